@@ -109,13 +109,13 @@ def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
 
 
 def class_colour(number: int) -> tuple[int, int, int]:
-    """A light RGB colour for a class; near numbers have hues far apart."""
+    """Return a light RGB color for a class; consecutive class numbers have distant hues."""
     red, green, blue = hsv_to_rgb((0.08 + 0.618034 * number) % 1, 0.85, 1)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def with_labels(pixels: U8, labels: Array) -> U8:
-    """Pixels (height, width, 1 or 3) half in the ``class_colour`` of each label (height, width); -1 has none."""
+    """Blend pixels (height, width, 1 or 3) with the ``class_colour`` of each label (height, width), except for -1."""
     numbers, places = np.unique(labels, return_inverse=True)
     colours = np.array([class_colour(int(number)) for number in numbers])[places.reshape(labels.shape)]
     return np.where(labels[:, :, None] == -1, pixels, (pixels.astype(np.int64) + colours) // 2).astype(np.uint8)
@@ -124,13 +124,13 @@ def with_labels(pixels: U8, labels: Array) -> U8:
 def with_boxes(
     pixels: U8, boxes: npt.NDArray[np.float64], words: Sequence[str], numbers: Sequence[int | None] = ()
 ) -> U8:
-    """Pixels (height, width, 3) with frames, each with its words where no others stand.
+    """Draw boxes on pixels (height, width, 3), each with its label where it does not cover other labels.
 
     Args:
-        pixels: to draw on.
-        boxes: (n, 4) of xyxy.
-        words: of each box; none where empty.
-        numbers: the class of each box, which gives its colour.
+        pixels: Pixels to draw on.
+        boxes: Array (n, 4) of boxes, xyxy.
+        words: Label of each box, possibly empty.
+        numbers: Class of each box, which determines its color.
     """
     picture = Image.fromarray(np.ascontiguousarray(pixels))
     draw, font = ImageDraw.Draw(picture), _font(15)
@@ -178,11 +178,11 @@ def with_arrows(pixels: U8, flow: Array, every: int) -> U8:
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture with its words: a title, a line below it, and what the picture shows, below the picture.
+    """A picture with a title and a line above it, and a description below it.
 
     Attributes:
-        frame: (top, left, bottom, right) of what is framed in the picture; the frame lies around it.
-        thickness: of the frame.
+        frame: Region (top, left, bottom, right) of the picture around which a frame is drawn.
+        thickness: Thickness of the frame in pixels.
     """
 
     title: str
@@ -215,14 +215,14 @@ def histogram(
     others, and the plot looks like a comb.
 
     Args:
-        draw: draws on the page.
-        place: (x, y) of its upper left corner.
-        caption: above it.
-        values: whatever their order.
-        axis: the least and the largest value that it shows.
-        ends: the least and the largest value that the pipeline can give.
-        colour: of the bars.
-        usual: ranges that models are trained on, each a bar below the axis, with its name in it or beside it.
+        draw: Drawing context of the page.
+        place: Upper left corner (x, y) of the plot.
+        caption: Caption above the plot.
+        values: Values to count, in any order.
+        axis: Minimum and maximum of the axis.
+        ends: Minimum and maximum value that the pipeline can return.
+        colour: Color of the bars.
+        usual: Common value ranges of models, each drawn as a labeled bar below the axis.
     """
     (x, y), (low, high) = place, axis
     top, bottom = y + 30, y + 30 + _PLOT

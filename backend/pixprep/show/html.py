@@ -26,7 +26,7 @@ _LEFT = 'style="text-align: left"'
 
 
 def pipeline_html(pipeline: Pipeline) -> str:
-    """A table of the ops: what each does, and the image or the output after it."""
+    """Return an HTML table of the ops, each with a description and the resulting image or output."""
     rows = []
     for op, image, words in zip(pipeline.side_ops, pipeline.images, op_words(pipeline), strict=True):
         name = op.name or op_name(op)
@@ -93,7 +93,7 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
 
 
 def picture(png: bytes, title: str) -> str:
-    """A picture that needs no file beside the page."""
+    """Return a picture as HTML with its data embedded in the page."""
     data = b64encode(png).decode()
     return f'<img src="data:image/png;base64,{data}" title="{_escaped(title)}" style="margin: 2px; display: inline">'
 

@@ -47,13 +47,13 @@ _FAR = 20.0
 
 
 def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str = "") -> Picture:
-    """One photo through a pipeline: decoded, with what the model sees of it; cropped and resized; its values.
+    """Draw one photo in the stages of a pipeline: decoded, with the region that the model sees; resized; its values.
 
     Args:
-        pipeline: what to show; of its tensors at most the first four.
-        encoded: the photo.
-        title: of the picture, such as the name of the pipeline's file.
-        name: of the photo.
+        pipeline: Pipeline to show. At most its first four tensors are drawn.
+        encoded: Encoded bytes of the photo.
+        title: Title of the picture, such as the name of the pipeline file.
+        name: Name of the photo.
 
     Returns:
         A picture about 1,700 pixels wide, RGB; a notebook shows it as it is.

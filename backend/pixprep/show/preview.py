@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 _COLORS = ("red", "green", "blue")
 _DECODED = "decoded"
 _CLIPPED = 0.4
-"""Share of a clipped channel: a photo of a dark flower has 27 % of one channel at level 0."""
+"""Fraction of clipped values in a channel; in a photo of a dark flower, 27 % of one channel are 0."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Shown:
     """One tensor of one photo.
 
     Attributes:
-        name: of the output.
-        plan: of the tensor.
-        placement: of the photo in it.
-        tensor: (height, width, channels), whatever the layout, as the engine gave it, without a fourth channel.
-        levels: the same pixels before the arithmetic: uint8, or float32 where the resize does not round.
+        name: Name of the output.
+        plan: Plan of the tensor.
+        placement: Placement of the photo in the tensor.
+        tensor: Values (height, width, channels) from the engine, for any layout, without a fourth channel.
+        levels: The same pixels before normalization: uint8, or float32 if the resize does not round.
     """
 
     name: str
@@ -140,8 +140,8 @@ class Preview:
     """A photo in every tensor of a pipeline.
 
     Attributes:
-        height, width: of the photo as decoded.
-        tensors: in the order of the pipeline.
+        height, width: Size of the decoded photo in pixels.
+        tensors: Tensors in the order of the pipeline.
     """
 
     height: int
@@ -159,18 +159,19 @@ class Preview:
 
 
 def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL) -> Preview:
-    """Run a pipeline on one photo, on the CPU, and keep the levels of each tensor beside it.
+    """Run a pipeline on one photo on the CPU, and return each tensor with its pixel values before normalization.
 
-    For a pipeline that takes pixels the photo is decoded first, upright; of one that takes clips, it is a frame.
+    For a pipeline that takes pixels, the photo is decoded first with its EXIF orientation. For a pipeline that takes
+    clips, the photo is used as a frame.
 
     Args:
-        pipeline: what to run; one with inputs, on ``Pipeline.example_inputs``.
-        encoded: the photo; see ``still``.
-        options: of the engine.
+        pipeline: Pipeline to run. If it has inputs, they are ``Pipeline.example_inputs``.
+        encoded: Encoded bytes of the photo; see ``still``.
+        options: Options of the engine.
 
     Raises:
-        ImageError: it cannot be decoded, or does not fit.
-        PipelineError: the side of the pipeline draws numbers.
+        ImageError: The photo cannot be decoded, or does not fit.
+        PipelineError: The pipeline has random ops.
     """
     encoded = still(pipeline, encoded, options.limits)
     pipeline = pipeline.for_photos()
@@ -215,10 +216,10 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
 
 
 def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = USUAL.limits) -> Encoded:
-    """Still that a preview shows: the photo itself; of a clip, for a pipeline of clips, the middle frame as PNG.
+    """Return the still that a preview shows: the photo itself or, for a clip, the middle frame as PNG.
 
     Raises:
-        ImageError: the clip cannot be decoded.
+        ImageError: The clip cannot be decoded.
         SetupError: PyAV is not installed.
     """
     reader = pipeline.plan.clip

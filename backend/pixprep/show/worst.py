@@ -77,7 +77,7 @@ def worst(certificate: Certificate) -> Picture | None:
 
 
 def _difference(ours: Array, theirs: Array) -> Array:
-    """float64 of the same shape; what is no number differs most."""
+    """Return absolute differences, float64 of the same shape; NaN and infinite values count as the largest ones."""
     difference = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
     finite = difference[np.isfinite(difference)]
     most = 2 * float(finite.max(initial=0.5))

@@ -245,7 +245,7 @@ class Maker:
         return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
 
     def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
-        """Put another sample into each row that has none."""
+        """Replace each row whose sample is broken with a different sample."""
         wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
         copies = {row: rows.attempts[row] for row in wanted}
         left = list(wanted)
@@ -334,7 +334,7 @@ class Maker:
         ]
 
     def _room(self, count: int) -> dict[str, Any]:
-        """Arrays for the tensors of a batch; on a GPU, CuPy keeps what came back."""
+        """Arrays for the tensors of a batch; on a GPU, CuPy's memory pool reuses freed ones."""
         if self.recycler is None:
             return {}
         specs = {name: self.engine.pipeline.outputs[name].spec for name in self.engine.tensors}

@@ -363,7 +363,7 @@ class Order:
             )
 
     def _check_short(self, position: int) -> None:
-        """Refuse an order with a batch after a position of which a shard would have no sample."""
+        """Reject an order in which a shard would not get a sample of a batch after ``position``."""
         world, rest = self.shard[1], (self.length - position) % self.global_size or self.global_size
         if self.groups is not None:
             sizes = np.diff(self._group_ends(position), prepend=position)

@@ -15,7 +15,7 @@ from pixprep.training.sources.rows import Rows, plain
 from pixprep.training.sources.types import FieldType, named, typed
 
 _POSSIBLE = {"shuffle": (False,), "repeats": (1,), "on_error": ("raise", "skip")}
-"""Values of a Loader's arguments that need no sample by its number, beside None."""
+"""Values of a Loader's arguments, besides None, that do not require access by sample number."""
 
 
 class _Passes:
@@ -110,10 +110,10 @@ def iterable(
 
 
 def check_in_order(source: object, **arguments: object) -> None:
-    """Refuse a Loader's arguments that need samples by their numbers, where a source has them in its order alone.
+    """Reject a Loader's arguments that need samples by number if the source can be read only in its own order.
 
     Raises:
-        PipelineError: names the argument.
+        PipelineError: An argument is not supported; the message names it.
     """
     if not getattr(source, "is_in_order", False):
         return

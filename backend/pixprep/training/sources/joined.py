@@ -176,11 +176,11 @@ def labels_of(source: AnySource) -> npt.NDArray[Any] | None:
 
 
 def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.NDArray[np.float64] | None:
-    """The weights of a source's samples: as given, or of equally likely classes.
+    """Return the weights of the samples of a source: the given ones, or weights that make all classes equally likely.
 
     Raises:
         DataError: the labels are not known.
-        PipelineError: these are no numbers.
+        PipelineError: The weights are not numbers.
     """
     if weights is None:
         return None
@@ -211,7 +211,7 @@ _ROWS: tuple[tuple[Any, str], ...] = (
 
 
 def check_source(source: object) -> None:
-    """Refuse what gives no samples by their numbers.
+    """Reject a source that cannot be indexed by sample number.
 
     Raises:
         DataError: it is a path, or one image; or it has no length, or no samples.
@@ -256,7 +256,7 @@ def groups_of(
         is_upright: turn an image whose size is read of its header by its EXIF orientation.
 
     Raises:
-        PipelineError: these are no groups.
+        PipelineError: The groups are invalid.
     """
     if group_by is None:
         return None

@@ -70,7 +70,7 @@ def described(path: str, fields: Mapping[str, str], *, is_label_typed: bool = Fa
     """The footer of a file, and the classes that Hugging Face's has of its labels.
 
     Raises:
-        DataError: it is no Parquet file, or lacks a column, or one is of another type.
+        DataError: The file is not a Parquet file, lacks a column, or a column has a different type.
     """
     try:
         file = opened(path)

@@ -198,7 +198,7 @@ def inside(root: str, name: str) -> str:
         name: relative to it, or absolute.
 
     Raises:
-        ImageError: it is not a file name in there.
+        ImageError: The name does not refer to a file in the folder.
     """
     path = os.path.join(root, name)  # noqa: PTH118
     if is_remote(path) and (not is_remote(root) or "::" in name):  # which would be an address of its own

@@ -21,7 +21,7 @@ _WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?")
 _BETWEEN = re.compile(r"[\s|;,]+")
 _MAX_DIGITS = 18
 NO_LABEL = int(np.iinfo(np.int64).min)
-"""Stands for a label that is missing or wrong, among integers of which any, such as -1, may be a label."""
+"""Marks a missing or invalid label among integers, where any other value, such as -1, may be a label."""
 S = TypeVar("S", bound=Source)
 
 
