@@ -1,4 +1,4 @@
-// The structs of a chunk for fast.cu, and its windows, made and packed behind them.
+// Fills the structs of a chunk for fast.cu, followed by its packed windows.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static void pack(const struct windows *windows, struct packed *n) {
     }
 }
 
-// The windows of one axis of a placement, behind what is used of the memory; `read`: the input positions that they read.
+// Appends the windows of one axis of a placement to the memory. `read` receives the range of input positions that they read.
 static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct Windows *filled, int64_t *read) {
     int64_t length = p->end[axis] - p->begin[axis];
     struct axis line = {length, p->resized[axis], p->ratio[axis], p->first[axis], p->last[axis], 0, axis == 0, 0};

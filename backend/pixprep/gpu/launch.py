@@ -164,7 +164,7 @@ def prepare(
     images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
     middles = images["middle"]
     scratch = np.zeros(len(pixels), np.uint64)
-    if canvases:  # what levels.cu works on lies behind what the passes do
+    if canvases:  # the memory of levels.cu follows that of the passes
         scratch += np.diff(middles, append=np.uint64(middle_end))
         ends = canvases.scratch.sum(axis=1).cumsum().astype(np.uint64)
         middles[1:] += ends[:-1]

@@ -80,7 +80,7 @@ static struct steps steps_of(const uint8_t *table) {
     return made;
 }
 
-// A row of pixels, of `planes` bytes each, from one layout to another.
+// Copies a row of pixels, with `planes` bytes each, from one layout to another.
 struct move {
     int64_t planes;
     int64_t from_column;

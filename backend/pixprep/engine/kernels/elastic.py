@@ -1,4 +1,4 @@
-"""Fields of elastic displacements, by ``elastic.c``: ``plan.steps.warps.Elastic`` says what they are."""
+"""Computes elastic displacement fields with ``elastic.c``; see ``plan.steps.warps.Elastic``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Filters of rows of bytes, whose neighbours in a row are `apart` bytes away: plan/steps/levels.py says which.
+// Filters (blur, sharpness) on rows of bytes with a column stride of `apart` bytes: see plan/steps/levels.py.
 #include <stdlib.h>
 #include <string.h>
 

@@ -77,7 +77,7 @@ SHARED real rounded_even(real x) { EACH(real, rintf, x[lane]); }
 enum padding { PADDING_CONSTANT, PADDING_EDGE, PADDING_REFLECT, PADDING_SYMMETRIC };
 enum like { LIKE_PILLOW, LIKE_TORCHVISION, LIKE_OPENCV };
 
-// The position that stands for one beyond an edge, again and again; -1 where that is the fill.
+// The position in the image that replaces a position beyond an edge, by the padding mode; -1 for the fill.
 SHARED int beyond(int padding, int position, int length) {
     if ((unsigned)position < (unsigned)length) return position;
     if (padding == PADDING_CONSTANT) return -1;
@@ -187,7 +187,7 @@ SHARED word turned_torchvision(whole red, whole green, whole blue, float turn) {
     return by_sector(sector, c.top, WHOLE(clipped(rest * top, 1) * 255.999f), WHOLE(clipped(share * top, 1) * 255.999f));
 }
 
-// OpenCV's HSV, of integers: hue of 0 to 179, saturation, value. 1044480 is 255 times 4096, and 122880 180 / 6 times.
+// OpenCV's HSV in integers: hue of 0 to 179, saturation, value. 1044480 is 255 times 4096, and 122880 180 / 6 times.
 // A quotient of float32 is never so near to a half that its rounding differs from that of the exact one.
 SHARED void hsv_opencv(whole red, whole green, whole blue, whole *hsv) {
     struct hue c = hue_of(red, green, blue);
@@ -223,13 +223,13 @@ SHARED void look_pillow(const double *m, int is_perspective, wide x, wide y, wid
     }
 }
 
-// Its level between four: of the upper row, of the lower one.
+// Its bilinear interpolation of four pixel values: two of the upper row, two of the lower one.
 SHARED whole between(whole a, whole b, whole c, whole d, wide dx, wide dy) {
     wide upper = WIDE(a) + WIDE(b - a) * dx, lower = WIDE(c) + WIDE(d - c) * dx;
     return WHOLE(upper + (lower - upper) * dy);
 }
 
-// Its cubic between b and c, of four in a row.
+// Its cubic interpolation between b and c, from four neighbors in a row.
 SHARED wide cubic(wide a, wide b, wide c, wide d, wide t) {
     wide slope = c - a, bend = (a - b) * 2.0 + c - d, twist = b - a - c + d;
     return b + t * (slope + t * (bend + t * twist));
@@ -257,7 +257,7 @@ SHARED real weighed(const real *values, const real *shares) {
     return fused(values[3], shares[3], fused(values[2], shares[2], sum));
 }
 
-// OpenCV's warps, of integers. cvRound: half to even, and the lowest number where 32 bits do not hold it.
+// OpenCV's warps in integers. cvRound: half to even, and the lowest number where 32 bits do not hold it.
 SHARED whole nearest_whole(wide x) {
     wide rounded = (x + 6755399441055744.0) - 6755399441055744.0;
     return WHOLE(CHOOSE((rounded >= -2147483648.0) & (rounded <= 2147483647.0), rounded, -2147483648.0));

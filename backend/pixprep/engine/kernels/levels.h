@@ -1,4 +1,4 @@
-// Values of levels: levels.c; resize.c ends with them, too.
+// Converts pixel values to tensor values: see levels.c. resize.c also uses it, as its last step.
 #pragma once
 #include "arguments.h"
 

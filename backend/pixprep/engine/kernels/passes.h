@@ -15,7 +15,7 @@ struct across_windows {
 typedef void across(const struct across_windows *w, const char *block, char *const *to);
 typedef void beside(const struct across_windows *w, const char *const *lines, const int32_t *places, char *const *to);
 
-// One window of lines. Each line has `length` values, at least 16. `factor`: of area; `away`: of DALI.
+// Applies one window to lines. Each line has `length` values, at least 16. `factor` is used by area, `away` by DALI.
 typedef void down(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to, float factor,
                   const uint8_t *away);
 

@@ -1,4 +1,4 @@
-// Warps as OpenCV 4 computes them: places in 32nds of a pixel, weights in integers. plan/profiles/opencv.py says how.
+// Warps with the arithmetic of OpenCV 4: positions in 1/32 pixel, integer weights. See plan/profiles/opencv.py.
 #include "warp.h"
 #include "windows.h"
 
@@ -14,7 +14,7 @@ struct places {
 
 ALWAYS int32_t nearest_int(double x) { return nearest_whole(ALL(wide, x))[0]; }
 
-// Two channels of 16 bits, 32 times what lies between two pixels.
+// Two channels of 16 bits: 32 times the interpolation between two pixels.
 ALWAYS shorts across(word one, word other, shorts share) {
     shorts a = (shorts)(one & 0x00FF00FF), b = (shorts)(other & 0x00FF00FF);
     return (a << 5) + (b - a) * share;

@@ -182,7 +182,7 @@ static int go_down_first(const struct work *k) {
     const struct reads *reads = &k->across;
     const int64_t is_real = n->passes >= PASSES_REAL, made_length = max(k->columns->size * k->channels, LANES);
     const int64_t made_pitch = made_length * (is_real ? 4 : 1);
-    // Rows without a margin, whose pixels follow each other, are read where they lie.
+    // Contiguous rows without padding are read in place.
     const int64_t seen = reads->count ? reads->offsets[reads->count - 1] - reads->offsets[0] + n->apart : 0;
     const int is_copied = n->step != 1 || n->apart < n->channels || n->apart > 4 || seen < LANES ||
                           reads->begin || reads->end < reads->count || k->down.begin || k->down.end < k->down.count;

@@ -1,8 +1,8 @@
-// Memory for what is made on the way, in one piece.
+// An arena (bump allocator) for intermediate results.
 #pragma once
 #include <stdint.h>
 
-// First without memory, to be measured; then each part lies where it lay. Every part is a multiple of 64 bytes.
+// A first run without memory measures the size; a second run returns the same offsets. Sizes are multiples of 64 bytes.
 struct room {
     uint8_t *memory;
     int64_t used;

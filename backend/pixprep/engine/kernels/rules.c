@@ -33,7 +33,7 @@ static double opencv_ratio(const struct axis *axis) {
     return is_by_scale ? axis->ratio : 1.0 / ((double)axis->out_length / axis->length);
 }
 
-// Keys 1981, a = -0.75; the last is what is missing to 1.
+// Keys 1981, a = -0.75; the last weight is 1 minus the others.
 static void opencv_cubic(float t, float *weights) {
     const float a = -0.75f, far = t + 1, rest = 1 - t;
     weights[0] = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a;
@@ -242,7 +242,7 @@ static void dali(const struct formula *formula, const struct axis *axis, const s
     }
 }
 
-// Whether a window begins before the input, or ends behind it.
+// Whether a window begins before the input, or ends after it.
 static int is_outside(const struct dali *line, int64_t position, int64_t length, int at_end) {
     const float first = ceilf(dali_left(line, position));
     return at_end ? first + line->count > length : first < 0;

@@ -1,4 +1,4 @@
-// The structure of JPEGs, as engine/decoders/structure.py says: from byte FF to byte FF by memchr.
+// Reads the structure of JPEGs (see engine/decoders/structure.py), from byte FF to byte FF with memchr.
 #include <string.h>
 
 #include "arguments.h"
@@ -18,7 +18,7 @@ static int is_plain(int marker) {
 
 static int two_bytes(const uint8_t *at) { return at[0] << 8 | at[1]; }
 
-// The first marker behind the data of a scan, or the file's size. Restart markers in their turn are data.
+// The first marker after the data of a scan, or the file's size. Restart markers in the right order belong to the data.
 static int64_t end_of_scan(const struct jpeg *jpeg, int64_t at, int64_t interval, int64_t *restarts) {
     for (int turn = 0; at < jpeg->size;) {
         const uint8_t *found = memchr(jpeg->data + at, 0xFF, jpeg->size - at);

@@ -1,4 +1,4 @@
-// Warps of Pillow, torchvision and DALI: plan/profiles says how each computes.
+// Warps with the arithmetic of Pillow, torchvision and DALI: see plan/profiles.
 #include <math.h>
 
 #include "warp.h"
@@ -101,7 +101,7 @@ ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whol
     return made;
 }
 
-// Pillow's nearest, in 65,536ths, of 32 bits.
+// Pillow's nearest, in 1/65536 pixel, with 32 bits.
 ALWAYS word by_fixed(const struct image *image, const struct warp *n, whole column, whole row) {
     word along = (word)column, down = (word)row;
     uint32_t m[6];
@@ -154,7 +154,7 @@ static inline const uint8_t *at(const struct warp *n, int64_t x, int64_t y) {
     return n->pixels + y * n->pitch + x * n->apart;
 }
 
-// A place in pixels, in the image or near it: what is further off has the same levels.
+// Clamps a position in pixels to the image or its vicinity; positions further away have the same pixel values.
 static inline float near(float place, int64_t length) {
     const float last = (float)length + 2.0f;
     return place > -2.0f ? place < last ? place : last : -2.0f;

@@ -60,7 +60,7 @@ ALWAYS pairs load_pairs(const struct image *image, whole x, whole y) {
 // The first pixel of two, or the second.
 ALWAYS word pixel_of(pairs two, int shift) { return __builtin_convertvector(two >> shift, word); }
 
-// The pixel at a place, which may lie beyond the border.
+// The pixel at a position, which may be beyond the border.
 ALWAYS word picked(const struct image *image, whole x, whole y) {
     word pixel = pixel_of(load_pairs(image, bordered(image, x, image->width), bordered(image, y, image->height)), 0);
     return image->padding == PADDING_CONSTANT ? CHOOSE(is_inside(image, x, y), pixel, image->fill) : pixel;

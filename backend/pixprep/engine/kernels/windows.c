@@ -20,7 +20,7 @@ static const double RADIUS[] = {
 };
 static const struct formula UNCHANGED = {BOX, 0, IDENTITY_BITS};  // each window is its own position
 
-// One window; its weights lie in the memory that its maker was given.
+// One window. Its weights are in the memory that was passed to the function that computes it.
 struct window {
     int64_t first;
     int64_t count;
@@ -87,7 +87,7 @@ static struct window cut_hamming(const struct line *line, int64_t i, double *wei
 static struct window cut_bicubic(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, bicubic); }
 static struct window cut_lanczos(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, lanczos); }
 
-// The position at or before the middle of a window, and the share of the way from there to the middle.
+// The position at or before the center of a window, and the fraction of a position from there to the center.
 static int64_t floor_of(const struct line *line, double middle, double *share) {
     int64_t floor = min((int64_t)floorf((float)middle), line->length - 1);
     double rest = larger(middle - floor, 0);

@@ -29,7 +29,7 @@ def container(encoded: memoryview) -> Container:
 
 
 def check_whole(kind: Container, data: memoryview) -> None:
-    """Refuse a file that ends before its container says; a container that says nothing, as of a live stream, passes.
+    """Reject a file shorter than its container specifies. A container without a size, as in a live stream, passes.
 
     Raises:
         ImageError: TRUNCATED.
