@@ -138,7 +138,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
 
     @property
     def field(self) -> str:
-        """The field that says the part."""
+        """Return the name of the field that specifies the region."""
         return next(field for field in _KINDS if getattr(self, field) is not None)
 
     @property

@@ -1,4 +1,4 @@
-"""An op as an entry of the pipeline file, or of a list in another op: its class and its fields, each checked."""
+"""Reading an op from an entry of the pipeline file, or of a list in another op, with its fields checked."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def _known(_: int) -> dict[str, type[Op]]:
 
 
 def read(entry: object, where: str) -> Op:
-    """The op that an entry describes.
+    """Return the op that an entry describes.
 
     Args:
-        entry: as JSON holds it.
-        where: its place, as a message begins.
+        entry: Entry as parsed from JSON.
+        where: Location of the entry, as the prefix of a message.
 
     Raises:
-        PipelineError: there is no such op or field, or a value is wrong.
+        PipelineError: The op or a field does not exist, or a value is invalid.
     """
     if not isinstance(entry, dict):
         raise PipelineError(f'{where}: an op is an object such as {{"op": "decode"}}, not {type_name(entry)}')

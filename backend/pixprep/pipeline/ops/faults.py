@@ -19,7 +19,7 @@ def quoted(value: object) -> str:
 
 
 def suggest(word: str, known: Sequence[str]) -> str:
-    """Remedy for a word that is none of those that are known."""
+    """Suggest a fix for an unknown word."""
     elsewhere = {name: ours for name, ours in CHOICES.items() if ours in known}
     return hint(meant(word, known, elsewhere)) or f"; there are {', '.join(known)}"
 
@@ -42,7 +42,7 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
 
 
 class Called(msgspec.StructMeta):
-    """Class of the ops' classes: a call that is wrong says what, where and the remedy, as a file does."""
+    """Metaclass of the ops: errors of a call name the op, the field and the fix, like errors of a file."""
 
     if not TYPE_CHECKING:  # editors then read the fields of each class
 

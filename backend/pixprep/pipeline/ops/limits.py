@@ -1,4 +1,4 @@
-"""Limits of an op's fields, which their annotations say, and of the images that it takes."""
+"""Limits of an op's fields, which their annotations contain, and of the images that it accepts."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Colour:
         if isinstance(value, str):
             if levels := _COLORS.get(value.lower()):
                 raise PipelineError(
-                    f'"{name}" is levels, or the name of an input: for {value} write {levels}; an input needs another '
+                    f'"{name}" must be pixel values or the name of an input: for {value} write {levels}; an input needs another '
                     "name"
                 )
         elif not all(0 <= level <= 255 for level in as_tuple(value)):
@@ -205,7 +205,7 @@ def need_fill(fill: Fill, image: ImageSpec) -> None:
 
 
 def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:
-    """The input that says a colour, if one does."""
+    """Return the input that specifies a color, if there is one."""
     return (InputSpec(name=fill, kind="color", count=image.channels),) if isinstance(fill, str) else ()
 
 
@@ -216,7 +216,7 @@ def need_levels(image: ImageSpec, remedy: str = "") -> None:
 
 
 def need_whole_levels(image: ImageSpec) -> None:
-    """Refuse values that are no levels, normalized or of a resize that rounds nothing."""
+    """Reject values that are not 8-bit pixel values: normalized ones, and those of a resize that does not round."""
     need_levels(image)
     if image.values == "real":
         raise PipelineError('works on whole levels, and the resize before it rounds nothing: write "like": "pillow"')

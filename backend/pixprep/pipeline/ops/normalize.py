@@ -68,7 +68,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             need_whole_levels(image)
             if image.max_height is None or image.max_width is None:
                 raise PipelineError(
-                    f'"scale": "{self.scale}" is of the tensor\'s whole image: resize or crop it before'
+                    f'"scale": "{self.scale}" depends on the tensor\'s whole image: resize or crop first'
                 )
             low, high = 0.0, 1.0 if self.scale == "max" else float(image.channels * image.max_height * image.max_width)
         ends = [end * a + b for a, b in self.coefficients(image.channels) for end in (low, high)]

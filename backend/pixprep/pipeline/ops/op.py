@@ -329,7 +329,7 @@ def op_name(op: Op) -> str:
 
 @cache
 def _limits(kind: type[Op]) -> tuple[tuple[str, Limit], ...]:
-    """The limits of a kind's fields, as their annotations say them."""
+    """Return the limits that the annotations of an op's fields contain."""
     hints, bare = get_type_hints(kind, include_extras=True), get_type_hints(kind)
     found: list[tuple[str, Limit]] = []
     for field in kind.__struct_fields__:

@@ -453,7 +453,7 @@ class Masks(AnnotationOp, frozen=True, tag="masks"):
 
 
 def _check_places(before: Lowered, *, are_four: bool) -> None:
-    """Refuse what no matrix describes, or no scale and offset."""
+    """Reject geometry that a matrix, or a scale and an offset, cannot describe."""
     before.check_places()
     if not are_four:
         before.check_boxes()
