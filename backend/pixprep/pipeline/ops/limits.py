@@ -124,8 +124,8 @@ class Colour:
         if isinstance(value, str):
             if levels := _COLORS.get(value.lower()):
                 raise PipelineError(
-                    f'"{name}" must be pixel values or the name of an input: for {value} write {levels}; an input needs another '
-                    "name"
+                    f'"{name}" must be pixel values or the name of an input: for {value} write {levels}; '
+                    "an input needs another name"
                 )
         elif not all(0 <= level <= 255 for level in as_tuple(value)):
             raise PipelineError(f'"{name}" must be 0 to 255, not {shown(value)}')
