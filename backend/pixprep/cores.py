@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Count the cores of the affinity, or fewer where a cgroup limits the time on processors.
+    """Count the cores in the CPU affinity, or fewer if a cgroup limits the CPU time.
 
     A container's limit is such a quota, which the affinity does not show. The smallest quota of the cgroup and of all
     the cgroups above it holds. A fraction of a core counts as a core.

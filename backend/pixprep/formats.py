@@ -13,13 +13,14 @@ class Kind(NamedTuple):
     """A format of images.
 
     Attributes:
-        title: as people write it.
-        begins: what its files begin with.
-        brands: what ``ftyp`` says of its files, where they are boxes of ISO/IEC 23008-12 or of AVIF; films have others.
-        suffixes: of its files' names.
-        is_usual: it may come if nothing is said; each of the others brings a decoder of films.
-        turns: Pillow shows its orientation as EXIF data, and has not turned it. (A TIFF has been turned by Pillow, a
-            HEIC by libheif.)
+        title: Name of the format in texts.
+        begins: Bytes with which its files begin.
+        brands: Brands in the ``ftyp`` box of its files, if these are ISO/IEC 23008-12 or AVIF. Videos have different
+            brands.
+        suffixes: Suffixes of the names of its files.
+        is_usual: Whether the format is accepted by default. Each of the others requires a video decoder.
+        turns: Whether Pillow reports the orientation as EXIF data without applying it. (Pillow applies it for TIFF,
+            libheif for HEIC.)
     """
 
     title: str

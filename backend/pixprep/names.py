@@ -1,4 +1,4 @@
-"""Names that PyTorch, torchvision, timm and Albumentations have for what is here, for the remedies in messages."""
+"""Names from PyTorch, torchvision, timm and Albumentations for functions of pixprep, used for hints in messages."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "x": ("left",),
     "y": ("top",),
 }
-"""Names of the fields of an op, where it has them."""
+"""Names of the fields of an op, used if the op has that field."""
 
 STATISTICS: Mapping[str, str] = {
     "imagenet": "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)",
@@ -79,7 +79,7 @@ CHOICES: Mapping[str, str] = {
     "reflect_101": "reflect",
     "zeros": "constant",
 }
-"""Words of a field, where it has them."""
+"""Values of a field, used if the field accepts them."""
 
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),
@@ -109,12 +109,12 @@ MIX: Mapping[str, str] = {"num_classes": "classes", "alpha": "mixup and cutmix, 
 
 
 def snake(name: str) -> str:
-    """A class's name as that of a function: ``RandomFlip`` is ``random_flip``."""
+    """Convert a class name to a function name: ``RandomFlip`` becomes ``random_flip``."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
 def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    """The name of ours that a word stands for in another library, or else the nearest; empty where none is near."""
+    """Return pixprep's name for a name from another library, else the most similar name; empty if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415  (for a message only)
 
     for each in (word, snake(word), word.lower()):
@@ -126,14 +126,14 @@ def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None =
 
 
 def _is_near(words: list[str], others: list[str]) -> bool:
-    """Tell whether each word of the shorter name is in the other; ``random_rain`` is not near to ``random_crop``."""
+    """Return whether the longer name contains each word of the shorter one, unlike ``random_rain``, ``random_crop``."""
     fewer, more = sorted((words, others), key=len)
     is_one = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # randomcrop
     return is_one or all(any(_is_alike(word, other) for other in more) for word in fewer)
 
 
 def _is_alike(word: str, other: str) -> bool:
-    """Tell whether one word is the other misspelled: most of its letters, mostly in order; or has its stem."""
+    """Return whether one word is a misspelling of the other (most letters, mostly in order) or has the same stem."""
     from difflib import SequenceMatcher  # noqa: PLC0415  (for a message only)
 
     matcher = SequenceMatcher(None, word, other)
@@ -144,14 +144,14 @@ def _is_alike(word: str, other: str) -> bool:
 
 
 def hint(near: str, quote: str = '"') -> str:
-    """End of a message: the name that ``meant`` found."""
+    """Return the end of a message with the name that ``meant`` found."""
     if not near or near == OWN:
         return f"; {near}" if near else ""
     return f"; did you mean {near}?" if {*near} & {*" ("} else f"; did you mean {quote}{near}{quote}?"
 
 
 def field_hint(field: str, known: Iterable[str]) -> str:
-    """Remedy for a field that an op does not have: what it may be called here, or those that there are."""
+    """Return a hint for a field that an op does not have: its name in pixprep, or the fields of the op."""
     fields = [*known]
     ours = FIELDS.get(field, ())
     if not ours or not {*ours} <= {*fields}:
@@ -163,7 +163,7 @@ def field_hint(field: str, known: Iterable[str]) -> str:
 
 
 def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]:
-    """Decorate an ``__init__`` so that a wrong call says what is meant.
+    """Decorate an ``__init__`` so that the message of a wrong call suggests the intended name.
 
     Args:
         elsewhere: what arguments of other libraries are here.

@@ -1,4 +1,4 @@
-"""Progress of what takes long, as a bar."""
+"""Progress bar for long operations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 
 class Progress:
-    """A bar on stderr, if that is a terminal or a notebook's."""
+    """Progress bar on stderr, shown if stderr is a terminal or belongs to a notebook."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
         self._bar: Any = None
 
     def to(self, done: int, total: int | None) -> None:
-        """Show how far it is; ``total``: None where nobody knows."""
+        """Show the progress; ``total`` is None if it is unknown."""
         if self._bar is None:
             if find_spec("tqdm") is None:  # what needs its extra says so
                 return
@@ -29,7 +29,7 @@ class Progress:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Print inside, so that the bar does not stand in the middle of a line."""
+        """Context for printing, in which the bar does not break a line of output."""
         if self._bar is None:
             yield
         else:

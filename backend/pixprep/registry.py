@@ -1,4 +1,4 @@
-"""Registry: by key, objects that the caller does not import. They are loaded when they are asked for.
+"""Registry of objects that the caller does not import, by key. They are loaded on first use.
 
 Some lie in rooms to the right of the caller's, and some need a library that may be missing. A new device, picture of a
 notebook, receiver of batches or optional reader is a module in its room and a row here. A row costs nothing until it is
@@ -17,7 +17,7 @@ HTML = {
 }
 """Functions that draw what a notebook shows, by the class of the object."""
 BATCHES = {"on_gpu": "pixprep.gpu.kernel:stacked", "handed_over": "pixprep.training.frameworks:handed_over"}
-"""Functions of other rooms that ``Batch`` calls."""
+"""Functions of other packages that ``Batch`` calls."""
 OPTIONAL = {
     "clips": ("pixprep.engine.decoders.clips.decoder:ClipDecoder", 'decode_video needs PyAV: pip install "av>=17"'),
     "frames": ("pixprep.engine.decoders.clips.ffmpeg:decode", 'decode_video needs PyAV: pip install "av>=17"'),

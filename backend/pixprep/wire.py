@@ -23,11 +23,11 @@ _SIZES = {1: 8, _FOUR_BYTES: 4}
 
 
 class WireError(ValueError):
-    """The bytes are no message of these fields."""
+    """The bytes are not a message with these fields."""
 
 
 def read(data: bytes | memoryview, fields: Message, *, is_open: bool = False) -> dict[int, list[Any]]:
-    """The values of each field, in order; none for an absent field.
+    """Return the values of each field, in order; an absent field has no values.
 
     Args:
         data: one message. Of a memoryview, bytes are memoryviews too, without a copy.
@@ -87,7 +87,7 @@ def _values(type_: Type, wire_type: int, value: bytes | memoryview) -> list[Any]
 
 
 def _varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """The number that begins at ``offset``, at most 64 bits, and where the next value begins."""
+    """Return the number at ``offset``, at most 64 bits, and the offset of the next value."""
     value = 0
     for index, byte in enumerate(data[offset : offset + 10]):
         value |= (byte & 0x7F) << 7 * index
@@ -97,7 +97,7 @@ def _varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
 
 
 def onnx_metadata(data: bytes | memoryview) -> dict[str, str]:
-    """Keys and values in the metadata of an ONNX file, whose weights are passed over.
+    """Return the keys and values in the metadata of an ONNX file, without reading its weights.
 
     They are ``metadata_props``, field 14 of onnx.proto's ModelProto; each entry has a key, 1, and a value, 2.
 

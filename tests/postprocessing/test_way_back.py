@@ -100,7 +100,7 @@ FLAT = [
         (lambda: mask_to_original(np.ones((3, 3)), LETTERBOX, [0, 9]), "a mask is"),
         (lambda: rotated_to_original([[1, 1, 2, 2, 0]], HORIZON), "the transform stretches the image"),
         *(
-            (lambda flat=flat: mask_to_original(np.ones((3, 3)), flat, SIZE), "has no inverse, or no number")
+            (lambda flat=flat: mask_to_original(np.ones((3, 3)), flat, SIZE), "is singular or not finite")
             for flat in FLAT
         ),
         *((lambda flat=flat: points_to_original([[1, 1]], flat), "leave out its row") for flat in FLAT),

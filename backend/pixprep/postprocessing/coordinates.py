@@ -121,12 +121,12 @@ def matrix_of(transform: Numbers) -> F64:
             if (np.abs(np.linalg.det(array)) > _DEGENERATE * products).all():
                 return array
         raise PixprepError(
-            f"the transform {array.tolist()} has no inverse, or no number: what was a point is a line there, and "
-            "nothing comes back; leave out its row"
+            f"the transform {array.tolist()} is singular or not finite: it maps lines to points, so it cannot be "
+            "inverted; leave out its row"
         )
     scale, offset = np.split(checked("the numbers of a transform", transform, 4)[..., [1, 0, 3, 2]], 2, axis=-1)
     if not np.isfinite(scale + offset).all() or not scale.all():
-        raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
+        raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0 or is not finite")
     matrix = np.zeros((*scale.shape[:-1], 3, 3))
     for axis in (0, 1):
         matrix[..., axis, axis], matrix[..., axis, 2] = scale[..., axis], offset[..., axis]
