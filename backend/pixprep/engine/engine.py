@@ -227,7 +227,7 @@ class Engine:
             self._fail(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
         lock = Lock()  # a generator may not be asked by two threads at once
 
-        def work(first: Chunk | None = None) -> None:  # whoever is free takes the next chunk
+        def work(first: Chunk | None = None) -> None:  # the next idle thread takes the next chunk
             with lock:
                 chunk = first or next(chunks, None)
             while chunk is not None:
@@ -384,7 +384,7 @@ class Engine:
         return [array] if is_one else list(array)
 
     def trim(self) -> None:
-        """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""
+        """Free the memory that is kept for the next batch, such as before a long pause. Any thread may call this."""
         self._device.trim()
 
     def is_working(self) -> bool:

@@ -1,4 +1,4 @@
-"""Images with more than 8 bits per sample, of PNG and TIFF: their 8-bit levels.
+"""Converts images with more than 8 bits per sample (PNG and TIFF) to 8 bits.
 
 Pillow has a mode for such images if they are gray. Of the others it keeps the high byte of each sample, so that the
 low bytes are read by a second decode, in which Pillow takes the file for one of the other byte order.
@@ -97,7 +97,7 @@ def _kind(tile: Any) -> str:
 
 
 def _with_kind(image: ImageFile.ImageFile, kind: str) -> Image.Image:
-    """The same image, whose bytes Pillow takes for another kind of samples."""
+    """Make Pillow interpret the bytes of an image as a different kind of samples (raw mode)."""
     image.tile = [
         tile._replace(args=kind if isinstance(tile.args, str) else (kind, *(tile.args or ())[1:]))
         for tile in image.tile

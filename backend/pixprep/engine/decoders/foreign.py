@@ -41,7 +41,7 @@ _BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def described(encoded: bytes | memoryview) -> tuple[str, str] | None:
-    """Name of the file's kind, and the remedy; None where its first bytes say nothing.
+    """Return the name of the file's type and a hint; None if its first bytes are not recognized.
 
     >>> described(b"%PDF-1.7")
     ('a PDF file', 'render its pages to JPEG or PNG first')

@@ -10,6 +10,6 @@ pillow_heif.options.THUMBNAILS = pillow_heif.options.DEPTH_IMAGES = pillow_heif.
 
 
 def opened(encoded: bytes) -> Image.Image:
-    """The picture of a file that has no other, turned as its container says; any error at all of damaged data."""
+    """Return the only picture of a file, rotated as its container specifies. Damaged data raise any type of error."""
     image: Image.Image = pillow_heif.open_heif(encoded).to_pillow()
     return image.convert("RGBA") if image.mode == "RGBa" else image  # alpha that the colours are multiplied by

@@ -72,7 +72,7 @@ class Item:
     properties: list[Property] = field(default_factory=list)
 
     def find(self, kind: bytes) -> memoryview:
-        """The contents of a property; a KeyError where there is none of this kind."""
+        """Return the contents of a property; raises KeyError if there is no property of this type."""
         return {each.kind: each.contents for each in self.properties}[kind]
 
     @property
@@ -104,7 +104,7 @@ def read(encoded: memoryview, name: Name, limits: Limits) -> Still:
 
 
 class _File:
-    """A file, and what its box ``meta`` says.
+    """A file, and the contents of its box ``meta``.
 
     Raises:
         ImageError: see ``read``.
@@ -153,7 +153,7 @@ class _File:
         return Still(_written(self._name, items, references), *picture.size, self._pixels)
 
     def _picture(self, number: int) -> tuple[Item, list[Item]]:
-        """An item and its tiles; what is to be decoded for them has passed the limits."""
+        """Return an item and its tiles, after checking the pictures to decode against the limits."""
         picture = self._item(number)
         self._limits.check_size(*picture.size, len(self._encoded))
         tiles = self._tiles(number, picture) if picture.kind == b"grid" else []

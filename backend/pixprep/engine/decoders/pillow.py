@@ -83,7 +83,7 @@ def labels_of(
 
 
 def size_of(encoded: Path | bytes | bytearray | memoryview, *, is_upright: bool) -> tuple[int, int]:
-    """(height, width) of an image as its header says it; no pixel is decoded.
+    """Return (height, width) from the header of an image, without decoding.
 
     Args:
         encoded: its bytes, or its file, of which no more than the header is read.

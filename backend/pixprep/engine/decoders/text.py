@@ -34,7 +34,7 @@ _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 def described(encoded: memoryview) -> str | None:
-    """Kind of text in place of an image, and what to send instead; None for anything that is no such text."""
+    """Return the kind of text that was sent instead of an image, and a hint; None for any other data."""
     if _DATA_URL.match(encoded, 0, _HEAD):
         return f"the text of a data: URL; {_REQUEST}; or set {_ACCEPT}"
     if _JSON.match(encoded, 0, _HEAD):
@@ -67,7 +67,7 @@ def described(encoded: memoryview) -> str | None:
 
 
 def without_base64(images: Sequence[Encoded], *, image_bytes: int, request_bytes: int) -> list[Encoded]:
-    """The images of a request, with what base64 text stands for in the place of such text.
+    """Return the images of a request, with base64 text decoded.
 
     Base64 of more bytes than the limits allow stays text, which is longer still: the limits refuse it.
     """
@@ -82,7 +82,7 @@ def _longest(n_bytes: int) -> int:
 
 
 def from_base64(encoded: Encoded) -> bytes | None:
-    """The bytes that base64 text stands for (RFC 4648); None for anything else, images among it.
+    """Decode base64 text (RFC 4648); return None for any other data, such as images.
 
     The standard and the URL-safe alphabet, with line breaks or without, padded or not; also in a data: URL.
     """

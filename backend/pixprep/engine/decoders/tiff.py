@@ -31,7 +31,7 @@ _OWN_SAMPLES = {2: 3, 5: 4, 6: 3, 8: 3}
 _SENSOR = {32803, 34892}
 """Photometric interpretations of raw photos: a colour filter array, and linear raw."""
 _RAW = re.compile(rb"(?s)(?:II\*\0|MM\0\*)....(?:CR|IIII)")
-"""First bytes of CR2 and IIQ, whose pages do not tell that they are previews."""
+"""First bytes of CR2 and IIQ, whose pages are previews that are not marked as such."""
 _FORMATS = {2: "signed numbers", 3: "floating-point numbers", 5: "complex numbers", 6: "complex numbers"}
 _OLD_JPEG, _YCBCR, _WHITE_IS_ZERO = 6, 6, 0
 _DIRECTORIES, _MAX_DIRECTORIES, _MAX_VALUES = (34665, 34853, 40965), 8, 16  # EXIF, GPS, interoperability
@@ -77,7 +77,7 @@ def read(tiff: memoryview) -> Page:
         raise _raw()
     order = byte_order(tiff)
     pages, offsets, offset, n_bytes = list[Tags](), list[int](), number(tiff[4:8], order), 0
-    while offset not in offsets and n_bytes <= len(tiff):  # else directories lie on top of each other
+    while offset not in offsets and n_bytes <= len(tiff):  # otherwise directories overlap
         offsets.append(offset)
         n_bytes += 12 * number(tiff[offset : offset + 2], order)
         tags, offset = _directory(tiff, offset, order)
@@ -194,7 +194,7 @@ def _directory(tiff: memoryview, offset: int, order: Order) -> tuple[Tags, int]:
 def _check_claims(tiff: memoryview, pages: Sequence[int], order: Order) -> None:
     """Refuse a TIFF whose tags claim more than the file holds.
 
-    Values may lie on top of each other, and Pillow before 13 reads a copy for each: 10 MB became 2 GB.
+    Values may overlap, and Pillow before 13 copies each of them: 10 MB became 2 GB.
 
     Args:
         tiff: the file.

@@ -17,7 +17,7 @@ _ALPHA, _ANIMATION = 0x10, 0x02
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Pillow's libwebp of ABI 7, of its wheel or of the system, as this process has mapped it; or None."""
+    """Return Pillow's libwebp (ABI 7) that this process has loaded, from the wheel or the system; or None."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -34,7 +34,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def decoded(encoded: bytes | bytearray | memoryview, out: U8) -> U8 | None:
-    """Pixels of a still WebP that has no channel of alpha beside its colours: those of Pillow's ``convert("RGB")``.
+    """Decode a still WebP without an alpha channel to the pixels of Pillow's ``convert("RGB")``.
 
     Args:
         encoded: its bytes.
@@ -57,7 +57,7 @@ def decoded(encoded: bytes | bytearray | memoryview, out: U8) -> U8 | None:
 
 
 def _bitstream(encoded: memoryview) -> range | None:
-    """Position of the image in a RIFF container, if it is the only one and has no alpha beside it."""
+    """Return the position of the image in a RIFF container, if it is the only one and has no alpha channel."""
     start = 12
     while start + 8 <= len(encoded):
         tag, size = bytes(encoded[start : start + 4]), int.from_bytes(encoded[start + 4 : start + 8], "little")
