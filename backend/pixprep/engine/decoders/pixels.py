@@ -62,7 +62,7 @@ class PixelsDecoder:
         return self._cut(list(zip(self._all(encoded), places, strict=True)))
 
     def decode(self, chunk: Chunk) -> AbstractContextManager[list[Decoded | ImageError]]:
-        """See ``Decoder``; the memory is that of what was given."""
+        """See ``Decoder``. The pixels share the memory of the input."""
         return nullcontext([self._decoded(array, place) for array, place in chunk.images])
 
     def trim(self) -> None:
@@ -120,7 +120,7 @@ def host_array(value: Any) -> Pixels:
         raise TypeError("is no array")
     try:
         return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # CuPy's and PyTorch's words, for what lies on a GPU
+    except (TypeError, ValueError, RuntimeError):  # raised by CuPy and PyTorch for arrays on a GPU
         raise TypeError(
             'is no array in host memory: take an engine with device="gpu", or copy it to the host'
         ) from None

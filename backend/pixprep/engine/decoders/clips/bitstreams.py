@@ -30,7 +30,7 @@ class Coded(NamedTuple):
 
 
 def av1(data: memoryview) -> Coded:
-    """The largest size that the sequence headers of an AV1 picture say (sections 5.3 and 5.5 of the specification).
+    """Return the largest size in the sequence headers of an AV1 picture (sections 5.3 and 5.5 of the specification).
 
     Raises:
         ValueError: the data contradict the specification, or have more units or frames than one picture may.
@@ -58,7 +58,7 @@ def av1(data: memoryview) -> Coded:
 
 
 def hevc(configuration: memoryview, data: memoryview) -> Coded:
-    """The largest size that the parameter sets of an HEVC picture say (ISO/IEC 14496-15, 8.3.2; H.265, 7.3.2.2).
+    """Return the largest size in the parameter sets of an HEVC picture (ISO/IEC 14496-15, 8.3.2; H.265, 7.3.2.2).
 
     Args:
         configuration: the contents of the box ``hvcC``.
@@ -107,7 +107,7 @@ class Bits:
 
 
 def leb128(data: memoryview, position: int) -> tuple[int, int]:
-    """A number in groups of seven bits, and the position behind it."""
+    """Return a number in groups of seven bits, and the position after it."""
     number = 0
     for index in range(8):
         byte = data[position + index]

@@ -64,7 +64,7 @@ class ClipDecoder:
         """See ``Decoder``: nothing is kept."""
 
     def close(self) -> None:
-        """See ``Decoder``: there is nothing to end."""
+        """See ``Decoder``. This decoder does not have threads to end."""
 
     def _decoded(self, encoded: Encoded, place: Place, memory: Memory) -> Decoded:
         placed: Placed | None = None

@@ -43,12 +43,12 @@ def _h264_headers(packet: bytes) -> set[bytes]:
 
 
 def _h264_begins(packet: bytes) -> bool:
-    """An IDR picture; another key frame may need what comes before it."""
+    """An IDR picture. Other key frames may refer to earlier pictures."""
     return any(unit and unit[0] & 31 == 5 for unit in _units(packet))
 
 
 def _is_h264_plain(header: bytes) -> bool:
-    """``frame_mbs_only_flag`` (H.264, 7.3.2.1.1); False where lists of scales stand before it."""
+    """``frame_mbs_only_flag`` (H.264, 7.3.2.1.1); False if scaling lists precede it."""
     bits = Bits(header[1:].replace(b"\0\0\3", b"\0\0"))
     profile = bits.take(8)
     bits.take(16)
