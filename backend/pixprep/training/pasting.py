@@ -191,9 +191,9 @@ class _Work:
 
     Attributes:
         size: (height, width) of the tensors.
-        indices: of the samples.
-        partners: of each row another one, see ``partners``.
-        objects: of each image.
+        indices: Indices of the samples.
+        partners: Row of the image with which each row is combined; see ``partners``.
+        objects: Objects of each image.
         planes: the images and the map of labels, if there is one, each (images, ..., height, width).
         objects_before, planes_before: the same, and copies of them.
         masks: names of the masks of objects.

@@ -22,14 +22,14 @@ class Prefetch(Generic[T]):
     Who starts it closes it.
 
     Args:
-        items: what to run; it is closed in the thread that ran it.
-        most: how many items may be ready and waiting, or being made.
-        name: of the thread.
-        timeline: gets who waits for whom, and each item that is made.
+        items: Generator to run. It is closed in the thread that ran it.
+        most: Maximum number of items that are ready or being made.
+        name: Name of the thread.
+        timeline: Timeline that records the waits of both sides and each item.
         stop: Function that ends the waiting of the generator; ``close`` calls it.
 
     Attributes:
-        is_closed: ``close`` has been called.
+        is_closed: Whether ``close`` has been called.
     """
 
     def __init__(

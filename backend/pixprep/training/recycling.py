@@ -30,11 +30,11 @@ Memory = npt.NDArray[np.uint8]
 
 
 class Copies:
-    """Copies to a GPU that the host does not wait for, of all batches. Any thread may ask it.
+    """Asynchronous copies to a GPU, of all batches. It is thread-safe.
 
     Attributes:
-        allocate: makes the memory of batches, of so many bytes; from the first such copy on it is pinned, from which a
-            copy runs beside the host and the GPU's kernels.
+        allocate: Function that allocates a number of bytes for batches. From the first copy on, the memory is pinned,
+            so copies run concurrently with the host and the GPU's kernels.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Copies:
         self._under_way: list[tuple[Callable[[], bool], Any]] = []
 
     def hold(self, source: Any, is_done: Callable[[], bool]) -> None:
-        """Refer to what a copy reads until it has ended, as an event behind it says."""
+        """Keep a reference to the source of a copy until the event after the copy shows that it has ended."""
         self.let_go()
         with self._lock:
             self._under_way.append((is_done, source))

@@ -32,11 +32,11 @@ _LOG = logging.getLogger("pixprep.read")
 
 
 def read(url: str, offset: int, size: int) -> bytes:
-    """A piece of an object; shorter where the object ends.
+    """Return a range of bytes of an object; it is shorter if the object ends before.
 
     Raises:
-        OSError: there is no such object, or it may not be read.
-        DataError: the network is broken, or the server gives no pieces.
+        OSError: The object does not exist, or permission is denied.
+        DataError: The network fails, or the server does not support range requests.
     """
     data: bytes = b"" if size == 0 else _cat(url, size, start=offset, end=offset + size)
     if len(data) > size:
@@ -45,11 +45,11 @@ def read(url: str, offset: int, size: int) -> bytes:
 
 
 def image(url: str, limits: Limits) -> bytes:
-    """Bytes of an object that is an image; of a web server's the answer says the size, of others it is asked before.
+    """Return the bytes of an image. A web server reports the size in its response; other servers are asked before.
 
     Raises:
-        ImageError: EMPTY, TOO_LARGE_BYTES, UNREADABLE: it has no bytes, more than the limit, or comes compressed.
-        OSError, DataError: as ``read``.
+        ImageError: EMPTY: it has no bytes. TOO_LARGE_BYTES: it is over the limit. UNREADABLE: it is compressed.
+        OSError, DataError: The same errors as for ``read``.
     """
     if not _is_web(url):
         limits.check_bytes(size := size_of(url))

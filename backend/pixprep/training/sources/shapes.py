@@ -58,7 +58,7 @@ class Shapes:
         """See above.
 
         Raises:
-            ImageError: BAD_RECORD: a shape makes no sense; TOO_MANY_PIXELS: they are too large to be drawn.
+            ImageError: BAD_RECORD: a shape is invalid. TOO_MANY_PIXELS: the masks are too large to be drawn.
         """
         del copy  # it is always a new one
         count, height, width = self.shape

@@ -132,11 +132,11 @@ class Opened:
 
 
 class Archives(Source):
-    """Samples that lie in larger files, one after the other.
+    """Samples that are stored consecutively in larger files.
 
     Args:
-        paths: of the files.
-        counts: how many samples each has.
+        paths: Paths of the files.
+        counts: Number of samples in each file.
     """
 
     def __init__(self, paths: Sequence[str], counts: Iterable[int]) -> None:

@@ -10,14 +10,14 @@ import aiohttp
 from pixprep.errors import DataError, Reason
 
 MOST: ContextVar[int] = ContextVar("MOST", default=64 << 20)
-"""Bytes of an answer that are read; by default those of a list of files."""
+"""Maximum number of bytes that are read of a response; the default is the limit for a list of files."""
 
 
 class AnswerError(DataError):
-    """An answer that is not read.
+    """A response that is not read.
 
     Attributes:
-        reason: of an image's ImageError.
+        reason: Reason of the ImageError, if the object is an image.
     """
 
     def __init__(self, reason: Reason, words: str) -> None:
@@ -27,7 +27,7 @@ class AnswerError(DataError):
 
 class _Answer(aiohttp.ClientResponse):
     async def read(self) -> bytes:
-        """The body, up to ``MOST``; of a refusal none.
+        """Return the body, up to ``MOST`` bytes; the body of an error response is not read.
 
         Raises:
             AnswerError: it is longer, or compressed.
