@@ -7,12 +7,12 @@
 // -DVALUE=unsigned char|unsigned short|unsigned int: the bits of one value of the tensor. With -DCANVASES=1 the tensor
 // is a canvas for levels.cu, and each image's has its own size.
 
-#define TILE_WIDTH 64   // threads a block in x
-#define TILE_HEIGHT 4   // threads a block in y
-#define TILE_ROWS 32    // rows that a block of `first_pass` makes
+#define TILE_WIDTH 64   // threads per block in x
+#define TILE_HEIGHT 4   // threads per block in y
+#define TILE_ROWS 32    // rows that a block of `first_pass` computes
 
 struct Step {
-    double scale[3];   // of each channel of the tensor
+    double scale[3];   // one per channel of the tensor
     double offset[3];
     int operation;
     int unused;
@@ -22,11 +22,11 @@ struct Step {
 struct Canvas {
     unsigned char *levels;           // uint8 (height, width, CHANNELS), the decoded channels, which the second pass has
                                      // written; 0 where it has written the tensor
-    unsigned char *other;            // memory for what a step makes of other places
-    VALUE *tensor;                   // of levels.cu
+    unsigned char *other;            // memory for the result of steps that read other pixels
+    VALUE *tensor;                   // output of levels.cu
     const struct LevelStep *steps;
-    const struct Erasure *erasures;  // what is done to the tensor
-    const VALUE *noise;              // the 65,536 values of its noise
+    const struct Erasure *erasures;  // erasures, which are applied to the tensor
+    const VALUE *noise;              // table of 65,536 noise values
     int step_count;
     int erasure_count;
     int height;                      // of the canvas
@@ -35,15 +35,15 @@ struct Canvas {
 
 struct Plan {
     const VALUE *tables;       // CHANNELS x 256, in the order of the tensor's channels
-    const struct Step *steps;  // what the tables are made by, for values that are no levels
+    const struct Step *steps;  // arithmetic of the tables, for values other than integers of 0 to 255
     int step_count;
     int canvas_height;
     int canvas_width;
-    int strides[3];            // of the tensor, in values: from channel to channel, from row to row, and to a column
-    int channel[3];            // for each channel of the tensor the decoded channel it is made of
-    int fill[3];               // for each channel of the tensor the level outside the region
-    unsigned fourth;           // of -DFOURTH=1: the bits of the constant channel's value
-    const struct Canvas *canvases;  // of -DCANVASES=1: in place of the size above
+    int strides[3];            // of the tensor, in values: channel stride, row stride, column stride
+    int channel[3];            // decoded channel for each channel of the tensor
+    int fill[3];               // pixel value outside of the region, per channel of the tensor
+    unsigned fourth;           // -DFOURTH=1: the bits of the constant channel's value
+    const struct Canvas *canvases;  // -DCANVASES=1: replaces the size above
 };
 
 __device__ static inline int clip8(int level) {

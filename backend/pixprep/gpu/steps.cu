@@ -1,7 +1,7 @@
 // Steps on levels, by levels.cu: those of one pixel, and those that look at other places. Comes after canvas.cu and
 // formulas.h. launch.py defines LEVEL_... and the like.
 
-#define LEVEL_THREADS 512  // of a block
+#define LEVEL_THREADS 512  // threads per block
 #define LEVELS 256
 
 struct LevelStep {
@@ -38,11 +38,11 @@ struct Erasure {
 struct Measured {
     unsigned long long sum;                 // of the lumas
     unsigned counts[CHANNELS][LEVELS];      // of the levels
-    unsigned char table[CHANNELS][LEVELS];  // what the step makes of a level
+    unsigned char table[CHANNELS][LEVELS];  // result of the step for each pixel value
     VALUE values[CHANNELS][LEVELS];         // of the tensor, where they depend on a number of the image's own
 };
 
-// An image whose rows lie one after the other.
+// An image with contiguous rows.
 struct Levels {
     unsigned char *pixels;
     int height;

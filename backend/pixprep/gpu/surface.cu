@@ -10,13 +10,13 @@
 struct Surface {
     const unsigned char *luma;    // (height, width)
     const unsigned char *chroma;  // (height / 2, width / 2, 2): U, V
-    unsigned char *pixels;        // RGB, one pixel behind the other, of the frame as it is shown
-    int pitch;                    // bytes from a row of luma or chroma to the next
-    int height;                   // as decoded: even
+    unsigned char *pixels;        // contiguous RGB pixels of the rotated frame
+    int pitch;                    // row stride of luma and chroma in bytes
+    int height;                   // decoded size, which is even
     int width;
-    int turn;                     // quarters, anticlockwise
-    int scale;                    // of luma; then of V in red, of U and V in green, of U in blue
-    int offset;                   // eight times the luma that is black
+    int turn;                     // quarter turns, counterclockwise
+    int scale;                    // coefficient of luma; the last four are those of V in red, U and V in green, U in blue
+    int offset;                   // eight times the luma of black
     int v_red;
     int u_green;
     int v_green;
