@@ -191,24 +191,26 @@ def batch(
 ) -> Done:
     """Write every image of a manifest as a row of ``output/part-00000000.parquet``, ``part-00000001.parquet``, ….
 
-    A file is written under another name first, so a file that is there is whole. Whoever calls again writes the files
-    that are missing. A worker that dies is replaced, and its file begun again. Rows stand in the manifest's order.
+    A file is first written under a temporary name, so every existing file is complete. Calling the function again
+    writes the missing files. A worker that dies is replaced, and its file is written from the beginning. Rows are in
+    the order of the manifest.
 
     Args:
-        paths: the manifest.
-        pipeline: its serving side is run.
-        output: the folder; of one manifest and one pipeline, and of one run at a time.
-        column: of a CSV or Parquet manifest; default: ``path``, or the only one.
+        paths: Path of the manifest.
+        pipeline: Pipeline whose serving side is run.
+        output: Output folder, which belongs to one manifest and one pipeline, and to one run at a time.
+        column: Name of the column of a CSV or Parquet manifest. Default: ``path``, or the only column.
         device: ``cpu`` or ``gpu``.
-        rows_per_file: the last file may have fewer.
-        workers: actors, each with one core or one GPU; default: as many as the cluster has.
-        address: of a Ray cluster that sees the same files; default: this machine.
-        progress: is told the rows that are done, those of earlier runs among them, and how many failed in this run.
+        rows_per_file: Number of rows per file. The last file may have fewer.
+        workers: Number of actors, each with one core or one GPU. Default: as many as the cluster supports.
+        address: Address of a Ray cluster that can access the same files. Default: this machine.
+        progress: Callback that receives the number of completed rows, including those of earlier runs, and the number
+            of rows that failed in this run.
 
     Raises:
-        PixprepError: the folder belongs to another run, or another writes into it now; or a file could not be written
-            in several tries; or the pipeline takes numbers with each image.
-        SetupError: no cluster answers, or it lacks the GPU or the cores.
+        PixprepError: The folder belongs to a different run, or another run is writing to it; or a file could not be
+            written in several attempts; or the pipeline has inputs that accompany each image.
+        SetupError: The cluster does not respond, or lacks the GPU or the cores.
     """
     began, text, names = time.monotonic(), pipeline.to_json(), manifest(paths, column)
     output.mkdir(parents=True, exist_ok=True)
