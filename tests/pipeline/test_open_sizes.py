@@ -342,7 +342,9 @@ def test_a_loader_has_lists_of_images_and_what_else_takes_no_list_gets_padded_on
         assert value(batch, "tensor").shape == (4, 3, 160, 160)
         assert value(batch, "label").tolist() == [0, 1, 2, 3]
         np.testing.assert_array_equal(loader.replay(0, 1)["tensor"][0], batch["tensor"][1])
-    with pytest.raises(pp.PipelineError, match=r'Mix: images of one size are mixed, and "tensor" is float32 \[3, -1'):
+    with pytest.raises(
+        pp.PipelineError, match=r'Mix: all images must have the same size, but "tensor" is float32 \[3, -1'
+    ):
         pp.Loader(samples, DETECTOR, batch_size=4, mix=pp.Mix(4, mixup=0.2))
     broken = [*samples[:2], {"image": b"junk", "label": 2}, samples[3]]
     with pp.Loader(broken, DETECTOR, batch_size=4, on_error="skip", max_errors=1.0) as loader:
