@@ -40,6 +40,7 @@ DOORS = {
     ("boxes", "plan.boxes"): "a public name of modules that lie in rooms",
     ("boxes", "postprocessing.coordinates"): "the same",
     ("detector", "postprocessing.detections"): "the same",
+    ("way_back", "postprocessing.coordinates"): "the same",
     ("ray", "cluster.ray"): "the same",
 }
 """Doors between rooms that do not know each other otherwise."""

@@ -107,7 +107,7 @@ class Fields:
         return first, last
 
     def whole(self, name: str) -> int:
-        """A integer."""
+        """Read an integer."""
         number = self.number(name)
         return int(number) if number.is_integer() else self.refuse(name, "must be an integer")
 

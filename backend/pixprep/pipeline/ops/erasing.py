@@ -119,7 +119,7 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
 
 
 def _side(span: tuple[float, float], length: int, uniform: float) -> int:
-    """A integer of pixels, of at most the image's, each as likely."""
+    """Integer number of pixels, at most the image's, each with equal probability."""
     least, most = min(int(span[0]), length), min(int(span[1]), length)
     return least + int(uniform * (most - least + 1))
 
