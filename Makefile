@@ -293,6 +293,7 @@ clients: .venv/.dev .venv-clients/.done
 lint: .venv/.dev
 	$(VENV)/ruff check --quiet .
 	$(VENV)/ruff format --quiet --check .
+	$(VENV)/python tools/words.py --check
 	$(VENV)/mypy
 
 words: .venv/.dev
