@@ -1,7 +1,9 @@
-"""Importers: the preprocessing that a model was trained with, as a pipeline. One module a library, or a folder.
+"""Importers, which turn the preprocessing that a model was trained with into a pipeline.
 
-Files are read without the library that wrote them, wherever their format says everything. What an importer does not
-understand it refuses, naming the field: a wrong tensor is worse than an error.
+Each library has one module or folder.
+
+Importers read files without the library that wrote them wherever the file format is self-contained. An importer rejects
+everything that it does not support and names the field, because a wrong tensor is worse than an error.
 
 >>> from pixprep.importers import import_pipeline
 >>> import_pipeline("keras:mobilenet_v2").origin.name
@@ -9,21 +11,24 @@ understand it refuses, naming the field: a wrong tensor is worse than an error.
 
 To add the importer of a library ``toy``:
 
-1. Write ``importers/toy.py`` with ``from_toy(source, *, ...) -> Pipeline``. ``source`` is what follows ``toy:`` on the
-   command line, a name or a path. Each keyword argument is an ``--option``.
-2. Read files with ``fields.opened`` or ``fields.read_file``. They know a limit, and say what is wrong with a file.
-3. Open each configuration by ``with reading(values, where) as fields``. What is not asked for is refused at its end.
-4. Take each value by its reader: ``flag``, ``text``, ``choice`` out of a table, ``number``, ``numbers``, ``colour``,
-   ``side``, ``pair``. ``refuse`` what no op can do, and ``ignore`` what changes no pixel.
-5. Write one short function for each construct of the library: its fields in, ops out. Leave to the ops what they know:
-   ``like`` brings filters, antialias and rounding.
-6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin. Where the library has a
-   training side, take it as ``training=``, and give its ops as ``assembled(…, training=ops)``.
-7. Add a row to ``LIBRARIES``, with what the library's files are known by.
-8. Write what each construct becomes, and each refusal, as lines of ``imports.txt`` and ``refusals.txt`` in
-   ``tests/importers``. ``tests/support/sources.py`` has the names that a line may use.
-9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``, where the lines are sources again. A
-   wrong pipeline must fail. Add the library to ``make parity``.
+1. Write ``importers/toy.py`` with ``from_toy(source, *, ...) -> Pipeline``. ``source`` is the text after ``toy:`` on
+   the command line: a name or a path. Each keyword argument becomes an ``--option``.
+2. Read files with ``fields.opened`` or ``fields.read_file``. Both enforce a size limit and raise errors that name the
+   file and the problem.
+3. Open each configuration with ``with reading(values, where) as fields``. At the end of the block, fields that were not
+   read raise an error.
+4. Read each value with the reader of its type: ``flag``, ``text``, ``choice`` from a table, ``number``, ``numbers``,
+   ``colour``, ``side``, ``pair``. Call ``refuse`` for values that no op supports, and ``ignore`` for fields that change
+   no pixel.
+5. Write one short function for each construct of the library; it reads the fields and returns ops. Leave the details to
+   the ops: ``like`` selects filters, antialiasing and rounding.
+6. End with ``assembled(ops, library="toy", name=name, where=where)``, which adds the origin. If the library has
+   training transforms, accept them as ``training=`` and pass their ops as ``assembled(…, training=ops)``.
+7. Add a row to ``LIBRARIES`` with the suffixes or JSON fields by which the library's files are recognized.
+8. List the result of each construct, and each error, as lines of ``imports.txt`` and ``refusals.txt`` in
+   ``tests/importers``. ``tests/support/sources.py`` defines the names that a line may use.
+9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``, which uses the same lines as sources.
+   A wrong pipeline must fail. Add the library to ``make parity``.
 10. Add its rows to both tables of ``docs/importing.md``.
 """
 
@@ -49,9 +54,9 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "dali": (".dali", ".py"),
     "albumentations": ("__version__", "transform"),
 }
-"""Each library, with what its files are known by: a suffix, or a field of a JSON file."""
+"""Each library, with the marks by which its files are recognized: a suffix, or a field of a JSON file."""
 _WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors", ".tflite")
-"""Files of models that say nothing of preprocessing."""
+"""Suffixes of model files that do not describe the preprocessing."""
 
 
 def import_pipeline(source: str, /, **options: Any) -> Pipeline:
@@ -78,15 +83,15 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
 
 
 def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]:
-    """The function that imports from a library.
+    """Return the function that imports from a library.
 
     Raises:
-        PipelineError: it has no such option.
+        PipelineError: The function does not have one of the options.
     """
     importer: Callable[..., Pipeline] = load(f"pixprep.importers.{library}:from_{library}")
     parameters = inspect.signature(importer).parameters
     known = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # it refuses what it does not understand
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # it rejects unsupported options itself
     for option in options:
         if option not in known and not (is_open and option not in parameters):
             raise PipelineError(
@@ -96,7 +101,7 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
 
 
 def _library_of(source: str) -> str:
-    """Library that a file belongs to, by its name or its fields."""
+    """Return the library that a file belongs to, recognized by the file's name or its fields."""
     path = Path(source)
     if not path.exists():
         raise PipelineError(

@@ -1,7 +1,7 @@
-"""Albumentations: a ``Compose`` as ``A.save`` and ``A.to_dict`` write it, read without the library.
+"""Importer of Albumentations, which reads a ``Compose`` as ``A.save`` and ``A.to_dict`` write it, without the library.
 
-The facts are of Albumentations 2.0.8 and 1.4.24; fields that 2.0 renamed are read by both names. Its images are RGB, as
-``cv2.imread`` and ``cvtColor`` make them, upright by EXIF.
+The behavior is that of Albumentations 2.0.8 and 1.4.24. Fields that 2.0 renamed are read by both names. The images are
+RGB, as after ``cv2.imread`` and ``cvtColor``, with the EXIF orientation applied.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 NOT_SERVED = "is random, and serving draws nothing: give this file as --training, and what is served as the source"
 _LISTS = {"Compose": 1.0, "ReplayCompose": 1.0, "Sequential": None}
-"""Lists of transforms, and the ``p`` of one that says none; None: it must say it."""
+"""Containers of transforms, with their default ``p``. None: the container must specify it."""
 _BOXES: dict[str, tuple[BoxFormat, bool]] = {
     "pascal_voc": ("xyxy", False),
     "coco": ("xywh", False),
     "albumentations": ("xyxy", True),
     "yolo": ("cxcywh", True),
 }
-"""Formats of boxes, and whether they are divided by the image's sides."""
+"""Box formats, and whether the coordinates are normalized by the image's sides."""
 
 
 def from_albumentations(
@@ -95,14 +95,14 @@ def from_albumentations(
 
 
 def _named_by(text: str, places: Sequence[str]) -> str:
-    """An error of an op of one side, by the place of the transform that made the op."""
+    """Replace the op in an error message about one side with the path of the transform that the op came from."""
     found = re.match(r'\w+: ops\[(\d+)\] "\w+": ', text)
-    index = int(found[1]) - 1 if found else -1  # behind decode
+    index = int(found[1]) - 1 if found else -1  # counts from the op after decode
     return places[index] + text[found.end() - 2 :] if found and 0 <= index < len(places) else text
 
 
 def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
-    """Result of ``A.to_dict``, and the place that errors begin with."""
+    """Return the result of ``A.to_dict``, and the prefix of error messages."""
     if isinstance(source, str | Path) and (path := Path(source)).suffix in (".yaml", ".yml"):
         raise PipelineError(f'{path.name}: is YAML: A.save(transform, path, data_format="json") writes what is read')
     if isinstance(source, Mapping | str | Path):
@@ -121,13 +121,13 @@ def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
 
 
 _LAST = (2, 0, 8)
-"""The last version of Albumentations: AlbumentationsX has the numbers above it, and other fields."""
+"""Last version of Albumentations. Higher version numbers belong to AlbumentationsX, whose fields differ."""
 _SAID = (1, 4, 3)
-"""The first version that writes where PadIfNeeded puts an image; ``A.load`` takes the middle of older files."""
+"""First version that writes the position of the image in PadIfNeeded. For older files, ``A.load`` centers the image."""
 
 
 def _positions(transform: Any) -> Iterator[str | None]:
-    """The ``position`` of a transform, and of those that it is made of."""
+    """Yield the ``position`` of a transform and of all transforms inside it."""
     yield getattr(getattr(transform, "position", None), "value", None)
     for each in getattr(transform, "transforms", ()):
         yield from _positions(each)
@@ -136,7 +136,7 @@ def _positions(transform: Any) -> Iterator[str | None]:
 def _ops(
     values: Mapping[str, Any], where: str, side: Side, first: Decode, max_size: int | None, *, mask: bool = False
 ) -> tuple[str, list[Op], list[str]]:
-    """The version of the library, the ops of a side, and the places of their transforms."""
+    """Return the library's version, the ops of one side, and the path of the transform that each op came from."""
     with reading(values, where) as fields:
         version, transform = fields.text("__version__", "unknown"), fields.mapping("transform")
     if not transform:
@@ -154,10 +154,10 @@ def _ops(
 
 
 def _mask(walk: Walk, *, is_wanted: bool) -> None:
-    """Add the op ``mask``, or say which label its margin has.
+    """Add the op ``mask``, or log a warning that names the label of its padding.
 
     Raises:
-        PipelineError: the op has no such margin.
+        PipelineError: The op does not support this padding.
     """
     labels = [*walk.mask_fills] or [0]
     odd = [each for each in labels if not (isinstance(each, int | float) and each == int(each) and 0 <= each <= 255)]
@@ -173,13 +173,13 @@ def _mask(walk: Walk, *, is_wanted: bool) -> None:
 
 
 def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> None:
-    """Take one transform, and those that it is made of.
+    """Add the ops of one transform and of the transforms inside it.
 
     Args:
-        walk: gets the ops.
-        values: of the transform.
-        where: its place, for errors.
-        share: how often it is done; default: its ``p``.
+        walk: Walk that collects the ops.
+        values: Serialized transform.
+        where: Path of the transform, for error messages.
+        share: Probability that the transform is applied. Default: its own ``p``.
     """
     if not isinstance(values, Mapping):
         raise PipelineError(f"{where}: must be an object, as A.to_dict writes it")
@@ -195,7 +195,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
         parts = fields.take("transforms", ())
         is_known = name in TRANSFORMS | RANDOM or name in (*_LISTS, "OneOf", "NoOp")
         p = _share(fields, _LISTS.get(name, None if is_known else 1.0))
-        if fields.flag("always_apply"):  # of 1.4.9 and older, whatever p is
+        if fields.flag("always_apply"):  # written up to 1.4.9; overrides p
             p = 1.0
         share = p if share is None else share
         is_drawn = name in RANDOM or share < 1 or (name == "OneOf" and len(parts) != 1)
@@ -227,13 +227,13 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
 
 
 def _share(fields: Fields, default: float | None) -> float:
-    """Probability of a transform; ``A.load`` has 0.5 where none is said."""
+    """Return the probability of a transform. Without a ``p``, it is 0.5, as in ``A.load``."""
     share = fields.number("p", default)
     return share if 0 <= share <= 1 else fields.refuse("p", "must be 0 to 1")
 
 
 def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
-    """``OneOf``: each part as often as its ``p`` says, and then in any case."""
+    """Add ``OneOf``, which always applies exactly one part, with probabilities proportional to the parts' ``p``."""
     if len(parts) == 1:
         _take(walk, parts[0], f"{where}[0]", 1.0)
         return
@@ -250,7 +250,7 @@ def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
 
 
 def _annotate(walk: Walk, fields: Fields) -> None:
-    """Read what a ``Compose`` says of boxes and points: outputs of the training side."""
+    """Add the outputs of the training side that a ``Compose`` configures for boxes and points."""
     fields.ignore("is_check_shapes")
     if fields.take("additional_targets") and walk.side == "training":
         fields.refuse("additional_targets", "shares a draw with other images or masks: leave it out")

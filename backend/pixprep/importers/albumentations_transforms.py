@@ -1,6 +1,7 @@
-"""Single transforms of Albumentations, as ops. ``albumentations`` walks over them, and reads how often each is done.
+"""Single transforms of Albumentations, as ops. ``albumentations`` walks over them and reads their probabilities.
 
-All pixels are OpenCV's. Behind ``ToFloat`` and ``Normalize`` are float32 values, of which only a pixel's place changes.
+All pixel values equal OpenCV's. After ``ToFloat`` and ``Normalize``, the values are float32, and only ops that move
+pixels without resampling them are supported.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from pixprep.spec import Anchor, Filter, ImageSpec, Layout, PaddingMode, Side, T
 log = logging.getLogger(__name__)
 
 FILTERS: dict[Any, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos4"}
-"""Filters by OpenCV's numbers."""
+"""Filters by OpenCV's interpolation constants."""
 _NEW_BLUR = _NEW_GRAY = 2, 0, 5
 _NEW_WARP = 1, 4, 15
 _NEW_LEVELS = 1, 4, 10
-"""First versions whose transforms do what is read here."""
+"""First versions whose transforms behave as they are read here."""
 _MARGINS: dict[Any, PaddingMode] = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
 _ANCHORS: dict[str, Anchor] = {"center": "center", "top_left": "top_left"}
 _FILLS = {"value": "fill", "mask_value": "fill_mask"}
@@ -36,22 +37,23 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "PadIfNeeded": _FILLS,
     "CoarseDropout": {"fill_value": "fill", "mask_fill_value": "fill_mask"},
 }
-"""Names that 1.4 had for the fields of 2.0, by transform."""
+"""Names in version 1.4 of fields that 2.0 renamed, by transform."""
 
 
 class Walk(_Walk):
-    """The ops so far, and what the data is after them.
+    """The ops so far, and the state of the data after them.
 
     Attributes:
-        version: of the library that wrote them, as numbers; of none where it is not known.
-        annotations: ops on what belongs to an image.
-        values: the arithmetic so far, which is done last: nothing behind it depends on neighbours.
-        layout: of the tensor.
-        channels: of the tensor: 1 behind a ToGray that makes one; None: the image's.
-        is_open: the last op is a letterbox whose margin is still to come.
-        places: of the transform of each of ``ops``.
-        mask_fills: Labels that masks get in a margin, or the ``border_mode`` that fills it with labels of the mask;
-            each with the place of its transform.
+        version: Version of the library that wrote the transforms, as a tuple of integers. Empty if it is not known.
+        annotations: Ops on the annotations of an image.
+        values: Arithmetic ops so far. They are applied last, because no later transform combines neighboring pixels.
+        layout: Layout of the tensor.
+        channels: Number of channels of the tensor: 1 after a ToGray that produces one channel. None: the image's
+            channels.
+        is_open: Whether the last op is a letterbox whose padding has not been read yet.
+        places: Path of the transform that each of ``ops`` came from.
+        mask_fills: Labels that masks receive in the padding, or the ``border_mode`` that fills the padding with labels
+            of the mask; each with the path of its transform.
     """
 
     STATE = ("values", "layout", "channels", "is_open")
@@ -69,7 +71,7 @@ class Walk(_Walk):
 
     @property
     def dtype(self) -> TensorDType:
-        """Type of the tensor's values."""
+        """Data type of the tensor."""
         return "float32" if self.values else "uint8"
 
     def move(self, op: ImageOp) -> None:
@@ -81,7 +83,7 @@ class Walk(_Walk):
         self.ops.append(op)
 
     def change(self, op: ImageOp) -> None:
-        """Add an op that changes levels, or makes new ones."""
+        """Add an op that changes pixel values or resamples them."""
         if self.values:
             raise PipelineError("would change float32 values: put it before Normalize and ToFloat")
         if self.channels and not (isinstance(op, ops.Resize | ops.Pad) and isinstance(getattr(op, "fill", 0), int)):
@@ -89,17 +91,17 @@ class Walk(_Walk):
         self.move(op)
 
     def resize(self, fields: Fields, **how: Any) -> None:
-        """Resize by OpenCV."""
+        """Add a resize as OpenCV computes it."""
         self.change(ops.Resize(filter=_filter_of(fields), like="opencv", **how))
 
     def branch(self) -> Walk:
-        """A walk from here, with ops of its own."""
+        """Return a walk that starts in the same state and has its own list of ops."""
         made = super().branch()
         made.places = []
         return made
 
     def at_times(self, branch: _Walk, p: float) -> None:
-        """Add the ops of a branch for a share of the images: a flip, or gray, as the op that draws it."""
+        """Add the ops of a branch with probability ``p``. A flip or a gray conversion becomes its random op."""
         match branch.ops:
             case [ops.Flip(axis=axis)]:
                 branch.ops = [ops.RandomFlip(axis, 1.0)]
@@ -108,7 +110,7 @@ class Walk(_Walk):
         super().at_times(branch, p)
 
     def finished(self, where: str) -> list[Op]:
-        """Give all ops between ``decode`` and ``tensor``."""
+        """Return all ops between ``decode`` and ``tensor``."""
         if self.is_open:
             raise PipelineError(f'{where}: "max_size_hw" of two sides needs a PadIfNeeded of these behind it')
         if self.channels and self.layout == "hwc":
@@ -119,16 +121,16 @@ class Walk(_Walk):
 
 
 def version_of(version: object) -> tuple[int, ...]:
-    """Numbers of a version; none where it is not known."""
+    """Return a version as a tuple of integers. The tuple is empty if the version is not known."""
     return tuple(map(int, re.findall(r"\d{1,9}", str(version))))
 
 
 Read = Callable[[Walk, Fields], None]
-"""A transform's fields, as ops of a walk; its ``p`` is the walk's to read."""
+"""Function that adds a transform to a walk, from its fields. The walk itself reads ``p``."""
 
 
 def _filter_of(fields: Fields) -> Filter:
-    """The filter of an image; that of a mask is always nearest."""
+    """Return the filter for images. The filter for masks is always nearest."""
     fields.expect("mask_interpolation", 0, why="must be 0 (nearest)")
     if fields.take("area_for_downscale") is not None:
         fields.refuse("area_for_downscale", 'chooses a filter by the image: "interpolation": 3 (area) is one filter')
@@ -136,7 +138,7 @@ def _filter_of(fields: Fields) -> Filter:
 
 
 def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Fields of an op that pads: ``fill`` and ``padding_mode``; the walk notes the label of a mask's margin."""
+    """Return ``fill`` and ``padding_mode`` of an op that pads. The walk records the label of a mask's padding."""
     labels = {*finite(fields.take("fill_mask", 0))}
     if len(labels) != 1:
         fields.refuse("fill_mask", "must be one finite number, or the same one for each channel of a mask")
@@ -149,7 +151,7 @@ def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
 
 
 def _resize(walk: Walk, fields: Fields) -> None:
-    """A resize; of an image that has the size already, nothing."""
+    """Add a resize. Images that already have the size do not change."""
     height, width, image = fields.side("height"), fields.side("width"), ImageSpec()
     for op in walk.ops:
         image = op.infer(image)
@@ -160,7 +162,10 @@ def _resize(walk: Walk, fields: Fields) -> None:
 
 
 def _max_size(side: Literal["longer", "shorter"]) -> Read:
-    """``LongestMaxSize`` or ``SmallestMaxSize``: one scale makes both sides, each rounded half to even."""
+    """Return the reader of ``LongestMaxSize`` or ``SmallestMaxSize``.
+
+    One scale applies to both sides, each rounded half to even.
+    """
 
     def read(walk: Walk, fields: Fields) -> None:
         bounds = fields.take("max_size_hw")
@@ -188,7 +193,7 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
 
 
 def _pad(walk: Walk, fields: Fields) -> None:
-    """A margin where the image is smaller; with ``LongestMaxSize`` of two sides before it, that is a letterbox."""
+    """Add padding for images that are too small. After ``LongestMaxSize`` with two sides, it completes a letterbox."""
     fields.ignore("padding")
     anchor, how = fields.choice("position", _ANCHORS, "center"), _margin(walk, fields)
     divisors = [fields.has(name) for name in ("pad_height_divisor", "pad_width_divisor")]
@@ -209,7 +214,7 @@ def _pad(walk: Walk, fields: Fields) -> None:
 
 
 def _padded(walk: Walk, fields: Fields) -> tuple[int, int]:
-    """(height, width) of a crop, behind the margin that it asks for where the image is smaller."""
+    """Return the (height, width) of a crop, after adding the padding that it requests for smaller images."""
     size = fields.side("height"), fields.side("width")
     if fields.flag("pad_if_needed"):
         anchor = fields.choice("pad_position", _ANCHORS, "center")
@@ -226,7 +231,7 @@ def _crop(walk: Walk, fields: Fields) -> None:
 
 
 def _to_gray(walk: Walk, fields: Fields) -> None:
-    """OpenCV's luma in all channels, or in one, which the tensor takes."""
+    """Add OpenCV's luma, in all channels or in a single channel of the tensor."""
     fields.expect("method", "weighted_average")
     one: Literal[1] | None = fields.choice("num_output_channels", {1: 1, 3: None}, 3)
     walk.change(ops.Grayscale("opencv"))
@@ -234,7 +239,7 @@ def _to_gray(walk: Walk, fields: Fields) -> None:
 
 
 def _to_float(walk: Walk, fields: Fields) -> None:
-    """A division in float32, of levels alone: float32 values stay what they are."""
+    """Add a float32 division for integer pixel values. Values that are already float32 do not change."""
     most = fields.number("max_value", 255.0, positive=True)
     if not walk.values:
         if np.float32(1 / (1 / most)) != np.float32(most):
@@ -243,7 +248,7 @@ def _to_float(walk: Walk, fields: Fields) -> None:
 
 
 def _normalize(walk: Walk, fields: Fields) -> None:
-    """``(value - mean * most) * (1 / (std * most))``, each constant and each step rounded to float32."""
+    """Add ``(value - mean * most) * (1 / (std * most))``, with each constant and each step rounded to float32."""
     if fields.choice("normalization", ("standard", *_BY_IMAGE), "standard") != "standard":
         fields.refuse("normalization", "follows each image's own numbers: standard does not")
     means, stds = as_tuple(fields.numbers("mean")), as_tuple(fields.numbers("std", positive=True))
@@ -267,7 +272,7 @@ _BY_IMAGE = ("image", "image_per_channel", "min_max", "min_max_per_channel")
 
 
 def _divisor(std: np.float32) -> float:
-    """The decimal fraction that a float32 is written as, where the op takes the same inverse of it."""
+    """Return the shortest decimal of a float32 value, if the op computes the same reciprocal from it."""
     short = float(str(std))
     return short if np.float32(1 / short) == np.reciprocal(std) else float(std)
 
@@ -283,7 +288,7 @@ def _transpose(walk: Walk, _: Fields) -> None:
 
 
 def _turned(times: int) -> tuple[ImageOp, ...]:
-    """Quarter turns counter-clockwise, which move pixels alone."""
+    """Return ops that rotate by quarter turns counterclockwise, without resampling."""
     return (ops.Rotate(90 * times, expand=True),) if times else ()
 
 
@@ -305,7 +310,7 @@ TRANSFORMS: dict[str, Read] = {
     "Normalize": _normalize,
     "ToTensorV2": _to_tensor,
 }
-"""Transforms that draw nothing, but perhaps whether they are done."""
+"""Deterministic transforms, which can still have a probability of being applied."""
 
 
 def _random_resized_crop(walk: Walk, fields: Fields) -> None:
@@ -316,13 +321,16 @@ def _random_resized_crop(walk: Walk, fields: Fields) -> None:
 
 
 def _about_one(fields: Fields) -> tuple[float, float]:
-    """Limits of a scale, which ``scale_limit`` has less 1."""
+    """Return the limits of a scale. ``scale_limit`` stores them minus 1."""
     low, high = fields.span("scale_limit")
     return 1 + low, 1 + high
 
 
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
-    """Blur by a kernel of each size that ``blur_limit`` draws: an even one is one more, and 0 follows sigma."""
+    """Add a blur with a random kernel size from ``blur_limit``.
+
+    Even sizes are increased by one; 0 derives the size from sigma.
+    """
     if walk.version < _NEW_BLUR:
         raise PipelineError("has another curve before 2.0.5: make it again with a newer version, and save it again")
     sigma, bounds = fields.span("sigma_limit"), fields.span("blur_limit")
@@ -367,13 +375,13 @@ def _coarse_dropout(walk: Walk, fields: Fields) -> None:
 
 
 def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
-    """Warp by OpenCV; of boxes, ``rotate_method`` of corners is what they are here."""
+    """Add a warp as OpenCV computes it. Boxes are warped as with the ``rotate_method`` for corners."""
     if walk.version < _NEW_WARP:
         raise PipelineError("has another matrix before 2.0: make it again with 2.0, and save it again")
     fields.expect("rotate_method", "largest_box", why="makes other boxes: largest_box has the corners' own")
     fields.off("fit_output")
     found = _filter_of(fields)
-    filter_: Filter = "bilinear" if found == "area" else found  # OpenCV's own rule for warps
+    filter_: Filter = "bilinear" if found == "area" else found  # as OpenCV itself does for warps
     if filter_ not in ("nearest", "bilinear", "bicubic"):
         fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
     walk.change(op(**{"filter": filter_, "p": 1.0} | _margin(walk, fields) | how))
@@ -392,7 +400,7 @@ def _affine(walk: Walk, fields: Fields) -> None:
 
 
 def _axes(fields: Fields, name: str) -> tuple[float, ...]:
-    """Limits of x, then of y."""
+    """Return the limits of x, then those of y."""
     with reading(fields.mapping(name), name) as axes:
         return (*axes.span("x"), *axes.span("y"))
 
@@ -414,7 +422,7 @@ def _perspective(walk: Walk, fields: Fields) -> None:
     how: dict[str, Any] = {"scale": fields.span("scale")}
     level = fields.take("fill")
     if isinstance(level, int | float) and level and fields.take("border_mode") == 0:
-        how["fill"] = (one_level(fields.colour("fill")), 0, 0)  # OpenCV gets one number, which is red's
+        how["fill"] = (one_level(fields.colour("fill")), 0, 0)  # OpenCV receives one number, for red
     _warped(walk, fields, ops.RandomWarpPerspective, **how)
 
 

@@ -1,4 +1,4 @@
-"""Last step of every importer: the ops of one side, or of both, as a pipeline with its origin."""
+"""Last step of every importer, which builds a pipeline with its origin from the ops of one or both sides."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from pixprep.spec import Like, Side
 log = logging.getLogger(__name__)
 
 UNRECORDED = ("python", "run_python", "name")
-"""Options that no file holds: a program of this machine, the permission to run one, and what ``Origin.name`` has."""
+"""Options that no pipeline file records: a program of this machine, the permission to run one, and the name,
+
+which is already in ``Origin.name``.
+"""
 
 _LAST_BIT = {"divide": "divides by 255", "multiply": "multiplies by 1/255"}
-"""Arithmetics of one formula, whose float32 values differ by rounding alone."""
+"""Variants of one formula whose float32 results differ only by rounding."""
 
 
 def assembled(
@@ -39,19 +42,20 @@ def assembled(
     version: str = "",
     like: Like = "pillow",
 ) -> Pipeline:
-    """The pipeline of these ops, with its origin.
+    """Return the pipeline of these ops, with its origin.
 
     Args:
-        ops: from ``decode`` to ``tensor``: of serving, or of both sides; None: there is training alone.
-        training: the same, of training; None: there is serving alone, or no difference.
-        library: of the origin.
-        name: of the origin.
-        where: what errors begin with.
-        version: of the library; default: of the installed one, ``unknown`` if there is none.
-        like: the origin's profile where no resize says whose pixels these are.
+        ops: Ops from ``decode`` to ``tensor``, for the serving side or for both sides. None: build only a training
+            side.
+        training: Ops of the training side, in the same form. None: the training side does not exist or equals ``ops``.
+        library: Library that the origin records.
+        name: Name that the origin records.
+        where: Prefix of error messages.
+        version: Version of the library. Default: the installed version, or ``unknown`` if it is not installed.
+        like: Profile that the origin records if no resize determines the library whose pixel values these are.
 
     Raises:
-        PipelineError: the ops do not go together.
+        PipelineError: The ops are not compatible.
     """
     resizes = (op for op in (*(ops or ()), *(training or ())) if isinstance(op, Resize | Letterbox | RandomResizedCrop))
     profile = next((op.like for op in resizes), like)
@@ -66,7 +70,7 @@ def assembled(
 
 
 def _normalized_alike(training: Sequence[Op], serving: Sequence[Op], where: str) -> Sequence[Op]:
-    """Ops of training, with the arithmetic of serving's ``normalize`` where nothing else of it differs; a log says so.
+    """Return the training ops with serving's arithmetic if their ``normalize`` ops differ only in it, and log this.
 
     torchvision's v1 divides by 255, and its v2 multiplies by 1/255.
     """
@@ -88,10 +92,10 @@ def _normalized_alike(training: Sequence[Op], serving: Sequence[Op], where: str)
 
 
 def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:
-    """The ops of both sides in one list: what they share once, the rest ``only`` on its side.
+    """Merge the ops of both sides into one list: common ops once, all others with ``only`` for their side.
 
     Raises:
-        PipelineError: they decode differently.
+        PipelineError: The sides decode differently.
     """
     if training[0] != serving[0]:
         raise PipelineError("training decodes otherwise than serving does, and a pipeline decodes once")
@@ -112,25 +116,25 @@ def _only(op: Op, side: Side) -> Op:
 
 
 def resize(sides: Sequence[int], **how: Any) -> Resize:
-    """Resize to a shorter side, if it is one; else to a height and a width."""
+    """Return a resize to a shorter side for one value, or to a height and a width for two."""
     return Resize(sides[0], **how) if len(sides) == 1 else Resize(height=sides[0], width=sides[1], **how)
 
 
 def library_module(name: str, what: str, *, otherwise: str = "") -> Any:
-    """A module of a library that only names need, such as ``timm.models``.
+    """Import a module of a library that is needed only to look up names, such as ``timm.models``.
 
     Raises:
-        SetupError: it cannot be imported: ``what`` needs it.
+        SetupError: The module cannot be imported, and ``what`` needs it.
     """
     try:
         return import_module(name)
-    except (ImportError, RuntimeError) as error:  # RuntimeError: of torchvision, beside a PyTorch of another build
+    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError with a foreign PyTorch build
         library = name.split(".", maxsplit=1)[0]
         raise SetupError(f"{what}, which needs {library} ({error}): pip install {library}{otherwise}") from None
 
 
 def _installed_version(distribution: str) -> str:
-    """Found without importing it."""
+    """Return the version of an installed distribution, without importing it."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -138,14 +142,14 @@ def _installed_version(distribution: str) -> str:
 
 
 def recorded(pipeline: Pipeline, source: str, options: Mapping[str, Any]) -> Pipeline:
-    """The pipeline with an origin that holds what a second import needs.
+    """Return the pipeline with an origin that records everything that a second import needs.
 
-    That is the name of the source's file, without its folder, and the importer's options. An option that JSON cannot
-    hold, such as a Compose, is left out, and so are those of ``UNRECORDED``.
+    The origin records the name of the source's file, without its folder, and the importer's options. Options that JSON
+    cannot represent, such as a Compose, are left out, as are the options in ``UNRECORDED``.
 
     Args:
         pipeline: Imported pipeline.
-        source: Source as the importer was given it.
+        source: Source as it was passed to the importer.
         options: Options of the importer.
     """
     origin = pipeline.origin
@@ -161,7 +165,10 @@ def recorded(pipeline: Pipeline, source: str, options: Mapping[str, Any]) -> Pip
 
 
 def written_option(option: str, value: Any) -> str:
-    """An option as ``NAME=VALUE``, without the folder of a training side; its name alone where JSON cannot hold it."""
+    """Return an option as ``NAME=VALUE``, without the folder of a training file.
+
+    If JSON cannot represent the value, return only the name.
+    """
     with suppress(TypeError):
         text = json.dumps(Path(value).name if option == "training" and isinstance(value, str) else value)
         is_plain = isinstance(value, str) and read_option(f"{option}={json.loads(text)}")[1] == json.loads(text)
@@ -170,8 +177,8 @@ def written_option(option: str, value: Any) -> str:
 
 
 def read_option(text: str) -> tuple[str, Any]:
-    """Name and value of ``NAME=VALUE``, whose value may be JSON and is a text otherwise."""
+    """Return name and value of ``NAME=VALUE``. The value is parsed as JSON if possible; if not, it is a string."""
     name, _, value = text.partition("=")
     with suppress(ValueError, RecursionError):
-        return name, msgspec.json.decode(value)  # unlike json.loads, it takes neither NaN nor half of a character
+        return name, msgspec.json.decode(value)  # unlike json.loads, it rejects NaN and lone surrogates
     return name, value
