@@ -1,1 +1,1 @@
-"""Serving: Triton, its model repository, and programs beside it."""
+"""Serving: Triton, its model repository, the proxy in front of Triton, and the page for the browser."""

@@ -60,7 +60,7 @@ def send(
             image inputs, or one folder for each; the files of the folders are then paired in their order.
         url: HOST:PORT of the server; default: Triton's usual port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
-        model: Name of an ensemble, or of a model of the pixprep backend.
+        model: Name of an ensemble or of a model of the pixprep backend.
         batch: Number of images per request.
         classes: Number of best classes to return for an output of scores (see ``Triton.scores``), each as
             ``b"score:index:label"``; 0 returns the scores.
@@ -119,15 +119,16 @@ def health(
 ) -> float:
     """Send one new small image, or clip, through a model: Triton calls a model ready whose process has died.
 
-    A model that refuses it, since its crop does not fit inside, say, is healthy. So is a model of clips where PyAV is
-    not installed here, which makes them: it refuses an image.
+    A model that rejects the image, for example because its crop does not fit inside the image, is healthy. Clips are
+    made with PyAV. If PyAV is not installed here, a model of clips receives an image, rejects it, and also counts as
+    healthy.
 
     Returns:
-        Milliseconds from sending to the answer.
+        Milliseconds from sending the request to receiving the response.
 
     Raises:
-        SetupError: no server there, or no such model.
-        RequestError: the model fails, or does not answer in time.
+        SetupError: No server runs there, or it does not have this model.
+        RequestError: The model fails, or does not respond in time.
     """
     with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
         model_input = triton.model_input(model)

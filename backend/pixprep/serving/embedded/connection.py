@@ -86,7 +86,7 @@ class Triton:
             raise SetupError(f"tritonclient for {protocol} is not installed: {install('client')}") from None
         options = {"connection_timeout": timeout_s, "network_timeout": timeout_s} if protocol == "http" else {}
         self._client = self._module.InferenceServerClient(self.url, **options)
-        # of one call: HTTP has it from the options
+        # Time limit of one call. The HTTP client receives it in its options.
         self._deadline: dict[str, Any] = {} if protocol == "http" else {"client_timeout": timeout_s}
         self._json = self._deadline | ({} if protocol == "http" else {"as_json": True})
         self._configs: dict[str, dict[str, Any]] = {}
@@ -106,7 +106,8 @@ class Triton:
         """The model's complete configuration, as the server has it.
 
         Raises:
-            SetupError: no such model; the message lists those that are ready, if the server tells.
+            SetupError: The model does not exist. If the server can be asked, the message lists the models that are
+                ready.
         """
         if model not in self._configs:
             try:
@@ -123,16 +124,16 @@ class Triton:
         """Models whose statistics the server has: ``pixprep serve`` shows nobody the list of models."""
         try:
             entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
-        except self._failure:  # closed too, behind our proxy
+        except self._failure:  # a closed API also fails here: our proxy closes this one
             return ""
         names = ", ".join(sorted({entry["name"] for entry in entries}))
         return f"there are {names}" if names else "none is"
 
     def model_input(self, model: str) -> ModelInput:
-        """Input of a model for encoded images, or pixels, and for numbers beside them.
+        """Input of a model for encoded images or pixels, together with its numeric inputs.
 
         Raises:
-            SetupError: no such model.
+            SetupError: The model does not exist.
             PixprepError: The model has no such input.
         """
         config = self.config(model)
@@ -158,14 +159,14 @@ class Triton:
         return model
 
     def scores(self, model: str) -> list[str]:
-        """The outputs of a model with one score a class: those that have labels.
+        """Names of the outputs of a model that hold one score per class: the outputs that have labels.
 
-        Where none has, the one list of numbers that a classifier gives: of two, one may as well be a box, and a single
-        number is no list. What a model gives that takes images is no list of scores, such as ``transform``, and what
-        comes beside it is no class.
+        If no output has labels, a classifier's only vector of floats counts as scores. With two vectors, either could
+        be a box, and a single number is not a vector. Outputs of a model that prepares images, such as ``transform``,
+        do not count.
 
         Raises:
-            SetupError: no such model.
+            SetupError: The model does not exist.
         """
         sources = {output["name"]: self.source(model, output["name"]) for output in self.config(model)["output"]}
         labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
@@ -202,7 +203,7 @@ class Triton:
         for entry in entries:
             parts = entry.get("inference_stats", {})
             before = spent.get(entry["name"], Spent())
-            spent[entry["name"]] = Spent(  # of all versions; gRPC leaves out what is 0
+            spent[entry["name"]] = Spent(  # sum over all versions; gRPC omits zeros
                 before.count + int(parts.get("success", {}).get("count", 0)),
                 before.queue_ms + _ms(parts, "queue"),
                 before.compute_ms + _ms(parts, "compute_input", "compute_infer", "compute_output"),
@@ -220,14 +221,15 @@ class Triton:
         *,
         classes: int = 0,
     ) -> dict[str, npt.NDArray[Any]]:
-        """One request with these images, and of each the rows of its numbers; every output, the batch first.
+        """Send one request with images and the rows of numbers of each; return every output, with the batch axis first.
 
-        Of a model that compares images, each of ``encoded`` is one for each of its inputs, or one for all of them.
+        For a model that compares images, each item of ``encoded`` holds one image per image input, or one image for all
+        inputs.
 
         Raises:
             PixprepError: The numbers are invalid, or do not fit the model's inputs.
             RequestError: The server rejected the request, or did not respond within the time limit.
-            SetupError: the server has gone.
+            SetupError: The server has ended.
         """
         rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
         tensors = []
@@ -290,7 +292,7 @@ def _is_ours(config: Mapping[str, Any]) -> bool:
 def _best(entries: npt.NDArray[Any], length: int, count: int) -> npt.NDArray[Any]:
     """The best classes of each row, (rows, count), out of the entries ``score:index:label`` of all rows, by score.
 
-    To Triton the rows of a model that does not batch are one list, of which only the first ``length`` have labels.
+    Triton treats the rows of a model without batching as one list. Only the first ``length`` entries of it have labels.
     """
     found = [entry.decode().split(":", 2) for entry in entries.reshape(-1)]
     names = {int(index): label for _, index, *labels in found for label in labels}

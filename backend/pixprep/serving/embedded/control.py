@@ -32,7 +32,7 @@ _CHANNEL = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)
 
 
 class Control:
-    """Control of one Triton, for who has its keys; each call has a connection of its own.
+    """Control of one Triton for the process that has its keys; each call opens its own connection.
 
     Args:
         http_socket: Triton's Unix socket for HTTP, in a folder that exists when Triton starts.
@@ -40,8 +40,8 @@ class Control:
         ports: ``http``, ``grpc`` and ``metrics``, as clients know them.
 
     Attributes:
-        key: opens the APIs that are closed to clients.
-        mark: tells the backend that a request is a probe.
+        key: Key that opens the APIs that are closed to clients.
+        mark: Secret by which the backend recognizes a request as a probe.
     """
 
     def __init__(self, http_socket: Path, address: str, ports: Mapping[str, int]) -> None:
@@ -54,7 +54,7 @@ class Control:
         """Ask the model repository API: ``index``, ``models/NAME/load``.
 
         Returns:
-            The HTTP status and body; 0 if there was no answer.
+            The HTTP status and body; the status is 0 if Triton did not respond.
         """
         return self._ask("POST", f"/v2/repository/{quote(path)}", headers={KEY_HEADER: self.key}, timeout_s=timeout_s)
 
@@ -69,7 +69,7 @@ class Control:
         return dict(json.loads(text)) if status == 200 else {}
 
     def model_input(self, model: str) -> ModelInput | None:
-        """Return the image input of a model, or None if it has none or Triton does not report it."""
+        """Return the image input of a model, or None if the model lacks one or Triton does not report it."""
         config = self.config(model)
         return model_input(config) if config else None
 
@@ -123,12 +123,12 @@ class Control:
             return load_failure(error.details())
 
     def drain(self, until: float) -> None:
-        """Have every model unloaded: Triton refuses what comes, and keeps a model until its last request is answered.
+        """Unload every model: Triton rejects new requests and keeps a model until its last request is answered.
 
-        What has come by now is read first: of requests that lay in its queues, Triton would refuse some.
+        Requests that have already arrived are read first, because Triton would reject some of those in its queues.
 
-        Triton 2.51 by itself goes on taking requests from connections that are open, and cuts the last ones. A model
-        whose process has died is never quite unloaded.
+        Triton 2.51 by itself continues to accept requests from open connections and cuts off the last ones. It never
+        completely unloads a model whose process has died.
         """
         ports = self._ports.values()
         settled_at, waiting = time.monotonic() + _SETTLE_S, unread(*ports)

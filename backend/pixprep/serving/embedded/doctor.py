@@ -205,7 +205,7 @@ def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
 def attempt(
     name: str, action: Callable[[], object], success: str, *, is_needed: bool = True, consequence: str = ""
 ) -> Check:
-    """Check by trying: a SetupError says what is wrong, then, after a colon, what to do."""
+    """Run a check by trying: the message of a SetupError names the problem and, after a colon, the remedy."""
     try:
         action()
     except SetupError as error:

@@ -34,13 +34,13 @@ def died(how: str) -> str:
 
 
 def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[str, str] = NO_DEATHS) -> PixprepError:
-    """Reasons why Triton ended: a line for each model that did not load, or its last error, or by what signal.
+    """Reasons why Triton ended: one line for each model that did not load, or else its last error or the signal.
 
     Args:
-        log: of Triton.
-        code: of its exit.
-        files: that it might open.
-        deaths: by model, how its process ended, where that is known.
+        log: Text of Triton's log.
+        code: Exit code of Triton's process.
+        files: Maximum number of files that the process may open.
+        deaths: How the process of each model ended, by the name of the model, as far as known.
     """
     if reasons := dict(_failed_models(log)):
         words = last_words(log) if DIED in reasons.values() else []
@@ -56,7 +56,7 @@ def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[s
     lines = [line for line in log.strip().splitlines() if not re.match(r"[IW]\d{4} ", line)]
     first = (lines or ["its log says no more"])[0].rpartition("tritonserver: ")[2]
     how = ended(code)
-    if files < ENOUGH_FILES:  # what Triton then says is of anything: a port in use, an old CUDA driver
+    if files < ENOUGH_FILES:  # Triton's last error is then arbitrary: a port in use, an old CUDA driver
         how += f", where {files} files may be open at once: say ulimit -n {ENOUGH_FILES} first; its last words"
     return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
 

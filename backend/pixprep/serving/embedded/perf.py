@@ -33,10 +33,10 @@ from pixprep.serving.embedded.request import ModelInput
 
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
-_OF_A_REQUEST = " had error: "  # "Thread [0] had error: " and the server's words
-# Three windows, and all of them count; each lasts 1.2 times what is asked for: three of 1 s gave 3.61 s of requests.
+_OF_A_REQUEST = " had error: "  # perf_analyzer prints "Thread [0] had error: " and the server's message
+# Three windows, which all count. Each lasts 1.2 times the requested time: three of 1 s yielded 3.61 s of requests.
 _WINDOWS, _STRETCH = 3, 1.2
-_LONGER = (1, 4, 16)  # times, where a window saw no request begin and end
+_LONGER = (1, 4, 16)  # factors of the time, for windows in which no request began and ended
 _TOO_SHORT = (
     "No valid requests recorded within time interval",
     "failed to find the requested model version",  # whose statistics did not change meanwhile
@@ -50,14 +50,14 @@ class Measurement:
     There is no count of errors: perf_analyzer exits at the first failed request, without a result.
 
     Attributes:
-        protocol, model: what was asked, and how.
+        protocol, model: Protocol and model of the requests.
         load: ``concurrency 4``: requests always in flight; ``poisson 50/s``: requests sent.
         batch: Number of images per request.
         images_per_s: Images, or clips, that the server processed per second. For a Poisson load, perf_analyzer replays
             one fixed sequence that begins sparse: 80 % of the rate in its first 80 requests, 97 % in 2,000.
         frames_per_s: Frames of clips per second. None for images, or if the configuration does not declare ``frames``.
         p50_ms, p90_ms, p95_ms, p99_ms: Percentiles of the requests' latencies at the client.
-        mean_batch: Mean number of images per execution of the model, or of the first model of an ensemble.
+        mean_batch: Mean number of images per execution of the model; for an ensemble, of its first model.
         late_percent: Percentage of requests that the client sent late. If it is high, the latencies are too low.
     """
 
@@ -92,18 +92,20 @@ def measure(
     """Put each load on the model in turn and measure it.
 
     Args:
-        images: encoded, or clips; sent one after the other, over and over. Many and different ones keep caches from
-            flattering.
+        images: Encoded images or clips, sent one after the other in a loop. Use many different ones: repeated images
+            make caches look better than they are.
         url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
-        model: an ensemble, or a model of the pixprep backend.
-        concurrency: closed loops, each with this number of requests in flight.
-        rate: Poisson arrivals, each of this number of requests a second.
-        batch: images a request; their sizes may differ.
-        inputs: of a model that takes numbers beside images: by name the rows that go with each image.
-        seconds: that each measurement takes, about; 4 or 16 times as long where no request ends in a third of it.
-        shared_memory: images and tensors do not travel: as for a client on the server's machine, which must allow it.
-        on_progress: called with each measurement when it is there.
+        model: Name of an ensemble or of a model of the pixprep backend.
+        concurrency: Closed loops, each with this number of requests in flight.
+        rate: Poisson arrivals, each with this number of requests per second.
+        batch: Number of images per request; their sizes may differ.
+        inputs: Rows for a model with numeric inputs, by input name: the rows that every image gets.
+        seconds: Approximate duration of each measurement; 4 or 16 times as long if no request ends within a third of
+            it.
+        shared_memory: Pass images and tensors in shared memory, as a client on the server's machine can. The server
+            must allow it.
+        on_progress: Function that is called with each measurement as soon as it is complete.
 
     Raises:
         SetupError: No server runs there, it has no such model, or perf_analyzer cannot run on this machine.
@@ -319,7 +321,7 @@ def reason_in(printed: str) -> str:
 
 
 def _late_percent(printed: str) -> float:
-    """perf_analyzer warns when it falls behind its schedule, and says nothing when it does not."""
+    """Percentage of late requests. perf_analyzer warns if it cannot keep its schedule and prints nothing if it can."""
     found = re.search(r"([\d.]+)% of the requests were delayed", printed)
     return float(found[1]) if found else 0.0
 

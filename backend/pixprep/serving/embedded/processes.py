@@ -33,11 +33,12 @@ OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve me
 OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take a minute or so: who started us should know
 _logger = logging.getLogger(__name__)
 
-# Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
+# Kills the process group that was named last when the other end of stdin is closed, and then removes leftover files.
 _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
 
-# Runs a program that the kernel kills when the thread that started it ends: PR_SET_PDEATHSIG of prctl(2), which a
-# program keeps. Whoever has ended before that was set is no longer our parent.
+# Runs a program that the kernel kills when the thread that started it ends. It uses PR_SET_PDEATHSIG of prctl(2), which
+# survives exec. If the parent ended before the call, getppid() returns a different process, and the program does not
+# start.
 _BOUND = (
     f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)}); "
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
@@ -74,7 +75,7 @@ class Processes:
         return None
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
-        """Start a Triton in a folder: there is none now. It may have as many connections as the hard limit lets it."""
+        """Start a Triton in a folder; none may run now. The hard limit of open files bounds its connections."""
         self._triton = self._starter.submit(
             subprocess.Popen,
             [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command],

@@ -40,8 +40,8 @@ DTYPES: dict[str, Any] = {
 }
 """NumPy's dtypes of Triton's types of numbers."""
 _NPY = b"\x93NUMPY"
-_AXES = 2  # of a row of numbers
-_SIDE, _BLOCKS = 64, 8  # of a sample
+_AXES = 2  # axes of a row of numbers
+_SIDE, _BLOCKS = 64, 8  # side and number of blocks of a sample image
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
 """Letters of a line that is an example."""
 
@@ -51,9 +51,9 @@ class NumberInput:
     """An input of numbers: a row for each tensor.
 
     Attributes:
-        datatype: of Triton's.
-        shape: of a row.
-        row: an example; empty: the model's configuration has none.
+        datatype: Datatype of the tensor, in Triton's notation.
+        shape: Shape of one row.
+        row: Example of a row; empty if the model's configuration does not contain one.
     """
 
     name: str
@@ -89,7 +89,7 @@ class NumberInput:
 
     @property
     def example(self) -> list[Any]:
-        """A row to try a model with: the one of its configuration, of a kind of its type and shape, or zeros."""
+        """A row to try a model with: the example of its configuration, a usual row of this shape, or zeros."""
         usual = (kind.row for kind in KINDS.values() if (kind.dtype, kind.shape) == (DTYPES[self.datatype], self.shape))
         row = self.row or next(usual, ()) or [self.datatype != "BOOL" and 0] * self.count
         return np.reshape(row, self.shape).tolist()  # type: ignore[no-any-return]
@@ -103,13 +103,15 @@ class ModelInput:
     """Image input of a model, or all image inputs of a model that compares images.
 
     Attributes:
-        names: of the inputs for images, of which a request has one each.
-        datatype: of each of them.
-        pixels: the form of the pixels, where it takes these and no encoded images.
-        frames: of a clip, where an image is one; None: images come, or its configuration does not say.
-        max_batch_size: images in a request; 0: one, of which there are as many tensors as rows of ``numbers``.
-        numbers: the inputs beside it.
-        is_alone: there is no other input, though it were optional: an image may be the whole body of a request.
+        names: Names of the image inputs. A request contains one image for each.
+        datatype: Datatype of each of these inputs.
+        pixels: Format of the pixels if the model accepts pixels instead of encoded images; None for encoded images.
+        frames: Number of frames of a clip; None if the model accepts images, or its configuration does not declare it.
+        max_batch_size: Maximum number of images per request. 0 means that a request has one image and returns as many
+            tensors as ``numbers`` has rows.
+        numbers: Numeric inputs that accompany the image.
+        is_alone: Whether the model has no further inputs, not even optional ones. An image may then be the whole body
+            of a request.
     """
 
     names: tuple[str, ...]
@@ -191,10 +193,11 @@ class ModelInput:
 
 
 def model_input(config: Config) -> ModelInput | None:
-    """Return the image input of a model with this configuration, or None if it has none.
+    """Return the image input of a model with this configuration, or None if the model lacks one.
 
-    They are encoded, BYTES [1] or UINT8 [-1], or pixels, such as UINT8 [-1, -1, 3], of which only another model may say
-    that they are BGR.
+    Images are either encoded, as BYTES [1] or UINT8 [-1], or pixels, such as UINT8 [-1, -1, 3]. Color
+    pixels are reported as RGB here. Only the configuration of another model, such as a step of an ensemble, may declare
+    BGR.
     """
     images: list[tuple[str, str, Frames | None]] = []
     facts = texts(config)
@@ -235,7 +238,7 @@ def model_input(config: Config) -> ModelInput | None:
 
 
 def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
-    """A request with these inputs: JSON, and behind it the bytes of each."""
+    """A request with these inputs: JSON, followed by the bytes of each."""
     entries, parts = [], []
     for name, datatype, array in tensors:
         if datatype == "BYTES":
@@ -281,14 +284,14 @@ def _new_pixels(height: int, width: int, channels: int) -> Array:
 def curl_line(
     http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None, others: Sequence[str] = ()
 ) -> str:
-    """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them.
+    """The command line that sends a photo to a model; several lines with example rows if the model accepts numbers.
 
     Args:
-        http_url: of Triton.
-        model: its name.
-        photo: name of the file.
-        model_input: input of the model; None: one encoded image.
-        others: of a model that compares images, the names of the other files; default: the first once more.
+        http_url: URL of Triton.
+        model: Name of the model.
+        photo: Name of the photo's file.
+        model_input: Input of the model; None: one encoded image.
+        others: Names of the further files for a model that compares images; default: the first file again.
     """
     if model_input is not None and not model_input.is_alone:
         files = [photo, *others, *[photo] * len(model_input.names)][: len(model_input.names)]
@@ -300,7 +303,7 @@ def curl_line(
 
 
 def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequence[str]) -> str:
-    """JSON, and behind it the images; before each its length, where it is an element of a BYTES tensor."""
+    """JSON, followed by the images. The length of each image precedes it if it is an element of a BYTES tensor."""
     is_bytes = model_input.datatype == "BYTES"
     batch = [] if model_input.has_rows else [1]
     letters = "abcdefghijklmnopqrstuvwxyz"[: len(photos)]
@@ -340,11 +343,11 @@ def npy(array: Array) -> bytes:
 
 
 def pixels_of(content: Encoded, order: Color) -> Array:
-    """The pixels of a file: of a photo as ``decode`` gives them by default, upright, or the array of an .npy file.
+    """The pixels of a file: a photo, decoded upright as ``decode`` does by default, or the array of an .npy file.
 
     Args:
-        content: of the file.
-        order: of the channels; an .npy file has it already.
+        content: Bytes of the file.
+        order: Order of the channels. An .npy file must already have this order.
 
     Returns:
         uint8 (height, width, 3), or (height, width, 1) gray.
@@ -360,7 +363,7 @@ def pixels_of(content: Encoded, order: Color) -> Array:
             return np.ascontiguousarray(array)
         except TypeError as error:
             raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
-        except (ArithmeticError, ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # of the header
+        except (ArithmeticError, ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # bad header
             raise ImageError("CORRUPT", f"an .npy file: {printable(error)[:200]}") from None
     plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
     with CpuDecoder(plan, limits).decoded(content) as image:

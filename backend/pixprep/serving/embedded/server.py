@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # Protocols with which a client could write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
 _SOCKETS = {"http": "http.sock", "metrics": "metrics.sock"}
-"""Triton's own sockets, to which the front connects."""
+"""Triton's own sockets. The front connects to them."""
 _CALLS = 4
 """Number of requests that one process of a user's Python model may send to other models concurrently. Each needs a
 thread in Triton, which remains when the process dies; Triton's default is 32."""
@@ -89,7 +89,7 @@ class Server:
         images_in_flight: Number of images for which the CUDA memory pool is sized, on a GPU; default: Triton's own
             64 MiB.
         trace_url: URL of an OpenTelemetry collector that accepts OTLP over HTTP; default: no request is traced.
-        trace_rate: Number of requests of which one is traced; every request with a ``traceparent`` is traced.
+        trace_rate: One of this number of requests is traced; every request with a ``traceparent`` is traced.
         ready_timeout_s: Maximum number of seconds of a start; default: 120, plus 10 for each model.
         grace_s: Maximum number of seconds of ``stop``; all but the last 3 s are for requests in flight.
         extra_args: Additional options for tritonserver; they must not turn off one of its three endpoints.
@@ -162,7 +162,7 @@ class Server:
 
     @property
     def models_to_try(self) -> list[str]:
-        """Names of all ensembles, or of the first model with a pipeline if there are no ensembles."""
+        """Names of all ensembles; without any ensemble, the name of the first model with a pipeline."""
         return self.ensembles or self.pipeline_models[:1] or ["MODEL"]
 
     @property
@@ -264,7 +264,7 @@ class Server:
         self.state = State.ENDED
 
     def poll(self, *, within_s: float = 0.0) -> int | None:
-        """Return Triton's exit code if it ends in time, 0 after ``stop``, otherwise None. Thread-safe."""
+        """Return Triton's exit code if it ends in time, 0 after ``stop``, and None while it runs. Thread-safe."""
         processes = self._processes
         return 0 if processes is None else processes.poll(within_s=within_s)
 
@@ -361,7 +361,7 @@ class Server:
             processes.start(
                 command,
                 environment=environment(wheel) | variables | {probe.VARIABLE: self.control.mark},
-                folder=folder / "cwd",  # the stub's sys.path begins with it: it must hold no model.py
+                folder=folder / "cwd",  # first entry of the stub's sys.path: must not contain a model.py
                 log=log,
             )
         try:

@@ -1,7 +1,8 @@
 """Snapshot that is served: a copy of the model repository as it was at the start.
 
-A model that crashes is loaded again from its files, and so is all of Triton. From the copy comes back what was
-deployed, whatever lies on disk by then. It is a copy and no hard link, which would follow an edit in place.
+Triton loads a model that crashes from its files again, and the supervisor restarts a Triton that crashes. With the
+copy, the deployed version comes back, even if the files on disk have changed in the meantime. Hard links do not
+suffice, because an edit in place would change them.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ _Edition = tuple[str, Signature]
 class Snapshot:
     """A copy of a model repository.
 
-    Hidden entries beside the models are left out, and ``__pycache__``. Links are followed. In a model, hidden files are
-    copied, but a change in them alone is none. Holes and zeros of a file take no room.
+    ``__pycache__`` and hidden entries of the repository folder are omitted. Links are followed. Hidden files of a model
+    are copied, but a change of hidden files alone does not count as a change. Holes and zeros of a file do not use disk
+    space.
 
     Args:
-        repository: the original.
-        folder: the copy, in a folder of its own; not there yet.
+        repository: Path of the original.
+        folder: Path of the copy, which does not exist yet, in its own parent folder.
 
     Raises:
         SetupError: The repository contains no model, or the disk has no space for the copy.
-        OSError: a file cannot be read.
+        OSError: A file cannot be read.
     """
 
     def __init__(self, repository: Path, folder: Path) -> None:
@@ -77,7 +79,7 @@ class Snapshot:
         served = {name: signature for name, (_, signature) in self._served.items()}
         try:
             on_disk = {name: _signature(self.repository / name) for name in models_in(self.repository)}
-        except OSError:  # the disk was taken away, say
+        except OSError:  # for example, the disk was unmounted
             on_disk = {}
         return {name: on_disk.get(name, ()) for name in on_disk | served if on_disk.get(name, ()) != served.get(name)}
 
@@ -157,7 +159,7 @@ class Snapshot:
 
 
 def _next_data(file: int, at: int) -> int:
-    """Begin of data in an open file, from a position on, or of the block that holds it; -1: none."""
+    """Position of the next data of an open file from ``at`` on, rounded down to its block; -1: no more data."""
     try:
         return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
     except OSError as error:
@@ -190,7 +192,7 @@ def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[
     for path in sorted(folder.iterdir()):
         try:
             status = path.stat()
-        except OSError:  # a link to nothing, say
+        except OSError:  # for example, a dangling link
             continue
         if path.name == "__pycache__":
             continue

@@ -1,4 +1,4 @@
-"""The processes in which Triton runs Python models, as Linux shows them: Triton 2.51 does not say how they are."""
+"""State of the processes in which Triton runs Python models, read from Linux, since Triton 2.51 does not report it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Stub:
     """The process in which Triton runs one instance of a Python model.
 
     Attributes:
-        pid: of the process.
-        model: its name.
-        region: the shared memory by which it speaks with Triton.
+        pid: Process ID.
+        model: Name of the model.
+        region: Shared memory through which the process communicates with Triton.
     """
 
     pid: int
@@ -49,10 +49,10 @@ class Stub:
                 os.kill(self.pid, signal.SIGKILL)
 
     def clear(self) -> None:
-        """End the process, and give its memory back.
+        """End the process and free its memory.
 
-        Triton 2.51 never quite unloads a model of which a request was answered with "Stub process is not healthy": its
-        memory stays mapped, so that removing its name alone would not free it.
+        Triton 2.51 never completely unloads a model that has answered a request with "Stub process is not healthy". The
+        memory stays mapped, so that removing its name alone does not free it.
         """
         self.kill()
         with suppress(OSError):  # Triton has removed it, as it should
@@ -69,17 +69,17 @@ def stubs(pid: int) -> set[Stub]:
 
 
 class Launches:
-    """Finds models whose load will never end: a stub died meanwhile, and Triton waits for it.
+    """Finds models whose load will never end, because a stub died during the load and Triton waits for it.
 
-    Triton makes a stub's shared memory before the stub and removes it after; what such a death leaves is a region
-    without a stub. A stub that is too short-lived to be seen leaves one as well.
+    Triton creates a stub's shared memory before the stub and removes it afterwards. After such a death, a region
+    without a stub remains. A stub that dies before it is seen also leaves one.
 
     Args:
-        pid: of a Triton that is about to load models.
-        prefix: of the names of its regions.
+        pid: Process ID of a Triton that is about to load models.
+        prefix: Prefix of the names of its regions.
 
     Attributes:
-        deaths: by model, how its last process ended that was seen to end badly, in words.
+        deaths: Description of how the last failed process of each model ended, by the name of the model.
     """
 
     def __init__(self, pid: int, prefix: str) -> None:
@@ -94,7 +94,7 @@ class Launches:
     def stuck(self) -> set[str]:
         """The models that lost a stub ``STUCK_S`` ago, since this object was made; ``""``: it is not known which."""
         now, regions = time.monotonic(), self._regions() - self._before
-        found = stubs(self._pid)  # after the regions: what is new has a stub
+        found = stubs(self._pid)  # read after the regions, so that each new region already has its stub
         self._note_deaths()
         self._seen |= {stub.pid: stub.model for stub in found}
         alive = {stub.region: stub.model for stub in found}
@@ -127,7 +127,7 @@ def _stub(pid: int) -> Stub | None:
 
 
 def stat(process: int | str) -> list[str]:
-    """State, parent and what follows them in proc(5), of a process or ``PID/task/TID``; ended: empty and zeros."""
+    """Fields of proc(5) from the state on, of a process or ``PID/task/TID``; an empty string and zeros if it ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

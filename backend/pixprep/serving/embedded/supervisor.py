@@ -100,7 +100,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
         why = life.run(stopping)
         down_at = time.monotonic()
         ran_s = down_at - ready_at
-        with edits.deploying:  # a restart serves what was deployed
+        with edits.deploying:  # a restart serves the deployed version
             while why:
                 wait_s = waits.count(ran_s=ran_s)
                 if wait_s is None:
@@ -200,11 +200,12 @@ class _Life:
 
 
 class _Edits:
-    """Edits on disk: said once, or deployed if ``check`` finds no problem. A slow disk keeps nobody from healing.
+    """Edits on disk: reported once, or deployed if ``check`` finds no problem. A slow disk does not delay restarts.
 
     Attributes:
-        life: the present Triton, or the last one.
-        deploying: held while what is served may not be what was deployed, and while there is no Triton.
+        life: The present Triton, or the last one.
+        deploying: Lock that is held while the served version may differ from the deployed one, and while Triton is
+            down.
     """
 
     life: _Life
@@ -217,7 +218,7 @@ class _Edits:
     def watch(self, stopping: Event) -> None:
         """Deal with the models that change, as soon as all of them have rested."""
         changes: dict[str, Signature] = {}
-        settled: dict[str, Signature] = {}  # there is no more to do until it changes again
+        settled: dict[str, Signature] = {}  # handled, until the model changes again
         while not stopping.wait(DISK_S):
             last, changes = changes, self._snapshot.changes()
             news = {name: signature for name, signature in changes.items() if settled.get(name) != signature}
@@ -274,16 +275,16 @@ class _Model:
         self._is_probed = is_probed
         self._lock = Lock()  # held while it is looked at or loaded
         self._stubs: set[Stub] = set()
-        self._old: set[Stub] = set()  # of before the model was loaded again
-        self._count = 0  # of its stubs
-        self._config: Config = {}  # of a model that is probed
+        self._old: set[Stub] = set()  # stubs from before the model was reloaded
+        self._count = 0  # number of its stubs
+        self._config: Config = {}  # configuration of a model that is probed
         self._waits = Waits(*OF_MODEL)
         self._is_stuck = False
         self._again_at = 0.0
         self._begin()
 
     def _begin(self) -> None:
-        """It serves from now on; Triton has to say how many stubs it has, and what it takes."""
+        """Begin to watch the model, which serves from now on. Its number of stubs and its inputs are not known yet."""
         self._is_known, self._down_at, self._misses = False, 0.0, 0  # 0.0: it is up
         self._back_at = time.monotonic()
         self._probe_at = self._back_at + PROBE_S
@@ -409,6 +410,6 @@ class _Model:
         if not error:
             self._old |= before | self._stubs
             self._stubs = set()
-            self._find_stubs()  # at once: of one that dies before the next look, the memory must be known
+            self._find_stubs()  # at once, so that the memory of a stub that dies before the next look is known
             self._begin()
         return error

@@ -29,10 +29,11 @@ _ENVIRONMENTS, ENVIRONMENTS = b"/tmp/python_env_", "./px_python_env_"
 """Begin of the names of the folders in which Triton's Python backend unpacks environments, and in our copy: below the
 folder in which Triton runs. Both have as many letters."""
 _ODD = re.compile(r"[^\w@%+=:,./-]")
-"""What a shell takes for anything but a letter of a name."""
+"""Characters that a shell may interpret, so that a name with one of them needs quotes."""
 _MAX_FILES = 1 << 20
-# What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
-# freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
+# Maximum sizes, in bytes, of freed blocks that Triton's process keeps. By default, glibc raises both limits to 32 and
+# 64 MiB when large blocks are freed, in each of 16 arenas. After a mixed load, Triton held 1.1 GB by default and 0.4 GB
+# with these limits.
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
 
 
@@ -76,11 +77,12 @@ def find_wheel() -> Wheel:
 
 
 def assemble_backends(target: Path) -> None:
-    """Make Triton's backend directory: ``python`` from the wheel, and ``pixprep``, whose package Python knows.
+    """Create Triton's backend directory: ``python`` from the wheel, and ``pixprep``, which uses the installed package.
 
-    Files are copied: Triton refuses symlinks that lead out of the directory. Each of the two backends makes a folder
-    for the environments of models, in /tmp whatever ``TMPDIR`` is, and aborts if it cannot. The folder stays if Triton
-    is killed, and nothing tells whose it is. The copies make it where Triton runs, which is this server's own folder.
+    Files are copied, because Triton rejects symlinks that lead out of the directory. Each of the two backends creates a
+    folder for the environments of models, always in /tmp (``TMPDIR`` is ignored), and aborts if that fails. The folder
+    remains if Triton is killed, and its owner is then unknown. The copied backends create it in Triton's working
+    directory, which belongs to this server.
     """
     wheel = find_wheel()
     shutil.copytree(wheel.python_backend, target / "python", ignore=shutil.ignore_patterns("__pycache__"))
@@ -92,9 +94,9 @@ def assemble_backends(target: Path) -> None:
 
 
 def environment(wheel: Wheel) -> dict[str, str]:
-    """The environment of Triton: its libraries, and this Python first on PATH, since the stub asks the first one.
+    """The environment of Triton: its libraries, and this Python first on PATH, because the stub uses the first one.
 
-    How much memory it keeps may be said in the environment of ours.
+    The environment of this process can override the limits of the memory that Triton keeps.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     # pyenv, conda and uv keep Python's shared library to themselves
@@ -121,8 +123,8 @@ def check_machine(wheel: Wheel) -> None:
     """Reject a machine on which Triton would hang, or return wrong results.
 
     Raises:
-        SetupError: NumPy 2, a Python that the stub would not find, a stub that cannot start, too little shared memory,
-            a temporary folder from which no stub starts.
+        SetupError: NumPy is version 2, the stub would not find this Python, a stub cannot start, shared memory is too
+            small, or a stub cannot start from the temporary folder.
     """
     check_numpy(version("numpy"))
     check_python(Path(sys.executable))
@@ -132,9 +134,9 @@ def check_machine(wheel: Wheel) -> None:
 
 
 def check_numpy(numpy: str) -> None:
-    """Refuse NumPy 2: the stub of 2.51 takes the size of its items for 0.
+    """Reject NumPy 2: the stub of 2.51 reads the size of its items as 0.
 
-    An input is then its first value over and over, an output is empty, and of BYTES the stub dies. DLPack alone works.
+    An input then repeats its first value, an output is empty, and a BYTES tensor crashes the stub. Only DLPack works.
     """
     if int(numpy.partition(".")[0]) >= 2:
         raise SetupError(f'NumPy {numpy}: Triton 2.51 misreads every tensor under NumPy 2: pip install "numpy<2"')

@@ -22,7 +22,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 as the square of its length."""
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_INFLATE = 32 + zlib.MAX_WBITS  # gzip or zlib, whichever its header says
+_INFLATE = 32 + zlib.MAX_WBITS  # detect gzip or zlib by the header
 
 
 def check_json(text: bytes, n_bytes: int) -> Any:
@@ -60,14 +60,14 @@ def classified(request: dict[str, Any]) -> list[str]:
 
 
 def may_be_empty(config: dict[str, Any], names: Sequence[str]) -> list[str]:
-    """Outputs, of those whose classes are asked for, that may have no elements: Triton divides by 0 there, and ends.
+    """Outputs with requested classes that may have no elements: Triton divides by 0 for an empty one and crashes.
 
     Args:
         config: Configuration of the model, as Triton has it.
         names: Outputs whose classes are asked for.
 
     Raises:
-        Refusal: One of them is text, of which Triton 2.51 cannot make classes: it ends there as well.
+        Refusal: One of these outputs is text. Triton 2.51 cannot classify text and also crashes.
     """
     asked = [output for output in config["output"] if output["name"] in names]
     for output in asked:
@@ -80,10 +80,10 @@ def check_not_empty(answer: dict[str, Any]) -> None:
     """Reject classification of an output without elements.
 
     Args:
-        answer: Answer to the same request without classes.
+        answer: Response to the same request without classes.
 
     Raises:
-        Refusal: An output has none.
+        Refusal: An output is empty.
     """
     for output in answer["outputs"]:
         if 0 in output["shape"]:
@@ -111,7 +111,7 @@ def inflated(body: bytes, encoding: str, limit_bytes: int) -> bytes:
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; of a name that occurs twice, Triton may read the other value."""
+    """An object with unique names. If a name occurs twice, Triton may read the other value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise Refusal(400, "the JSON of the request has an object with the same name twice")

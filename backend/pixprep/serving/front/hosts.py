@@ -27,7 +27,7 @@ def is_own(host: str, names: Collection[str] = ("localhost",)) -> bool:
 
 
 def is_own_origin(origin: str, host: str, names: Collection[str] | None) -> bool:
-    """Tell whether an ``Origin`` is a page of the host, of this machine's loopback addresses, or of one of the names.
+    """Return whether an ``Origin`` is a page of the host, a loopback address of this machine, or one of the names.
 
     Any website may be opened by its address, so an address in ``Origin`` is not trusted as one in ``Host`` is.
 

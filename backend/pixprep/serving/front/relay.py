@@ -1,8 +1,8 @@
-"""The front's process: it reads the head of each request, refuses some, and passes the others on as they come.
+"""The front's process: it reads the head of each request, rejects some requests, and passes the others on unchanged.
 
-Images are not copied together: their bytes go to Triton while they arrive. A connection of a client has one connection
-to Triton, over a Unix socket that nobody else can reach. The head is written again of what was understood, so that
-Triton understands the same.
+Bodies are not collected: the bytes of an image go to Triton while they arrive. Each client connection has one
+    connection to Triton, over a Unix socket that other users cannot reach. The head is rewritten from the parsed
+    fields, so that Triton and the front interpret the request in the same way.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Request:
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the answer may come in chunks, of which the front sees the end by the end of the connection."""
+        """Whether the response may be chunked. The front then detects its end by the end of the connection."""
         return self.path.endswith(("/generate", "/generate_stream"))
 
     def _passed(self) -> list[tuple[str, list[str]]]:
@@ -154,7 +154,7 @@ class Request:
         return [(name, values) for name, values in self.headers.items() if name not in left_out]
 
     def head(self, length: int) -> bytes:
-        """The head that Triton reads, of a body of this length."""
+        """The head that is sent to Triton for a body of this length."""
         lines = [f"{self.method} {self.target} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, values in self._passed() for value in values]
         lines += [f"content-length: {length}"] * (length > 0 or self.method == "POST")
@@ -168,7 +168,7 @@ class Connection:
     Args:
         client: Socket of the client.
         triton: Path of Triton's Unix socket.
-        rules: What is passed on.
+        rules: Rules that decide whether a request is passed on.
     """
 
     def __init__(self, client: Any, triton: str, rules: Rules) -> None:
@@ -357,7 +357,7 @@ class Connection:
             self._triton = None
 
     def _pass_body(self, head: bytes, first: bytes, left: int) -> bool:
-        """Pass a request on; tell whether Triton took the whole of it. It may answer, and close, before."""
+        """Pass a request on; return whether Triton read all of it. Triton may respond and close before that."""
         data, left = b"".join((head, first, rest := self._take(left))), left - len(rest)
         while True:
             try:
