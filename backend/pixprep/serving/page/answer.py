@@ -51,9 +51,9 @@ class Photos:
     """Sends photos to the models of a server, and shows their stages.
 
     Args:
-        models: what a photo may be sent to; those that take none are left out.
-        folder: the repository as it is served.
-        http_url, grpc_url: of Triton, as ``Server`` gives them.
+        models: Names of the models that may receive photos; models without an image input are left out.
+        folder: Folder of the repository that is served.
+        http_url, grpc_url: URLs of Triton, in the form of ``Server``'s properties.
     """
 
     def __init__(self, models: Sequence[str], *, folder: Path, http_url: str, grpc_url: str) -> None:
@@ -64,7 +64,7 @@ class Photos:
         self._drawing = Lock()  # one photo at a time: at the limits it takes a gigabyte
 
     def models(self) -> list[Said]:
-        """The models that take photos: ``name``, the names of its ``inputs``, and the most bytes that a photo may have.
+        """Models that accept photos: ``name``, names of the ``inputs``, and the maximum number of bytes of a photo.
 
         Raises:
             SetupError: Triton does not answer.
@@ -81,27 +81,27 @@ class Photos:
             ]
 
     def limit_bytes(self, model: str) -> int:
-        """The most bytes that the photos of one request to this model may have.
+        """Maximum number of bytes of the photos of one request to this model.
 
         Raises:
-            PixprepError: there is no such model here.
-            SetupError: Triton does not answer, or the model is not ready.
+            PixprepError: The page does not offer this model.
+            SetupError: Triton does not respond, or the model is not ready.
         """
         with self._triton() as triton:
             return self._limit(triton, self._known(model)) * len(triton.model_input(model).names)
 
     def answer(self, model: str, encoded: Sequence[bytes], *, names: Sequence[str]) -> Said:
-        """Ask a model about a photo: its answer, the time of each step, and the lines that ask for the same.
+        """Send a photo to a model; return its outputs, the time of each step, and commands that send the same request.
 
         Args:
-            model: one of ``models``.
-            encoded: the photo; of a model that compares images, one for each of its inputs.
-            names: of the files, for the lines.
+            model: Name of one of ``models``.
+            encoded: The encoded photo. A model that compares images needs one for each of its image inputs.
+            names: Names of the files, for the commands.
 
         Raises:
-            PixprepError: there is no such model here, or it takes another number of photos.
-            RequestError: the model refuses the photo, or fails.
-            SetupError: Triton does not answer, or the model is not ready.
+            PixprepError: The page does not offer this model, or the model needs a different number of photos.
+            RequestError: The model rejects the photo, or fails.
+            SetupError: Triton does not respond, or the model is not ready.
         """
         with self._triton() as triton:
             model_input = triton.model_input(self._known(model))
@@ -135,19 +135,19 @@ class Photos:
         }
 
     def stages(self, model: str, encoded: bytes, *, port: str = "") -> Said | None:
-        """The pictures of a photo at each stage of the pipeline that it meets first, and the time of each stage.
+        """Pictures of a photo at each stage of the first pipeline that it passes, and the time of each stage.
 
-        Of a model that compares images, ``port`` is the name of the photo's input. The engine runs in this process: its
-        times are those of one photo on one thread, with nothing made again. They are no part of Triton's, which has a
-        process, a clock and threads of its own.
+        For a model that compares images, ``port`` is the name of the photo's input. The engine runs in this process:
+        its times are those of one photo on one thread, without any recomputation. Triton's times do not include them,
+        because Triton has its own process, clock and threads.
 
         Returns:
-            None where the model has no pipeline.
+            The pictures and times; None if the model does not have a pipeline.
 
         Raises:
-            PixprepError: there is no such model here, or too many photos wait.
-            ImageError: the photo is refused.
-            SetupError: Triton does not answer, or the model is not ready.
+            PixprepError: The page does not offer this model, or too many photos wait.
+            ImageError: The engine rejects the photo.
+            SetupError: Triton does not respond, or the model is not ready.
         """
         with self._triton() as triton:
             version = self._with_pipeline(triton, self._known(model), port)
@@ -196,7 +196,7 @@ class Photos:
         return next((found[name] for name in (*first, model, *_steps(triton, model)) if name in found), None)
 
     def _export(self, triton: Triton, model: str, outputs: Sequence[str]) -> Export:
-        """Facts in the ONNX file that some of the outputs come from; none where there is none, or several."""
+        """Metadata of the ONNX file that computes some of the outputs; empty without such a file or with several."""
         repository = Repository(self._folder)
         givers = {triton.source(model, output)[0]["name"] for output in outputs}
         versions = [repository.version_of(Step(giver, {}, {})) for giver in givers]
@@ -217,7 +217,7 @@ class Photos:
         file = output.get("label_filename")
         try:
             return read_labels(self._folder / config["name"] / file) if file else []
-        except PixprepError:  # Triton reads such a file, too, and has no names for its clients either
+        except PixprepError:  # Triton also accepts such a file, and then sends its clients no names
             return []
 
     def _lines(
@@ -232,7 +232,7 @@ class Photos:
         files = shlex.join([photo, *others])
         of_pixels = f"pixprep send {files} --url {self._http_url} --model {shlex.quote(model)}"
         of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input, others=others)
-        return {  # pixels have a shape, which no line of curl's says
+        return {  # pixels need a shape, which the curl command cannot express
             "curl": of_pixels if model_input.pixels else of_files,
             "python": python_program(
                 urlsplit(self._http_url).netloc, model, model_input, scores, photos=[photo, *others]
@@ -261,7 +261,7 @@ def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) 
 
 
 def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
-    """Times of steps, one after the other, that are no longer than their request: an average over others', say, is."""
+    """Times of consecutive steps, scaled down if their sum exceeds the request's time, as averages over others may."""
     longest = max(request_ms, sum(each.queue_ms + each.compute_ms for each in spent.values()))
     share = request_ms / longest
     return {
@@ -280,12 +280,12 @@ def _source(version: Version) -> list[str]:
 
 
 def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict[str, float]:
-    """Milliseconds of the engine, and of these to decode the photo and to make its tensors of the pixels.
+    """Milliseconds that the engine needs in total, to decode the photo, and to compute its tensors from the pixels.
 
     They are those of the fastest run: the first allocates, and the second took twice as long as the third.
 
     Raises:
-        ImageError: it is refused, by the limits of the model that serves the pipeline.
+        ImageError: The limits of the model that serves the pipeline reject the photo.
     """
     runs: list[tuple[float, float, float]] = []
     with Engine(pipeline.for_photos(), **vars(replace(options, threads=1, odd_range=True))) as engine:
@@ -327,7 +327,7 @@ def _panel(panel: Panel) -> Said:
 
 
 def _channel(name: str, values: Array, ends: tuple[float, float]) -> Said:
-    """The values of one channel: how they spread, and how many lie in each of 64 equal parts of the tensor's range."""
+    """Statistics of one channel's values, and a histogram with 64 equal bins over the tensor's range."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].astype(np.float64)
     counts, _ = np.histogram(some, _BINS, ends)

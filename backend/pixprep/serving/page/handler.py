@@ -1,12 +1,13 @@
 """The page's process: an HTTP server on loopback, only for the browser of the user who runs `pixprep serve`.
 
-Any website can have the browser send requests here. So a request counts whose ``Host`` is this machine's own name
-(a name that was rebound to 127.0.0.1 is another), whose ``Origin`` is the page itself, and which no other site caused.
+Any website can make the browser send requests here. A request is therefore accepted only if its ``Host`` is a name of
+this machine (which excludes names that were rebound to 127.0.0.1), its ``Origin`` is the page itself, and no other site
+caused it.
 
     GET /                           the page
-    GET /models                     the models that take photos
+    GET /models                     the models that accept photos
     GET /sample                     a photo to begin with
-    POST /photo?model=M&name=FILE   what the model makes of the photo in the body; of several, each with its length
+    POST /photo?model=M&name=FILE   the model's outputs for the photo in the body; for several photos, add their lengths
     POST /stages?model=M&input=I    the pictures of its stages
 """
 
@@ -55,11 +56,11 @@ Refusal = tuple[HTTPStatus, str]
 
 
 def refusal(method: str, headers: Message) -> Refusal | None:
-    """Status and reason of refusing a request, before its path and its body are read; None: it is answered.
+    """Status and reason if a request is rejected before its path and its body are read; None if it is accepted.
 
     Args:
-        method: GET or POST.
-        headers: of the request.
+        method: Method of the request: GET or POST.
+        headers: Headers of the request.
     """
     hosts, origin, site = headers.get_all("Host", []), headers.get("Origin"), headers.get("Sec-Fetch-Site")
     if len(hosts) != 1 or not is_own(hosts[0]):
@@ -87,7 +88,7 @@ def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
 
 
 def cut(body: bytes, lengths: Sequence[str]) -> list[bytes] | None:
-    """The photos of a body, of these lengths; without lengths the one photo that it is. None: they are others."""
+    """The photos of a body, cut to these lengths; without lengths, the body is one photo. None: they do not fit."""
     if not lengths:
         return [body]
     if not all(re.fullmatch(r"[0-9]{1,12}", text) for text in lengths):
@@ -119,12 +120,12 @@ def policy(html: str) -> str:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers the browser; each connection has one request, a thread, and so many seconds.
+    """Answers the browser; each connection has one request, one thread, and a time limit.
 
     Args:
-        listening: the socket, which listens already.
-        photos: what is said of one.
-        read_s: for a whole request to come, and for its answer to go.
+        listening: Socket that already listens.
+        photos: Source of the answers about a photo.
+        read_s: Time limit, in seconds, for receiving a whole request and for sending its response.
     """
 
     daemon_threads = True
@@ -300,7 +301,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-store",
         }
-        self.connection.settimeout(self.server.read_s)  # of all that one call writes, not of each part
+        self.connection.settimeout(self.server.read_s)  # limit of everything that one call writes, not of each part
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

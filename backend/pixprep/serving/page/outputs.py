@@ -44,9 +44,9 @@ class Export(NamedTuple):
     """Facts that an ONNX file has in its metadata, as Ultralytics' exporter writes them.
 
     Attributes:
-        task: of a detector; None: another, or none is written.
-        keypoints: how many, and how many numbers each.
-        names: of the classes.
+        task: Task of a detector; None if the file declares a different task, or none.
+        keypoints: Number of keypoints, and number of values per keypoint.
+        names: Names of the classes.
     """
 
     task: Task | None = None
@@ -55,7 +55,7 @@ class Export(NamedTuple):
 
 
 def read_export(path: Path) -> Export:
-    """The facts of an ONNX file, whose weights are not read; none of what is no such file."""
+    """Metadata of an ONNX file, read without its weights; empty metadata if the file is not an ONNX file."""
     with suppress(OSError, ValueError), path.open("rb") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             entries = wire.onnx_metadata(view)
@@ -70,10 +70,11 @@ def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_ima
     """One output of one photo, without the batch.
 
     Args:
-        name: of the output.
-        array: its values.
-        labels: names of its classes, maybe none; None: its values are no scores.
-        is_image: whether it is drawn where it has the form of an image; what a detector found is drawn otherwise.
+        name: Name of the output.
+        array: Values of the output.
+        labels: Names of its classes, possibly empty; None if its values are not scores.
+        is_image: Whether to draw an output that has the form of an image. The objects of a detector are drawn
+            separately.
     """
     said: Said = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype == object:
@@ -96,9 +97,10 @@ def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_ima
 
 
 def heat_map(array: Array) -> Array | None:
-    """A picture of an output like an image: uint8 (height, width, 3), dark where it is least; None of another form.
+    """Picture of an output that resembles an image: uint8 (height, width, 3), dark at its minimum; None if it does not.
 
-    It is one map (height, width), alone or with a dim of 1 before or behind it, of 8 to 4096 pixels a side.
+    Such an output is one map (height, width), optionally with dims of 1 before or after it, with sides of 8 to 4096
+    pixels.
     """
     squeezed = array.reshape([side for side in array.shape if side != 1])
     if squeezed.ndim != 2 or squeezed.dtype.kind not in "fiu" or not np.isfinite(squeezed).all():
@@ -115,7 +117,7 @@ def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
     """Objects that a detector found, with corners and keypoints in the photo's pixels, and a picture of their masks.
 
     Returns:
-        None where the outputs are no detector's, or of a form that is not known.
+        The description; None if the outputs are not those of a detector, or have an unknown form.
     """
     try:
         found = detections(outputs, export.task, keypoints=export.keypoints)
@@ -143,7 +145,7 @@ def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
 
 
 def _masks(found: Detections) -> str | None:
-    """A picture of the masks, clear where none is; the surest object lies on top."""
+    """Picture of the masks, transparent outside of them; the most certain object is on top."""
     masks = list(found.masks(_MASK_SIDE))
     if not masks:
         return None

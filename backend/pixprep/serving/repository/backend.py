@@ -29,10 +29,10 @@ def install_backend(directory: Path) -> Path:
     """Write the self-contained backend, ``pixprep/model.py`` and the package, into a backend directory.
 
     Returns:
-        The folder ``directory/pixprep``. What lay there is replaced, once all of the new one is written.
+        The folder ``directory/pixprep``. It replaces an existing one after the new one is completely written.
 
     Raises:
-        SetupError: the folder cannot be written, or holds something else of that name.
+        SetupError: The folder cannot be written, or something else already has its name.
     """
     target = directory / "pixprep"
     ours = [target / "pixprep" / folder / "triton" / "model.py" for folder in ("serving", "")]

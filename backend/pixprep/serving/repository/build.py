@@ -177,7 +177,7 @@ def plan_repository(
     last = last_choices(before.models[first], is_shared=bool(preprocess)) if has_last else {}
     repeated = {key: value for key, value in last.items() if key not in chosen}
     chosen |= repeated
-    if boxes_from and classifier != "tensorrt":  # which takes no batch of 0
+    if boxes_from and classifier != "tensorrt":  # TensorRT does not accept a batch of 0
         chosen["parameters"] = {"no_rows": "empty", **(chosen.get("parameters") or {})}
         repeated = {key: value for key, value in repeated.items() if value != {"no_rows": "empty"}}
     is_repeated = repeated and not preprocess
@@ -227,7 +227,7 @@ def plan_repository(
         if port not in carried(model)
     ]
     if not (words or heads or model.labels or force):
-        of_model = {name: each for name, each in weights.items() if name != PLAN_FILE or not onnx}  # it is another form
+        of_model = {name: each for name, each in weights.items() if name != PLAN_FILE or not onnx}  # a compiled form
         words = _kept_labels(folder, of_model, notes)
     for stage in stages:
         own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
@@ -250,8 +250,8 @@ def plan_repository(
     if is_empty and classifier == "tensorrt":
         raise PipelineError("--parameter no_rows=empty: Triton cannot run a TensorRT plan on a batch of 0: remove it")
     labels_of = [{**entry, "label_filename": label_files.get(entry["name"], "")} for entry in outputs]
-    by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]  # no batch of Triton's
-    if is_empty:  # to a model that batches, Triton 2.51 gives no batch of 0
+    by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]  # not batched by Triton
+    if is_empty:  # for a model that batches, Triton 2.51 does not form a batch of 0
         batch = 0
         rowwise = (
             [{**each, "dims": [-1, *each["dims"]], "layout": None} for each in some] for some in (inputs, labels_of)
@@ -293,10 +293,10 @@ def _stages(
     is_of_one_image: bool,
     asks: bool,
 ) -> list[Stage]:
-    """The preprocess models, each of which waits for the one before it; ``notes`` gets the remarks on them.
+    """The preprocess models; each waits for the previous one. The function adds its remarks on them to ``notes``.
 
     Raises:
-        PipelineError: see ``_looked_at`` and ``check_stages``.
+        PipelineError: A pipeline is unsuitable, see ``_looked_at`` and ``check_stages``.
     """
     stages: list[Stage] = []
     for port, pipeline in pipelines.items():
@@ -313,7 +313,7 @@ def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dic
     """The demo's classifier, the ``onnx.ModelProto`` that it is, its file, and the names of its classes.
 
     Raises:
-        SetupError: its weights or a package are not installed, or another classifier lies in the folder.
+        SetupError: Its weights or a package are not installed, or the folder contains a different classifier.
     """
     from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
 
@@ -328,7 +328,7 @@ def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dic
 
 
 def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str]) -> list[str]:
-    """The labels of the last build, if it was of the same classifier; ``notes`` says what becomes of them."""
+    """Labels of the last build, if it was of the same classifier; a remark in ``notes`` reports if they are kept."""
     kept = folder / LABELS_FILE
     if not kept.is_file():
         return []
@@ -378,7 +378,7 @@ def _own_classifier(
     """A user's classifier, the ``onnx.ModelProto`` that it is, and the files of its version directory.
 
     Raises:
-        PipelineError: it is no ONNX file, or weights of it are no file, or a link, which may lead anywhere.
+        PipelineError: The file is not an ONNX file, or its weights are not in a regular file. Links may lead anywhere.
     """
     plans: dict[str, Content] = {PLAN_FILE: plan.resolve()} if plan else {}
     if plan and (fault := plan_fault(read_bytes(plan, most=PLAN_BYTES))):

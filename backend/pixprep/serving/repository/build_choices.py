@@ -26,7 +26,7 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
     """The configuration of the preprocess model.
 
     Raises:
-        PipelineError: a choice is none.
+        PipelineError: A choice is invalid.
     """
     max_batch_size = chosen.get("max_batch_size")
     if max_batch_size is not None and max_batch_size < 1:
@@ -49,9 +49,10 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
 
 
 def last_choices(model: Model, *, is_shared: bool) -> Choices:
-    """Choices of the build that wrote a preprocess model: what its configuration says beyond what its pipeline implies.
+    """Choices of the build that wrote a preprocess model: the parts of its configuration beyond its pipeline.
 
-    None of a model that ``build`` did not write; nor of one that was changed since, unless it stays and is shared.
+    The result is empty for a model that ``build`` did not write, and for one that was changed since, unless that one
+    stays and is shared.
     """
     if model.is_unchanged not in ((True, False) if is_shared else (True,)):
         return {}

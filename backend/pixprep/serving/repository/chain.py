@@ -28,13 +28,13 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Models in front of a stage whose rows come from a detector.
+    """Models before a stage that receives its rows from a detector.
 
     Attributes:
-        model: the name of the model of the user's lines.
-        files: of that model.
-        steps: of the ensemble, up to the rows.
-        rows: the inputs of the stage that they give, which are outputs of the ensemble.
+        model: Name of the model that runs the user's function.
+        files: Files of that model.
+        steps: Steps of the ensemble, up to the rows.
+        rows: Inputs of the stage that these steps compute; they are also outputs of the ensemble.
     """
 
     model: str
@@ -43,7 +43,7 @@ class Chain:
     rows: tuple[Config, ...]
 
     def ends(self, inputs: Sequence[Config], outputs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
-        """The inputs and outputs of the ensemble, of those that it has without the chain."""
+        """The inputs and outputs of the ensemble with this chain, computed from those without it."""
         names = [entry["name"] for entry in self.rows]
         return [entry for entry in inputs if entry["name"] not in names], [*self.rows, *outputs]
 
@@ -54,16 +54,16 @@ def chain_from(
     """Plan the chain that follows a detector of a repository.
 
     Args:
-        repository: the repository.
-        detector: an ensemble of it that takes one photo.
-        file: of the user's lines: ``def rows(output0, transform, original_size)``, whose parameters are outputs of the
-            detector.
-        stages: the one whose inputs are rows.
+        repository: Repository that contains the detector.
+        detector: Name of an ensemble of the repository that accepts one photo.
+        file: File with the user's function ``def rows(output0, transform, original_size)``. Its parameters are outputs
+            of the detector.
+        stages: Stages of the ensemble. One of them has rows as inputs.
         name: Name of the ensemble that is built.
 
     Raises:
         PipelineError: The detector, the file or the pipeline cannot be part of a chain.
-        SetupError: a file cannot be read, or tritonclient is not installed.
+        SetupError: A file cannot be read, or tritonclient is not installed.
     """
     wired = repository.ensembles
     if detector not in wired:

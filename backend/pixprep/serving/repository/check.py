@@ -157,7 +157,7 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
     preprocessing that the next model repeats or lacks. For a repository, the last notes list everything that runs code.
 
     Args:
-        path: Path of the repository, or of the file.
+        path: Path of the repository or of the pipeline file.
         odd_range: Accept unusual ranges of values. The parameter ``odd_range`` of a model does the same permanently.
     """
     notes: list[str] = []
@@ -268,7 +268,7 @@ def _backend(model: Model) -> str:
 
 
 def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
-    """Find problems of a pipeline, and of a configuration that contradicts it."""
+    """Find problems of a pipeline and contradictions between the pipeline and its configuration."""
     if not version.has(model_config.PIPELINE_FILE):
         return
     file, where = version.where(model_config.PIPELINE_FILE), version.model.where

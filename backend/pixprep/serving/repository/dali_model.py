@@ -1,4 +1,4 @@
-"""A model folder of dali_backend as one of pixprep: what its ``config.pbtxt`` becomes, and what has no place in it."""
+"""A dali_backend model folder as a pixprep model: the translated ``config.pbtxt``, and fields without equivalent."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ class DaliModel:
     """A version of a model of dali_backend.
 
     Attributes:
-        folder: of the model.
-        file: the graph of the version, or the Python file that defines it.
-        config: its ``config.pbtxt`` in JSON form; empty: it has none.
-        is_batched: its requests are batches; else the dims have the batch, because ``max_batch_size`` is written as 0.
+        folder: Folder of the model.
+        file: File of the version: the serialized graph, or the Python file that defines it.
+        config: Its ``config.pbtxt`` in JSON form; empty if the model lacks one.
+        is_batched: Whether requests are batches. If not, the dims include the batch, because ``max_batch_size`` is 0 in
+            the file.
     """
 
     folder: Path
@@ -65,7 +66,7 @@ class DaliModel:
         }
 
     def output_of(self, name: str, outputs: Sequence[str]) -> str:
-        """The graph's name of an output that its configuration may call otherwise."""
+        """Name in the graph of an output for which the configuration may use a different name."""
         named = {entry.get("name"): mine for entry, mine in zip(self.config.get("output", []), outputs, strict=False)}
         return named.get(name, name)
 
@@ -123,16 +124,16 @@ def translated(
     """Return the files of the pixprep model by their paths in its folder, and the fields that they omit.
 
     Args:
-        model: of dali_backend.
-        pipeline: what its graph becomes.
-        inputs: of the graph, with the types that it says.
-        outputs: of the graph, by its own names.
-        batch_size: the images of a batch of the graph; None: it does not say.
-        output: the only one of them that the pipeline gives.
+        model: Model of dali_backend.
+        pipeline: Pipeline that corresponds to its graph.
+        inputs: Inputs of the graph, with the types that it declares.
+        outputs: Outputs of the graph, by its own names.
+        batch_size: Number of images per batch of the graph; None if the graph does not declare it.
+        output: Only output of the graph that the pipeline computes; None: all.
 
     Raises:
-        PipelineError: the configuration says otherwise than the graph, the model is a stream, or it would refuse its
-            warm-up.
+        PipelineError: The configuration contradicts the graph, the model is a stream, or it would reject its own
+            warm-up request.
     """
     config = model.config
     _check_answers(config, pipeline)
@@ -158,10 +159,10 @@ def translated(
 
 
 def _check_answers(config: Config, pipeline: Pipeline) -> None:
-    """Refuse what gives a request another number of answers or tensors than pixprep gives.
+    """Reject a model whose requests have a different number of responses or tensors than with pixprep.
 
     Raises:
-        PipelineError: it is a stream, a clip is split to its frames, or matrices say which parts of a photo are meant.
+        PipelineError: The model is a stream, splits a clip into frames, or receives regions of a photo as matrices.
     """
     if config.get("model_transaction_policy", {}).get("decoupled"):
         raise PipelineError(
@@ -184,7 +185,7 @@ def _check_answers(config: Config, pipeline: Pipeline) -> None:
 
 
 def _dims(model: DaliModel, entry: Config) -> list[int]:
-    """Dims of one image: of a model without ``max_batch_size`` the first of several is the batch."""
+    """Dims of one image. Without ``max_batch_size``, the first of several dims is the batch and is left out."""
     dims = [int(dim) for dim in entry.get("dims", [])]
     return dims if model.is_batched else dims[1:]
 
@@ -192,10 +193,10 @@ def _dims(model: DaliModel, entry: Config) -> list[int]:
 def _named(
     model: DaliModel, pipeline: Pipeline, outputs: Sequence[str], output: str | None, notes: list[str]
 ) -> Pipeline:
-    """The pipeline with the names that clients know: in the order of the graph those of the configuration, or its own.
+    """The pipeline with the output names that clients use: in the graph's order those of the configuration, or its own.
 
     Raises:
-        PipelineError: there are more, or of another type or other dims.
+        PipelineError: The configuration has more outputs than the graph, or outputs of different types or dims.
     """
     entries = model.config.get("output", [])
     if len(entries) > len(outputs):
@@ -252,7 +253,7 @@ def _inputs(
     """Return the inputs with the names, types and dims that clients send; missing fields follow from the graph.
 
     Raises:
-        PipelineError: one is none of the graph's, which dali_backend refuses as well.
+        PipelineError: An input is not part of the graph; dali_backend also rejects this.
     """
     types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
     image, *numbers = model_config.inputs({}, pipeline)

@@ -1,7 +1,7 @@
-"""Values at a model's door: what a pipeline gives, and what the first nodes of the model's ONNX file make of it.
+"""Values at a model's input: the pipeline's output range, and the preprocessing by the first nodes of the ONNX file.
 
-They are the nodes from the input to the first one that is no preprocessing: casts and moved axes are passed, ``Sub``,
-``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded, ``Resize`` is noted.
+These are the nodes from the input up to the first one that is not preprocessing. Casts and moved axes are skipped;
+``Sub``, ``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded; ``Resize`` is noted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESIZES = ("Resize", "Upsample")
 _MAX_NODES = 64
 """A start is a handful of nodes; a broken file may have a circle."""
 _MAX_VALUES = 16
-"""A constant of more is no scalar and no vector of channels."""
+"""Maximum number of values of a constant that is a scalar or a vector of channels."""
 
 
 @dataclass
@@ -50,11 +50,11 @@ class _Start:
     """Beginning of a graph after one input.
 
     Attributes:
-        arithmetic, resizes: the nodes, in words.
-        scale, offset: what the arithmetic amounts to, one value or one a channel: value * scale + offset.
-        is_learned: a batch norm is part of it, whose numbers are nobody's convention.
-        is_followed: the network itself comes next, and nothing unknown before it.
-        makes_images: the model gives an image back, so that a resize of its input is its own.
+        arithmetic, resizes: Descriptions of the nodes.
+        scale, offset: Factors of the combined arithmetic, ``value * scale + offset``: one value, or one per channel.
+        is_learned: Whether a batch norm is part of it. Its numbers are learned and do not follow a convention.
+        is_followed: Whether the network itself follows directly, without unknown nodes in between.
+        makes_images: Whether the model returns an image, so that a resize of its input is part of its function.
     """
 
     arithmetic: list[str] = field(default_factory=list)
@@ -83,16 +83,16 @@ class Door(NamedTuple):
 
 
 def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "", odd_range: bool = False) -> list[str]:
-    """Notes on levels that nobody normalizes, and on steps that are done twice; each names its remedy.
+    """Notes on pixel values that are never normalized, and on steps that are applied twice; each note names its remedy.
 
-    Where there is doubt, there is no note. Levels without a door are noted, unless they are a library's own
-    preprocessing.
+    In case of doubt, there is not a note. Pixel values without a known next model are noted, unless they are a
+    library's own preprocessing.
 
     Args:
-        pipeline: the serving side.
-        doors: inputs that take its tensors; a file that cannot be read is passed over.
-        own: beginning of a note on levels without a door, such as ``"pipeline.json: "``.
-        odd_range: levels are meant.
+        pipeline: Serving side of the pipeline.
+        doors: Model inputs that receive its tensors; files that cannot be read are skipped.
+        own: Beginning of a note on pixel values without a known next model, such as ``"pipeline.json: "``.
+        odd_range: Whether the unnormalized pixel values are intended.
     """
     bare = [] if odd_range else bare_levels(pipeline)
     notes: list[str] = []
@@ -246,12 +246,12 @@ def _constant(graph: Any, name: str) -> F64 | None:
                 return None
             value = onnx.numpy_helper.to_array(value)
         return np.array(value, np.float64).ravel()
-    except (TypeError, ValueError):  # fewer bytes than it says, or of a type that NumPy has not
+    except (TypeError, ValueError):  # too few bytes, or a type that NumPy lacks
         return None
 
 
 def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
-    """Scale and offset of one node; None if it is no such thing for the value ``name``."""
+    """Scale and offset of one node; None if the node does not scale and shift the value ``name`` by constants."""
     if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
         return None
     if node.op_type == "BatchNormalization":
@@ -282,11 +282,11 @@ def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
     if scales_or_sizes is None or len(scales_or_sizes) < 2:
         return False
     last = tuple(scales_or_sizes)
-    return set(last) == {1.0} or last[1:] == shape[1 - len(last) :]  # of a clip, a frame's
+    return set(last) == {1.0} or last[1:] == shape[1 - len(last) :]  # for a clip: the size of a frame
 
 
 def _makes_images(graph: Any, channels: int) -> bool:
-    """Tell whether an output is an image of as many channels: such a model, of super-resolution, enlarges its input."""
+    """Return whether an output is an image with these channels: a super-resolution model enlarges its input."""
     shapes = [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.output]
     return any(len(shape) == 4 and channels in (shape[1], shape[3]) for shape in shapes)
 
@@ -322,12 +322,12 @@ def _normalized_twice(start: _Start, output: Output) -> str:
 
 
 def _is_usual(scale: float, offset: float, most: float) -> bool:
-    """Tell whether ``level * scale + offset`` is a normalization that some model is trained with.
+    """Return whether ``level * scale + offset`` is a normalization with which some model is trained.
 
-    Such ones make of the levels 0 to 255 a range of width 1 to 5, or 255 where only a mean is taken away, with the zero
-    at level 0 or at the mean of photographs; dark and even ones, as of X-rays, are wider (``most``). Two after another
-    are too narrow, too wide or off the middle: ImageNet's twice has the width 19, (x / 255 - 0.5) / 0.5 twice its zero
-    at level 191.
+    Such a normalization maps the pixel values 0 to 255 to a range of width 1 to 5, or of width 255 if it only subtracts
+    a mean. The zero is at pixel value 0 or at the mean of photographs. Ranges for dark and even images, such as X-rays,
+    are wider (``most``). Two normalizations in a row are too narrow, too wide or off-center: ImageNet's applied twice
+    has the width 19, and (x / 255 - 0.5) / 0.5 applied twice has its zero at pixel value 191.
     """
     if scale == 0:
         return False

@@ -80,7 +80,7 @@ def check_outputs(classifier: Classifier, taken: Sequence[str], *, max_batch_siz
 
 
 def carried(classifier: Classifier) -> tuple[Tensor, ...]:
-    """The outputs of the ensemble: one with no dims beside the batch, as a count of boxes, only where it is alone."""
+    """Outputs of the ensemble. One with only the batch axis, such as a count of boxes, is omitted if others exist."""
     wide = [tensor for tensor in classifier.outputs if tensor.shape is None or len(tensor.shape) > 1]
     return tuple(wide) or classifier.outputs
 
@@ -121,7 +121,7 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
 
 
 def _is_image(tensor: Tensor) -> bool:
-    """Tell whether an input takes images or clips, as far as its shape says: of 1, 3 or 4 channels."""
+    """Return whether an input accepts images or clips, judged by its shape: it has 1, 3 or 4 channels."""
     dims = (tensor.shape or ())[1:]
     is_free = set(dims) == {-1}
     return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
@@ -262,12 +262,12 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
 
 
 def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
-    """Remedy in the pipeline for other dims; ``""`` if no pipeline gives them.
+    """Remedy in the pipeline if a model expects different dims; ``""`` if no pipeline can produce them.
 
     Args:
-        output: of the pipeline.
-        wanted: dims of one image.
-        order: ``hw`` or ``wh``, where it is known; ``""``: as in the pipeline.
+        output: Output of the pipeline.
+        wanted: Dims of one image that the model expects.
+        order: ``hw`` or ``wh``, if it is known; ``""`` means the order of the pipeline.
     """
     sides = output.spec.lengths
     axes = "".join(axis for axis in _USUAL if axis in sides)

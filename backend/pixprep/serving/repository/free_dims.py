@@ -35,10 +35,10 @@ def loosened(model: Classifier) -> Classifier:
 
 
 def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
-    """A copy of a model with a free batch, and with the sides that its pipeline gives.
+    """A copy of a model with a variable batch size, and with the sizes of its pipeline's tensors.
 
-    A Reshape whose constant form begins with the frozen batch is freed, too. The copy is run with two random images,
-    one by one and together: every row must be the same.
+    A Reshape with a constant shape that begins with the fixed batch size is also changed. The copy is run with two
+    random images, individually and together: every row must be the same.
 
     Args:
         graph: The ``onnx.ModelProto``, without external weights.
@@ -46,7 +46,7 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
         specs: Specs of the pipeline's tensors, by the names of the model's inputs.
 
     Raises:
-        PipelineError: ONNX Runtime does not run it so, or its rows depend on each other.
+        PipelineError: ONNX Runtime cannot run the copy, or its rows depend on each other.
         SetupError: ONNX Runtime is not installed.
     """
     import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)

@@ -24,13 +24,13 @@ def read_labels(path: Path) -> list[str]:
     """The names in the order of the classes.
 
     Args:
-        path: Text file with one name per line, whose empty last lines do not count; or JSON: a list of names, an object
-            of numbers and names, or of names and numbers as Keras' ``class_indices``, or an object that has such an
-            object as ``id2label``.
+        path: Path of a text file with one name per line, in which empty lines at the end are ignored, or of a JSON
+            file. The JSON file contains a list of names, an object that maps numbers to names, an object that maps
+            names to numbers (Keras' ``class_indices``), or an object with such an object as ``id2label``.
 
     Raises:
-        PipelineError: The file has none of these formats.
-        SetupError: it cannot be read.
+        PipelineError: The file does not have any of these formats.
+        SetupError: The file cannot be read.
     """
     try:
         data = read_bytes(path, most=_MAX_BYTES + 1)
@@ -71,7 +71,7 @@ def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _in_order(found: Any) -> list[str] | None:
-    """A list of names, from a list or from numbers and names; None if it is none."""
+    """A list of names, from a list or from an object of numbers and names; None if the value is neither."""
     if isinstance(found, dict):
         try:
             if all(type(number) is int for number in found.values()):  # Keras' class_indices
@@ -102,15 +102,16 @@ def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> N
 
 
 def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The output whose scores the labels name, one score a class and nothing else; and the labels.
+    """Output with only one score per class whose classes the labels name, and the labels.
 
     Args:
-        outputs: outputs of the model.
-        chosen: the user's labels.
-        own: labels in the model's file, used where the user has none; they may name boxes, and no scores.
+        outputs: Outputs of the model.
+        chosen: Labels from the user.
+        own: Labels from the model's file, used if the user does not pass any. They may name the classes of boxes
+            instead.
 
     Raises:
-        PipelineError: the chosen labels fit no output.
+        PipelineError: The user's labels fit none of the outputs.
     """
     labels = chosen or own
     for length in (len(labels), -1):

@@ -178,14 +178,14 @@ class _Unpickler(pickle.Unpickler):
 def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
     """Weight and bias of the one convolution that equals a convolution without bias followed by a batch norm.
 
-    Worked out in float64 and rounded once, to float32.
+    The computation runs in float64 and is rounded once, to float32.
 
     Args:
-        weight: (channels out, channels in, height, width).
-        scale: (channels out,), as are the next three: what the norm multiplies by after it normalized.
-        shift: what it adds at the end.
-        mean: of the channel over the training.
-        variance: of the channel over the training.
+        weight: Weight of the convolution, (channels out, channels in, height, width).
+        scale: Factor of the norm after its normalization, (channels out,), as are the next three.
+        shift: Summand of the norm after ``scale``.
+        mean: Mean of each channel over the training.
+        variance: Variance of each channel over the training.
     """
     factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + _EPSILON)
     bias = shift - mean * factor

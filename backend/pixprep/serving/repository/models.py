@@ -36,12 +36,13 @@ class Tensor:
     """One input or output of a model.
 
     Attributes:
-        name: in the model's file.
-        data_type: Triton's, such as ``TYPE_FP32``; ``""`` where it is no tensor that Triton carries.
-        shape: the batch first where there is one; -1 where a length is free; None where the file does not say.
-        is_optional: as an input of a request.
-        is_batched: the first length is the batch's.
-        words: name or number of each length in an ONNX file.
+        name: Name in the model's file.
+        data_type: Triton's data type, such as ``TYPE_FP32``; ``""`` if Triton does not support its type.
+        shape: Shape, with the batch first if there is one; -1 for a variable length; None if the file does not declare
+            it.
+        is_optional: Whether a request may omit this input.
+        is_batched: Whether the first length is the batch size.
+        words: Name or number of each length in an ONNX file.
     """
 
     name: str

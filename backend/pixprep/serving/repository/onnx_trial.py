@@ -44,7 +44,7 @@ def main(onnx: str) -> None:
             Path("shape.json").write_text(json.dumps(_shape(session, *inputs.values())), encoding="utf-8")
         raise
     arrays = [np.asarray(value) for value in outputs]
-    numbers = [array if array.dtype.kind in "fiub" else np.zeros(0) for array in arrays]  # words are no scores
+    numbers = [array if array.dtype.kind in "fiub" else np.zeros(0) for array in arrays]  # strings are not scores
     np.savez("outputs.npz", **{str(index): array for index, array in enumerate(numbers)})
 
 

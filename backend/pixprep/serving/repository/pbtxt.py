@@ -14,7 +14,7 @@ from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config,
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
 LABELS_FILE, LABELS_OF = "labels.txt", "labels_{}.txt"
-"""Labels of the one output that has some, and of one of several."""
+"""Names of the labels file: for the only output with labels, and for one of several outputs with labels."""
 STAMP = "PIXPREP_BUILD_CHECKSUM"
 """The parameter that ``build`` writes last: a checksum of the text before it."""
 _NO_CLIENT = f"a config.pbtxt that `pixprep build` did not write needs tritonclient: {install('client')}"
@@ -24,7 +24,7 @@ _LISTS = ("dims", "input", "output", "instance_group", "step")
 _MAPS = ("parameters", "input_map", "output_map")
 """Repeated fields of the texts that ``build`` writes."""
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
-# of a classifier's config.pbtxt: where it runs, and where its inputs come
+# Parts of a classifier's config.pbtxt: where the model runs, and where its inputs arrive.
 _PLACES = {
     "onnxruntime": ["# ONNX Runtime uses all cores by itself.\ninstance_group { count: 1 kind: KIND_CPU }"],
     "onnxruntime-gpu": [
@@ -117,7 +117,7 @@ def _value(first: str, tokens: Iterator[str]) -> Any:
 
 
 def writes_batch_size(text: str) -> bool:
-    """Tell whether a ``config.pbtxt`` contains ``max_batch_size``, whose absence its JSON form does not tell from 0."""
+    """Return whether a ``config.pbtxt`` contains ``max_batch_size``; its JSON form has 0 for a missing one as well."""
     with needing(_NO_CLIENT):
         from google.protobuf import text_format  # noqa: PLC0415  (as above)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415
@@ -191,7 +191,7 @@ def ensemble(
     outputs: Sequence[Config],
     parameters: Mapping[str, str],
 ) -> str:
-    """Configuration of steps that follow each other; of the parameters, those that clients read."""
+    """Configuration of an ensemble with these steps; it contains only those parameters that clients read."""
     return _text(
         "in a map, key is the model's name, value the ensemble's",
         f'platform: "ensemble"\nmax_batch_size: {max_batch_size}',

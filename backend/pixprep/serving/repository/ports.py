@@ -39,9 +39,9 @@ class Classifier:
     """Inputs and outputs of a classifier.
 
     Attributes:
-        source: how messages call it: the name of its file.
-        data_files: names of the files beside an ONNX file that hold weights of it.
-        labels: names of its classes, where the metadata of an ONNX file has them.
+        source: Name of its file, for messages.
+        data_files: Names of the files next to an ONNX file that contain weights of it.
+        labels: Names of its classes, if the metadata of an ONNX file contains them.
     """
 
     source: str
@@ -106,7 +106,7 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
         model = onnx.load_model_from_string(content)
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
-    except MemoryError:  # which says nothing of the file
+    except MemoryError:  # not caused by the file
         raise
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
@@ -139,7 +139,7 @@ def _rows(model: Any) -> dict[str, int]:
     """Return the number of rows of each output, if ONNX Runtime can infer it from the nodes."""
     import onnx  # noqa: PLC0415  (as above)
 
-    with suppress(Exception):  # a broken graph: ONNX Runtime will say so
+    with suppress(Exception):  # broken graph: ONNX Runtime will report it
         outputs = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph.output
         first = {value.name: value.type.tensor_type.shape.dim[:1] for value in outputs}
         return {name: dim.dim_value for name, dims in first.items() for dim in dims if dim.dim_value > 0}
@@ -150,7 +150,7 @@ def declared(model: Any, source: str) -> Classifier:
     """The inputs and outputs that an ``onnx.ModelProto`` declares; its weights are not read.
 
     Raises:
-        PipelineError: it names what no terminal and no configuration should hold.
+        PipelineError: The file contains a name that is unsafe in a terminal or a configuration.
     """
     import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
 
@@ -158,7 +158,8 @@ def declared(model: Any, source: str) -> Classifier:
     weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
     places = {entry.value for tensor in _external(model) for entry in tensor.external_data if entry.key == "location"}
     for place in sorted(places):
-        # beside a model.py, or in place of it, Python would run code; and ``build`` writes files of some names itself
+        # Python would run code next to a model.py, or in place of it; and ``build`` itself writes files with some
+        # names.
         is_name = place.isprintable() and place not in ("", "..", *_OURS) and Path(place).name == place
         if not is_name or Path(place).suffix in _CODE:
             what = f'has weights in "{printable(place)}", which is no data file beside it'
@@ -219,7 +220,7 @@ def _external(model: Any) -> Iterator[Any]:
 
 
 def _tensors(part: Any) -> Iterator[Any]:
-    """Every constant of a graph, or of a function: its weights, and what its nodes and their own graphs hold."""
+    """Yield every constant of a graph or function: its weights, and the constants in its nodes and their subgraphs."""
     yield from getattr(part, "initializer", ())
     for sparse in getattr(part, "sparse_initializer", ()):
         yield from (sparse.values, sparse.indices)

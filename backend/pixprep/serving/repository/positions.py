@@ -34,7 +34,7 @@ def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, s
 
 
 def are_boxes(output: Tensor, image: TensorSpec) -> bool:
-    """Tell whether an output looks like boxes: by its name, four to seven numbers a row, or YOLO's grid counts."""
+    """Return whether an output resembles boxes: by name, four to seven numbers per row, or YOLO's grid counts."""
     dims, name = (output.shape or ())[1:], output.name.lower()
     if "box" in name or any(word in name for word in _SCORES):
         return "box" in name

@@ -26,7 +26,7 @@ from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
-_MAX_BYTES = 256 << 10  # of a larger configuration, parsing takes seconds
+_MAX_BYTES = 256 << 10  # parsing a larger configuration takes seconds
 
 
 @dataclass(eq=False, repr=False)
@@ -78,8 +78,8 @@ class Model:
     """A model in its directory.
 
     Args:
-        folder: the directory.
-        root: the repository, resolved, out of which no link may lead; None: links are followed anywhere.
+        folder: Directory of the model.
+        root: Resolved path of the repository, out of which links may not lead; None: links may lead anywhere.
     """
 
     folder: Path
@@ -236,7 +236,7 @@ def models_in(repository: Path) -> list[str]:
 
 
 def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
-    """Paths that lead out of the repository, of a model's directory, its version directories, and their files."""
+    """Yield paths that lead out of the repository: a model's directory, its version directories, and their files."""
     if not Path(os.path.realpath(path)).is_relative_to(root):
         yield path
     elif depth and path.is_dir():

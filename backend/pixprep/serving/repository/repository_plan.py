@@ -23,10 +23,10 @@ class RepositoryPlan:
     """Model repository to be, planned by reading alone; ``writer.write`` makes it.
 
     Attributes:
-        before: the repository as it is.
-        names: names of its models.
-        models: files of those that are written, by the path in the model's folder.
-        notes: remarks on what is left to do, or to know; each is complete by itself.
+        before: Repository in its present state.
+        names: Names of its models.
+        models: Files of the models to write, by their paths in the model's folder.
+        notes: Remarks on remaining work, or other information; each is complete by itself.
     """
 
     before: Repository = field(compare=False)
@@ -51,7 +51,7 @@ class RepositoryPlan:
 
 
 def _stays(model: Model, files: Mapping[str, Content]) -> bool:
-    """Tell whether a model has these files; of its ``config.pbtxt`` only what it means to Triton matters."""
+    """Return whether a model already has these files. For ``config.pbtxt``, only its meaning to Triton is compared."""
     return all(
         _settings(model.config) == _settings(pbtxt.parse(str(content)))
         if name == CONFIG_FILE

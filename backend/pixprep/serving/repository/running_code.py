@@ -1,7 +1,7 @@
 """Everything in a model repository that runs code when it is served, beyond what pixprep itself wrote.
 
-A repository is data where its models are pipelines, ONNX files and engines. Triton also runs programs that lie in it,
-or that its configurations name. These are listed, and nothing of them is refused.
+A repository is pure data if its models are pipelines, ONNX files and engines. Triton also runs programs that the
+repository contains, or that its configurations name. They are only listed; none of them is rejected.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _in_config(where: str, config: Mapping[str, Any]) -> Iterator[str]:
 
 @cache
 def _own() -> frozenset[bytes]:
-    """Contents of the programs that pixprep writes into a repository, and of its backend's entry point."""
+    """Contents of the programs that pixprep writes into a repository, including its backend's entry point."""
     rows = Path(__file__).with_name("rows_model.py")
     return frozenset((onnx_classifier().encode(), rows.read_bytes(), entry_point().read_bytes()))
 

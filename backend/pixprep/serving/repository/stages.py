@@ -50,7 +50,7 @@ class Stage:
 
     @property
     def written(self) -> Config:
-        """The configuration to write: of a stage that waits, with an input of the other's smallest output."""
+        """The configuration to write. A stage that waits has the smallest output of the other as an extra input."""
         if not self.before:
             return self.config
         other = {**self.before.waited_for, "name": AFTER_NAME, "optional": True}
@@ -144,7 +144,7 @@ def ensemble_inputs(stages: Sequence[Stage]) -> list[Config]:
 
 
 def parameters(stages: Sequence[Stage]) -> dict[str, str]:
-    """The parameters that tell clients what the ensemble takes: the examples of all stages, by the ensemble's names."""
+    """Parameters from which clients learn the ensemble's inputs: the examples of all stages, under its names."""
     rows = {
         stage.named(name): row
         for stage in stages

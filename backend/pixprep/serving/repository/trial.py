@@ -43,9 +43,9 @@ MAX_ONNX_BYTES = 1 << 30
 _BEST = 3
 _REFUSED = "ONNX Runtime could not run it: "
 _ALONE = "export the model with the sizes that it takes, and give the pipeline these"
-_MOST_LETTERS = 300  # of what ONNX Runtime says
+_MOST_LETTERS = 300  # of ONNX Runtime's error message
 _PLACE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
-"""Words of ONNX Runtime's that say where in its own code an error is raised."""
+"""Parts of ONNX Runtime's error messages that name the place in its own code."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,11 @@ class _Taker:
     """A classifier of an ensemble.
 
     Attributes:
-        version: Version whose ONNX file it is.
-        feeds: by its inputs, a pipeline's model and its output; None: no ensemble is written yet.
-        models: of these pipelines.
-        names: by model and output, the ensemble's name of it.
+        version: Version that contains the ONNX file.
+        feeds: Model and output of the pipeline that feeds each input, by input name; None before an ensemble is
+            written.
+        models: Models of these pipelines.
+        names: Names that the ensemble uses, by model and output.
     """
 
     version: Version
@@ -68,18 +69,18 @@ class _Taker:
 def try_out(
     repository: Path | Repository, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S
 ) -> Iterator[str]:
-    """Try one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
+    """Try one photo: for each pipeline its tensors, and for the classifier after it the best classes.
 
     Args:
-        repository: as ``build`` writes it.
-        encoded: the photo, of every image that a classifier compares; or a clip, for pipelines of clips, to which a
-            photo is a clip that stands still.
-        name: of the ensemble, ``""`` for the one without a name of its own; None: every pipeline.
-        limit_s: that a classifier may take, its loading included.
+        repository: Repository as ``build`` writes it.
+        encoded: Encoded photo, used for every image that a classifier compares; or a clip, for pipelines of clips, for
+            which a photo counts as a clip of identical frames.
+        name: Name of the ensemble, ``""`` for the one without its own name; None: every pipeline.
+        limit_s: Maximum number of seconds for a classifier, including the time to load it.
 
     Raises:
-        PipelineError: ONNX Runtime refuses a classifier that is served by it, or its input.
-        PixprepError: the photo is refused, or a file cannot be read.
+        PipelineError: ONNX Runtime rejects a classifier that it runs in serving, or its input.
+        PixprepError: The photo is rejected, or a file cannot be read.
     """
     repository = Repository.at(repository)
     if name is None:
@@ -207,7 +208,7 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
 
 
 def _standing(tensor: Array, spec: TensorSpec) -> Array:
-    """A tensor of a photo (batch first) as that of a clip of which every frame is the photo, where clips come."""
+    """Tensor of a photo (batch first), repeated along the time axis if the spec is that of a clip."""
     axis = 1 + (spec.layout or "").find("t")
     return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
@@ -219,7 +220,7 @@ def _is_refused(version: Version, why: str) -> bool:
 
 
 def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
-    """The outputs in the order of the file; or why there are none, and a shape that the model would take."""
+    """The outputs in the order of the file; or the reason of a failure, and a shape that the model would accept."""
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         with Path(folder, "inputs.npz").open("wb") as file:
             np.savez(file, **inputs)

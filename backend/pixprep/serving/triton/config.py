@@ -32,15 +32,15 @@ Config = dict[str, Any]
 CONFIG_FILE, PIPELINE_FILE = "config.pbtxt", "pipeline.json"
 DEFAULT_MAX_BATCH_SIZE = 64
 MAX_RESPONSE_BYTES = 320 << 20
-"""Default bound of a response: 64 tensors of float32 3 x 640 x 640, with numbers beside them. The regions of two models
-through which they pass then fit in a /dev/shm of 1 GiB."""
+"""Default limit of a response: 64 float32 tensors 3 x 640 x 640, and numbers that accompany them. The shared memory
+regions of two models through which they pass then fit in a /dev/shm of 1 GiB."""
 INPUT_NAME, STATUS_NAME, AFTER_NAME = "image", "status", "after"
 PIXELS = "pixels"
-"""Parameter that tells clients the channel order of a model's pixel input; the pipeline determines it."""
+"""Parameter from which clients learn the channel order of a model's pixel input; the pipeline determines it."""
 EXAMPLES = "examples"
 """Parameter with an example row, as JSON, for each input for which zeros are not valid; the pipeline determines it."""
 FRAMES = "frames"
-"""Parameter that tells clients the number of frames that a model takes from a clip; the pipeline determines it."""
+"""Parameter from which clients learn the number of frames per clip of a model; the pipeline determines it."""
 TRITON_TYPES: dict[DType, str] = {
     "float32": "TYPE_FP32",
     "float16": "TYPE_FP16",
@@ -199,16 +199,16 @@ def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
 
 
 def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
-    """The inputs that a model of this configuration has: the image's first, then those of the pipeline.
+    """The inputs of a model with this configuration: the image input first, then those of the pipeline.
 
-    The image's is the one that is written, made complete, or BYTES ``image``.
+    The image input is the one in the configuration, completed, or BYTES ``image``.
 
-    Where the pipeline takes pixels, it is UINT8 [-1, -1, channels], or as ``pixels`` says. Numbers may be written in
-    any type of numbers. An optional input ``after`` of any type may be written, which is not read: a step of an
-    ensemble then waits for another one.
+    If the pipeline accepts pixels, the image input is UINT8 [-1, -1, channels], or follows the parameter ``pixels``.
+    The configuration may declare numeric inputs with any numeric type. It may also declare an optional input ``after``
+    of any type. The model does not read it; with it, a step of an ensemble waits for another step.
 
     Raises:
-        PipelineError: what is written cannot hold encoded images, or pixels, or is not what the pipeline takes.
+        PipelineError: A declared input does not fit encoded images or pixels, or differs from the pipeline's input.
     """
     rows = [-1] if pipeline.plan.takes_boxes else []
     derived: dict[str, Config] = {
@@ -302,11 +302,11 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """The configuration with everything filled in that the pipeline implies.
 
-    A ``max_batch_size`` that is not written is 64, or of clips as many as 64 images are; or fewer where an answer would
-    be too large; of a pipeline that takes boxes it is 0.
+    Without ``max_batch_size`` in the file, it is 64 images, or as many clips as have the size of 64 images, or fewer if
+    a response would be too large. For a pipeline with boxes it is 0.
 
     Raises:
-        PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
+        PipelineError: The configuration contradicts the pipeline, or the outputs of a batch are too large.
     """
     most_bytes, most = _most_bytes(config, pipeline), max_images(config, pipeline)
     tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
@@ -372,7 +372,7 @@ def max_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
 
 
 def _most_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
-    """The bytes of the largest answer that a full batch may have; of open sizes, each request is measured later."""
+    """Maximum number of bytes of the response to a full batch; with open sizes, each request is measured later."""
     if any(output.spec.is_open for output in pipeline.outputs.values()):
         return MAX_OUTPUT_BYTES
     most_bytes = options(config).max_response_bytes

@@ -35,11 +35,11 @@ class Metrics:
 
     Args:
         pb_utils: Triton's module; a fake in tests.
-        model, version: the labels.
-        frames: of each clip; 0: images come.
+        model, version: Labels of the metrics.
+        frames: Number of frames per clip; 0 if the model accepts images.
 
     Attributes:
-        pause: who holds it keeps Triton from being told anything.
+        pause: Lock. While it is held, no metrics are sent to Triton.
     """
 
     def __init__(self, pb_utils: Any, *, model: str, version: str, frames: int = 0) -> None:
@@ -93,7 +93,7 @@ class Metrics:
             batch: the results.
             images: which of its images count.
         """
-        # not the batch itself: its tensors would live as long as the queue is behind
+        # Do not queue the batch itself: its tensors would stay alive until the queue is processed.
         counted = [(batch.errors[index], batch.decode_s[index], batch.transform_s[index]) for index in images]
         self._queue.put(_Record(n_bytes, batch.fallbacks, batch.recovered, counted))
 
@@ -104,7 +104,7 @@ class Metrics:
         self._thread.join()
 
     def _work(self) -> None:
-        """Count what came in one period together, between two batches.
+        """Count the images of one period together, between two batches.
 
         Each number is a message to Triton, and Triton 2.51 aborts when a stub dies in the middle of one. While images
         are decoded, which is when a stub may crash, none is under way.

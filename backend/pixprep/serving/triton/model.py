@@ -94,7 +94,7 @@ class TritonPythonModel:
                 "up to 0.5 s; write `instance_group { count: 2 kind: KIND_CPU }`, or leave the policy out"
             )
         doubts = [] if options.engine.odd_range else odd_ranges(pipeline)
-        for doubt in (*doubts, *black_margins(pipeline)):  # `pixprep check` says so; who starts Triton may not ask it
+        for doubt in (*doubts, *black_margins(pipeline)):  # also found by `pixprep check`, which may not have been run
             pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
         is_on_gpu = args["model_instance_kind"] == "GPU"
         # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
@@ -236,13 +236,13 @@ def _pipeline(version: Path, options: model_config.Options) -> Pipeline:
 
 
 def _n_bytes(image: Any) -> int:
-    """Return the number of bytes of an encoded image, or of an array of pixels."""
+    """Return the number of bytes of an encoded image or of an array of pixels."""
     n_bytes: int = image.nbytes if hasattr(image, "nbytes") else len(image)
     return n_bytes
 
 
 def _message(batch: Batch, spans: Sequence[slice]) -> str:
-    """The errors of a request's images, up to three: of an image that is broken, once for all boxes."""
+    """The errors of a request's images, up to three. A broken image is reported once for all of its boxes."""
     said = [
         error.at(index, len(spans))
         for index, span in enumerate(spans)

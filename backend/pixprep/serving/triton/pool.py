@@ -1,10 +1,10 @@
 """Triton's memory pools, and when tensors may stay on the GPU.
 
-Triton keeps the tensors between the steps of an ensemble in a CUDA pool of fixed size, 64 MiB a GPU unless it is told
-otherwise. When that is full, Triton 2.51 takes pinned memory, of which it has a pool of 256 MiB, and its Python backend
-then answers with a success and garbage (reported as triton-inference-server/server #7148 and #8177). With no pinned
-pool it takes ordinary memory, which the Python backend reads rightly. So the CUDA pool is sized from the model's own
-numbers, the pinned one is left out, and where either is not known to be so, tensors leave by way of the CPU.
+Triton keeps the tensors between the steps of an ensemble in a CUDA pool of fixed size, by default 64 MiB per GPU. When
+that pool is full, Triton 2.51 allocates from its pinned memory pool of 256 MiB, and its Python backend then returns
+garbage without an error (reported as triton-inference-server/server #7148 and #8177). Without a pinned pool, Triton
+allocates ordinary memory, which the Python backend reads correctly. Therefore the CUDA pool is sized from the model's
+own numbers, and the pinned pool is disabled. If either is unknown, tensors leave through the CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pixprep.serving.triton import config as model_config
 TRITONS_DEFAULT = 64 << 20
 IMAGES_IN_FLIGHT = 512
 VARIABLE = "PIXPREP_CUDA_POOL_BYTES"
-"""Environment variable by which whoever starts Triton tells the backend its ``--cuda-memory-pool-byte-size``."""
+"""Environment variable that passes Triton's ``--cuda-memory-pool-byte-size`` to the backend."""
 PINNED_VARIABLE = "PIXPREP_PINNED_POOL_BYTES"
 """The same of ``--pinned-memory-pool-byte-size``, which is to be 0."""
 NO_PINNED_POOL = "--pinned-memory-pool-byte-size=0"
@@ -73,7 +73,7 @@ def gpu_count() -> int:
 
 
 def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
-    """The pool for the least that dynamic batching puts there: a batch in each step, and one that waits."""
+    """Minimum pool size with dynamic batching: one batch in each step, and one that waits."""
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     batch = config.get("max_batch_size", model_config.DEFAULT_MAX_BATCH_SIZE)
     batch = model_config.options(config).engine.limits.max_boxes if pipeline.plan.takes_boxes else batch

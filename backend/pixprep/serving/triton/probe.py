@@ -1,6 +1,7 @@
 """Probes of the supervisor, which a secret that is new at every start distinguishes from clients' requests.
 
-A probe is no work: it keeps no model from being idle, and is no image in the metrics. Triton's own statistics count it.
+A probe does not count as work: a model with probes alone is still idle, and its metrics do not count them as images.
+    Triton's own statistics count them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 HEADER = "pixprep-probe"
 """The HTTP header that holds the word; Triton hands it over as a parameter of the request."""
 VARIABLE = "PIXPREP_PROBE"
-"""Environment variable by which `pixprep serve` tells the backend the word."""
+"""Environment variable that passes the secret from `pixprep serve` to the backend."""
 
 
 def is_probe(request: Any) -> bool:
