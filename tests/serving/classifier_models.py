@@ -1,4 +1,4 @@
-"""Parts shared by the tests of the stand-alone classifier models: a stand-in for Triton's module, and a small model."""
+"""Parts shared by the tests of the standalone classifier models: a fake of Triton's module, and a small model."""
 
 import importlib.util
 import json
@@ -135,7 +135,7 @@ def parameter(name, value):
     return {"parameters": {name: {"string_value": value}}}
 
 
-# what a config of the small model says, and how it is refused
+# configurations that contradict the small model, and the error of each
 DISAGREEMENTS = [
     ({"input": one("y")}, "config.pbtxt declares the inputs ['y'], model.onnx has ['x']"),
     ({"input": []}, "config.pbtxt declares the inputs [], model.onnx has ['x']"),

@@ -54,7 +54,7 @@ TWO = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="a"
 
 
 def refusal(path, pipeline=PIPELINE):
-    """Message with which ``build`` refuses an ONNX file, and leaves nothing behind."""
+    """Return the message with which ``build`` rejects an ONNX file. It leaves no files."""
     with pytest.raises(PipelineError) as caught:
         build(path.parent / "out", pipeline=pipeline, onnx=path)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]

@@ -70,7 +70,7 @@ class Row:
         lost: without an answer; or a neighbour's error.
         wrong: another tensor, a success that should be a refusal, an error that shows what it should not.
         recovery_s: from the end of the fault until every model was right again.
-        remark: what was measured; or what was lost or wrong.
+        remark: The measurement, or the lost or wrong responses.
     """
 
     number: int
@@ -202,7 +202,7 @@ def shm_mib(serve):
     return sum(path.stat().st_size for path in SHM.glob(f"{serve.prefix}*")) / 2**20
 
 
-# what is sent
+# contents of the request
 
 
 @case(1, "no bytes; an empty body")
@@ -301,7 +301,7 @@ def _(site):
     site.in_json([404, 400], good, model="resnet")
 
 
-# Triton 2.51 refuses the whole dynamic batch in which a length lies: see docs/security.md
+# Triton 2.51 rejects the whole dynamic batch that contains a false length: see docs/security.md
 @case(13, "lies in lengths: of the bytes, the data, the header", takes_the_model=True)
 def _(site):
     headers, body = body_of([PHOTO])

@@ -24,7 +24,7 @@ def valid(model, tmp_path):
 
 CLASSIFIER, ENSEMBLE = (f"{name}/config.pbtxt" for name in ("classifier", "ensemble"))
 SECOND = 'step 2 ("classifier")'
-# a file: what is changed => into what, and the problems that ``check`` then finds
+# each row: a file, the text to change => its replacement, and the problems that ``check`` then reports
 MISTAKES = """
 preprocess/config.pbtxt: backend => bakend
 - preprocess/config.pbtxt: cannot be parsed: 2:1 : Message type "inference.ModelConfig" has no field named "bakend":
@@ -369,7 +369,10 @@ def test_a_pipeline_file_is_checked_alone(tmp_path):
 
 
 def test_an_onnx_file_is_read_with_little_memory(model):
-    """2 GiB, the most that such a file has, were asked for at once: under ulimit -v it was called no ONNX file."""
+    """The reader used to allocate 2 GiB, the maximum size of such a file.
+
+    Under ulimit -v the file was called invalid.
+    """
     with memory_for(256 << 20):
         assert [tensor.name for tensor in read_onnx(model).inputs] == ["input"]
 

@@ -1,4 +1,4 @@
-"""Words of `pixprep send` on an address of another form, and of a batch that a model does not take."""
+"""Messages of `pixprep send` about an address of the wrong form, and about a batch that a model does not support."""
 
 import io
 

@@ -32,7 +32,7 @@ def pipeline(layout="tchw", *, frames=FRAMES, size=SIDE, dtype="float32"):
 
 
 def save(path, shape, *, weights=None):
-    """A network with the output ``scores`` (5): of its input flattened."""
+    """Save a network whose output ``scores`` (5) is computed from its flattened input."""
     n_values = int(np.prod([side if isinstance(side, int) else SIDE for side in shape[1:]]))
     weights = RNG.normal(size=(n_values, 5)).astype(np.float32) if weights is None else weights
     text = f"""<ir_version: 8, opset_import: ["": 18]>

@@ -1,4 +1,4 @@
-"""config.pbtxt beside a pipeline: what is derived, what is refused, and in which words."""
+"""config.pbtxt next to a pipeline: derived fields, rejected files, and the messages."""
 
 import pytest
 

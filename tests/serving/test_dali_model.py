@@ -1,4 +1,4 @@
-"""A model folder of dali_backend becomes one of pixprep: what is kept, what is named, what is refused."""
+"""A model folder of dali_backend becomes one of pixprep: kept fields, reported fields, rejected models."""
 
 import os
 import re
@@ -414,7 +414,7 @@ def test_an_import_that_fails_leaves_the_model_as_it_was(model, tmp_path, capsys
     assert main(["import", str(model), str(out)]) == 0
     before = files(out)
     shutil.copy(FROZEN / "letterboxed.dali", model / "1" / "model.dali")
-    with limited(resource.RLIMIT_FSIZE, 8):  # of a disk that is full
+    with limited(resource.RLIMIT_FSIZE, 8):  # simulates a full disk
         assert main(["import", str(model), str(out), "--force"]) == 1
     assert "not written: " in capsys.readouterr().err
     assert files(out) == before

@@ -1,4 +1,4 @@
-"""Numbers that detectors take beside the tensor: sizes and scales, in each type and order; YOLOX's letterbox."""
+"""Numbers that detectors accept with the tensor: sizes and scales, in each type and order; YOLOX's letterbox."""
 
 import cv2
 import numpy as np

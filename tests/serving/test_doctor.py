@@ -1,4 +1,4 @@
-"""Each trap is found, and its remedy said."""
+"""The doctor finds each trap and reports its fix."""
 
 import os
 import socket

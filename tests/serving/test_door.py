@@ -19,7 +19,7 @@ UNIT = pp.normalize()
 CENTERED = pp.normalize(0.5, 0.5)
 CAFFE = pp.normalize((123.675, 116.28, 103.53), 1.0, scale=1)
 
-# What follows the first nodes in every model here.
+# The nodes after the first ones, the same in every model here.
 REST = [
     ("Conv", ["begin", "kernel"], ["conv"]),
     ("BatchNormalization", ["conv", *"GBMV"], ["norm"]),
@@ -370,12 +370,12 @@ def test_build_says_it_and_builds(tmp_path):
     assert right.notes == ()
 
 
-# In a repository, and of a file alone
+# In a repository, and for a single file
 
 
 @pytest.fixture
 def models(tmp_path):
-    """Build a repository of a pipeline and a model of these nodes: where it lies."""
+    """Build a repository of a pipeline and a model of these nodes, and return its path."""
 
     def make(given, nodes=PLAIN, constants=None, **options):
         notes(tmp_path, nodes, UNIT, constants)
@@ -417,7 +417,7 @@ def test_check_takes_the_option_that_its_note_names(models, capsys):
 
 
 def test_a_model_elsewhere_is_not_read(models, tmp_path):
-    """``check`` says that a link leads out, and reads nothing behind it."""
+    """``check`` reports a link that leaves the repository, and does not read its target."""
     repository, _ = models(pipeline())
     assert len(side_notes(repository)) == 1
     (repository / "classifier").rename(tmp_path / "classifier")

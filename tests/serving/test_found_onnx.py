@@ -1,4 +1,4 @@
-"""ONNX files as one finds them: frozen dims, a batch that stands second, several heads, a look inside."""
+"""ONNX files in the wild: frozen dims, a batch as second dimension, several heads, an inspection of the graph."""
 
 import onnx
 import onnx.parser

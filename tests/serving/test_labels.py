@@ -95,8 +95,8 @@ def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
         ("labels", '["cat", "dog", "fish", "bird"]'),
         ("labels", "cat\ndog\nfish\nbird"),
         ("character", "cat\ndog\nfish\nbird\n"),
-        ("names", "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"),  # of Ultralytics
-        ("names", "{0: 'person', 1: 'car'}"),  # of a detector: there is no score for each
+        ("names", "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"),  # Ultralytics' form
+        ("names", "{0: 'person', 1: 'car'}"),  # a detector does not have one score per name
     ],
 )
 def test_names_in_the_metadata_of_a_classifier_become_its_labels(model, tmp_path, key, text):

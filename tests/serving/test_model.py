@@ -355,7 +355,7 @@ def test_a_bug_of_ours_is_logged_and_never_shown_and_the_process_ends_only_if_th
 def test_pillows_remarks_on_a_file_stay_out_of_the_log(start):
     file = io.BytesIO()
     Image.new("RGB", (20, 20), (9, 9, 9)).save(file, "TIFF")
-    layout = struct.pack("<HHI", 284, 3, 1)  # said twice below, where Pillow expects it once
+    layout = struct.pack("<HHI", 284, 3, 1)  # present twice below, where Pillow expects it once
     assert file.getvalue().count(layout) == 1
     remarkable = file.getvalue().replace(layout, struct.pack("<HHI", 284, 3, 2))
     with pytest.warns(UserWarning, match="too many entries"), Image.open(io.BytesIO(remarkable)) as image:
@@ -419,7 +419,7 @@ def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
 
 def test_how_jpegs_are_decoded_is_for_the_engine_to_know(start, gpu_engines):
     start(device="GPU", **zero(damage="lenient", decoder="cuda", outputs="cpu"))
-    start(device="GPU", **zero(decoder="fastest", outputs="cpu"))  # of an old file
+    start(device="GPU", **zero(decoder="fastest", outputs="cpu"))  # as in an old file
     ways = [(options["damage"], options["decoder"]) for _, options in gpu_engines]
     assert ways == [("lenient", "cuda"), (None, "consistent")]
 
@@ -481,7 +481,7 @@ def test_while_triton_is_told_a_number_no_image_is_decoded(start):
 
 
 class OnGpu:
-    """An array that pretends to be elsewhere: it has CuPy's ``get`` and is no NumPy array."""
+    """An array that pretends to be on a GPU: it has CuPy's ``get`` and is not a NumPy array."""
 
     def __init__(self, values):
         self.values = values
@@ -495,7 +495,7 @@ class OnGpu:
 
 @pytest.fixture
 def gpu_engines(monkeypatch, model_class):
-    """Engines that are asked for a GPU compute on the CPU and say that their tensors are elsewhere."""
+    """Replace engines for a GPU by ones that compute on the CPU and report that their tensors are on the GPU."""
     asked = []
     module = sys.modules[model_class.__module__]
 

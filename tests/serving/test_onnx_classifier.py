@@ -1,4 +1,4 @@
-"""The stand-alone classifier model, with a stand-in for the module that Triton's stub gives it."""
+"""The standalone classifier model, with a substitute for the module that Triton's stub provides."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def test_outputs_may_stay_on_the_device(module, folder):
 
 
 class Cuda:
-    """Stands in for a GPU build of ONNX Runtime: the CPU computes, and what is asked of CUDA is noted.
+    """Mocks a GPU build of ONNX Runtime: the CPU computes, and the requests to CUDA are recorded.
 
     Attributes:
         starts: whether the provider does.
-        providers: of each session.
+        providers: Providers of each session.
         outputs: where each was asked to be.
-        rows: of each run.
+        rows: Number of rows of each run.
     """
 
     def __init__(self, *, starts=True):
@@ -194,7 +194,7 @@ def cuda(monkeypatch, tmp_path):
 
 
 def on_gpu(module, folder, **changes):
-    """The small model, of 4 numbers an image, as Triton starts it on its second GPU."""
+    """Start the small model, with 4 numbers per image, as Triton does on its second GPU."""
     return started(module, folder, device="GPU", number="1", input=one(dims=[4]), **changes)
 
 

@@ -1,4 +1,4 @@
-"""Outputs as the page shows them: pictures of them, what an ONNX file says of itself, times within the request."""
+"""Outputs as the page shows them: their pictures, the metadata of an ONNX file, times within the request."""
 
 import numpy as np
 import pytest

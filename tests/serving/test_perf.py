@@ -105,7 +105,7 @@ NO_REQUEST = ("No valid requests recorded within time interval.", "failed to fin
 
 
 def short_of(ms, words):
-    """A program that complains of windows under so many milliseconds; what follows begins with "-p", "100"."""
+    """Write a program that rejects windows below so many ms. The remaining arguments begin with "-p", "100"."""
     return ["/bin/sh", "-c", f"[ $1 -ge {ms} ] && echo $1 ms || {{ echo '{words}' >&2; exit 99; }}"]
 
 

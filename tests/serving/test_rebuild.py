@@ -1,4 +1,4 @@
-"""Building into a folder that holds models: what is replaced, kept, repeated, refused."""
+"""Building into a folder that contains models: replaced, kept, repeated and rejected models."""
 
 import errno
 import re
@@ -107,7 +107,7 @@ CROPS = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp
         (PIPELINE, {"on_error": "zero", "odd_range": True}, "--on-error zero --odd-range"),
         (PIPELINE, {"parameters": {"PATH": 'a "b" \\ ü\n'}}, "--parameter 'PATH=a \"b\" \\ ü\n'"),
         (PIPELINE, {"on_error": "fail", "input_": "bytes", "max_batch_size": 64}, ""),  # as without them
-        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),  # of boxes
+        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),  # a model of boxes
         (pp.Pipeline([*PIPELINE.ops[:-1], pp.tensor(name="DALI_INPUT_0")]), {}, ""),
         (pp.Pipeline([pp.pixels(), *PIPELINE.ops[1:]]), {"max_batch_size": 3}, "--max-batch-size 3"),
     ],
@@ -129,7 +129,7 @@ def test_a_plan_says_what_a_build_writes_and_replaces_and_touches_nothing(model,
     assert (sorted(planned.models), planned.replaced, (tmp_path / "new").exists()) == ([*MODELS], [], False)
     built = build(out, pipeline=PIPELINE, onnx=model)
     assert built == planned
-    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}  # a read is no touch
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}  # no file is written
     assert sorted(plan_repository(out, pipeline=PIPELINE, onnx=model).replaced) == [*MODELS]
     assert plan_repository(out, preprocess="preprocess", onnx=model, name="dogs").replaced == []
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")} == before

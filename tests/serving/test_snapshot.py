@@ -1,4 +1,4 @@
-"""The copy of a model repository that is served: what is in it, and what counts as a change."""
+"""The served copy of a model repository: its contents, and which edits count as a change."""
 
 import os
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_holes_and_zeros_take_no_room_and_are_read_back_and_have_one_hash(reposi
             file.write(b"middle")
     with dense.open("r+b") as file:
         file.seek(4 << 20)
-        file.write(bytes(2 << 20))  # zeros that are no hole
+        file.write(bytes(2 << 20))  # zeros that are stored, not a hole
     hashes = Snapshot(repository, folder).hashes
     assert (folder / "two" / "1" / "sparse").read_bytes() == dense.read_bytes()
     copy = (folder / "one" / "1" / "sparse").stat()

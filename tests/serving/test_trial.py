@@ -46,7 +46,7 @@ def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", twice=Fal
 
 @pytest.fixture
 def built(tmp_path):
-    """Build a repository of such a classifier: where it lies."""
+    """Build a repository of such a classifier and return its path."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=16, width=16), pp.normalize(scale=0.02), pp.tensor()])
 
     def make(*labels, name="", **options):
@@ -82,12 +82,12 @@ def test_without_labels_classes_are_numbers(built):
 
 
 def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
-    """Its scores lie in one output with its boxes, or, as here, in one line: neither is a list of classes."""
+    """A detector's scores share an output with its boxes, or, as here, form one line. Neither is a list of classes."""
     pipeline = pp.Pipeline([pp.decode(), pp.letterbox(16, 16), pp.normalize(), pp.transform(), pp.tensor()])
     build(tmp_path / "models", pipeline=pipeline, onnx=color_model(tmp_path / "model.onnx"), classifier="onnxruntime")
     *_, last = try_out(tmp_path / "models", RED)
     assert last == '"scores": float32 [3]'
-    labels = tmp_path / "labels.txt"  # as of `send`: what has labels is scores
+    labels = tmp_path / "labels.txt"  # as with `send`, an output with labels contains scores
     labels.write_text("rose\nleaf\nsea\n")
     build(tmp_path / "models", pipeline=pipeline, onnx=tmp_path / "model.onnx", labels=labels, classifier="onnxruntime")
     *_, last = try_out(tmp_path / "models", RED)
@@ -95,7 +95,10 @@ def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
 
 
 def test_the_transform_is_said_of_positions_alone(tmp_path):
-    """A reader of text, as PaddleOCR's, has scores of tokens that lie nowhere in the photo; and of boxes and logits."""
+    """A text recognizer such as PaddleOCR's scores tokens without a position in the photo.
+
+    A detector returns boxes and logits.
+    """
     text = """<ir_version: 8, opset_import: ["": 18]>
     heads (float[batch, 3, 16, 16] images) => (float[batch, 40, 97] tokens, float[batch, n, k] logits,
                                                float[batch, n, k] dets) {

@@ -68,7 +68,7 @@ def takes(act):
 
 
 def takes_everywhere(models):
-    """Tell whether ``check`` takes it, and each that reads a pipeline beside its configuration."""
+    """Return whether ``check`` and every command that reads a pipeline with its configuration accept it."""
     (problems, notes) = check(models), side_notes(models)
     assert all("needs operator acme.denoise 1" in problem.what for problem in problems)
     assert all(note.startswith("runs code: m/config.pbtxt (parameter allow_operators ") for note in notes)

@@ -37,7 +37,7 @@ def test_a_batch_that_ends_in_time_does_not():
 
 
 def test_who_is_asked_for_his_health_alone_is_idle():
-    """The supervisor's probes are no work at all; those of others are next to none."""
+    """The supervisor's probes do not count as work; probes of other clients hardly do."""
     said = threading.Semaphore(0)
     watchdog = Watchdog(print, said.release, idle_s=1.0, period_s=0.01)
     with watchdog.limit(60, is_work=False):

@@ -6,20 +6,20 @@ from support.images import photo, read, save
 
 
 def _scratched(encoded):
-    """The second half of the scan is random codes, so that it has too much data or codes that are none."""
+    """Replace the second half of the scan by random codes, so that it has too much data or invalid codes."""
     middle = len(encoded) // 2
     rest = bytes((37 * index + index // 7) % 255 for index in range(len(encoded) - middle - 2))
     return encoded[:middle] + rest + encoded[-2:]
 
 
 def _sized(encoded, height, width):
-    """A JPEG whose header says another size."""
+    """Return a JPEG whose header declares a different size."""
     at = encoded.index(b"\xff\xc0") + 5
     return encoded[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + encoded[at + 4 :]
 
 
 def _deep(encoded):
-    """A JPEG whose header says 12 bits a sample."""
+    """Return a JPEG whose header declares 12 bits per sample."""
     at = encoded.index(b"\xff\xc0") + 4
     return encoded[:at] + b"\x0c" + encoded[at + 1 :]
 
@@ -54,7 +54,7 @@ def small_jpeg(index, height=90, width=120):
 
 
 def make(folder, count=800):
-    """Write ``count`` files, of which eight are broken, as ``china/00000.jpg``, ``flower/00001.jpg`` and so on.
+    """Write ``count`` files as ``china/00000.jpg``, ``flower/00001.jpg`` and so on. Eight of them are broken.
 
     Args:
         folder: gets a folder for each class; ``count`` of 800 makes one in a hundred broken.
@@ -82,7 +82,7 @@ def make(folder, count=800):
 
 
 def _special(path, way):
-    """A file of 20 MiB and a byte that takes no room on the disk, or a link to nowhere."""
+    """Create a sparse file of 20 MiB and one byte, or a dangling link."""
     if way == "huge":
         with path.open("wb") as file:
             file.truncate((20 << 20) + 1)

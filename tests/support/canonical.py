@@ -150,6 +150,6 @@ def smallest():
 
 
 def defaults():
-    """The text of ``DEFAULTS``: for each of these ops, one a line, every field that it has in the end."""
+    """Return the text of ``DEFAULTS``: one line per op with every field of its canonical form."""
     lines = ",\n".join(json.dumps(settings(convert(entry, OPS[entry["op"]]))) for entry in smallest())
     return f"[\n{lines}\n]\n"

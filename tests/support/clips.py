@@ -52,13 +52,13 @@ def clip(
     """The bytes of a clip.
 
     Args:
-        name: of ``CODECS``, or such a row.
-        count: of frames.
+        name: A codec of ``CODECS``, or a row of that form.
+        count: Number of frames.
         height: in pixels.
         width: in pixels.
-        stamps: of each frame in milliseconds; default: at a constant rate.
+        stamps: Timestamp of each frame in milliseconds; default: a constant rate.
         rate: frames a second.
-        pixel_format: of the encoder.
+        pixel_format: Pixel format of the encoder.
         cut: packets that are left out at the beginning.
         stream: attributes of the codec's context, as ``colorspace``.
     """
@@ -82,11 +82,12 @@ def clip(
 
 
 def edited(encoded, *parts):
-    """An MP4 of 30 frames a second by ``clip``, cut by an edit list to some parts of it, one behind the other.
+    """Return an MP4 of ``clip`` at 30 frames per second, cut by an edit list to some of its parts, in sequence.
 
     Args:
-        encoded: whose tables lie behind its frames, so that these stay where they are.
-        parts: of each its first frame, and how many: three or a multiple, for the list counts milliseconds.
+        encoded: The MP4, whose tables follow its frames, so that the frames keep their offsets.
+        parts: First frame and number of frames of each part. The number is a multiple of three, because the list counts
+            milliseconds.
     """
     at = encoded.index(b"elst") - 4
     (n_bytes,), (begin,) = (struct.unpack(">i", encoded[place : place + 4]) for place in (at, at + 20))

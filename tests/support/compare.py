@@ -1,4 +1,4 @@
-"""One comparison for every test of pixels. It raises by itself, and says where and by how much."""
+"""One comparison for every test of pixels. It raises by itself, and reports where arrays differ and by how much."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tolerance:
-    """``largest``: of any difference; ``exact``: the least share of values that are equal; ``why``: the reason."""
+    """``largest``: maximum difference; ``exact``: minimum fraction of equal values; ``why``: the reason."""
 
     largest: float
     exact: float
@@ -37,7 +37,7 @@ def assert_close(actual, expected, tolerance=EQUAL):
         f"worst at {tuple(map(int, worst))}: {actual[worst]}, expected {expected[worst]}; largest difference "
         f"{difference.max():.6g} of {tolerance.largest:g}, {share:.2%} exact of {tolerance.exact:.0%} ({tolerance.why})"
     )
-    # A handful of values says nothing of a share.
+    # A fraction of a handful of values is not meaningful.
     is_enough = share >= tolerance.exact or (difference.size < 500 and tolerance.exact < 1)
     assert difference.max() <= tolerance.largest, report
     assert is_enough, report

@@ -31,7 +31,7 @@ def copied(path):
 
 
 def copy(sources, place):
-    """Copy as COPY does: files go into a folder, and of folders what is in them."""
+    """Copy as COPY does: a file is copied into a folder, and a folder is copied with its contents only."""
     for source in sources:
         if source.is_dir():
             shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -74,7 +74,7 @@ class Image:
     """
 
     def __init__(self, dockerfile, context, folder):
-        """``context``: what COPY copies from; ``folder``: where the image comes to lie."""
+        """``context``: the source folder of COPY; ``folder``: the root of the image that is built."""
         self._root = folder
         self.command, self.environment, self.user = [], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}, None
         for word, rest in instructions(dockerfile):

@@ -27,7 +27,7 @@ class CannotFetchError(Exception):
 
 
 def fetch(name, folder, suffixes=SUFFIXES):
-    """The image files of one source, or those of other suffixes; downloaded into ``folder`` unless they lie there."""
+    """Return the image files of one source, or files of other suffixes. Download them unless ``folder`` has them."""
     target = folder / name
     if not (target / ".done").exists():
         target.mkdir(exist_ok=True)
@@ -125,6 +125,6 @@ def compare(encoded):
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # of Pillow, about what is wrong with the files
+    warnings.simplefilter("ignore")  # Pillow warns about the defects of the files
     for line in sys.stdin:
         print(json.dumps(compare(Path(line.rstrip("\n")).read_bytes())), flush=True)  # noqa: T201

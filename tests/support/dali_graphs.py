@@ -42,7 +42,7 @@ def graph(*operators, outputs):
 
 
 def chain(*steps):
-    """A graph of (operator, arguments), each of which takes what the one before gives."""
+    """Return a graph of (operator, arguments), each of which takes the output of the previous one."""
     steps = [("ExternalSource", {}), *steps]
     names = [f"t{index}" for index in range(len(steps))]
     made = [
@@ -58,7 +58,7 @@ CMN = ("CropMirrorNormalize", {"crop": [8.0, 9.0]})
 
 
 def imported(*steps):
-    """The ops between ``decode`` and ``tensor``, and that tensor, of a chain after the decoder."""
+    """Return the ops between ``decode`` and ``tensor``, and that tensor, for a chain that follows the decoder."""
     ops = from_dali(chain(DECODE, *steps)).ops
     return ops[1:-1], ops[-1]
 
@@ -67,7 +67,7 @@ DECODED = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", [
 
 
 def asked(*steps, inputs=("X", "Y"), types=None, photo="E", **options):
-    """The ops of steps (operator, constant arguments, arguments of inputs, further inputs) behind the decoder."""
+    """Return the ops for steps (operator, constant arguments, argument inputs, further inputs) after the decoder."""
     nodes = [operator("ExternalSource", [], [name], **(types or {}).get(name, {})) for name in (photo, *inputs)]
     last = photo
     if photo == "E":

@@ -19,7 +19,7 @@ def decoded(encoded, plan=PLAN, *, limits=None, damage="strict", before=()):
     Args:
         encoded: the image.
         plan: what to decode to.
-        limits, damage: of the decoder.
+        limits, damage: Options of the decoder.
         before: images that the same decoder decodes first.
     """
     decoder = CpuDecoder(plan, limits or Limits(), damage=damage)

@@ -10,8 +10,9 @@ from onnx import TensorProto, helper
 RED, BLUE, GRAY = (230, 20, 20), (20, 20, 230), (120, 120, 120)
 NAMES = ["red box", "blue box"]
 
-# How red a pixel is tells how much of it the box covers, so that an edge is found in parts of a pixel. Of each colour
-# there are four candidates; three are shifted a little and less sure, and only a suppression leaves one.
+# The red value of a pixel is the fraction of it that the box covers, so edges are found at subpixel precision. Each
+# color has four candidates. Three are slightly shifted and have lower scores, so that non-maximum suppression leaves
+# one.
 _MODEL = """<ir_version: 8, opset_import: ["": 18]>
 boxes (float[batch, 3, HEIGHT, WIDTH] images) => (float[batch, SHAPE] output0) {
     one = Constant <value_ints = [1]> ()
@@ -96,12 +97,12 @@ def save(path, *, size=(320, 320), channels="rgb", corners=False, **metadata):
     """Write the detector: ``images``, float32 (n, 3, height, width) of 0 to 1, in.
 
     Args:
-        path: of the ONNX file; its folder is made.
+        path: Path of the ONNX file; its folder is created.
         size: height and width.
         channels: ``rgb`` or ``bgr``.
         corners: out comes (n, 8, 6), corners, score and class, as of a model with NMS; else (n, 4 + 2, 8), middle and
             size, and a score for each of two classes.
-        metadata: beside what Ultralytics' exporter writes.
+        metadata: Entries to add to those that Ultralytics' exporter writes.
     """
     height, width = size
     text = _MODEL.replace("END", _CORNERS if corners else _MIDDLES)
@@ -126,7 +127,7 @@ def save_echo(path, inputs):
     """A model that gives back what it takes: ``boxes``, the means of its image's channels, and its other numbers.
 
     Args:
-        path: of the ONNX file; its folder is made.
+        path: Path of the ONNX file; its folder is created.
         inputs: the type and the shape of each, by name.
     """
     nodes, parts, width = [], [], 0
@@ -152,10 +153,10 @@ def save_constant(path, outputs, *, size=(320, 320), **metadata):
     """A model that gives the same arrays for every image, as an export of a task would give them.
 
     Args:
-        path: of the ONNX file; its folder is made.
+        path: Path of the ONNX file; its folder is created.
         outputs: the arrays of one image, by name.
         size: height and width of what it takes, ``images`` of float32 (n, 3, height, width).
-        metadata: what Ultralytics' exporter writes; default: none.
+        metadata: The entries that Ultralytics' exporter writes; by default the file has no metadata.
     """
     nodes = [helper.make_node("ReduceMean", ["images"], ["mean"], axes=[1, 2, 3], keepdims=1)]
     nodes += [helper.make_node("Sub", ["mean", "mean"], ["nothing"])]

@@ -35,7 +35,7 @@ def identity(side):
 
 
 def noise(seed, height, width):
-    """float64 (2, height, width): of x and of y, integers of -2^23 to 2^23 - 1, all as likely."""
+    """float64 (2, height, width): uniform integers of -2^23 to 2^23 - 1 for x and for y."""
     count = height * width
     counters = np.zeros((2, -(-count // 4), 4), np.uint32)
     counters[:, :, 0], counters[1, :, 1] = np.arange(counters.shape[1]), 1

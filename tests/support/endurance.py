@@ -38,11 +38,13 @@ class Held:
     """Memory that a server holds.
 
     Attributes:
-        private_mib: memory of each process that is no other's. What is shared Triton grows to the largest batches that
-            met so far, and maps again each time, so that it counts several times in a process's resident memory.
-        shared_mib: of all regions in /dev/shm.
+        private_mib: Memory of each process that it does not share. Triton grows its shared memory to the largest
+            batches that have met so far and maps it again each time, so it counts several times in a process's resident
+            memory.
+        shared_mib: Size of all regions in /dev/shm.
         regions: how many of them there are.
-        files, threads: of Triton itself. A stub inherits the connections that are open when it is started.
+        files, threads: Open files and threads of Triton itself. A stub inherits the connections that are open when it
+            starts.
     """
 
     private_mib: dict[str, float]
@@ -69,7 +71,7 @@ def growth(values):
 
 
 def of_all_sizes():
-    """Images and what is none, from 5 kB to 15 MB."""
+    """Return images and invalid files from 5 kB to 15 MB."""
     file = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (2300, 2170, 3), np.uint8)).save(
         file, "PNG", compress_level=0
@@ -187,7 +189,7 @@ class Endurance:
         its guard; often after an edit on disk. Clients try again until they are right.
 
         Returns:
-            What happened, in numbers. The server has 15 s after each ten kills to be right again.
+            Return the counts of events. After every ten kills the server has 15 s to recover.
         """
         killed, ended = Counter(), threading.Event()
         slowest_s = 0.0
@@ -245,7 +247,7 @@ class Endurance:
                 return what
 
     def _edit(self):
-        """Change what lies on disk, so that it would give other answers, or none."""
+        """Change a model on disk, so that loading it would change or break its responses."""
         version = self.server.snapshot.repository / self._rng.choice(("preprocess", "classifier")) / "1"
         for path in version.glob("*.*"):
             text = path.read_text()
@@ -307,7 +309,7 @@ def drain(folder, oracle, protocol, *, count=8):
     """End `pixprep serve` while clients ask for large images without a pause.
 
     Returns:
-        What became of the requests that had been begun, the outcomes of all, and the seconds to the end.
+        Return the outcomes of the requests in flight, the outcomes of all requests, and the seconds to the end.
     """
     ended, in_flight = threading.Event(), Counter()
     with (

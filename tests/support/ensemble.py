@@ -1,4 +1,4 @@
-"""An ensemble behind Triton whose classifier takes the tensor where it lies: on a GPU, or as a rehearsal on the CPU."""
+"""An ensemble in Triton whose classifier accepts the tensor in place: on a GPU, or on the CPU as a rehearsal."""
 
 import io
 import re
@@ -22,7 +22,7 @@ STORM = [*BAD * 3, *GOOD]
 
 
 def photos(count):
-    """JPEGs of as many different parts of the two photos, of many sizes."""
+    """Return JPEGs of that many different regions of the two photos, in many sizes."""
     rng = np.random.default_rng(3)
     made = []
     for index in range(count):
@@ -35,10 +35,10 @@ def photos(count):
 
 @contextmanager
 def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=False):
-    """See ``Endurance``; with a CUDA pool of this size, of which the backend is told the truth or another size.
+    """Serve as ``Endurance`` does, with a CUDA pool of this size. The backend is given the true size or a false one.
 
-    With ``pinned`` Triton has its pool of pinned memory, and the backend is told that it has not. Without all of them
-    Triton makes its defaults, as a server does that nobody gave options.
+    With ``pinned``, Triton has its pool of pinned memory, but the backend is informed that it does not exist. Without
+    all options Triton uses its defaults, as a server without options does.
     """
     arguments = [] if pool_bytes is None else pool.options(pool_bytes, gpus=1)
     arguments = arguments[:-1] if pinned else arguments
@@ -61,8 +61,8 @@ def assert_all_right(it, count):
 def tensors_pass_the_host(it, images):
     """Tell whether the largest batch's tensors went through memory of the host between the steps of the ensemble.
 
-    Triton and the process of a Python model exchange what is on the host in a region of shared memory, which grows to
-    the largest batch; of a tensor on a GPU only a handle is there. The images themselves take less than a quarter.
+    Triton and the process of a Python model exchange host data in a region of shared memory, which grows to the largest
+    batch. For a tensor on a GPU it only contains a handle. The images themselves need less than a quarter.
     """
     batch = [images[index % len(images)] for index in range(BATCH)]
     assert sum(map(len, batch)) < BATCH * TENSOR / 4

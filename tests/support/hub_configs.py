@@ -1,8 +1,8 @@
-"""Image processor configurations as they stand in well-known repositories of the Hugging Face hub, by its name.
+"""Image processor configurations of well-known repositories of the Hugging Face hub, by repository name.
 
-Written down from memory: what matters is that all these spellings, old and new, occur. Files of transformers 3 say
-``feature_extractor_type`` and give sizes as numbers; those of 4 are dictionaries, with all fields written out by its
-fast processors.
+Written from memory: they cover all these spellings, old and new. Files of transformers 3 contain
+``feature_extractor_type`` and sizes as numbers; files of 4 contain dictionaries, and those of its fast processors
+contain all fields.
 """
 
 HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}

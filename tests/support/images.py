@@ -78,7 +78,7 @@ def bare(encoded):
 
 
 def renamed(encoded, names):
-    """A JPEG of three components whose names are other ones."""
+    """Return a JPEG of three components with unusual component identifiers."""
     changed = bytearray(encoded)
     frame, scan = (changed.index(marker) for marker in (b"\xff\xc0", b"\xff\xda"))
     changed[frame + 10 : frame + 17 : 3] = changed[scan + 5 : scan + 10 : 2] = names
@@ -90,7 +90,7 @@ def cmyk():
 
 
 def ycck():
-    """A CMYK JPEG of Pillow whose Adobe marker is told to say YCCK (transform 2)."""
+    """Return a CMYK JPEG from Pillow whose Adobe marker is changed to declare YCCK (transform 2)."""
     encoded = bytearray(cmyk())
     encoded[encoded.index(b"Adobe") + 11] = 2
     return bytes(encoded)
@@ -245,7 +245,7 @@ def expected_pixels(encoded, *, gray=False, upright=True):
     if image.mode == "I;16":
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Pillow, about palettes with alpha
+        warnings.simplefilter("ignore")  # Pillow warns about palettes with alpha
         return np.atleast_3d(np.asarray(image.convert("L" if gray else "RGB")))
 
 

@@ -20,6 +20,6 @@ def limited(which, most):
 
 
 def memory_for(more):
-    """No more than these bytes of address space beside what the process has."""
+    """Limit the address space to these bytes in addition to the process's current use."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return limited(resource.RLIMIT_AS, pages * resource.getpagesize() + more)

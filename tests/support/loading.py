@@ -42,7 +42,7 @@ DETECTION = pp.Pipeline(
 
 @cache
 def encoded(index):
-    """A JPEG whose size and pixels are another for each index."""
+    """Return a JPEG whose size and pixels depend on the index."""
     return jpeg(scene(30 + index % 7, 40 + index % 5, seed=index))
 
 

@@ -1,4 +1,4 @@
-"""Draws of policies: those whose pixels were frozen from torchvision, many to compare pixels of, and frequencies."""
+"""Draws of policies: frozen results of torchvision, many draws for pixel comparisons, and frequencies."""
 
 from collections import Counter
 from hashlib import sha256
@@ -33,7 +33,7 @@ FROZEN = {
 
 
 def frozen_draws(name, filter_, like):
-    """Cases of the hashes above: (pixels, op, what was drawn each time, our results)."""
+    """Yield the cases of the hashes above: (pixels, op, random parameters of each draw, our results)."""
     op = OPS[name](filter=filter_, fill=(123, 117, 104), like=like)
     pixels = np.concatenate([scene(24, 20), noise(24, 20)], axis=1)
     pipeline = pipeline_of(op)
@@ -44,7 +44,7 @@ def frozen_draws(name, filter_, like):
 
 
 def drawn_of(words):
-    """The steps of a draw; of ``aug_mix`` the words as they are."""
+    """Return the steps of a draw; for ``aug_mix`` the raw words."""
     return words.get("ops", words)
 
 
@@ -69,7 +69,7 @@ def pipeline_of(op, height=24, width=40):
 
 
 def photos():
-    """Pieces of a photo, a scene and noise, of sizes that no rule favours; one is square."""
+    """Return pieces of a photo, a scene and noise. Their sizes favor no rule; one is square."""
     flower = np.asarray(read(photo("flower")))
     return [
         np.ascontiguousarray(flower[100:140, 200:260]),

@@ -48,8 +48,9 @@ class Proxy:
     """
 
     def __init__(self, kind, tritons, *, heap_bytes=None, folder=DEPLOY):
-        """``tritons``: HOST:PORT of each for HTTP and for gRPC, three at most; ``heap_bytes``: the limit of Envoy's;
-        ``folder``: of HAProxy's files.
+        """Start the proxy in ``folder``, to which it writes HAProxy's files.
+
+        ``tritons``: up to three servers, each as HOST:PORT for HTTP and for gRPC; ``heap_bytes``: heap limit of Envoy.
         """
         self.kind, self.log = kind, []
         listening = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]

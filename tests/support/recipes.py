@@ -1,4 +1,4 @@
-"""The pipelines of docs/models.md, by the headings that they stand under, and of docs/models, by their files."""
+"""The pipelines of docs/models.md by heading, and the pipelines of docs/models by file."""
 
 from pathlib import Path
 

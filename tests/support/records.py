@@ -71,7 +71,7 @@ def _varint(value):
 
 
 def example(**features):
-    """A tf.train.Example: lists of bytes, of integers, or of floats; a / in a name is written as __."""
+    """Return a tf.train.Example with lists of bytes, integers or floats. A / in a name is written as __."""
     entries = b""
     for name, values in features.items():
         if values and isinstance(values[0], bytes):
@@ -107,14 +107,14 @@ def write_folder(folder, count=6):
 
 
 def write_table(path, count=6):
-    """A table beside its images."""
+    """Write a table next to its images."""
     write_folder(path.parent, count)
     rows = [f"{CLASSES[index % 2]}/{index}.jpg,{CLASSES[index % 2]},someone {index}" for index in range(count)]
     path.write_text("\n".join(["image,label,who", *rows]) + "\n")
 
 
 def coco_annotations(count=6):
-    """Images 100, 110, ... of which number n has n boxes, in two categories with a gap between their numbers."""
+    """Return annotations of images 100, 110, ... Image number n has n boxes, in two categories whose ids have a gap."""
     images = [{"id": 100 + 10 * n, "file_name": f"{n}.jpg", "height": 90, "width": 120} for n in range(count)]
     boxes = [
         {

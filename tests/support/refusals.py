@@ -2,8 +2,8 @@
 
     rotate(4000) -> rotate: "angle" must be -3600 to 3600, not 4000
 
-The words may begin a line of their own. A list is a pipeline. The kind of an error stands before its words, but for
-PipelineError. A line in the table is a test: it runs, and it fails where a word differs.
+The message may begin on a new line. A list is a pipeline. The type of an error precedes its message, except for
+PipelineError. Each line of the table is a test: the test runs the line and fails where one word of the message differs.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ def refusals(room, table="refusals.txt", result="words"):
 
 
 def refusal(call, **names):
-    """Words of the error that a call ends in; ``names``: what it may use beside the public names."""
+    """Return the message of the error that a call raises; ``names``: names that it may use besides the public ones."""
     call = f"Pipeline({call})" if call.startswith("[") else call
     with pytest.raises((pp.PixprepError, TypeError, ValueError)) as caught:
         eval(call, PUBLIC | names)  # noqa: S307 - lines of our own

@@ -84,7 +84,7 @@ def resize_step(like, filter_name, size, *, antialias=False):
 
 
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
-    """Result of a library's profile for uint8 pixels, or of the result the region (top, left, bottom, right)."""
+    """Return the result of a library's profile for uint8 pixels, or its region (top, left, bottom, right)."""
     how = resampling_of(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region)
     return resize.resize(pixels, how)
 
@@ -96,7 +96,7 @@ def resampling_of(like, filter_name, size, resized_size, *, antialias, region=No
 
 
 def placement(size, resized_size, region=None):
-    """The whole image resized, and of that a region."""
+    """Return the resize of the whole image and the region of the result."""
     wanted = region or (0, 0, *resized_size)
     return Placement(
         box=(0, 0, *size),

@@ -17,8 +17,8 @@ def sampled(factors, height=37, width=53, *, only=None):
     """A baseline JPEG whose components have these (horizontal, vertical) sampling factors, one scan each.
 
     Args:
-        factors: of each component.
-        height, width: of the image.
+        factors: Sampling factors of each component.
+        height, width: Size of the image.
         only: the number of a component: a gray JPEG of its plane, the same blocks.
     """
     most = [max(each[axis] for each in factors) for axis in (0, 1)]
@@ -77,7 +77,7 @@ def _scan(numbers, blocks):
 
 
 def _coded(value):
-    """The code of how many bits a value has, and those bits; a negative one is told by a first bit of 0."""
+    """Return the code of a value's bit length, followed by those bits. A first bit of 0 marks a negative value."""
     size = abs(value).bit_length()
     low = value if value > 0 else value + (1 << size) - 1
     return f"{size:04b}" + (f"{low:0{size}b}" if size else "")

@@ -46,7 +46,7 @@ def sums(tensors):
     return (bits.sum(axis=2, dtype="uint64") % (1 << 24)).astype("float32")
 
 
-# It takes the tensor where it lies, and is quick to load.
+# It accepts the tensor on any device and loads quickly.
 CLASSIFIER = f"""\
 import triton_python_backend_utils as pb_utils
 {inspect.getsource(sums)}
@@ -180,7 +180,7 @@ class Serve:
     """
 
     def __init__(self, repository, *arguments, triton_log, before=(), python=sys.executable, program=PROGRAM):
-        """``before``: the command that runs it; ``python``: of the environment that it runs in."""
+        """``before``: the command that wraps the server; ``python``: the Python environment in which it runs."""
         self.triton_log = triton_log
         command = [*before, str(python), "-c", program, "serve", "--model-repository", str(repository), *PORTS]
         self.process = subprocess.Popen(
@@ -267,7 +267,7 @@ def output_of(model):
 
 
 class Oracle:
-    """Result of the engine in this process: a tensor, or why there is none."""
+    """Result of the engine in this process: a tensor, or the reason why there is none."""
 
     def __init__(self, *, device="cpu"):
         self._engine = pp.Engine(PIPELINE, device=device)
@@ -312,7 +312,7 @@ class ClientError(Exception):
     """A clear error: the server's status and words.
 
     Attributes:
-        code: 400 or INVALID_ARGUMENT, say.
+        code: The status, such as 400 or INVALID_ARGUMENT.
     """
 
     def __init__(self, code, message):
@@ -379,7 +379,7 @@ def said(body):
 
 
 def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
-    """The output of a model. Raises ClientError, or OSError or HTTPException where there was no answer."""
+    """Return the output of a model. Raises ClientError, or OSError or HTTPException without a response."""
     name = output_of(model)
     headers, body = body_of(images, output=name)
     status, headers, data = post(address, f"/v2/models/{model}/infer", headers, body, timeout_s=timeout_s, kept=kept)
@@ -391,7 +391,7 @@ def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
 
 
 def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S, answers=None):
-    """The same over a gRPC client; ``answers``: of its stream, by which to ask."""
+    """Do the same with a gRPC client; ``answers``: responses of its stream, over which to send."""
     name = output_of(model)
     rows = np.empty((len(images), 1), np.object_)
     rows[:, 0] = images
@@ -418,8 +418,8 @@ class Clients:
 
     Attributes:
         counts: by outcome: right, error, lost, wrong.
-        codes: of the errors.
-        notes: what was lost or wrong, in words.
+        codes: Codes of the errors.
+        notes: Descriptions of lost or wrong responses.
     """
 
     def __init__(self, serve, oracle, *, is_closing=False):

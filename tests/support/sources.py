@@ -108,4 +108,4 @@ NAMES = torchvision_objects.NAMES | {
     "timm_trains": lambda **training: list(from_timm(TIMM, training=training).for_training().side_ops[1:-1]),
     "SCALE": ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]}),
 }
-"""Names that a line may use beside the public ones: of torchvision, Albumentations, DALI, Keras and timm."""
+"""Names that a line may use besides the public ones, from torchvision, Albumentations, DALI, Keras and timm."""

@@ -31,7 +31,7 @@ _OPTIONS = (
 
 
 def chromium():
-    """The program; None where there is none."""
+    """Return the path of the program, or None if it is not installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -40,7 +40,7 @@ class Browser:
 
     Attributes:
         requests: the URLs that the tab has asked for.
-        complaints: what stands in its console, such as what the Content-Security-Policy refused.
+        complaints: Messages of its console, such as violations of the Content-Security-Policy.
     """
 
     def __init__(self, *, height=1000, width=1280):

@@ -1,4 +1,4 @@
-"""What all files share: the demo repository, one Triton that serves a repository after another, one `pixprep serve`."""
+"""Fixtures of all files: the demo repository, one Triton that serves repositories in turn, one `pixprep serve`."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,8 @@
 """Attack: a client that unloads models, moves the log or switches traces on; a user who looks for the key in `ps`.
 
-Defence: Triton's restricted APIs, with a key that is new at every start and written over in the process list.
-Outcome: 403 for everyone but ``pixprep serve``, over HTTP and gRPC; inference and health stay open. Shared memory, by
-which a client can end Triton, is open where ``--allow-shared-memory`` says so.
+Defense: Triton's restricted APIs, with a new key at every start, which is overwritten in the process list. Outcome: 403
+for everyone but ``pixprep serve``, over HTTP and gRPC; inference and health stay open. Shared memory, with which a
+client can crash Triton, is open only with ``--allow-shared-memory``.
 """
 
 import http.client

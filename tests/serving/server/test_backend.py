@@ -122,7 +122,7 @@ def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
 
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
 def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
-    """On the CPU, damage is damage with ``structural``, too."""
+    """On the CPU, ``structural`` also detects damage."""
     images = eight_sizes()
     images[4] = images[4][: len(images[4]) // 2]
     with pytest.raises(InferenceServerException) as caught:
@@ -221,7 +221,7 @@ def test_the_metrics_port_counts_images_by_outcome(server):
 
 
 def test_the_self_contained_backend_directory_serves(tmp_path, engine):
-    """The way into NVIDIA's container: model.py with the package beside it."""
+    """Test the setup for NVIDIA's container: model.py with the package in the same folder."""
     from pixprep.serving.embedded.wheel import assemble_backends  # noqa: PLC0415
     from pixprep.serving.repository.backend import install_backend  # noqa: PLC0415  (this test's own subject)
 
@@ -240,7 +240,7 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
 
 
 def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(server):
-    """Made by hand, and started by Triton alone: `check` and `build` would have said so."""
+    """The model is written by hand and started by Triton alone: `check` and `build` would have reported it."""
     margins = (
         'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '
         "256 x 256: resize to more, or crop less"

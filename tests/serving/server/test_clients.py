@@ -1,4 +1,4 @@
-"""Every recipe of docs/clients.md, run as it stands there against a live Triton; and what wrong requests are told.
+"""Every recipe of docs/clients.md, run verbatim against a live Triton; and the errors for wrong requests.
 
 Recipes that need packages of others run where `make clients` has put these, and are skipped elsewhere.
 """
@@ -46,7 +46,7 @@ WHERE = {
     "Clients of dali_backend": ["ours", "newest"],
     "perf_analyzer": ["ours"],
 }
-# What the tests add to a program, so that its result can be read.
+# Lines that the tests add to a program to read its result.
 SAVE = {
     "python": "\nimport json, numpy\n"
     "if 'tensor' in globals(): numpy.save('tensor.npy', tensor)\n"

@@ -146,7 +146,7 @@ def test_a_bad_clip_fails_its_request_alone_in_a_mixed_load_and_clips_and_frames
     for thread in threads:
         thread.join()
     assert counts == {"good": 8, "refused": 16}
-    # in a batch of two the good one becomes a tensor, too, which nobody gets
+    # in a batch of two the valid clip also becomes a tensor, which nobody receives
     expected = {"ok": 16, "UNKNOWN_FORMAT": 8, "TRUNCATED": 4, "DOES_NOT_FIT": 4, "frames": 16 * FRAMES}
     wait_until(lambda: counted(server) - before == expected, lambda: f"{counted(server) - before}", within_s=60)
 
@@ -160,7 +160,7 @@ def counted(server):
 
 
 def settled(server):
-    """The counts, once what was sent before is counted: an empty clip is sent behind it, and waited for."""
+    """Return the counts once all requests are counted: an empty clip is sent last and awaited."""
     before = counted(server)["EMPTY"]
     with pytest.raises(InferenceServerException, match="EMPTY"):
         ask(server, "http", [b""])

@@ -81,7 +81,7 @@ REPOSITORIES = {
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """The repositories, each imported by the command, beside models and ensembles as dali_backend has them."""
+    """Return the repositories that the command imported, with models and ensembles as dali_backend has them."""
     folder = tmp_path_factory.mktemp("dali")
     models = folder / "served"
     for facts in REPOSITORIES.values():

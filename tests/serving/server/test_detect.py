@@ -24,7 +24,7 @@ ENSEMBLES = ("ensemble", "stretch", "crop", "square")
 
 
 def tasks():
-    """By name of an ensemble: the outputs of an export of a task, and its metadata. One object, 80 pixels wide."""
+    """Return the outputs and the metadata of an export by name of its ensemble. There is one object, 80 pixels wide."""
     box = [160, 120, 80, 80]
     maps = np.full((1, 80, 80), -1, np.float32)
     maps[0, 20:30, 30:50] = 1
@@ -139,7 +139,7 @@ TURNS = {
     6: lambda p: np.rot90(p, 1),
     7: lambda p: np.rot90(p, 2).transpose(1, 0, 2),
 }
-"""Pixels that a file of an orientation stores, of upright ones."""
+"""Stored pixels of a file with an EXIF orientation, from oriented pixels."""
 
 
 SHAPES = [((480, 640), 1), ((641, 479), 1), ((300, 301), 1), ((900, 700), 3), ((480, 640), 6), ((500, 333), 7)]
@@ -254,13 +254,13 @@ def test_the_page_draws_what_was_found(server, folder):
             assert np.abs(np.subtract(objects[name]["corners"], corners)).max() < 2
             assert objects[name]["score"] == pytest.approx(210 / 255, abs=0.02)
             assert objects[name]["points"] == []
-    corners = [[240, 80], [400, 80], [400, 240], [240, 240]]  # of each task
+    corners = [[240, 80], [400, 80], [400, 240], [240, 240]]  # the corners for each task
     for model, label in (("pose", "person"), ("seg", "red box"), ("named", "class 7")):
         (each,) = answers[model]["found"]["objects"]
         assert each["label"] == label
         assert sorted(each["corners"]) == pytest.approx(np.array(sorted(corners)), abs=1e-3)
         assert all(output["kind"] != "numbers" or "png" not in output for output in answers[model]["outputs"])
-    assert answers["pose"]["found"]["objects"][0]["points"] == [[200, 160]]  # of the other the score is 0.2
+    assert answers["pose"]["found"]["objects"][0]["points"] == [[200, 160]]  # the score of the other point is 0.2
     for model in ("seg", "named"):
         masks = np.asarray(Image.open(io.BytesIO(base64.b64decode(answers[model]["found"]["png"]))))
         rows, columns = np.nonzero(masks[..., 3])
@@ -273,7 +273,7 @@ def test_the_page_draws_what_was_found(server, folder):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_detector_has_no_classes(server, folder, protocol):
-    """`pixprep send` asks for the best classes of a classifier's scores; a transform is no score."""
+    """`pixprep send` requests the best classes of a classifier's scores; a transform does not contain scores."""
     url = address(server, protocol)
     photo = folder / "photo.png"
     photo.write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))

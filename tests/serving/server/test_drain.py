@@ -1,4 +1,4 @@
-"""From SIGTERM on what is in flight is answered and what comes is refused, however it comes; then nothing is left."""
+"""After SIGTERM requests in flight are answered and new ones are rejected on every path; then no process is left."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def gate(tmp_path):
 
 @pytest.fixture
 def serving(tmp_path, gate, monkeypatch):
-    """Function that starts `pixprep serve` with options; its temporary files lie in ``tmp_path / "tmp"``."""
+    """Return a function that starts `pixprep serve` with options; its temporary files are in ``tmp_path / "tmp"``."""
     models = tmp_path / "models"
     gated = {"model.py": GATED.format(gate=str(gate), length=LENGTH)}
     write_model(models, "gated", config('backend: "python"', "x", 1, "y"), gated)
@@ -94,7 +94,7 @@ class Http:
         self._stays = stays
 
     def ask(self, number, model="gated", *, version=""):
-        """``right``, or what is wrong."""
+        """Return ``right``, or a description of the error."""
         given = {"name": "x", "shape": [1], "datatype": "FP32", "data": [number]}
         wanted = {"name": ASKED[model], "parameters": {"binary_data": True}}
         try:
@@ -126,7 +126,7 @@ class Grpc:
             self._client.start_stream(lambda result, error: self._answers.put((result, error)))
 
     def ask(self, number, model="gated", *, version=""):
-        """``right``, or what is wrong."""
+        """Return ``right``, or a description of the error."""
         given = tritonclient.grpc.InferInput("x", [1], "FP32").set_data_from_numpy(np.float32([number]))
         try:
             if self._streams:
@@ -164,7 +164,7 @@ def waiting(serve):
 
 
 def is_refused(serve, model):
-    """Tell whether Triton takes no more requests for a model."""
+    """Return whether Triton rejects new requests for a model."""
     with closing(HTTPConnection(serve.address, timeout=TIMEOUT_S)) as connection:
         connection.request("GET", f"/v2/models/{model}/ready")
         return connection.getresponse().status == 400
@@ -184,7 +184,7 @@ def clients(serve, ways=WAYS):
 
 @contextmanager
 def in_flight(serve, gate, ways=WAYS):
-    """Requests of such clients, of which the first runs and the others wait: their answers to come."""
+    """Send requests from such clients: the first runs and the others wait. Return the pending responses."""
     with clients(serve, ways) as made, ThreadPoolExecutor(len(made)) as pool:
         gate.touch()
         try:
@@ -250,7 +250,7 @@ def test_what_is_not_answered_in_the_grace_period_is_cut(serving, gate):
 
 
 def test_a_request_whose_last_byte_had_come_is_answered_although_triton_had_not_read_it(tmp_path):
-    """Sixteen large photos at once: some lie in queues when the end begins."""
+    """Sixteen large photos are sent at once: some are queued when the shutdown begins."""
     headers, body = body_of([LARGE])
     words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in words.items())

@@ -1,4 +1,4 @@
-"""The embedded Triton as a process: it starts whole, and leaves nothing behind."""
+"""The embedded Triton as a process: it starts completely, and leaves no processes or files."""
 
 import os
 import re
@@ -47,7 +47,7 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 """
-# Serves until it is killed itself; says who its Triton is, and which folder and memory are its own.
+# Serves until it is killed; prints its Triton's process, and its own folder and shared memory.
 PARENT = """\
 import sys
 from contextlib import suppress
@@ -102,7 +102,7 @@ def family(pid):
 
 
 def prefix_of(pid):
-    """Prefix of the shared memory of the Triton that this process started; empty while there is none."""
+    """Return the shared memory prefix of the Triton that this process started; empty before one starts."""
     for child in psutil.Process(pid).children():
         with suppress(psutil.NoSuchProcess):  # a child may end meanwhile: the first only tries whether a stub starts
             if found := re.search(r"shm-region-prefix-name=(\w+)", " ".join(child.cmdline())):
@@ -260,7 +260,7 @@ def test_a_failing_model_stops_the_start_and_leaves_its_log_alone(repository, tm
         f"Triton's whole log: {log}"
     )
     assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
-    assert "model.py" in log.read_text()  # the traceback, for whoever wants it
+    assert "model.py" in log.read_text()  # the log contains the traceback for debugging
 
 
 AUTO_COMPLETE = """\

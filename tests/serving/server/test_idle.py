@@ -1,4 +1,4 @@
-"""A model under `pixprep serve` that no client asks: it gives its memory back, and its metrics stand still."""
+"""A model under `pixprep serve` without requests: it frees its memory, and its metrics do not change."""
 
 import re
 import urllib.request

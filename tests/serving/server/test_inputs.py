@@ -1,4 +1,4 @@
-"""Numbers beside a photo, on a real Triton: what clients get, whatever they send; and two stages in one ensemble."""
+"""Numbers sent with a photo to a real Triton: the responses to all kinds of requests; two stages in one ensemble."""
 
 import io
 import json

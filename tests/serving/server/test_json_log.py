@@ -30,7 +30,7 @@ SERVE = [sys.executable, "-c", PROGRAM, "serve", *PORTS, "--log-format", "json",
 
 
 class JsonServe:
-    """A server of which both outputs are read as one, as a container's are."""
+    """A server whose stdout and stderr are read as one stream, like a container's."""
 
     def __init__(self, repository, *arguments):
         self.lines = []

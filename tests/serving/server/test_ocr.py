@@ -38,7 +38,7 @@ pytestmark = [
 
 
 def page():
-    """Five lines in Pillow's own font, of which the last is turned by 7 degrees."""
+    """Return five lines in Pillow's own font. The last line is rotated by 7 degrees."""
     straight, turned = (Image.new("RGB", (900, 760), "white") for _ in range(2))
     for row, (line, size) in enumerate(LINES.items()):
         ImageDraw.Draw(straight).text((60, 50 + 120 * row), line, "black", ImageFont.load_default(size))

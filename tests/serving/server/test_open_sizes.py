@@ -1,4 +1,4 @@
-"""Sizes that follow the image, in a real Triton: requests of several widths at once, and a model behind them."""
+"""Sizes that follow the image, in a real Triton: concurrent requests of several widths, with a model downstream."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,7 +24,7 @@ PIPELINE = pp.Pipeline(
         pp.tensor(min_width=160, multiple=16, pad_value=-3.0),
     ]
 )
-ONE = 3 * 48 * 640 * 4 + 8  # bytes of the widest, and of its size
+ONE = 3 * 48 * 640 * 4 + 8  # bytes of the widest tensor and of its size
 WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 
 

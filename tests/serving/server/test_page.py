@@ -1,4 +1,4 @@
-"""The page of `pixprep serve --page`: what it says of a photo, how it ends, and what a real Chromium shows."""
+"""The page of `pixprep serve --page`: its report on a photo, its shutdown, and its rendering in a real Chromium."""
 
 import base64
 import io
@@ -59,7 +59,7 @@ class Page:
         self.address = self.url.removeprefix("http://")
 
     def ask(self, path, body=None):
-        """Status, and what is said."""
+        """Return the status and the body."""
         connection = HTTPConnection(self.address, timeout=TIMEOUT_S)
         try:
             method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/octet-stream"})
@@ -136,7 +136,7 @@ def tensor_of(pipeline, photo):
     return tensor
 
 
-# What is said
+# Text of the page
 
 
 def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
@@ -242,7 +242,7 @@ def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, 
     assert said["decode_ms"] > 0
     assert said["transform_ms"] > 0
     assert said["decode_ms"] + said["transform_ms"] <= said["engine_ms"]
-    assert len(said["notes"]) == (model == "boxes")  # which differs from its source, as a test above says
+    assert len(said["notes"]) == (model == "boxes")  # the model differs from its source, as a test above reports
     loaded = pp.load(repository / pipeline / "1" / "pipeline.json")
     found = preview(loaded, photo)
     (shown,), (tensor,) = found.tensors, said["tensors"]
@@ -509,7 +509,7 @@ def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(brow
         )
 
     left, top, width, height = place("#photo")
-    assert width / height == pytest.approx(640 / 427, rel=0.01)  # the photo, and nothing beside it
+    assert width / height == pytest.approx(640 / 427, rel=0.01)  # the image shows the photo without padding
     assert place(".shot path") == pytest.approx([left + width / 4, top + height / 2, width / 2, height / 4], abs=1)
     assert place(".shot .points")[:2] == pytest.approx([left + width / 2, top + height / 4], abs=1)
     assert place(".shot .over") == pytest.approx([left, top, width, height], abs=1)
@@ -519,7 +519,7 @@ def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(brow
 
 
 def test_the_menu_of_48_models_says_that_it_loads_and_filters_them(browser):
-    assert browser.run("document.querySelector('#filter').hidden")  # of eight
+    assert browser.run("document.querySelector('#filter').hidden")  # of eight ensembles
     assert "<option>loading" in browser.run("fetch('/').then(response => response.text())")
     names = [f"{kind}_{number:02}" for kind in ("cat", "dog") for number in range(24)]
     said = {"models": [{"name": name, "inputs": ["image"], "limit_bytes": 9} for name in names]}
@@ -625,7 +625,7 @@ def test_a_page_on_another_port_gets_nothing(browser, page, tmp_path):
         browser.run(f"(() => {{ {frame} }})()")
         refused = "frame-ancestors 'none'"
         wait_until(lambda: browser.run("1") and any(refused in said for said in browser.complaints), "it was framed")
-        browser.complaints.clear()  # what Chromium says of each refusal
+        browser.complaints.clear()  # Chromium logs each rejected request
     finally:
         server.terminate()
         server.wait()

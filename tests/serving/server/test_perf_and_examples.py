@@ -52,7 +52,7 @@ class TritonPythonModel:
 
 
 def regions_left():
-    """Regions of examples that have ended: another one may run in a test beside this one."""
+    """Return the regions of examples that have ended: one example may still run in a concurrent test."""
     ended = [path for path in SHARED_MEMORY.glob("pixprep-*") if not Path("/proc", path.name.split("-")[1]).exists()]
     return [path for path in ended if path.exists()]
 

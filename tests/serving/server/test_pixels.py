@@ -76,7 +76,7 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def acme(environment):
-    """The example package, installed for this process, too."""
+    """Install the example package for this process as well."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(environment.site)
         yield importlib.import_module("acme_operators")
@@ -271,7 +271,7 @@ def test_health_and_the_supervisors_probe_ask_with_pixels(server):
     assert client.health(url=server.grpc_url, protocol="grpc", model="both") > 0
     for model in ("frames", "gray", "files"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
-    assert server.curls == []  # of the ensemble, which takes pixels
+    assert server.curls == []  # the ensemble accepts pixels, so there is no curl command
 
 
 def test_bench_measures_with_pixels(server):
@@ -335,7 +335,7 @@ def calling(tmp_path_factory, called):
     models = tmp_path_factory.mktemp("operators") / "models"
     for name, pipeline in called.items():
         allowed = "" if name == "denoised" else parameters(allow_operators="acme.patches, acme.corner, acme.faulty")
-        if name == "cornered":  # the same in other words, as Triton's own parser takes them, too
+        if name == "cornered":  # the same in Triton's own parser's words
             allowed = (
                 "parameters [ < value: { string_value: 'acme.' \"corner\" } # {\n key: 'allow\\137operators' > ]\n"
             )

@@ -178,7 +178,7 @@ def test_every_answer_is_that_of_triton_bit_for_bit(clients):
 
 
 def test_an_image_as_the_whole_body_gets_the_answer_of_triton_byte_for_byte(triton, proxy, clients):
-    bracket = PHOTO + b"[{" * 5000  # what follows the end of a JPEG is no part of it
+    bracket = PHOTO + b"[{" * 5000  # data after the end of a JPEG is not part of it
     equal = [
         [post(address, INFER, RAW, image)[::2] for address in (proxy.address, triton.http_url.removeprefix("http://"))]
         for image in (*GOOD, *BAD, LARGE, bracket)
@@ -436,7 +436,7 @@ TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is n
 
 
 def over_http(proxy, model, *tensors, change=lambda text: text):
-    """The status, and what was said of a fault; ``change``: of the JSON."""
+    """Return the status and the error message; ``change``: function that changes the JSON."""
     inputs = [
         {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(data)}}
         for name, shape, datatype, data in tensors
@@ -459,7 +459,7 @@ def over_grpc(proxy, model, *tensors):
 
 @contextmanager
 def no_process_ends(triton, clients):
-    """Honest clients meanwhile, each of which is answered rightly."""
+    """Check that honest clients get correct responses during the block."""
     before = stubs(triton.pid)
     with clients.load(2, images=GOOD):
         yield
@@ -513,7 +513,7 @@ def test_a_shape_that_is_disguised_in_json_is_refused_by_the_proxy(triton, proxy
             ":",
             "\u00e9: [",
             "\\u0073hape",
-        ):  # of a client that is odd, and honest
+        ):  # requests of an unusual but honest client
             words = json.dumps(name)
             assert (
                 over_http(proxy, "frames", FRAME, change=lambda text, id_=words: f'{{"id": {id_}, {text[1:]}')[0] == 200
@@ -562,13 +562,13 @@ def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_pa
     large = a_message(raw_input_contents=[bytes(MOST)])
     code = {"haproxy": "RESOURCE_EXHAUSTED", "envoy": "UNKNOWN"}[proxy.kind]
     assert ask_grpc(proxy, "ModelInfer", large)[0] in (code, "CANCELLED")
-    tensor = b"\x3a\xf9\xff\xff\xff\x0f"  # and what follows of 4 GiB
+    tensor = b"\x3a\xf9\xff\xff\xff\x0f"  # the next length claims 4 GiB
     (tmp_path / "message").write_bytes(b"\0\xff\xff\xff\xff" + tensor + bytes(9000))
     target = f"http://{proxy.grpc}/inference.GRPCInferenceService/ModelInfer"
     options = ["-sS", "--http2-prior-knowledge", "-H", "te: trailers", "-D", "-", "-o", "/dev/null"]
     command = ["curl", *options, "--data-binary", f"@{tmp_path}/message", target]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    # Envoy looks at what came, and HAProxy at what is announced
+    # Envoy checks the received size, HAProxy the declared size
     words = {"haproxy": "the message is over 64 MiB", "envoy": "send one image input, as raw contents"}[proxy.kind]
     assert f"grpc-message: proxy: {words}" in done.stdout, done.stderr
     assert clients.ask([PHOTO], protocol="grpc") == "right"
@@ -626,7 +626,7 @@ def test_without_the_proxy_a_message_over_grpc_costs_triton_its_memory(tmp_path)
             call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
             with pytest.raises(grpc.RpcError):
                 call(a_message() + b"\x2a\x00" * (1 << 20), timeout=60)
-        assert process.memory_info().rss - before > 100 << 20  # of a message of 2 MiB
+        assert process.memory_info().rss - before > 100 << 20  # for a message of 2 MiB
 
 
 @pytest.mark.slow(reason="it waits for the proxy's limits of time")
@@ -646,8 +646,8 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
             closed = sum(map(ends, opened))
     assert closed == len(halves)
     said = Counter(proxy.said(port, after=after) for port in ports)
-    # HAProxy 2.6 says 400 where the time of the body and that of the connection end at once. Envoy passes a raw image
-    # on from its first byte.
+    # HAProxy 2.6 responds 400 where the timeouts of the body and of the connection coincide. Envoy forwards a raw image
+    # from its first byte.
     other = {"haproxy": (400, False), "envoy": (408, True)}[proxy.kind]
     assert set(said) <= {(408, False), other}
     assert said[408, False] > said[other]
@@ -728,7 +728,7 @@ def test_tritons_client_reads_why_there_is_no_triton(kind):
 
 
 class HalfATriton(http.server.BaseHTTPRequestHandler):
-    """It is ready; asked for an inference of ``ends`` it closes, and of ``hangs`` it says nothing."""
+    """A server that is ready. On an inference of ``ends`` it closes the connection; on ``hangs`` it never responds."""
 
     def do_GET(self):
         self.send_response(200)

@@ -22,7 +22,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def it(tmp_path_factory, oracle, models):
-    """With the pools that a GPU gets, to which Triton says yes here too."""
+    """Use the pools of a GPU server, which Triton also accepts here."""
     folder = tmp_path_factory.mktemp("served") / "it"
     with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
         yield it

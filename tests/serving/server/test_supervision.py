@@ -43,7 +43,7 @@ from support.serving import (
 
 pytestmark = pytest.mark.server
 
-PROBE_S = 0.8  # seconds of supervision: of its own 2, most of these tests would be waiting
+PROBE_S = 0.8  # period of the supervision; with the default of 2 seconds, most of these tests would be waiting
 HURRIED = (
     f"from pixprep.serving.embedded import control, supervisor as care; control._LIVE_S = care.PROBE_S = {PROBE_S}"
 )
@@ -93,7 +93,7 @@ def kill(serve, model, number=signal.SIGKILL):
 
 
 def is_down_and_back(serve, model, after, *, how):
-    """Wait until the log says both."""
+    """Wait until the log reports both."""
     serve.wait_for(DOWN.format(model, how), after=after)
     serve.wait_for(BACK.format(model), after=after)
 
@@ -250,7 +250,7 @@ def test_a_model_that_hangs_or_fails_every_request_is_killed_and_comes_back(tmp_
         serve.wait_for(BACK.format("preprocess"))
         assert asked.result() == "error", clients.notes
         clients.recover(models=["preprocess"])
-        assert not before.state  # its process is another one
+        assert not before.state  # it has a new process
         assert_one_answer_each(clients)
 
 
@@ -280,7 +280,7 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_request_that_ends_a_process_costs_triton_few_threads_and_the_other_models_nothing(tmp_path, oracle):
-    """64 rows of 2^58 bytes are none to Triton, modulo 2^64, and too many to NumPy."""
+    """Triton counts 64 rows of 2^58 bytes as 0 bytes, modulo 2^64; NumPy counts too many."""
     models = write_repository(tmp_path / "models")
     dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     write_model(models, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
@@ -415,7 +415,7 @@ def test_what_changes_on_disk_is_not_what_comes_back(serve, oracle, folder):
         serve.wait_for(ALL_BACK, after=after)
         clients.recover()
         assert clients.counts["wrong"] == 0, clients.notes
-    assert sum("changed on disk" in line for line in serve.log[begin:]) <= 3  # said once for each change
+    assert sum("changed on disk" in line for line in serve.log[begin:]) <= 3  # the log reports each change once
 
 
 def test_the_process_that_ends_triton_after_a_kill_is_started_anew_when_it_is_killed(serve, folder):
@@ -515,7 +515,7 @@ def test_a_copy_that_fails_is_named_and_leaves_nothing_and_the_next_edit_is_depl
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     models = write_repository(tmp_path / "models")
     huge = models / "preprocess" / "1" / "huge"
-    limited = ("/bin/sh", "-c", 'ulimit -f 65536 && exec "$@"', "sh")  # of 512 bytes: 32 MiB a file
+    limited = ("/bin/sh", "-c", 'ulimit -f 65536 && exec "$@"', "sh")  # blocks of 512 bytes: 32 MiB per file
     with Serve(models, "--watch", triton_log=tmp_path / "triton.log", before=limited) as serve:
         huge.write_bytes(b"x" * (33 << 20))
         serve.wait_for(f"^pixprep: model preprocess stays .* on disk is refused: {huge}: File too large$")

@@ -21,7 +21,7 @@ class Collector(ThreadingHTTPServer):
 
     Attributes:
         spans: each with its service's name added.
-        paths: of the requests.
+        paths: Paths of the requests.
     """
 
     daemon_threads = True
@@ -91,7 +91,7 @@ def test_the_spans_of_an_ensembles_request_are_one_tree_below_the_clients_span(r
         serve.stop()  # which sends what there is: by itself Triton waits for 5 s
     tree = children(collector.spans, PARENT)
     assert tree == {"InferRequest": {"ensemble": {"preprocess": {"compute": {}}, "classifier": {"compute": {}}}}}
-    assert len(collector.spans) == 6  # one of a million is traced, and whoever brings a traceparent
+    assert len(collector.spans) == 6  # one in a million is traced, plus every request with a traceparent
     assert {span["traceId"].lower() for span in collector.spans} == {TRACE}
     assert {span["service"]["stringValue"] for span in collector.spans} == {"pixprep"}
     models = {span["name"]: model_of(span) for span in collector.spans if model_of(span)}

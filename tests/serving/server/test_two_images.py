@@ -38,7 +38,7 @@ compare (float[n, 3, 16, 16] left, float[n, 3, 16, 16] right) => (float[n, 2] di
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The files of a user, and a repository of two ensembles: of two images, and of one for both inputs."""
+    """Return a user's files and a repository of two ensembles. One has two images, the other one image for both."""
     folder = tmp_path_factory.mktemp("pairs")
     onnx.save(onnx.parser.parse_model(COMPARE), folder / "siamese.onnx")
     LEFT.save(folder / "a.json")
