@@ -1,4 +1,4 @@
-"""Cost of one image, measured in a process of its own; and a small model repository, of which a test spoils a part."""
+"""Cost of one image, measured in a separate process; and a small model repository, part of which a test corrupts."""
 
 import json
 import math
@@ -22,7 +22,7 @@ class Cost:
 
     Attributes:
         text: ``ok``, or the ImageError; anything else is a finding.
-        seconds: of processor time.
+        seconds: Processor time in seconds.
         mib: that the process grew by at most.
     """
 
@@ -62,7 +62,7 @@ def measure_pipeline():
 @pytest.fixture(scope="session")
 def measure(measure_pipeline):
     """A function from an encoded image to what its decoding costs."""
-    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])  # of all pixels
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])  # uses all pixels
     return partial(measure_pipeline, pipeline)
 
 

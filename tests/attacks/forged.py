@@ -40,7 +40,7 @@ def frame(height, width, components=3, *, marker=0xC0, precision=8, sampling=0x1
 
 
 def parts(encoded):
-    """A JPEG cut at its frame header: what stands before, the frame, and what stands after."""
+    """Return a JPEG split at its frame header: the data before it, the frame, and the data after it."""
     start = next(at for marker in (b"\xff\xc0", b"\xff\xc2") if (at := encoded.find(marker)) >= 0)
     end = start + 2 + int.from_bytes(encoded[start + 2 : start + 4], "big")
     return encoded[:start], encoded[start:end], encoded[end:]
@@ -65,7 +65,7 @@ def gif(width, height, *, frames=1, frame=None):
 
 
 def vp8l(width, height):
-    """A lossless WebP of one colour, which says that it is so large."""
+    """Return a lossless WebP of one color that declares this size."""
     encoded = bytearray(save(Image.new("RGB", (16, 16)), "WEBP", lossless=True))
     at = encoded.index(b"VP8L") + 9
     encoded[at : at + 4] = struct.pack("<I", (width - 1) | (height - 1) << 14)
@@ -82,7 +82,7 @@ def webp(width, height, frame=b""):
 
 
 def tags(width, height, *, compression=1, n_bytes=16):
-    """The tags of a gray TIFF of one strip, which lies behind them."""
+    """Return the tags of a gray TIFF of one strip, which follows them."""
     return {256: width, 257: height, 258: 8, 259: compression, 262: 1, 273: 122, 277: 1, 278: height, 279: n_bytes}
 
 

@@ -86,7 +86,7 @@ def obu(kind, body):
 
 
 def sequence(height, width, *, own_size_bits=None):
-    """A sequence header of AV1; ``own_size_bits``: one that lets a frame say its own size in so many bits."""
+    """Return a sequence header of AV1; ``own_size_bits``: bits of a size that each frame may declare itself."""
     if own_size_bits is None:
         head = ((0, 3), (1, 1), (1, 1), (0, 5))
     else:
@@ -97,7 +97,7 @@ def sequence(height, width, *, own_size_bits=None):
 
 
 def timed_sequence(height, width):
-    """A sequence header of AV1 with all that may stand before its sizes: times, a model of the decoder, two points."""
+    """Return a sequence header of AV1 with all optional fields before its sizes: times, a decoder model, two points."""
     point = ((1, 12), (8, 5), (1, 1), (1, 1), (511, 10), (511, 10), (1, 1), (1, 1), (9, 4))
     head = ((0, 3), (0, 1), (0, 1), (1, 1), (1, 32), (25, 32), (1, 1), (0b00111, 5), (1, 1), (9, 5), (7, 32), (3, 5))
     sizes = ((15, 4), (15, 4), (width - 1, 16), (height - 1, 16))

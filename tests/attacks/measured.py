@@ -1,4 +1,4 @@
-"""Decodes images, each in a process of its own, and says what came of it: a program, see ``conftest.measure``.
+"""Decodes images, each in a separate process, and prints the result: a program, see ``conftest.measure``.
 
 A process that has everything imported forks for each image, so that memory is that of one decode, and a crash is a
 result. On stdin: eight bytes of length, then a pipeline file, and an image in the same way. On stdout: a line of JSON.
@@ -23,11 +23,11 @@ PATIENCE_S = 20
 LIMITS = pp.Limits(
     formats=(*USUAL, *["avif"] * features.check("avif"), *["heic"] * (find_spec("pillow_heif") is not None))
 )
-ROOM = 2 << 30  # of address space, over what the process has: what asks for more gets a MemoryError
+ROOM = 2 << 30  # address space above the process's own use: larger allocations raise a MemoryError
 
 
 def pages(index):
-    """A column of /proc/self/statm in bytes: 0 is the address space, 1 what is resident."""
+    """Return a column of /proc/self/statm in bytes: 0 is the address space, 1 the resident memory."""
     return int(Path("/proc/self/statm").read_text().split()[index]) * resource.getpagesize()
 
 

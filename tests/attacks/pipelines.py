@@ -1,4 +1,4 @@
-"""The text of pipeline files, of which a test spoils a part."""
+"""The text of pipeline files, part of which a test corrupts."""
 
 HEAD = '{"format": "pixprep/1", "ops": [{"op": "decode"}, '
 TAIL = '{"op": "center_crop", "height": 8}, {"op": "tensor"}]}'

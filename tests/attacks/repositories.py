@@ -1,4 +1,4 @@
-"""What is done to the small model repository of the fixture ``models``, and what ``check`` says of it."""
+"""Changes to the small model repository of the fixture ``models``, and the report of ``check`` on each."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def put(path, make):
 
 
 def sparse(n_bytes):
-    """A function that makes a file of so many zeros, which take no room."""
+    """Return a function that creates a sparse file of so many zeros."""
 
     def make(path):
         path.touch()

@@ -1,11 +1,12 @@
-"""Attack: an ONNX file whose weights lie in "model.py", "../../.bashrc" or "torch.so": ``build`` copies them along.
-Or in "weights.bin", which is a link to ~/.ssh/id_rsa, a FIFO, a device, ends early, or is a sparse file of terabytes.
-Or in "model.onnx", which would take the place of the file that was checked.
+"""Attack: an ONNX file whose weights are in "model.py", "../../.bashrc" or "torch.so", which ``build`` copies along.
 
-Defence: weights lie beside the ONNX file, in a regular file that is no link, and are no file that Python runs. They are
-looked for wherever a constant may stand: in the nodes, their own graphs and functions, too. ``check`` does the same.
-Outcome: refused. Before the mend the stranger's model.py took the place of ours, and Triton would have run it; and any
-file that a link led to was copied into the repository, which others are given.
+Or in "weights.bin", which is a link to ~/.ssh/id_rsa, a FIFO, a device, truncated, or a sparse file of terabytes. Or in
+"model.onnx", which would replace the file that was checked.
+
+Defense: weights must be in the folder of the ONNX file, in a regular file that is neither a link nor a file that Python
+runs. ``build`` searches for them wherever a constant may occur: in the nodes, their subgraphs and functions. ``check``
+does the same. Outcome: rejected. Before the fix the attacker's model.py replaced ours, and Triton would have run it;
+and every file that a link pointed to was copied into the repository, which others receive.
 """
 
 import os
@@ -27,7 +28,7 @@ CONTROLS = ("red\x1b[31m.bin", "line\nok: no problem found", "\u202egnp.bin")
 
 
 def external(location, **entries):
-    """A weight that is said to lie in a file of its own."""
+    """Return a weight that is declared to be in a separate file."""
     weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
     for key, value in {"location": location, **entries}.items():
         weights.external_data.add(key=key, value=value)
@@ -35,7 +36,7 @@ def external(location, **entries):
 
 
 def save(path, location, place="initializer", name="x", **entries):
-    """A model that adds such weights, which stand at some place of it, to the input of a name."""
+    """Save a model that adds such weights, at some place of its graph, to the input of a name."""
     weights, functions = external(location, **entries), []
     x = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, 8, 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, 8, 8])

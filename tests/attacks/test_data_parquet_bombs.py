@@ -1,9 +1,9 @@
 """Attack: a few hundred bytes of Parquet whose first sample takes gigabytes: a dictionary's one value in every row, or
 zeros that were compressed.
 
-Defence: a row group may take 128 MiB, or 16 times the bytes that its columns have in the file. What the footer says of
-it is compared first; then a few rows are read at a time, and counted.
-Outcome: the samples of the row group are refused, in little time and memory; those of another are not touched.
+Defense: a row group is limited to 128 MiB, or 16 times the bytes of its columns in the file. The footer's numbers are
+compared first; then a few rows are read at a time, and counted. Outcome: the samples of the row group are rejected,
+with little time and memory; those of other row groups are not affected.
 """
 
 import time

@@ -87,7 +87,7 @@ def test_a_name_in_a_list_of_vocs_is_no_path(tmp_path, name):
 
 
 def test_the_file_name_in_an_xml_file_is_not_read(tmp_path):
-    write_voc(tmp_path, 2)  # they say ../../0.jpg
+    write_voc(tmp_path, 2)  # the files contain ../../0.jpg
     assert read.voc(tmp_path)[0]["image"] == tmp_path / "JPEGImages" / "0.jpg"
 
 

@@ -1,9 +1,9 @@
 """Attack: COCO's shapes of objects that cost far more than their bytes: polygons that reach to the horizon, run lengths
 of a million digits, hundreds of masks of the largest image, an outline that crosses every column thousands of times.
 
-Defence: of an outline only the columns of the image are drawn. A number of a run has at most twelve letters, or 2^40.
-The pixels of an image's masks, and around its polygons, and the columns that outlines cross, have a bound.
-Outcome: the mask, as small as it is; or the sample alone is refused, before it costs anything.
+Defense: only the columns within the image are drawn of an outline. The number of a run has at most twelve characters,
+and is at most 2^40. Limits apply to the pixels of an image's masks, to the area around its polygons, and to the columns
+that outlines cross. Outcome: the mask, small as it is; or the sample alone is rejected before it costs anything.
 """
 
 import json
@@ -69,7 +69,7 @@ def test_what_is_too_much_to_draw_is_refused(shapes, size, words):
         error, seconds, mib = drawn(shapes, size)
     assert words in str(error)
     assert error.reason in ("BAD_RECORD", "TOO_MANY_PIXELS")
-    assert seconds < 20  # of a busy machine
+    assert seconds < 20  # for a busy machine
     assert mib < 300
 
 

@@ -1,9 +1,9 @@
-"""Attack: a tar file that lies: members of exabytes or of negative size, names of gigabytes, headers of headers without
-an end, sparse maps in a circle, sparse bombs, bytes changed anywhere.
+"""Attack: a malicious tar file: members of exabytes or of negative size, names of gigabytes, endless headers of
+headers, circular sparse maps, sparse bombs, bytes changed anywhere.
 
-Defence: a size is compared with what is left of the file; each step goes forward by a block at least; a header for
-another one has at most 1 MiB, and a name 4,096 letters. A sparse file's holes are never made.
-Outcome: refused by name, in little time and memory.
+Defense: a size is compared with the rest of the file; each step advances by at least one block; a header for another
+header has at most 1 MiB, and a name 4,096 characters. The holes of a sparse file are never allocated. Outcome: rejected
+by name, with little time and memory.
 """
 
 import os
@@ -25,7 +25,7 @@ END = bytes(1024)
 
 
 def header(name="b.jpg", size=b"00000000005\0", kind=b"0", **parts):
-    """A header with a right checksum, whatever it says."""
+    """Return a header with a valid checksum, whatever its fields."""
     block = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
     block[124:136], block[156:157] = size, kind
     for at, data in parts.items():
@@ -40,7 +40,7 @@ def padded(data):
 
 
 def pax(**fields):
-    """A pax header that says so of the next member."""
+    """Return a pax header with these fields for the next member."""
     text = b""
     for name, value in fields.items():
         line = f" {name.replace('__', '.')}={value}\n".encode()
@@ -111,7 +111,7 @@ def test_links_devices_and_folders_have_no_data_whatever_they_say(tmp_path, kind
 
 
 def test_the_members_behind_a_sparse_file_of_several_maps_are_those_of_tarfile(tmp_path):
-    """GNU's old way: the header says that more maps follow, and so does each map but the last."""
+    """GNU's old format: the header announces further maps, and so does each map but the last."""
     maps = bytes(504) + b"\1" + bytes(7) + bytes(512)
     sparse = header("s.bin", kind=b"S", _482=b"\1") + maps + padded(b"12345")
     (tmp_path / "t.tar").write_bytes(GOOD + sparse + header("c.jpg") + padded(b"hello") + END)
@@ -137,7 +137,7 @@ def test_a_member_that_is_nested_without_an_end_costs_its_sample(tmp_path, data)
 
 @pytest.mark.parametrize("name", ["b.jpg", "b.txt"])
 def test_a_sparse_file_of_gigabytes_costs_its_sample(tmp_path, name):
-    """A member of 3 GiB of zeros, which takes no room on the disk, took 2 GiB of memory."""
+    """A sparse member of 3 GiB of zeros used to need 2 GiB of memory."""
     path = tmp_path / "t.tar"
     other = b"" if name == "b.jpg" else header() + padded(b"image")
     path.write_bytes(GOOD + other + header(name, b"%011o\0" % (3 << 30)))

@@ -1,8 +1,9 @@
-"""Attack: a TFRecord file that lies: lengths of exabytes with right checksums, messages that claim more than they have,
-a million of fields, bytes changed anywhere.
+"""Attack: a malicious TFRecord file: lengths of exabytes with valid checksums, messages that claim more data than they
+have, a million fields, bytes changed anywhere.
 
-Defence: a length is compared with what is left of the file before anything is read; so are the lengths inside a record.
-Outcome: a record is refused by name, in the memory of the record; what follows a broken length is one named sample.
+Defense: a length is compared with the rest of the file before reading; the lengths inside a record are compared as
+well. Outcome: a record is rejected by name, within the memory of the record; the data after an invalid length is one
+named sample.
 """
 
 import struct

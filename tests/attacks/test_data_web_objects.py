@@ -27,7 +27,7 @@ BOMB = gzip.compress(bytes(150 * MIB), 6)
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """Sends honest photos, and whatever else a name says."""
+    """Sends honest photos, or the attack that a name selects."""
 
     sent = 0
 
@@ -109,7 +109,7 @@ def names(*images):
 
 
 def loaded(root, tmp_path, images, **options):
-    """(indices of what came, the errors' words) of an epoch over images of these names."""
+    """Return (indices of the samples, messages of the errors) for an epoch over images of these names."""
     write_coco(tmp_path, len(images), names(*images))
     source = read.coco(root, tmp_path / "instances.json")
     with pp.Loader(source, PLAIN, batch_size=4, last="short", on_error="skip", max_errors=1.0, **options) as loader:
@@ -131,7 +131,7 @@ def loaded(root, tmp_path, images, **options):
     ],
 )
 def test_an_object_without_an_end_costs_its_sample_and_constant_memory(server, tmp_path, name, words):
-    loaded(server.url, tmp_path, ["0.jpg", "2.jpg"])  # what is read for the first time takes memory of its own
+    loaded(server.url, tmp_path, ["0.jpg", "2.jpg"])  # the first read allocates memory once
     with patience(30), within(120):
         came, errors = loaded(server.url, tmp_path, ["0.jpg", name, "2.jpg", "3.jpg"])
     assert came == [0, 2, 3]

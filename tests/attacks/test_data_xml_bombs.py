@@ -1,8 +1,8 @@
 """Attack: an XML file of Pascal VOC that grows to gigabytes by entities, reads other files, or never ends.
 
-Defence: a file that defines a document type is refused before it is parsed. The parser takes the bytes for UTF-8,
-whatever the file says of itself, and zeros are refused, so that no encoding hides one. A file has at most 4 MiB.
-Outcome: its sample alone is refused, in one line, in little time and memory.
+Defense: a file that defines a document type is rejected before parsing. The parser decodes the bytes as UTF-8, whatever
+encoding the file declares, and zeros are rejected, so that no encoding hides a definition. A file has at most 4 MiB.
+Outcome: only its sample is rejected, in one line, with little time and memory.
 """
 
 import os

@@ -1,9 +1,8 @@
 """Attack: a website has the browser send requests to `pixprep serve`; a client sends what ends Triton, or two requests
 that look like one.
 
-Defence: the front looks at Host, Origin, framing, JSON and shapes before Triton reads a byte, and writes the head
-again. Outcome: a refusal in words, of which a stand-in for Triton sees nothing; every other request arrives as it was
-sent.
+Defense: the front checks Host, Origin, framing, JSON and shapes before Triton reads a byte, and rewrites the head.
+Outcome: an error message, without any data sent to the mocked Triton; every other request arrives as it was sent.
 """
 
 import gzip
@@ -104,7 +103,7 @@ class Tritons(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class Front:
-    """The front's own process before a stand-in for Triton."""
+    """The front's own process, with a mocked Triton as its server."""
 
     def __init__(self, folder, *, names=("localhost", "box")):
         self.path = folder / "http.sock"
@@ -123,7 +122,7 @@ class Front:
 
     @property
     def asked(self):
-        """The last request that reached the stand-in."""
+        """Return the last request that reached the mock."""
         return self.triton.asked[-1]
 
     def raw(self, data):
@@ -157,7 +156,7 @@ def front(shared):
 
 
 def refused(answer):
-    """Status of a refusal in words, and not of the stand-in's."""
+    """Return the status of an error message by the front, not by the mock."""
     status, body = answer
     assert said(body).startswith("front: "), body
     return status
@@ -327,7 +326,10 @@ def classes(*names):
 
 @pytest.mark.parametrize("name", ["rows", "text", "columns", "none"])
 def test_classes_that_end_triton_are_refused(front, name):
-    """Of text, and of what has no elements: it divides by 0. What may have none is asked for first."""
+    """Tensors of text, and tensors without elements, for which Triton divides by 0.
+
+    The one that may be empty is requested first.
+    """
     text = classes("scores", name)
     for path in ("/v2/models/empty/infer", "/v2/models/empty/versions/1/infer"):
         assert refused(front.ask(text + PHOTO, {"Inference-Header-Content-Length": str(len(text))}, path=path)) == 400
@@ -431,7 +433,7 @@ def test_a_bomb_and_half_an_archive_are_refused(front, body):
     assert front.triton.asked == []
 
 
-# What passes
+# Accepted requests
 
 
 CODINGS = {

@@ -1,9 +1,9 @@
-"""Attack: AVIF and HEIC whose containers lie: small pictures around large data, grids of a thousand tiles, of grids, of
-themselves, items that share their bytes, tables that never end.
+"""Attack: AVIF and HEIC with malicious containers: small pictures around large data, grids of a thousand tiles, of
+grids, of themselves, items that overlap, endless tables.
 
-Defence: the container is read in few steps, the sizes of its bitstreams are compared with it and with the limits, and
-the library gets a file of the primary picture alone.
-Outcome: refused in little time, in the memory of what was read. Both formats are off until they are named.
+Defense: the container is read in few steps, the sizes of its bitstreams are compared with it and with the limits, and
+the library receives a file of the primary picture alone. Outcome: rejected in little time, within the memory of the
+data that was read. Both formats are off unless they are named.
 """
 
 import struct
@@ -134,7 +134,7 @@ def heic(height, width, configuration, data=b"\0\0\0\4\x26\1\xaf\0"):
 
 
 def configuration():
-    """The box of a real file, of 48 x 64 pixels up to its last block."""
+    """Return the box of a real file of 48 x 64 pixels, without its last block."""
     encoded = stills()["heic china"]
     begin = encoded.index(b"hvcC") - 4
     return encoded[begin : begin + int.from_bytes(encoded[begin : begin + 4], "big")]

@@ -1,8 +1,7 @@
 """Attack: base64 that is huge, broken at its end, or all blanks; JSON, data: URLs and forms without an end.
 
-Defence: the first kilobyte decides what a text is; text that is longer than the limits allow is not decoded; decoding
-is a few passes in C over it.
-Outcome: a refusal in well under a second, with a copy or two of what came.
+Defense: the first kilobyte decides the type of a text; a text above the limits is not decoded; decoding takes a few
+passes in C. Outcome: an error in well under a second, with one or two copies of the input.
 """
 
 import base64

@@ -1,11 +1,11 @@
-"""Attack: a small image that becomes gigabytes: headers that lie, streams that never end, compressed texts and
-profiles, hundreds of thousands of chunks, a second header; run lengths, tiles and strips that lie, tags that claim more
-than the file.
+"""Attack: a small image that expands to gigabytes: false headers, endless streams, compressed texts and profiles,
+hundreds of thousands of chunks, a second header; false run lengths, tiles and strips, tags that claim more than the
+file.
 
-Defence: the sizes of header, screen, frame and tile are checked before pixels are; only as many rows are inflated as
-the header says; Pillow inflates at most 1 MiB of a PNG's text or profile, and 64 MiB of them together, and a PNG with
-more is decoded without them; a TIFF's tags are counted before Pillow reads them.
-Outcome: memory follows the pixels, never the stream.
+Defense: the sizes of header, screen, frame and tile are checked before the pixels are; only the rows of the header are
+inflated; Pillow inflates at most 1 MiB of a PNG's text or profile, and 64 MiB of all of them, and a PNG with more is
+decoded without them; a TIFF's tags are counted before Pillow reads them. Outcome: memory depends on the pixels, never
+on the stream.
 """
 
 import struct

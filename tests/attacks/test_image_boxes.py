@@ -1,9 +1,9 @@
-"""Attack: boxes by the million, boxes that each cover the largest photo, and numbers that are none.
+"""Attack: millions of boxes, boxes that each cover the largest photo, and invalid numbers.
 
-Defence: at most 64 boxes of a photo (``max_boxes``), counted before one is looked at, which together cover at most 256
-megapixels of it (``max_box_pixels``). A box ends at the photo's edges before it is measured. The tensors of a request
-are bounded (``max_response_bytes``), and no array is made for a request above that.
-Outcome: what is over the limits is refused for nothing; the costliest request takes five of the largest photo's boxes.
+Defense: a photo has at most 64 boxes (``max_boxes``), which are counted before any is read, and which together cover at
+most 256 megapixels of it (``max_box_pixels``). A box is clipped to the photo before it is measured. The tensors of a
+request are limited (``max_response_bytes``), and no array is allocated for a request above that. Outcome: requests over
+the limits are rejected at no cost; the costliest request has five boxes of the largest photo's size.
 """
 
 import tracemalloc

@@ -1,9 +1,9 @@
-"""Attack: what an image has beside its first frame: 100,000 frames or pages, EXIF directories in a circle, 65,535
-entries, profiles of 16 MB, Photoshop blocks that claim gigabytes, an index of frames that are not there, another file.
+"""Attack: data of an image besides its first frame: 100,000 frames or pages, circular EXIF directories, 65,535 entries,
+profiles of 16 MB, Photoshop blocks that claim gigabytes, an index of missing frames, a second file.
 
-Defence: the first bytes decide the format, and decide once; only the first frame is decoded, and the others are not
-even looked for; of EXIF only the orientation is read, by us, from one directory; Pillow never sees the EXIF of a JPEG.
-Outcome: one format or none, at the cost of one frame.
+Defense: the first bytes decide the format once; only the first frame is decoded, and the others are not even searched
+for; pixprep itself reads the orientation from one directory, and nothing else of EXIF; Pillow never receives the EXIF
+of a JPEG. Outcome: one format or none, at the cost of one frame.
 """
 
 import zlib
@@ -63,7 +63,7 @@ FILES = {
     "a JPEG behind": (PNG + SMALL, "ok"),
     "a GIF behind": (PNG + gif(65535, 65535), "ok"),
 }
-ENTRY = b"\x9c\x9c\1\0\x40\0\0\0\x08\0\0\0"  # 64 bytes, which lie where the directory begins
+ENTRY = b"\x9c\x9c\1\0\x40\0\0\0\x08\0\0\0"  # 64 bytes, at the offset of the directory itself
 MANY_SEGMENTS = [segment(0xE1, START + b"\xff\xff" + entry * 5_000) * 300 for entry in (DIRECTORY, ENTRY)]
 
 

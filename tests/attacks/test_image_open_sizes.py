@@ -1,8 +1,8 @@
 """Attack: 64 images of 70 bytes, upright and lying, to a pipeline whose sizes follow the image: 1.36 GB of tensors.
 
-Defence: the tensors of one request, padded to the largest, are measured by the places of its images before any is made
-(``max_response_bytes``, by default 320 MiB). Each request of a batch has the whole bound.
-Outcome: the request is refused for nothing; those beside it are answered.
+Defense: the size of a request's tensors, padded to the largest, is computed from the placements of its images before
+any is allocated (``max_response_bytes``, by default 320 MiB). Each request of a batch has the whole limit. Outcome: the
+request is rejected at no cost; other requests of the batch get their response.
 """
 
 import tracemalloc
@@ -21,7 +21,7 @@ ONE, SQUARE = 3 * 200 * 333 * 4, 3 * 333 * 333 * 4
 
 def run(images, *parts, most=320 << 20, **fields):
     with pp.Engine(fields.pop("pipeline", PIPELINE), threads=1) as engine:
-        tracemalloc.start()  # NumPy tells it of every array
+        tracemalloc.start()  # NumPy reports every array to it
         try:
             batch = engine.run_batch(images, answers=Answers([slice(*part) for part in parts], most), **fields)
             return batch, tracemalloc.get_traced_memory()[1]

@@ -1,8 +1,8 @@
 """Attack: a model's file, from a hub, that is to be imported: a .keras that inflates to gigabytes, JSON bombs, Protocol
 Buffers that claim 2 GiB or nest without an end.
 
-Defence: every file is read up to a limit, archives as well, and lengths are compared with what is left.
-Outcome: refused in one line and in little memory. (Each importer's own tests go further, and mutate real files.)
+Defense: every file, including archives, is read up to a limit, and lengths are compared with the remaining bytes.
+Outcome: rejected in one line and with little memory. (Each importer's own tests go further, and mutate real files.)
 """
 
 import json
@@ -89,14 +89,14 @@ def test_an_archive_writes_nothing(tmp_path):
 
 
 def endless_directory(path):
-    """An archive of zeros, whose last bytes say that they are its directory."""
+    """Return an archive of zeros whose last bytes declare all of them as its directory."""
     sparse(1 << 31)(path)
     with path.open("ab") as file:
         file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, (1 << 31) - 1, 0, 0))
 
 
 def packed(kind, content, spoiled=None):
-    """A function that makes an archive of a kind of compression, a byte of which may be spoiled."""
+    """Return a function that creates an archive with a compression method, in which one byte may be corrupted."""
 
     def make(path):
         with zipfile.ZipFile(path, "w", kind) as archive:

@@ -1,7 +1,8 @@
 """Attack: an ONNX file that never ends, asks for a terabyte, or reads a file elsewhere, for the preview of a build.
 
-Defence: ONNX Runtime runs it in a process of its own, with a limit of time and of addresses; its weights lie beside it.
-Outcome: the preview says in one line why there are no classes. The command goes on; what it built is not touched.
+Defense: ONNX Runtime runs it in a separate process, with limits on time and address space; its weights are in the same
+folder. Outcome: the preview reports in one line why it shows no classes. The command continues; the repository that it
+built is not affected.
 """
 
 import onnx

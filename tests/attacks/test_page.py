@@ -1,4 +1,5 @@
-"""Attack: a website has the browser of whoever runs `pixprep serve --page` ask the page; a client never ends.
+"""Attack: a website makes the browser of a user of `pixprep serve --page` send requests to the page; a client never
+ends.
 
 Defence: a request counts by its Host, its Origin and the site that caused it, before its path and body are looked at;
 a body has a length under the model's limit; connections, and the seconds of each, are counted.
@@ -26,7 +27,7 @@ TIMEOUT_S = 30
 
 
 class Photos:
-    """Stands for the models; a photo of b"gate" waits until it is told to go on."""
+    """Mocks the models; a photo of b"gate" waits until the test releases it."""
 
     def __init__(self):
         self.asked = []
@@ -87,7 +88,7 @@ class Page:
             connection.close()
 
     def send(self, body=b"photo", path="/photo?model=ensemble", **headers):
-        """A photo: status, and what is said."""
+        """Send a photo; return the status and the message."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         status, _, said = self.ask("POST", path, {**OCTETS, **named}, body)
         return status, json.loads(said)
@@ -361,7 +362,7 @@ def test_slow_clients_make_an_honest_one_wait_for_seconds_alone(page):
             connection.sendall(starts[index % len(starts)].encode())
         start = time.monotonic()
         assert page.send()[0] == 200
-        assert time.monotonic() - start < 5 * HURRY_S + 5  # the machine does other things, too
+        assert time.monotonic() - start < 5 * HURRY_S + 5  # the machine may be busy
     assert len(page.photos.asked) == 1
 
 

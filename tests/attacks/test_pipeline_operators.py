@@ -1,9 +1,8 @@
 """Attack: a file that names code: a function of Python's, a module, a package that is installed but not allowed.
 
-Defence: a file has a name, a version and fields. The function comes from the caller, or from an entry point that
-whoever runs the server has allowed by its name; nothing is imported for any other name. Fields have the types that the
-operator declares.
-Outcome: a refusal by the op's place; what is installed and not allowed is not even imported.
+Defense: a file contains a name, a version and fields. The function comes from the caller, or from an entry point that
+the operator of the server has allowed by name; no other name imports any code. Fields have the types that the operator
+declares. Outcome: an error at the op's index; installed operators that are not allowed are not even imported.
 """
 
 import json

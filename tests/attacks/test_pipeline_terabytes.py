@@ -1,10 +1,9 @@
 """Attack: a small file whose tensors need terabytes: sides of 16384, float32, 250 outputs, batches of 64.
 
-Defence: the outputs of one image, and of one batch, take at most 2 GiB less one byte. That is what one gRPC answer
-carries, so nothing that could be used is refused; and it is known before anything is allocated. A ``max_batch_size``
-that nobody wrote becomes smaller by itself.
-Outcome: a PipelineError that says how large a batch may be. Before the mend such a file passed every check, and its
-model took all memory while it loaded.
+Defense: the outputs of one image, and of one batch, are limited to 2 GiB less one byte. This is the limit of one gRPC
+response, so no usable pipeline is rejected; and the size is known before any allocation. A default ``max_batch_size``
+is reduced automatically. Outcome: a PipelineError with the maximum batch size. Before the fix such a file passed every
+check, and its model used all memory while it loaded.
 """
 
 import pytest

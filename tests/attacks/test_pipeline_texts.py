@@ -1,13 +1,13 @@
-"""Attack: the text of a pipeline file, in every way that could hang, crash or mislead whoever reads it.
+"""Attack: the text of a pipeline file, in every way that could hang, crash or mislead its reader.
 
-Defence: at most 1 MiB and one byte are ever read, as UTF-8; whatever is not known, or stands twice, is refused by its
-place; numbers must be finite, have at most 20 digits, and keep to limits; the interpreter's limit of recursion is
-translated. A name is an ASCII identifier of at most 128 letters; what a message repeats is in ASCII and cut at 80
-characters; ``origin`` holds printable words; nothing of a file is ever a format string. An op takes the image of one
-earlier op, so that a pipeline is a tree. A plan whose arithmetic overflows at level 0 or 255 is not made.
-Outcome: one short line in ASCII, in milliseconds. Before the mends, finding a double took minutes of 1 MiB of fields, a
-lone surrogate was a UnicodeEncodeError, a number of 4,300 digits was repeated in the message, names had no limit,
-``origin`` kept control characters, and ``normalize`` in float32 could give a tensor of NaN as a success.
+Defense: at most 1 MiB and one byte are read, as UTF-8; unknown and duplicate fields are rejected by their path; numbers
+must be finite, have at most 20 digits, and respect limits; the interpreter's recursion limit is reported as an error. A
+name is an ASCII identifier of at most 128 characters; messages quote the file in ASCII, cut at 80 characters;
+``origin`` contains printable words; no text of a file is ever a format string. An op uses the image of one earlier op,
+so that a pipeline is a tree. A plan whose arithmetic overflows at pixel value 0 or 255 is rejected. Outcome: one short
+line in ASCII, in milliseconds. Before the fixes, finding a duplicate took minutes for 1 MiB of fields, a lone surrogate
+was a UnicodeEncodeError, a number of 4,300 digits was repeated in the message, names had no limit, ``origin`` kept
+control characters, and ``normalize`` in float32 could return a tensor of NaN as a success.
 """
 
 import json
@@ -32,7 +32,7 @@ ORIGIN = (
 )
 TWICE = r"the field .* occurs twice in one object"
 TEXTS = {
-    # what is no UTF-8, or what UTF-8 cannot say
+    # text that is not UTF-8, or that UTF-8 cannot represent
     "a BOM": (VALID.encode("utf-8-sig"), ""),
     "UTF-16 with a BOM": (VALID.encode("utf-16"), ""),
     "UTF-16": (VALID.encode("utf-16-le"), ""),
@@ -52,7 +52,7 @@ TEXTS = {
     "a surrogate for a profile": (ORIGIN % '"name": "x", "profile": "\\ud800"', ""),
     "a surrogate for a field of the origin": (ORIGIN % '"name": "x", "profile": "pillow", "\\ud800": 1', ""),
     "a raw surrogate": (VALID.replace("decode", "\ud800"), ""),
-    # a field that stands twice, so that two readers see two pipelines
+    # a duplicate field, so that two readers see two pipelines
     "the format twice": (HEAD.replace('"pixprep/1"', '"pixprep/1", "format": "pixprep/1"') + TAIL, TWICE),
     "the op twice": (HEAD + '{"op": "resize", "op": "flip"}, ' + TAIL, TWICE),
     "an escaped name twice": (with_op('"op": "flip", "axis": "vertical", "\\u0061xis": "horizontal"'), TWICE),
@@ -65,7 +65,7 @@ TEXTS = {
     "Python's name of a field": (with_op('"op": "flip", "from_": "x"'), r"ops\[1\] \"flip\": no such field"),
     "a number for a word": (with_op('"op": "flip", "axis": 1'), r"ops\[1\] \"flip\": axis"),
     "true for a number": (with_op('"op": "pad", "height": true, "width": 8'), r"ops\[1\] \"pad\": height"),
-    # messages that would repeat what is long
+    # messages that would otherwise quote a long text
     **{
         f"a megabyte in {field}": (
             with_op('"op": "flip", ' * ('"op"' not in field) + field % ("x" * 1_000_000)), "",
@@ -82,7 +82,7 @@ TEXTS = {
         r"^\$\.origin: object contains unknown field `\\x1b\[31m`$",
     ),
 }  # fmt: skip
-"""Texts, and what is said of them."""
+"""Texts, each with its error message."""
 
 
 def refusal(text, most=1500):
@@ -287,7 +287,7 @@ LOOK_ALIKES = (
     "\uff53tatus",  # a full-width one, which NFKC makes an s
     "\u017ftatus",  # a long s, likewise
     "i\u043cage",
-    "ten\u200dsor",  # with a joiner, of no width
+    "ten\u200dsor",  # a joiner of width 0
     "tens\u03bfr",
     "\u00fcberall",
     "t\u0065\u0301nsor",

@@ -1,5 +1,5 @@
-"""Attack: a folder of data alone that runs code where it is served: EXECUTION_ENV_PATH names a tar among the photos of
-the warm-up, whose bin/activate Triton runs; a shared library or a stub beside the model; a program of another backend.
+"""Attack: a folder of mere data that runs code on the server: EXECUTION_ENV_PATH names a tar among the photos of the
+warm-up, whose bin/activate Triton runs; a shared library or a stub next to the model; a program of another backend.
 
 Defence: ``import`` translates the parameters that it knows, and names the others. ``check`` lists what runs code in a
 repository, but for what pixprep wrote: each of these files was seen to run, or to be loaded, in Triton 2.51.

@@ -1,4 +1,4 @@
-"""Attack: links and names that lead out of the repository, so that whoever checks or serves it reads files of theirs.
+"""Attack: links and names that lead out of the repository, so that checking or serving it reads private files.
 
 Defence: ``check`` follows no link that leaves the repository, and no name in a configuration that is absolute or has
 ``..`` in it. ``serve`` checks first. (Triton itself follows links: ``--no-check`` leaves it to it.)

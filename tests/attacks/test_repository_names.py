@@ -1,4 +1,4 @@
-"""Attack: names that are no text or no number: bytes that are not UTF-8, control sequences, "²" for a version.
+"""Attack: invalid names and numbers: bytes that are not UTF-8, control sequences, "²" for a version.
 
 Defence: versions are ASCII digits; lines for people escape what cannot be printed.
 Outcome: one printable line each. Before the mends a directory "²" was a traceback, and a name could write to the

@@ -1,4 +1,4 @@
-"""Attack: a warm-up whose request the model refuses: no image, half an image, another shape, a file elsewhere.
+"""Attack: a warm-up whose request the model rejects: an invalid or truncated image, a wrong shape, an external file.
 
 Defence: ``check``, ``import`` and each reload make the request that Triton would make of the files, and give it to the
 engine. Links among the files that ``import`` copies are refused, and their bytes are counted first.

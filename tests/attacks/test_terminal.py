@@ -1,10 +1,9 @@
-"""Attack: files whose names write to the terminal: colours, titles, a line that says all is well; and no text.
+"""Attack: files whose names write to the terminal: colors, titles, a line that reports success; and invalid text.
 
-Defence: all that is printed passes one function, which escapes controls; a line break in a name does not end a line.
-JSON is ASCII.
-Outcome: one line a file, whatever its name. Before the mend the names were printed as they were, and one that is not
-UTF-8 could end the command in the middle. The names of nodes in an ONNX file, and those of models that do not load,
-were mended later.
+Defense: all output passes one function, which escapes control characters; a line break in a name does not end a line.
+JSON is ASCII. Outcome: one line per file, whatever its name. Before the fix the names were printed verbatim, and one
+that is not UTF-8 could abort the command. The names of nodes in an ONNX file, and of models that do not load, were
+fixed later.
 """
 
 import json
@@ -47,7 +46,7 @@ def folder(tmp_path):
 
 def test_each_file_is_one_printable_line_whatever_its_name(folder):
     code, out, err = pixprep("run", folder / "p.json", folder / "images", "--output", folder / "out\x1b[31m")
-    assert code == 1  # one of them is no image
+    assert code == 1  # one of them is not an image
     assert "Traceback" not in err
     assert len(out.splitlines()) == len(NAMES) - 1
     assert len(err.splitlines()) == 1

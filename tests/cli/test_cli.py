@@ -1,4 +1,4 @@
-"""The command line without a server: what each command prints, where, and its exit code; each mistake is one line."""
+"""The command line without a server: output, streams and exit code of each command; each mistake is one line."""
 
 import errno
 import json
@@ -227,7 +227,7 @@ def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_that_sta
         assert (written.format, written.tobytes()) == ("PNG", expected.tobytes())
     code, out, err = pixprep("explain", "pipeline.json", "--output", "stages.PNG")
     assert (code, err) == (0, "stages.PNG: the picture of its stages\n")
-    assert out.endswith(PREVIEW.splitlines()[1].strip() + "\n")  # of the photo that pixprep brings along
+    assert out.endswith(PREVIEW.splitlines()[1].strip() + "\n")  # the photo that is part of pixprep
     with Image.open(folder / "stages.PNG") as written:
         assert written.width == WIDTH
 

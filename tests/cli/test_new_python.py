@@ -1,4 +1,4 @@
-"""Words of the commands on a Python for which there is no embedded Triton (`make test-library PYTHON=python3.13`)."""
+"""Messages of the commands on a Python without an embedded Triton (`make test-library PYTHON=python3.13`)."""
 
 import sys
 from importlib.util import find_spec

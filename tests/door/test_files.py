@@ -28,7 +28,7 @@ def test_a_folder_without_an_image_means_its_clips(tmp_path, folder):
         (clips / name).write_bytes(b"x")
     assert [path.name for path in files.expand([clips])] == ["a.mkv", "b.MP4"]
     assert list(files.skipped([clips])) == [f"{clips}: skipped, as no image by name: c.flv"]
-    (folder / "film.mp4").write_bytes(b"x")  # beside images, as on a phone
+    (folder / "film.mp4").write_bytes(b"x")  # among images, as on a phone
     assert "film.mp4" not in {path.name for path in files.expand([folder])}
 
 

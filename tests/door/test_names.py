@@ -1,4 +1,4 @@
-"""Mistakes of a user of torchvision, timm, Albumentations or a DataLoader, and what is said of them."""
+"""Mistakes of a user of torchvision, timm, Albumentations or a DataLoader, and the error messages."""
 
 import re
 import sys

@@ -7,7 +7,7 @@ def filtered(step, image):
     """The image after it.
 
     Args:
-        step: says how.
+        step: Specifies the step.
         image: uint8 (height, width, channels), any strides.
     """
     return _sharpened(step, image) if step.kind == "sharpness" else _blurred(step, image)

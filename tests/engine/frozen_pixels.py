@@ -124,7 +124,7 @@ def _places():
 
 
 def _values():
-    """The arithmetic of the values, of levels and of what is not rounded to levels; types, layouts, channels."""
+    """Return the cases of value arithmetic, rounded to pixel values or not, and of types, layouts and channels."""
     per_channel = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
     for arithmetic in get_args(Arithmetic):
         for like in ("pillow", "tensorflow"):
@@ -266,7 +266,7 @@ def frozen():
 
 
 def changed(now):
-    """A text that names the lines of ``FROZEN`` that give other tensors now; nothing if there are none."""
+    """Return a text that names the lines of ``FROZEN`` whose tensors have changed; empty if all are the same."""
     lines = [f"{ops}\n  frozen {was}\n  now    {now[ops]}" for ops, was in frozen().items() if now[ops] != was]
     return "\n".join(
         [f"{len(lines)} of {len(now)} lists of ops give other tensors than they did:", *lines[:20]] * bool(lines)
@@ -274,7 +274,7 @@ def changed(now):
 
 
 def write(*, accepts_changes):
-    """Add the lines of ``cases`` that ``FROZEN`` lacks, and write changed ones anew, or say which they are and stop."""
+    """Add the lines of ``cases`` that ``FROZEN`` lacks. Rewrite changed lines, or list them and stop."""
     now = {ops: digests(ops) for ops in frozen()}
     if (moved := changed(now)) and not accepts_changes:
         return moved

@@ -1,4 +1,4 @@
-"""Code beside pages that cannot be read, in a process of its own."""
+"""Code that runs next to unreadable pages, in a separate process."""
 
 import os
 import subprocess

@@ -64,7 +64,7 @@ def _across(values):
 
 
 def _taps(values, windows, dtype):
-    """Taps: of each its values (out, other axis, channels), and its weights."""
+    """Values (out, other axis, channels) and weights of each tap."""
     for tap in range(windows.weights.shape[1]):
         yield values[windows.first + tap].astype(dtype), windows.weights[:, tap, None, None].astype(dtype)
 
@@ -115,7 +115,10 @@ def _levels(values):
 
 
 def _tied(values, how, is_mirrored):
-    """Levels of DALI's values: in its vectors ties go to even, and away from 0 in what is left of a run."""
+    """Round DALI's values to pixel values.
+
+    In its vectors ties go to even, and in the remainder of a run away from 0.
+    """
     axis, channels = how.columns, values.shape[2]
     places = np.arange(axis.begin, axis.end)[:: -1 if is_mirrored else 1, None]
     ends = np.array([axis.out_length])
@@ -314,7 +317,7 @@ _COSINE = [
 
 
 def _sinc(x):
-    """With the ``sinf`` of glibc, whose last bit is its own: of the angle from the nearest quarter turn."""
+    """Use the ``sinf`` of glibc, whose last bit is specific, on the angle from the nearest quarter turn."""
     angles = (x.astype(np.float64) * np.pi).astype(F32)
     turns = np.rint(angles.astype(np.float64) * (2 / np.pi))
     rest = angles - turns * (np.pi / 2)

@@ -15,7 +15,7 @@ SIZE = {"height": 48, "width": 100}
 
 
 def made(op, rows=None, *more, photo=PHOTO, most=64):
-    """The tensors of the rows of one photo, or their errors; of a fixed op one."""
+    """Return the tensors of the rows for one photo, or their errors; a fixed op has one row."""
     pipeline = pp.Pipeline([pp.decode(), op, *more, pp.tensor(dtype="uint8", layout="hwc")])
     inputs = None if rows is None else {next(iter(pipeline.inputs)): [rows]}
     with pp.Engine(pipeline, limits=pp.Limits(max_boxes=most)) as engine:

@@ -75,7 +75,7 @@ def test_boxes_are_where_the_image_is(ops, expected):
 @pytest.mark.parametrize("axis", ["horizontal", "vertical"])
 @pytest.mark.parametrize("place", ["before the resize", "after a margin", "after the resize", "after a filter"])
 def test_boxes_are_mirrored_wherever_the_mirror_stands(axis, place):
-    """Also as a step on levels, behind a filter that no mirror may pass."""
+    """This includes a mirror among the steps on pixel values, after a filter that a mirror may not pass."""
     first, last = pp.crop(3, 9, 50, 60), pp.crop(5, 11, 31, 40)
     mirror, larger = pp.flip(axis), pp.resize(height=100, width=120)
     ops = {

@@ -123,15 +123,15 @@ def test_the_container_of_a_heic_turns_it_once_whatever_is_asked(orientation):
 def test_exif_data_that_contradict_the_container_are_not_heard():
     encoded = turned("avif", 3)
     assert b"irot\2" in encoded
-    unturned = replaced(encoded, b"irot\2", b"irot\0")  # EXIF still says 3
+    unturned = replaced(encoded, b"irot\2", b"irot\0")  # EXIF still contains 3
     assert_close(decode(unturned, limits=ON), decode(encoded, limits=ON)[::-1, ::-1], EQUAL)
 
 
 @contextmanager
 def counted():
-    """A list that gets how many threads there are beside those of now, again and again until this ends.
+    """Yield a list of thread counts in excess of the current one, sampled repeatedly until the block ends.
 
-    Of Pillow and pillow-heif as they come, on two cores, it gets up to 2 and 8.
+    With the defaults of Pillow and pillow-heif, on two cores, the counts reach 2 and 8.
     """
     found, is_over = [], threading.Event()
     tasks = Path("/proc/self/task")
@@ -160,7 +160,7 @@ def test_a_lane_decodes_with_no_threads_but_one_of_libde265(name):
     assert max(found) <= (0 if name == "avif" else 1)
 
 
-# what is off, and what is missing
+# disabled and missing features
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -261,7 +261,7 @@ def test_a_file_that_ends_early_is_an_image_error(name):
     for cut in [*range(12, len(encoded) - 1, max(1, len(encoded) // 60)), len(encoded) - 1]:
         result = decode(encoded[:cut], limits=ON)
         if name in ("avif animated", "heic with a thumbnail") and not isinstance(result, ImageError):
-            assert_close(result, whole, EQUAL)  # what is missing is not of the picture
+            assert_close(result, whole, EQUAL)  # the missing part is outside of the picture
         else:
             assert result.reason in ("TRUNCATED", "UNKNOWN_FORMAT"), (cut, result)
 

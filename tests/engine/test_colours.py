@@ -32,7 +32,7 @@ STEPS = {
 
 
 def awkward(index):
-    """An image of odd size: turned, cropped, of three or four bytes a pixel."""
+    """Return an image of unusual size: rotated, cropped, with three or four bytes per pixel."""
     height, width = 1 + index * 7 % 45, 1 + index * 13 % 39
     pixels = noise(height + 1, width + 1, 4 if index % 3 else 3, seed=index)
     if index % 4 == 1:
@@ -72,7 +72,10 @@ def test_a_matrix_mixes_the_channels_in_float32(channels):
 
 
 def test_opencvs_formulas_are_its_own():
-    """Beside ``parity``, which asks OpenCV: an image of each number of columns, as the last 0 to 31 are rounded."""
+    """``parity`` calls OpenCV.
+
+    Here images of each width are tested, as the last 0 to 31 pixels are rounded differently.
+    """
     generator = np.random.default_rng(4)
     for width in range(1, 70):
         image = generator.integers(0, 256, (9, width, 3), dtype=np.uint8) // (1 + width % 3)
@@ -131,7 +134,7 @@ def test_the_hue_is_pillows(shift):
 
 
 def test_colours_of_every_saturation_and_level_go_through_hsv_as_pillows():
-    """Hues at both ends of each sixth, and of the last, which is the first again."""
+    """Test hues at both ends of each sixth, including the last, which wraps around to the first."""
     hues = [0, 1, 42, 43, 85, 86, 127, 128, 170, 171, 213, 254, 255]
     every = np.stack(np.meshgrid(hues, np.arange(256), np.arange(256), indexing="ij"), axis=-1).astype(np.uint8)
     rgb = np.asarray(Image.fromarray(every.reshape(-1, 256, 3), "HSV").convert("RGB"))

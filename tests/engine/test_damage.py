@@ -125,7 +125,7 @@ USED = {
 
 
 def with_chunk(more, *, behind=False):
-    """A PNG with one more chunk before its pixels, or behind them."""
+    """Return a PNG with an additional chunk before or after its pixels."""
     plain = others()["png"]
     at = plain.index(b"IEND" if behind else b"IDAT") - 4
     return plain[:at] + more + plain[at:]
@@ -190,7 +190,7 @@ DQT, DHT, DRI, SOS, COM, APP0, APP1, APP2, ADOBE = 0xDB, 0xC4, 0xDD, 0xDA, 0xFE,
 
 
 def with_segment(marker, content, encoded):
-    """A JPEG with one more segment behind its JFIF or first segment."""
+    """Return a JPEG with an additional segment after its JFIF or first segment."""
     at = 4 + int.from_bytes(encoded[4:6], "big")
     return encoded[:at] + bytes([0xFF, marker]) + (len(content) + 2).to_bytes(2, "big") + content + encoded[at:]
 
@@ -322,7 +322,7 @@ def removed(encoded, segment, offset, count):
 
 
 def damaged(encoded, words):
-    """A JPEG with a changed bit of which libjpeg-turbo warns by a pattern, and which costs pixels."""
+    """Return a JPEG with a changed bit that costs pixels and for which libjpeg-turbo warns by a pattern."""
     for seed in range(600):
         found = flipped(encoded, seed, count=1)
         if re.match(words, _warning(found)) and not np.array_equal(decode(found, "lenient")[0], decode(encoded)[0]):
@@ -421,7 +421,7 @@ def test_the_level_pillow_takes_exactly_what_pillow_loads(name):
 
 @pytest.mark.parametrize("name", CHEAP)
 def test_damage_behind_what_costs_no_pixel_is_found(name):
-    """libjpeg-turbo tells its first warning alone."""
+    """libjpeg-turbo only reports its first warning."""
     encoded, clean = CHEAP[name]
     scan, start = read_jpeg_header(encoded).scan, read_jpeg_header(clean).scan
     found = 0

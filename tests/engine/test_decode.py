@@ -135,7 +135,7 @@ def test_a_bmp_whose_alpha_is_0_everywhere_is_opaque():
         assert read(encoded).mode == "RGBA"
         assert_close(decode(encoded, alpha="white"), pixels, EQUAL)
     some = bytearray(encoded)
-    some[-1] = 0  # of the pixel at the top right
+    some[-1] = 0  # the alpha of the pixel at the top right
     assert decode(bytes(some), alpha="white")[0, 8].tolist() == [255, 255, 255]
 
 
@@ -161,7 +161,7 @@ def test_a_marker_inside_a_comment_is_no_marker():
     assert (header.height, header.width, header.frame) == (37, 53, 0xC0)
 
 
-# what is refused
+# rejected files
 
 
 def reframed(start, new):
@@ -225,7 +225,7 @@ REFUSED = [
     (photo()[:100_000], {}, "TRUNCATED", "the JPEG ends after 100,000 bytes, before its last row (parameter damage)"),
     (photo()[:300], {}, "TRUNCATED", "the JPEG ends after 300 bytes, inside its header"),
     (png(noise(64, 64))[:5000], {}, "TRUNCATED", "the PNG ends after 5,000 bytes"),
-    # what no decoder here reads
+    # files that no decoder here supports
     (reframed(1, b"\xc1\x00\x11\x0c"), {}, "UNSUPPORTED", f"a JPEG of 12 bits a sample; {ONLY_LOSSY}"),
     (reframed(1, b"\xc3"), {}, "UNSUPPORTED", f"a lossless JPEG; {ONLY_LOSSY}"),
     *(
@@ -234,7 +234,7 @@ REFUSED = [
     ),
     (reframed(5, b"\0\0"), {}, "BAD_DIMENSIONS", "0 x 64 pixels; a side has 1 to 16384 (parameter max_side)"),
     *((save(Image.new(mode, (5, 4)), "TIFF"), {}, "UNSUPPORTED", "32 bits a sample; pixprep reads") for mode in "IF"),
-    # what would cost more than it seems
+    # files whose cost exceeds what their size suggests
     (tiff(OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,200 bytes of a file of 1,038"),
     (tiff([(34665, 4, 1, 26)], OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,204 bytes"),
     (tiff([(34665, 4, 1, 26 + n) for n in range(7)]), {}, "CORRUPT", "a damaged TIFF"),
@@ -263,7 +263,7 @@ ALLOWED = [
     (photo(), {"max_image_bytes": len(photo()), "max_side": 640, "max_pixels": 427 * 640}),
     (BLANK, {}),
     (scans(10), {"max_scans": 10}),
-    (scans(10) + scans(10) * 10, {"max_scans": 10}),  # what stands behind an image is not of it
+    (scans(10) + scans(10) * 10, {"max_scans": 10}),  # data after an image is not part of it
     (with_segments(EXIF), {}),
     (with_segments(EXIF, EXIF), {}),
     (with_text("\nexif\n 4\nnot hexadecimal"), {}),

@@ -140,7 +140,7 @@ def test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever
 
 
 def test_an_image_without_a_place_is_refused_before_it_is_decoded():
-    """The size in its header is refused: its data is no JPEG's."""
+    """The size in its header is rejected: its data is not even a JPEG's."""
     encoded = jpeg(noise(24, 33))
     scan = encoded.index(b"\xff\xda") + 14
     broken = encoded[:scan] + bytes(len(encoded) - scan)
@@ -156,7 +156,7 @@ def test_a_batch_that_fails_waits_for_its_threads_and_the_next_one_runs():
     has_begun, has_ended = threading.Event(), threading.Event()
 
     def fail(*_):
-        """In the caller's thread, while another one works."""
+        """Fail in the caller's thread while another thread works."""
         if threading.current_thread() is threading.main_thread():
             assert has_begun.wait(20)
             raise MemoryError
@@ -203,7 +203,7 @@ def test_outputs_of_branches_are_what_their_chains_say():
     encoded = png(scene(48, 100))
     with pp.Engine(SEVERAL) as engine:
         outputs = engine.run_batch([encoded, with_exif(6)]).outputs
-    assert outputs["original_size"].tolist() == [[48, 100], [40, 24]]  # of the upright image
+    assert outputs["original_size"].tolist() == [[48, 100], [40, 24]]  # the size of the oriented image
     assert_close(outputs["transform"][0], np.float32([19 / 48, 40 / 100, 6, 0]), EQUAL)
     assert_close(outputs["mirrored_transform"][0], np.float32([19 / 48, -40 / 100, 6, 40]), EQUAL)
     mirrored = (outputs["pixels"][0][:, ::-1].astype(float) / 255).astype(np.float16).transpose(2, 0, 1)
@@ -328,7 +328,7 @@ def test_images_over_the_budget_of_pixels_wait_for_their_turn(most, together):
             return image.pixels.shape
 
     with ThreadPoolExecutor(1) as pool:
-        for _ in range(2):  # whoever is refused, or done, holds nothing
+        for _ in range(2):  # a rejected or finished call holds no resources
             with ExitStack() as held:
                 for refused in (b"junk", encoded[:400]):
                     held.enter_context(decoder.decoded(refused))

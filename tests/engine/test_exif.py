@@ -16,12 +16,15 @@ from support.images import cmyk, jpeg, read, save, scene
 
 ORIENTATION = 0x0112
 TYPES = {1: "B", 2: "B", 3: "H", 4: "I", 5: "II", 6: "b", 7: "B", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I"}
-TYPES |= {16: "Q"}  # of BigTIFF
+TYPES |= {16: "Q"}  # BigTIFF only
 NAME = b"Exif\0\0"
 
 
 def block(*entries, order="<", mark=None, at=8, declared=None, behind=b""):
-    """EXIF data of one directory: entries (tag, type, count, value); a value of over 4 bytes lies behind it."""
+    """Return EXIF data of one directory: entries (tag, type, count, value).
+
+    A value of over 4 bytes follows the directory.
+    """
     head = (mark or {"<": b"II*\0", ">": b"MM\0*"}[order]) + struct.pack(order + "I", at)
     packed, values = b"", behind
     end = at + 2 + 12 * len(entries) + 4
@@ -36,7 +39,7 @@ def block(*entries, order="<", mark=None, at=8, declared=None, behind=b""):
 
 
 def tag(type_, *numbers, order="<", count=None):
-    """An entry that says the orientation."""
+    """Return an entry with the orientation."""
     fields = TYPES[type_]
     numbers = [number for each in numbers for number in ((each, 1) if len(fields) == 2 else (each,))]
     value = struct.pack(order + fields[0] * len(numbers), *numbers)
@@ -48,7 +51,7 @@ def short(value):
 
 
 def other(count, offset=None, type_=1):
-    """An entry of another tag; its values lie at ``offset``."""
+    """Return an entry with a different tag; its values are at ``offset``."""
     value = b"" if offset is None else struct.pack("<I", offset)
     return 0x0110, type_, count, value
 

@@ -1,4 +1,4 @@
-"""Files that are no images for pixprep: the error names what they are and what their sender can do."""
+"""Files that pixprep does not accept as images: the error names their type and a fix for the sender."""
 
 import gzip
 import io

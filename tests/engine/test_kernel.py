@@ -37,7 +37,7 @@ LARGEST = 1_000_000
 
 
 def run_all(images, *ops, color="rgb", dtype="uint8", layout="hwc"):
-    """The tensors of pixels, or of files of them, after the ops."""
+    """Return the tensors of pixels, or of files that contain them, after the ops."""
     pipeline = pp.Pipeline([pp.decode(color=color), *ops, pp.tensor(dtype=dtype, layout=layout)])
     with pp.Engine(pipeline, threads=1) as engine:
         tensors = engine.run([each if isinstance(each, bytes) else png(each) for each in images])
@@ -50,8 +50,9 @@ def run(pixels, *ops, **options):
     return tensor
 
 
-# Each case: the options of the resize, and given ``resize(**options)`` the ops and what they make of an image, given
-# ``by_pillow(pixels, height, width)``; None: the case says nothing of this image.
+# Each case: the options of the resize; a function of ``resize(**options)`` that returns the ops; and a function of
+# ``by_pillow(pixels, height, width)`` that returns their result on an image. None: the case does not apply to this
+# image.
 
 
 def both(height, width):
@@ -76,7 +77,7 @@ def cut_first(fraction):
 
 
 def flipped(*before, after=()):
-    """``before`` and ``after`` the resize; a flip twice is none."""
+    """Flip ``before`` and ``after`` the resize; flipping twice has no effect."""
 
     def turn(pixels, axes):
         for axis in axes:
@@ -167,7 +168,7 @@ def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
         for ops in (
             [pp.resize(height=30, width=41, **how)],
             [pp.resize(40, **how), pp.center_crop(33, 36)],
-            [pp.resize(height=30, width=1, **how), pp.crop(7, 0, 20, 1)],  # of PyTorch each row is the first
+            [pp.resize(height=30, width=1, **how), pp.crop(7, 0, 20, 1)],  # in PyTorch each row equals the first
             [pp.flip(), pp.flip("vertical"), pp.resize(height=140, width=150, **how), pp.crop(70, 3, 20, 140)],
         ):
             ours = run_all(files, pp.pad(square=True, fill=fill, anchor=anchor), *ops)

@@ -49,7 +49,7 @@ def pixels(height, width, channels, seed=0):
 
 
 def axes_of(size, resized, region=None):
-    """(rows, columns) of a resize of this size, of which a region is wanted."""
+    """Return the (rows, columns) of a resize to this size that is restricted to a region."""
     return axes(resize_step("pillow", "bicubic", resized), placement(size, resized, region))
 
 
@@ -75,7 +75,7 @@ def test_the_windows_that_are_remembered_have_a_bound():
 
 
 def random_axes(count, seed):
-    """Axes that shrink and grow, whole and in part, and of images that were decoded to a fraction of their size."""
+    """Yield axes that shrink and grow, whole and in part. Some images were decoded at a fraction of their size."""
     rng = np.random.default_rng(seed)
     while count:
         length, out_length = (int(n) for n in np.exp(rng.uniform(0, np.log(2500), 2)))
@@ -107,7 +107,7 @@ def test_windows_equal_those_of_numpy(formula):
 
 
 def test_another_formula_makes_other_windows():
-    """A negative control: each formula against its neighbour, and of fewer bits."""
+    """A negative control: each formula is compared with a similar one, and with one of fewer bits."""
     axis = Axis(length=100, out_length=37, ratio=100 / 37, begin=0, end=37)
     for formula, other in zip(FORMULAS, [*FORMULAS[1:], FORMULAS[0]], strict=True):
         for wrong in (twins.windows(other, axis), twins.windows(formula._replace(bits=9), axis)):

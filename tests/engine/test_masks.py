@@ -62,7 +62,7 @@ def flipped(mask, words):
 
 
 def turned(mask, words, ignore):
-    """A rotation, counter-clockwise about the middle: where each pixel's middle lies in the mask."""
+    """Return a rotation, counterclockwise about the center: the position in the mask of each pixel's center."""
     height, width = mask.shape
     angle = math.radians(words["angle"])
     result = np.full(mask.shape, ignore, np.int64)
@@ -154,7 +154,7 @@ def test_levels_and_erasing_leave_labels_as_they_are():
 
 
 def test_a_policy_moves_a_mask_as_it_moves_the_image():
-    """A photo whose levels are its labels' parity, black or white, tells where each went, if by the nearest."""
+    """The photo's pixels are black or white by the parity of their labels, so nearest shows where each one moved."""
     black_and_white = np.repeat((MASK % 2 * 255)[:, :, None], 3, axis=2)
     moved = 0
     for index in range(40):

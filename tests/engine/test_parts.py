@@ -113,7 +113,7 @@ def test_so_is_a_part_of_rarer_kinds_and_of_a_photo(encoded):
 
 
 def test_the_narrowest_parts_have_interpolated_colours_too():
-    """libjpeg-turbo leaves the interpolation out of images of two columns of colour, and so of such parts."""
+    """libjpeg-turbo skips the interpolation for images with two chroma columns, and for regions of that width."""
     encoded = jpeg(scene(40, 50), subsampling=2)
     whole = decode(encoded, np.empty((40, 50, 4), np.uint8), RGB, is_strict=True)
     for left in range(50):
@@ -124,7 +124,7 @@ def test_the_narrowest_parts_have_interpolated_colours_too():
 
 
 def test_a_progressive_jpeg_without_its_last_scans_is_decoded_whole():
-    """libjpeg-turbo makes it smoother, by blocks that lie outside of a part. It warns of nothing."""
+    """libjpeg-turbo smooths it, using blocks that are outside of the region. It does not warn."""
     encoded = jpeg(scene(60, 80), progressive=True)
     scans = [at for at in range(len(encoded)) if encoded[at : at + 2] == b"\xff\xda"]
     for last in scans[1:]:
@@ -260,7 +260,7 @@ def _huffman_again():
 
 
 def entropy_decoder(monkeypatch, *, version=None, setting=None):
-    """Decode a photo; tell whether the pixels are right, and whether the library's own Huffman loop was left alone."""
+    """Decode a photo. Return whether the pixels are right, and whether the library's own Huffman loop is in place."""
     monkeypatch.setenv("PIXPREP_HUFFMAN", setting or "")
     if version:
         monkeypatch.setattr(
@@ -331,7 +331,7 @@ def test_without_such_a_library_jpegs_are_decoded_whole(monkeypatch):
 
 
 def test_the_size_of_an_image_is_looked_at_again():
-    """The buffer is as large as the header says that pixprep has read."""
+    """The buffer has the size from the header that pixprep has read."""
     for height, width in ((30, 41), (31, 40), (29, 40), (30, 39)):
         buffer = np.zeros((height, width, 4), np.uint8)
         assert not decode_part(jpeg(scene(30, 40)), buffer, (5, 5, 20, 20), RGB)

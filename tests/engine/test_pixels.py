@@ -40,7 +40,7 @@ def encoded(array):
 
 
 def layouts(array):
-    """The same array, laid out otherwise in memory."""
+    """Yield the same array in different memory layouts."""
     yield array
     yield np.asfortranarray(array)
     yield array[::-1].copy()[::-1]
@@ -90,7 +90,7 @@ def test_sizes_may_differ_in_a_list_and_one_array_has_images_of_one_size():
 
 
 class Foreign:
-    """An array of another library, which NumPy reads where it lies."""
+    """An array of a different library, which NumPy reads in place."""
 
     def __init__(self, array):
         self._array = array

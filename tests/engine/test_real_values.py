@@ -65,7 +65,7 @@ def test_levels_would_be_something_else():
 
 
 def test_a_centre_crop_takes_the_middle():
-    expected = resized(NOISE, antialias=True)[3:20, 2:17]  # margins of 6: 3; of 4: 2
+    expected = resized(NOISE, antialias=True)[3:20, 2:17]  # padding of 6 becomes 3, padding of 4 becomes 2
     assert_close(run(NOISE, pp.center_crop(17, 15), antialias=True), expected, EQUAL)
 
 

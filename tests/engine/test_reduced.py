@@ -19,7 +19,8 @@ STATED_AT_A_CROP = Tolerance(27, 0, "the same, at the edge of a crop before the 
 STATED_MEAN = 1.0
 ALIGNED = Tolerance(1, 0, "a slope is the same at every fraction, but for rounding")
 AT_THE_EDGE = 1 / 12
-"""Largest difference of a resized pixel: a window that is cut off there ends elsewhere in pixels of another size."""
+"""Maximum difference of a resized pixel: a window that is cut off there ends at a different position in larger pixels.
+"""
 
 SIDES = [1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1023]
 FILTERS = {
@@ -71,7 +72,7 @@ def decoded(encoded, *ops, **decode):
 
 
 def reduction(image):
-    """How an image lies in its pixels."""
+    """Return how the original image maps to its pixels."""
     return image.placed.placements["tensor"].reduction
 
 
@@ -147,7 +148,7 @@ def test_each_image_has_its_own_fraction_and_every_tensor_a_say():
     assert reduction(decoded(photo(), pp.resize(height=8, width=8), reduced=False)) is None
 
 
-# Whose pixels
+# Source of the pixels
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -217,7 +218,7 @@ def test_a_slope_stays_where_it_is(size, ops, orientation):
     assert all(map(np.array_equal, where, same))
 
 
-# What is refused, and by whom
+# Rejected cases, and the layer that rejects them
 
 
 def flipped(encoded, seed):

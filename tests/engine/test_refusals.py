@@ -1,4 +1,4 @@
-"""Mistakes of whoever calls: ops that do not go alone, and what is no image."""
+"""Mistakes of callers: ops that need other ops, and invalid images."""
 
 import io
 

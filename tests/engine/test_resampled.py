@@ -1,4 +1,4 @@
-"""A resize, or a crop with a resize, behind what warps the image: pixels, masks, boxes and points."""
+"""A resize, or a crop with a resize, after a warp of the image: pixels, masks, boxes and points."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ CHAINS = [
 
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: " ".join(type(op).__name__ for op in chain))
 def test_an_object_lies_where_its_box_its_mask_and_its_points_say(chain):
-    """A rectangle that is painted into a black photo, in 40 draws: what is bright is what the annotations say."""
+    """Draw a rectangle into a black photo, in 40 draws: its bright pixels match the annotations."""
     top, left, bottom, right = 30, 40, 62, 88
     photo, mask = np.zeros((90, 120, 3), np.uint8), np.zeros((90, 120), np.uint8)
     photo[top:bottom, left:right], mask[top:bottom, left:right] = 255, 1
@@ -87,7 +87,7 @@ def test_an_object_lies_where_its_box_its_mask_and_its_points_say(chain):
             assert (found["mask"].astype(bool) != bright).mean() < 0.06
             points = found["points"].reshape(-1, 2)
             if not len(points) or not ((points > 1) & (points < np.subtract(bright.shape[::-1], 1))).all():
-                continue  # of a part that is cut off the box is around the whole
+                continue  # the box of a cut-off part encloses the whole object
             seen += 1
             ys, xs = np.nonzero(bright)
             around = np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])

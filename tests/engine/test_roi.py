@@ -87,7 +87,7 @@ def test_the_nearest_of_a_part_is_the_pixel_at_each_centre():
         )
         differing += np.count_nonzero((made != pixels[np.ix_(rows, columns)]).any(2))
         values += made[:, :, 0].size
-    assert differing < values / 1000  # of a centre between two pixels float32 decides
+    assert differing < values / 1000  # where a center is between two pixels, float32 decides
 
 
 def test_a_whole_image_is_a_part_of_it():

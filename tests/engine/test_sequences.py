@@ -1,4 +1,4 @@
-"""Facts that packets tell of a whole clip, against what FFmpeg's encoders were told."""
+"""Facts about a whole clip in its packets, compared with the options of FFmpeg's encoders."""
 
 import io
 
@@ -46,7 +46,7 @@ def test_a_key_frame_that_needs_others_is_no_beginning(name):
 
 def test_pictures_of_h265_that_one_may_begin_with_are_bla_idr_and_cra():
     kinds = [kind for kind in range(64) if SEQUENCES["hevc"].begins(b"\0\0\1" + bytes([kind << 1, 1, 0x80]))]
-    assert kinds == [16, 17, 18, 19, 20, 21]  # of H.265, table 7-1
+    assert kinds == [16, 17, 18, 19, 20, 21]  # H.265, table 7-1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Judgement of whole JPEGs by their markers: the machine code, and an oracle in Python beside it."""
+"""Checks of the structure of whole JPEGs by their markers: the machine code, compared with an oracle in Python."""
 
 import ctypes
 import mmap
@@ -197,7 +197,7 @@ def test_a_batch_is_read_as_its_images_alone():
 
 
 def test_nothing_is_read_behind_a_jpeg():
-    """Its last byte lies before a page that cannot be read, wherever it is cut off."""
+    """Wherever it is truncated, its last byte precedes an unreadable page."""
     size, page = 1 << 16, mmap.PAGESIZE
     memory = mmap.mmap(-1, size + page)
     whole_memory = np.frombuffer(memory, np.uint8)

@@ -1,4 +1,4 @@
-"""Text in place of an image's bytes: base64 and what it stands for, and what is said of everything else."""
+"""Text in place of an image's bytes: base64 and its decoded data, and the errors for all other text."""
 
 import base64
 import json

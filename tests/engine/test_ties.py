@@ -42,7 +42,7 @@ def test_of_rows_what_is_left_of_sixteen_values_goes_away_from_0(width, channels
 
 
 def test_of_columns_runs_begin_where_windows_begin_and_end_to_lie_inside():
-    """Doubled, the first column begins before the image and the last ends behind it: each is a run of its own."""
+    """When doubled, the first window begins before the image and the last ends after it: each is a separate run."""
     image = np.tile(np.uint8([0, 2]), 22)[None, :, None]  # between pixels 0.5 and 1.5, which only to even is 0
     how = resampling_of("dali", "bilinear", (1, 44), (1, 88), antialias=False)._replace(vertical_first=True)
     levels = resize.resize(image, how)[0, :, 0].tolist()
@@ -92,7 +92,7 @@ def test_a_crop_and_a_mirror_show_what_the_whole_image_has(color, size):
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 def test_the_order_of_channels_is_that_of_the_decoder_also_behind_other_ops(color):
-    """Of 87 columns of three values the last 5 are left over: a whole pixel, and two thirds of the one before."""
+    """For 87 columns of three values the remainder has 5: a whole pixel, and two thirds of the previous one."""
     image = np.zeros((10, 87, 3), np.uint8)
     image[1::2] = 2
     turned = pp.rotate(180, like="dali", expand=True), pp.rotate(180, like="dali", expand=True)

@@ -17,7 +17,7 @@ from support.images import noise
 
 BELOW_1 = 1 - 2**-32
 LONGEST = 64
-"""The longest side that is tried, of results and of margins."""
+"""The maximum side length of results and of padding."""
 
 
 def one_of(*values):
@@ -87,7 +87,7 @@ OTHERS = {
     "magnitude_std": one_of(0.0, "uniform", 100.0),
     "chain_depth": one_of(-1, 1, 5),
 }
-"""Fields whose limits no annotation says, or of an op of which they differ: what is allowed least and most."""
+"""Minimum and maximum of fields whose annotations do not contain limits, or of ops with different limits."""
 
 
 def strategies(name):
@@ -118,7 +118,7 @@ CHAINS = {
 
 
 class Same(Numbers):
-    """Numbers of a sample that are all alike: at the ends, too."""
+    """Random numbers of a sample that are all equal, including the ends of the range."""
 
     def __init__(self, value):
         super().__init__(0, 0, 0, 0, {})
@@ -185,7 +185,7 @@ def test_an_image_without_a_window_is_refused_alone(size, ratio, why):
 
 
 def test_an_image_of_one_pixel_is_its_own_window_where_half_a_pixel_rounds_up():
-    """Python rounds 1.5 to 2 and 0.5 to 0: of 1 x 1 pixels and the ratio 0.6 torchvision's fallback is the pixel."""
+    """Python rounds 1.5 to 2 and 0.5 to 0: for 1 x 1 pixels and the ratio 0.6, torchvision's fallback is the pixel."""
     crop = pp.random_resized_crop(2, scale=(0.01, 0.01), ratio=(0.6, 0.6))
     red = np.full((1, 1, 3), (200, 0, 0), np.uint8)
     assert pp.apply(crop, red).tolist() == [[[200, 0, 0]] * 2] * 2

@@ -93,7 +93,7 @@ def test_what_is_random_is_drawn_once_a_clip():
 
 
 def test_a_frame_that_is_wanted_again_takes_no_more_of_the_budget():
-    """Two clips that are 3 frames each, of which 16 are made, have room beside each other for 6."""
+    """The budget has room for 6 frames: two clips of 3 frames each, from which 16 are produced."""
     pipeline = pp.Pipeline([pp.decode_video(frames=16, short="repeat"), *END, pp.tensor(layout="tchw")])
     room = 2 * 3 * 96 * 160
     decoder = ClipDecoder(pipeline.plan, pp.Limits(max_pixels_in_flight=room), lambda frame: frame)

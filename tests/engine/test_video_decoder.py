@@ -1,4 +1,4 @@
-"""Clips: the frames that are wanted, whole and in order, and what is refused."""
+"""Clips: the requested frames, complete and in order, and rejected clips."""
 
 import contextlib
 import io
@@ -98,7 +98,7 @@ def decodable(encoded):
                 found += packet.decode()
             except av.error.InvalidDataError:
                 assert not found
-        if file.streams.video[0].codec_context.name == "mpeg4":  # of which it shows gray first
+        if file.streams.video[0].codec_context.name == "mpeg4":  # the decoder shows its first frames in gray
             found = [*dropwhile(lambda frame: not frame.key_frame, found)]
     return [frame.to_ndarray(format="rgb24") for frame in found]
 
@@ -138,7 +138,7 @@ def check_cut(encoded):
 
 
 def test_pictures_of_an_open_group_that_nothing_decodes_are_not_counted(monkeypatch):
-    """They come behind the first key frame, and are shown before it."""
+    """They follow the first key frame in the file, and precede it on display."""
     name = "h265-open.mkv"
     monkeypatch.setitem(CODECS, name, CUT[name])
     with av.open(io.BytesIO(clip(name))) as file:
@@ -229,7 +229,7 @@ def test_gray_is_the_luma_of_bt601_of_the_colours_whatever_the_stream_names(matr
     np.testing.assert_array_equal(gray[:, :, 0], every_frame(encoded, "gray")[1])
     (frame,) = ffmpeg.decode(encoded, chosen(1), LIMITS).frames
     assert np.abs(frame @ np.array([0.299, 0.587, 0.114]) - gray[:, :, 0]).max() < 1.6
-    if weights:  # the luma that the stream holds is another
+    if weights:  # the stream contains a different luma value
         red, green = weights
         assert np.abs(frame @ np.array([red, green, 1 - red - green]) - gray[:, :, 0]).max() > 4
 
@@ -259,7 +259,7 @@ def test_full_range_is_not_limited_range():
 def matrix(*numbers):
     """A clip whose track has another display matrix, here of two rows of integers."""
     turned = bytearray(made("h264.mp4"))
-    at = turned.index(b"tkhd") + 44  # of a track's header of version 0: nine numbers of 16.16 and 2.30
+    at = turned.index(b"tkhd") + 44  # a track header of version 0: nine numbers of 16.16 and 2.30
     a, b, c, d = (number << 16 for number in numbers)
     turned[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     return bytes(turned)
@@ -375,7 +375,7 @@ def test_damage_is_an_error_and_never_a_frame_of_noise(wanted):
             (frame,) = ffmpeg.decode(bytes(bad), chosen(wanted), LIMITS).frames
         except ImageError:
             continue
-        np.testing.assert_array_equal(frame, whole)  # the damage lies in what this frame does not need
+        np.testing.assert_array_equal(frame, whole)  # the damage is in data that this frame does not need
 
 
 @pytest.mark.parametrize("cut", [1, 5, 8, 31, 35, 65])
@@ -413,7 +413,7 @@ def test_a_frame_of_vp8_that_is_never_shown_is_not_counted():
     with av.open(io.BytesIO(bytes(encoded))) as file:
         packet = [packet for packet in file.demux(video=0) if packet.size][10]
     at = bytes(encoded).index(bytes(packet))
-    encoded[at] &= ~0x10  # the bit that says it (RFC 6386, 9.1)
+    encoded[at] &= ~0x10  # the flag bit (RFC 6386, 9.1)
     whole = every_frame(bytes(encoded))
     assert len(whole) == COUNT - 1
     found = ffmpeg.decode(bytes(encoded), lambda frames: [*range(len(frames.times))], LIMITS)

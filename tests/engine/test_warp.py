@@ -164,7 +164,7 @@ def test_a_rotation_of_dalis_has_glibcs_sine_and_cosine(degrees, sine, cosine):
 
 
 def test_warps_are_those_of_pillow_torchvision_and_opencv():
-    """Expected pixels: of Pillow by Pillow itself, of the others by their formulas in NumPy."""
+    """The expected pixels of Pillow are Pillow's own; those of the others come from their formulas in NumPy."""
     count = 0
     for step, image in some_warps(1500):
         assert np.array_equal(warp.warped(step, image), twins.warped(step, image)), (step, image.shape)
@@ -177,7 +177,7 @@ def test_the_nearest_of_any_numbers_lie_where_those_of_levels_do():
     for step, image in some_warps(300, seed=4):
         if step.filter == "nearest":
             step = step.changed(fill=step.fill and step.fill[:1])  # noqa: PLW2901
-            times = 1 + count % 2  # of one and of three channels, too
+            times = 1 + count % 2  # for one and for three channels
             found = warp.warped(step, np.concatenate([image] * times, axis=2) * np.int32(1000))
             expected = warp.warped(step.changed(fill=step.fill and step.fill * image.shape[2]), image)
             seen = warp.warped(step.changed(fill=(0,) * image.shape[2]), np.full_like(image, 1)) > 0
@@ -250,7 +250,7 @@ def test_a_window_that_reaches_outside_stays_a_step():
 
 
 class Turned(Image.Image):
-    """An image that tells what ``rotate`` asks of it."""
+    """An image that records the arguments of ``rotate``."""
 
     def transform(self, size, method, data, *_, **__):  # noqa: ARG002
         return size, tuple(data)
@@ -269,7 +269,7 @@ def test_a_rotation_has_pillows_size_and_matrix():
 
 
 def test_a_perspective_takes_each_corner_to_its_place():
-    """Pixels by their indices, exactly up to float32; and whatever lies between is a projective map."""
+    """Corners match by index, exactly up to float32; the pixels between them follow a projective map."""
     rng = np.random.default_rng(5)
     for _ in range(200):
         height, width = (int(side) for side in rng.integers(2, 900, 2))
@@ -335,7 +335,7 @@ def test_channels_are_permuted_by_their_colour_whatever_their_order():
 
 @pytest.mark.parametrize(("taps", "fits", "fails"), [((5, 3), (3, 2), (2, 9)), ((3, 5), (2, 3), (9, 2))])
 def test_a_blur_reaches_no_further_than_the_mirror_image(taps, fits, fails):
-    """Which has one pixel less than the image: the edge stands once."""
+    """The mirror image has one pixel less than the image: the edge occurs once."""
     blur = pp.gaussian_blur(taps[::-1], sigma=1.0)
     assert len(blur.steps({}, *fits, "rgb")) == 1
     with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels are too few for a blur by"):
@@ -462,7 +462,7 @@ def test_rectangles_share_the_area_as_in_timm():
 
 @pytest.mark.parametrize("is_tensor", [False, True])
 def test_a_rectangle_is_drawn_in_the_image_as_it_is_there(is_tensor):
-    """A turn before it changes the sides; one behind it does not, and turns the rectangle."""
+    """A rotation before the rectangle swaps the sides; one after it does not, and rotates the rectangle."""
     erasing, turn, tall, wide = (
         pp.random_erasing(1.0),
         pp.rotate(90, expand=True),
@@ -556,7 +556,7 @@ def test_boxes_after_steps_on_colours_are_where_they_were():
 
 
 def test_transform_is_right_after_a_crop_that_comes_after_levels():
-    """The crop cannot come before the contrast, whose mean is the whole image's; flips and margins count, too."""
+    """The crop cannot precede the contrast, which uses the mean of the whole image; flips and padding also count."""
     tail = [pp.crop(5, 7, 20, 30), pp.flip(), pp.pad(height=40, width=36), pp.transform(), pp.tensor(dtype="uint8")]
     numbers = []
     for ops in ([pp.contrast(1.5)], []):
@@ -569,7 +569,7 @@ def test_transform_is_right_after_a_crop_that_comes_after_levels():
 
 
 def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
-    """The mask is the image itself: of nearest both are the same. Threads and a replay change nothing."""
+    """The mask is the image itself: with nearest both are the same. Threads and a replay do not change it."""
     photos = [scene(44 + index, 61) for index in range(9)]
     source = [{"image": photo, "mask": photo[:, :, 0]} for photo in photos]
     ops = [pp.pixels(), pp.elastic(80, 3, filter="nearest", fill=250, p=0.5), pp.random_crop(36), pp.mask(ignore=250)]

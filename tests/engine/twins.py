@@ -14,7 +14,7 @@ F32 = np.float32
 
 
 def windows(formula, axis):
-    """Windows of ``engine/kernels/windows.c``, of an axis that changes its length."""
+    """Return the windows of ``engine/kernels/windows.c`` for an axis whose length changes."""
     # A precision of the axis' own follows from all of its windows, whichever are wanted.
     whole = axis if formula.bits else axis._replace(begin=0, end=axis.out_length)
     first, count, weights, largest = (_nearest if formula.curve in ("two", "four") else _cut)(formula, whole)
@@ -146,7 +146,9 @@ def _by_torchvision(step, image, rows, columns):
     height, width, channels = image.shape
     x, y = _looked_at(step, height, width, rows, columns)
     x, y = (_fused(place + F32(1), side / 2, -0.5) for place, side in ((x, width), (y, height)))
-    framed = np.zeros((height + 2, width + 2, channels + 1), F32)  # of ones beside the levels, which become the share
+    framed = np.zeros(
+        (height + 2, width + 2, channels + 1), F32
+    )  # an additional channel of ones, which becomes the weight
     framed[1:-1, 1:-1, :channels], framed[1:-1, 1:-1, channels] = image, 1
     fill = np.array(step.fill or (0,), F32)
 
@@ -202,7 +204,7 @@ def rounded(values):
 
 
 def shifted(step, image):
-    """OpenCV's ``cvtColor`` to HSV, the shifts, and back, of uint8 RGB; ``hsv.Hsv`` says how."""
+    """Return OpenCV's ``cvtColor`` of uint8 RGB to HSV, the shifts, and back, as specified by ``hsv.Hsv``."""
     red, green, blue = image.astype(np.int64).transpose(2, 0, 1)
     top = image.max(axis=2).astype(np.int64)
     span = top - image.min(axis=2)
