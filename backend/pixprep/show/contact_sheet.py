@@ -1,4 +1,4 @@
-"""A contact sheet: the tensors of a few samples, with their boxes and masks, and what was drawn for each."""
+"""A contact sheet: the tensors of a few samples, with their boxes and masks, and the random parameters of each."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from pixprep.training.loader import Loader
 from pixprep.training.sources import Source
 
 _EVERY = 16
-_MAX_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
+_MAX_SHARE = 0.5  # maximum fraction of broken samples; the check counts them, and the sheet only shows a few
 
 
 def contact_sheet(
     source: Source, pipeline: Pipeline, *, count: int = 12, seed: int = 0, epoch: int = 0, title: str = ""
 ) -> Picture:
-    """The first samples of an epoch, as the Loader gives them: every tensor, in its true colours.
+    """The first samples of an epoch, as the Loader returns them: every tensor, in its true colors.
 
     Args:
-        source: from ``pixprep.read``.
-        pipeline: the training side, or any other.
-        count: of samples.
-        seed: as the Loader's, with ``shuffle=True``.
-        epoch: as the Loader's.
-        title: of the picture.
+        source: Source from ``pixprep.read``.
+        pipeline: Training side of a pipeline, or any other pipeline.
+        count: Number of samples.
+        seed: Seed of the Loader, with ``shuffle=True``.
+        epoch: Number of the Loader's epoch.
+        title: Title of the picture.
 
     Returns:
         A picture about 1,700 pixels wide, RGB.
 
     Raises:
-        DataError: most of the samples that were tried are broken.
+        DataError: Most of the samples that were tried are broken.
     """
     size = min(count, len(source))
     options: dict[str, Any] = {"shuffle": True, "seed": seed, "shard": (0, 1)}
@@ -68,7 +68,7 @@ def contact_sheet(
     shown = panels(pipeline, batch, getattr(source, "classes", ()))
     of_one = len(shown) // size
     count, width = columns(max(panel.pixels.shape[1] for panel in shown))
-    in_row = count - count % of_one if of_one <= count else of_one  # samples stay whole
+    in_row = count - count % of_one if of_one <= count else of_one  # a sample is not split over rows
     for start in range(0, len(shown), in_row):
         for first in range(start, min(start + in_row, len(shown)), count):
             sheet.panels(shown[first : min(first + count, start + in_row)], width)
@@ -110,7 +110,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tu
         pixels = fitted(pixels, side)
     factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
     for boxes_name, boxes_plan in _boxes_plans(drawn):
-        if _keys(boxes_plan) <= _keys(plan):  # else they lie in another random crop
+        if _keys(boxes_plan) <= _keys(plan):  # the boxes of a different random crop do not fit
             boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
             found = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
             numbers = [None if label is None else int(label) for label in found[: len(boxes)]]
@@ -168,7 +168,7 @@ def _boxes_plans(plan: Plan) -> Iterator[tuple[str, BoxesPlan]]:
 
 
 def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: str) -> npt.NDArray[np.float64]:
-    """Boxes as the op gave them, which may stand before a resize, in pixels of the tensor: (n, 4) xyxy."""
+    """Boxes in pixels of the tensor, (n, 4) xyxy; the op that returned them may come before a resize."""
     found = np.asarray(boxes, np.float64).reshape(-1, 4)
     if plan.pad is not None:
         found = found[(found != -1).any(axis=1)]

@@ -1,4 +1,4 @@
-"""Drawing, by Pillow alone: pixels in a square, panels, boxes and arrows on them, histograms, and the page of all."""
+"""Drawing with Pillow alone: pixels in a square, panels, boxes and arrows, histograms, and the page for all of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLOT = 170  # height of a histogram
 
 
 def to_png(image: Picture | U8) -> bytes:
-    """The bytes of a PNG file, of a picture or of uint8 (height, width, 3)."""
+    """The bytes of a PNG file that contains a picture or pixels, uint8 (height, width, 3)."""
     if isinstance(image, np.ndarray):
         image = Image.fromarray(np.ascontiguousarray(image))
     file = io.BytesIO()
@@ -47,9 +47,9 @@ def to_png(image: Picture | U8) -> bytes:
 
 
 def levels_of(values: Array, low: float, high: float) -> U8:
-    """Values as levels that can be shown: ``low`` is black, ``high`` white; all mid-gray where these are equal.
+    """Convert values to pixel values: ``low`` becomes black, ``high`` white; all are mid-gray if these are equal.
 
-    What is no number is black.
+    NaN becomes black.
     """
     if high <= low:
         return np.full(values.shape, 128, np.uint8)
@@ -59,12 +59,13 @@ def levels_of(values: Array, low: float, high: float) -> U8:
 
 
 def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8:
-    """A tensor as it was before the arithmetic: uint8 (height, width, 1 or 3), RGB.
+    """A tensor before the arithmetic, such as normalization: uint8 (height, width, 1 or 3), RGB.
 
     Args:
-        plan: of the tensor.
-        tensor: of one image, in the layout of the plan.
-        side: in which the result will be ``fitted``: a few pixels for each of its own are enough; None: all.
+        plan: Plan of the tensor.
+        tensor: Tensor of one image, in the layout of the plan.
+        side: Side of the square for which the result will be ``fitted``: a few pixels for each pixel of the square
+            suffice. None keeps all pixels.
     """
     pixels = _thinned(plan.spec.view(tensor, "hwc"), side)
     ends = plan.table.astype(np.float64)[: plan.spec.channels, [0, -1]]
@@ -78,7 +79,7 @@ def shown_as(values: Array, low: float, high: float) -> U8:
 
 
 def _thinned(values: Array, side: int | None) -> Array:
-    """Every second, third ... pixel of what is over four times as large as ``side``: a tensor may have gigabytes."""
+    """Every second, third, ... pixel if the sides exceed four times ``side``, since a tensor may have gigabytes."""
     step = 1 if side is None else max(1, max(values.shape[:2]) // (4 * side))
     return values[::step, ::step]
 
@@ -102,7 +103,7 @@ def fitted(pixels: U8, side: int = SIDE) -> U8:
 
 
 def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
-    """The (height, width) that ``fitted`` gives."""
+    """The (height, width) of the result of ``fitted``."""
     longer = max(shape[:2])
     scale = side // longer if longer <= side else side / longer
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
@@ -283,7 +284,7 @@ class Sheet:
         return self._image.crop((0, 0, WIDTH, self.y + MARGIN // 2))
 
     def gap(self, height: int) -> None:
-        """Leave room."""
+        """Leave vertical space."""
         self.y += height
         self._grow(self.y)
 
@@ -294,7 +295,7 @@ class Sheet:
             self._image, self.draw = page, ImageDraw.Draw(page)
 
     def heading(self, title: str, line: str) -> None:
-        """The first words of the page."""
+        """Write the title of the page."""
         self.text(_shortened(title, 34, WIDTH - 2 * MARGIN), 34, INK)
         self.text(_shortened(line, 18, WIDTH - 2 * MARGIN), 18, FAINT)
         self.gap(4)
@@ -302,14 +303,14 @@ class Sheet:
         self.gap(20)
 
     def text(self, text: str, size: int, colour: str = INK) -> None:
-        """A paragraph of the whole width."""
+        """Write a paragraph over the whole width."""
         for line in _wrapped(text, size, WIDTH - 2 * MARGIN):
             self._grow(self.y + 2 * size)
             self.draw.text((MARGIN, self.y), line, colour, _font(size))
             self.gap(round(1.45 * size))
 
     def warning(self, text: str) -> None:
-        """A paragraph that nobody overlooks."""
+        """Write a paragraph that stands out."""
         lines = _wrapped(text, 20, WIDTH - 4 * MARGIN)
         height = 30 * len(lines) + 24
         self._grow(self.y + height + MARGIN)
@@ -320,7 +321,7 @@ class Sheet:
         self.gap(height + 16)
 
     def panels(self, panels: Sequence[Panel], width: int = SIDE) -> None:
-        """Pictures side by side, in columns of a width, with equal heights for what stands above and below them."""
+        """Draw pictures in columns of one width, with equal heights for the texts above and below them."""
         self._grow(self.y + SIDE + 400)
         top = self.y + 62
         ends = []
@@ -349,7 +350,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _wrapped(text: str, size: int, width: int) -> list[str]:
-    """Lines that fit, a word with the number behind it; a word that does not fit is cut."""
+    """Lines that fit the width. A word stays together with the number after it; a word that does not fit is cut."""
     font = _font(size)
     lines, line = [], ""
     for word in _BREAK.split(printable(text)):
@@ -361,7 +362,7 @@ def _wrapped(text: str, size: int, width: int) -> list[str]:
 
 
 def _shortened(text: str, size: int, width: int) -> str:
-    """A line that fits: where it is too long, its middle is left out."""
+    """A line that fits the width; the middle of a line that is too long is omitted."""
     text, font = printable(text), _font(size)
     if font.getlength(text[: 4 * width]) <= width:
         return text

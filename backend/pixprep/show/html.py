@@ -1,4 +1,4 @@
-"""A pipeline, a batch and a certificate as a notebook shows them: HTML in which the words of files are escaped."""
+"""Notebook views of a pipeline, a batch and a certificate: HTML that escapes all text from files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pipeline_html(pipeline: Pipeline) -> str:
 
 
 def batch_html(batch: Batch) -> str:
-    """For each output its shape and range, and the first tensors in their true colours; the errors in words."""
+    """For each output its shape and range, and the first tensors in their true colors; the errors as text."""
     count, failed = len(batch.errors), sum(error is not None for error in batch.errors)
     whole = [index for index, error in enumerate(batch.errors) if error is None]
     parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
@@ -50,7 +50,7 @@ def batch_html(batch: Batch) -> str:
     rows = [(name, array.dtype, list(array.shape), _range(array, whole)) for name, array in arrays.items()]
     parts.append(table(("output", "dtype", "shape", "range"), rows))
     for name, plan in batch.plans.items():
-        if isinstance(plan, TensorPlan) and name in arrays and arrays[name].ndim == 4:  # a clip has one more
+        if isinstance(plan, TensorPlan) and name in arrays and arrays[name].ndim == 4:  # a clip has one more axis
             for index in whole[:THUMBNAILS]:
                 colours = true_colours(plan, arrays[name][index], _SIDE)
                 parts.append(picture(to_png(fitted(colours, _SIDE)), f"image {index}"))
@@ -62,7 +62,7 @@ def batch_html(batch: Batch) -> str:
 
 
 def certificate_html(certificate: Certificate) -> str:
-    """Its table, what was left out, and the worst image."""
+    """Table of the certificate, its notes, and the worst image."""
     head, *rows = certificate.table()
     image = worst(certificate)
     parts = [paragraph(certificate.summary), table(head, rows)]
@@ -71,7 +71,7 @@ def certificate_html(certificate: Certificate) -> str:
 
 
 def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
-    """Range over the images that did not fail."""
+    """Minimum and maximum over the images that did not fail."""
     if not whole or not array.size:
         return "-"
     rows = [array[index] for index in whole]

@@ -36,7 +36,7 @@ from pixprep.show.preview import Preview, Shown, notes, preview
 Array = npt.NDArray[Any]
 
 MOST = 4
-"""Tensors of one pipeline that are drawn at most."""
+"""Maximum number of tensors of one pipeline that are drawn."""
 
 _CHANNELS = {"red": "#e5484d", "green": "#30a46c", "blue": "#3e63dd", "gray": "#6e7781"}
 _DIMMED = 0.3
@@ -77,7 +77,7 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 
 
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
-    """Outputs that are no pictures, for this photo."""
+    """Numeric outputs, which cannot be drawn, as text for this photo."""
     for name, output in pipeline.plan.outputs.items():
         if isinstance(output, NumbersPlan):
             placement = output.geometry.place(found.height, found.width) if output.geometry else None
@@ -138,7 +138,7 @@ def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: Engi
 
 
 def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Panel:
-    """The photo, dark where the model does not look, with a frame around where it does."""
+    """The photo, darkened outside of the region that the model sees, with a frame around that region."""
     pixels = fitted(photo)
     box = source_box(found, shown, pixels.shape[:2])
     top, left, bottom, right = box
@@ -174,7 +174,7 @@ def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
 
 
 def _placed(found: Preview, shown: Shown) -> Panel:
-    """The levels of the tensor in their true colours, with a line around the photo where there is a margin."""
+    """The pixels of the tensor in their true colors, with a line around the photo if there is padding."""
     height, width = shown.placement.size
     pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels[: len(shown.channels)])], 0, 255)
     words = [f"{text[0].upper()}{text[1:]}." for text in shown.plan.geometry.words()] or ["As it is."]
@@ -204,7 +204,7 @@ def _done(found: Preview, shown: Shown) -> str:
 
 
 def _is_whole(found: Preview, shown: Shown) -> bool:
-    """Tell whether all of the photo is seen, to the nearest pixel."""
+    """Return whether the whole photo is visible, to the nearest pixel."""
     top, left, bottom, right = (round(edge) for edge in shown.source)
     return max(top, left) <= 0 and bottom >= found.height and right >= found.width
 
@@ -225,7 +225,7 @@ def _as_model_sees(shown: Shown) -> Panel:
 
 
 def _histograms(sheet: Sheet, shown: Shown) -> None:
-    """Histogram of each channel on one axis, above the ranges that are usual."""
+    """Histogram of each channel on one axis, above the usual ranges."""
     spec = shown.plan.spec
     is_small = max(-spec.low, spec.high) <= _FAR
     usual = _SMALL if is_small else _LARGE
@@ -253,7 +253,7 @@ def _histograms(sheet: Sheet, shown: Shown) -> None:
 
 
 def _sampled(values: Array) -> npt.NDArray[np.float64]:
-    """At most about a million of the values, evenly taken, with the smallest and the largest."""
+    """At most about a million values, evenly sampled, including the minimum and the maximum."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].ravel()
     return np.append(some, [values.min(), values.max()]).astype(np.float64)

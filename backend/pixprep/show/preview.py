@@ -61,42 +61,42 @@ class Shown:
 
     @property
     def shape(self) -> list[int]:
-        """The shape of this photo's tensor; of a clip, that of all its frames."""
+        """Shape of this photo's tensor; for a clip, the shape for all of its frames."""
         spec = self.plan.spec
         return list(spec.shape_of(*self.placement.size) if spec.is_open else spec.shape)
 
     @property
     def window(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right) of what the canvas shows of the photo; empty where it shows nothing.
+        """(top, left, bottom, right) of the photo's visible part on the canvas; empty if no part is visible.
 
-        What is done to the levels may move it: see ``is_moved``.
+        Ops on the pixel values may move it: see ``is_moved``.
         """
         (top, left), region = self.placement.at, self.placement.region
         bottom, right = top + region[2] - region[0], left + region[3] - region[1]
-        if any(self.placement.margins):  # the region reaches as far as the filter does, the photo less far
+        if any(self.placement.margins):  # the region includes the filter's support, the photo does not
             photo = moved(np.array([self.placement.box[1::-1] + self.placement.box[:1:-1]]), self.placement.transform)
             left, top, right, bottom = photo[0].round().astype(int).clip((left, top) * 2, (right, bottom) * 2).tolist()
         return top, left, bottom, right
 
     @property
     def is_moved(self) -> bool:
-        """Tell whether the tensor is more than the canvas with other levels: turned, sheared, or a part of it."""
+        """Return whether later ops move the pixels of the canvas: the tensor is turned, sheared, or a part of it."""
         return any(True for _ in motions(self.placement.levels, *self.placement.canvas))
 
     @property
     def _is_replaced(self) -> bool:
-        """Tell whether an operator made the tensor's image, and looked where it liked."""
+        """Return whether an operator computed the tensor's image from arbitrary parts of the photo."""
         return any(isinstance(step, Extern) and step.is_anywhere for step in self.placement.levels)
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing of the photo is seen."""
+        """Return whether no part of the photo is visible."""
         top, left, bottom, right = self.window
         return top == bottom or left == right or not (self._mask is None or self._mask.any())
 
     @property
     def margin(self) -> float:
-        """The share of the tensor that is not photo, as far as anybody knows."""
+        """Fraction of the tensor that is padding instead of photo, as far as known."""
         if self._is_replaced:
             return 0.0
         top, left, bottom, right = self.window
@@ -115,7 +115,7 @@ class Shown:
 
     @property
     def source(self) -> tuple[float, ...]:
-        """(top, left, bottom, right) of what is seen, in the pixels of the decoded photo."""
+        """(top, left, bottom, right) of the visible part, in pixels of the decoded photo."""
         first, whole = (
             around(visible(each)[None], np.linalg.inv(each.matrix))[0].round(6)
             for each in (self.placement._replace(levels=()), self.placement)
@@ -124,9 +124,9 @@ class Shown:
         return top, left, bottom, right
 
     def of_photo(self, pixels: Array) -> Array:
-        """Part of ``tensor`` or ``levels`` that is photo, and no margin; all of it where no photo is seen.
+        """Part of ``tensor`` or ``levels`` that shows the photo, without padding; all of it if no photo is visible.
 
-        Where it is no rectangle, its pixels stand one below the other.
+        If that part is not a rectangle, its pixels are returned as one column.
         """
         if self.is_empty or self._is_replaced:
             return pixels
@@ -149,7 +149,7 @@ class Preview:
     tensors: tuple[Shown, ...]
 
     def lines(self) -> Iterator[str]:
-        """Lines about each tensor: its range and its means, and whatever is odd about it."""
+        """Lines about each tensor: its range, its means, and anything unusual about it."""
         for shown in self.tensors:
             means = zip(shown.channels, shown.tensor.mean(axis=(0, 1), dtype=np.float64), strict=True)
             ends = f"{float(shown.tensor.min()):.4g} to {float(shown.tensor.max()):.4g}"
@@ -235,7 +235,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = USUAL.limits) -
 
 
 def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
-    """Tell whether a file is a clip that the pipeline takes, and no photo in the place of a frame."""
+    """Return whether a file is a clip that the pipeline accepts, instead of a photo in place of a frame."""
     return pipeline.plan.clip is not None and sniff(memoryview(encoded)) is None
 
 
@@ -247,7 +247,7 @@ def _branch(chain: Sequence[Op], end: Op) -> list[Op]:
 
 
 def notes(shown: Shown) -> Iterator[str]:
-    """Notes on odd values of one tensor of one photo."""
+    """Notes on unusual values of one tensor of one photo."""
     if shown.is_empty:
         yield "nothing of the photo is seen"
         return

@@ -1,4 +1,4 @@
-"""A pipeline, its plan and every shape, in words."""
+"""Text that describes a pipeline, its plan and every shape."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
 
 
 def _leaves(plan: Plan, label: str = "") -> Iterator[tuple[str, Plan]]:
-    """The plans that draws lead to, each with what is drawn; of a plan without a fork itself, and nothing."""
+    """Yield the plans to which random choices lead, each with its choices; a plan without a fork yields only itself."""
     if plan.fork is None:
         yield label, plan
         return
@@ -72,7 +72,7 @@ def _leaves(plan: Plan, label: str = "") -> Iterator[tuple[str, Plan]]:
 
 
 def _rows(spec: InputSpec, plan: Plan) -> str:
-    """Words for the number of rows that an image has of an input."""
+    """Text for the number of rows of an input per image."""
     if spec.kind == "box":
         return " in pixels of the decoded image; each gives a tensor"
     return ", a row for each box" if plan.takes_boxes else ", a row for each image"
@@ -110,12 +110,12 @@ def _annotation(plan: AnnotationPlan) -> str:
 def _denominator(plan: Plan, height: int, width: int) -> int:
     try:
         return plan.place(height, width).denominator
-    except ImageError:  # the example of the output says why
+    except ImageError:  # the example of the output reports the reason
         return 1
 
 
 def op_words(pipeline: Pipeline) -> list[str]:
-    """Words for each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
+    """Description of each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.side_ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)
@@ -123,7 +123,7 @@ def op_words(pipeline: Pipeline) -> list[str]:
 
 
 def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
-    try:  # of inputs that say: all of it, not mirrored
+    try:  # for inputs, the example assumes the whole image, not mirrored
         placement = geometry.place(height, width)
     except ImageError as error:
         yield f"e.g. an image of {height} x {width} is refused: {error}"

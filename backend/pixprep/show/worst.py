@@ -16,13 +16,13 @@ NEAR = 8
 
 
 def worst_row(certificate: Certificate) -> Row | None:
-    """The row that is drawn: the first one beyond its tolerance, or else the first one that differs; None if none."""
+    """The row to draw: the first one beyond its tolerance, else the first one that differs; None if all are equal."""
     differing = [row for row in certificate.rows if row.pair is not None]
     return next((row for row in differing if not row.holds), differing[0] if differing else None)
 
 
 def worst(certificate: Certificate) -> Picture | None:
-    """The worst image of the row that ``worst_row`` names; None where nothing differs."""
+    """The worst image of the row from ``worst_row``; None if all rows are equal."""
     row = worst_row(certificate)
     if row is None or row.pair is None:
         return None
@@ -85,7 +85,7 @@ def _difference(ours: Array, theirs: Array) -> Array:
 
 
 def _pooled(difference: Array) -> tuple[Array, int]:
-    """The largest of each square of pixels, and the side of the squares: an average would hide a single pixel."""
+    """Maximum of each square of pixels, and the side of the squares. An average would hide a single pixel."""
     step = -(-max(difference.shape[:2]) // SIDE)
     height, width = (-(-length // step) for length in difference.shape[:2])
     whole = np.zeros((height * step, width * step, 1))

@@ -38,10 +38,10 @@ def bracketed(host: str) -> str:
 
 
 def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
-    """The ports, if they are free; for 0 any free one. All are held until the last is found, so that they differ.
+    """The ports, if they are free; 0 becomes any free port. All are held until the last is found, so that they differ.
 
     Raises:
-        SetupError: one is taken, or cannot be listened on.
+        SetupError: A port is in use, or cannot be listened on.
     """
     claimed: dict[str, int] = {}
     for name, port in ports.items():

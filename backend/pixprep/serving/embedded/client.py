@@ -89,10 +89,10 @@ def send(
 
 
 def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list[tuple[Path, ...]]:
-    """The files of each request's image, one for each input of the model.
+    """Group the files by request image: one file for each image input of the model.
 
     Raises:
-        PixprepError: they do not go together.
+        PixprepError: The files cannot be paired.
     """
     names = model_input.names
     if len(names) == 1:
@@ -152,10 +152,10 @@ def _sample(frames: int | None) -> bytes:
 
 
 def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
-    """Refuse a number of images that one request to the model cannot carry.
+    """Reject a number of images that does not fit into one request to the model.
 
     Raises:
-        PixprepError: it cannot.
+        PixprepError: The number is less than 1 or more than the model's ``max_batch_size``.
     """
     if not 1 <= batch <= max(1, model_input.max_batch_size):
         most = f"1 to {model_input.max_batch_size} images" if not model_input.has_rows else "1 image, with its boxes,"

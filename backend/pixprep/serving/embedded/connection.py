@@ -64,10 +64,10 @@ class RequestError(PixprepError):
 
 
 class Triton:
-    """A connection to one server: tritonclient, with its failures in our words.
+    """A connection to one server through tritonclient, with its errors translated.
 
     Raises:
-        SetupError: nothing answers there, or tritonclient is not installed.
+        SetupError: The server does not respond, or tritonclient is not installed.
     """
 
     def __init__(self, url: str | None, *, protocol: Protocol, timeout_s: float = 30.0) -> None:

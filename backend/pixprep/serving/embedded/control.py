@@ -88,14 +88,14 @@ class Control:
         return self._ask("POST", f"/v2/models/{quote(model)}/infer", body, headers, timeout_s=timeout_s)[0]
 
     def load(self, model: str, *, timeout_s: float, meanwhile: Callable[[], None]) -> str:
-        """Load a model whose files have changed: the one that serves goes on until the new one is ready.
+        """Load a model whose files have changed; the loaded one serves until the new one is ready.
 
-        It gives why Triton did not load it, or nothing. ``meanwhile`` is called again and again; what it raises ends
-        the call.
+        Returns the reason if Triton did not load it, or an empty string. ``meanwhile`` is called repeatedly; an
+        exception from it ends the call.
 
         Raises:
-            TimeoutError: no answer. This Triton will not load this model any more.
-            ConnectionError: nobody answers gRPC there.
+            TimeoutError: Triton did not respond, and will no longer load this model.
+            ConnectionError: The gRPC port does not respond.
         """
         import grpc  # noqa: PLC0415  (it takes 0.15 s, and 20 MB)
         from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: PLC0415

@@ -64,10 +64,10 @@ class Check:
 
 
 def checks(*, serves: bool | None = None) -> list[Check]:
-    """Look at everything, whatever fails.
+    """Run all checks, even if some of them fail.
 
     Args:
-        serves: look for what the embedded server needs; default: where a part of it is installed.
+        serves: Whether to check the requirements of the embedded server; default: if a part of it is installed.
     """
     if serves is None:
         serves = any(package(name, "").ok for name in ("nvidia-pytriton", "tritonclient"))

@@ -244,17 +244,17 @@ def write_input_json(
 
 
 def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str, dict[str, str]]:
-    """Find perf_analyzer, and try that it starts.
+    """Find perf_analyzer, and check that it starts.
 
     Args:
-        folder: gets links to the libraries that the program needs, and must outlive its use.
-        search: where to look, as in ``PATH``; default: the scripts of this Python, then ``PATH``.
+        folder: Folder for links to the libraries that the program needs. It must exist as long as the program is used.
+        search: Folders to search, in the form of ``PATH``; default: the scripts of this Python, then ``PATH``.
 
     Returns:
         The program, and the environment to start it in.
 
     Raises:
-        SetupError: it is not installed, or does not start here; the message has the remedy.
+        SetupError: perf_analyzer is not installed, or does not start here; the message contains the remedy.
     """
     default = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     program = shutil.which(_PROGRAM, path=default if search is None else search)
@@ -327,10 +327,10 @@ def _late_percent(printed: str) -> float:
 
 
 def parse_report(text: str) -> dict[str, float]:
-    """The numbers of perf_analyzer's CSV, named as in ``Measurement``; latencies there are whole microseconds.
+    """The numbers of perf_analyzer's CSV, named as in ``Measurement``; its latencies are integers in microseconds.
 
     Raises:
-        PixprepError: not one row, or columns are missing.
+        PixprepError: The CSV does not have exactly one row, or columns are missing.
     """
     rows = list(csv.DictReader(io.StringIO(text)))
     columns = {f"p{share}_ms": f"p{share} latency" for share in (50, 90, 95, 99)}

@@ -52,7 +52,7 @@ class Processes:
         prefix: Prefix of the names of their shared memory, which is removed when they end.
 
     Attributes:
-        folder: for their files, which are removed in the end, even if we are killed.
+        folder: Folder for their files. It is removed at the end, even if this process is killed.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -161,10 +161,11 @@ def hide(pid: int, secret: str) -> None:
 
 
 class Waits:
-    """Counts the failures in a row of something that is tried again and again.
+    """Counts consecutive failures of a repeated attempt.
 
     Args:
-        waits_s: before the next attempt after each failure; the last one counts for all that follow. None: give up.
+        waits_s: Seconds to wait after each failure before the next attempt; the last value applies to all further
+            failures. None: give up.
     """
 
     def __init__(self, *waits_s: float | None) -> None:

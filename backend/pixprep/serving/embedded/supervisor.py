@@ -393,11 +393,11 @@ class _Model:
             _say(self._name, f"is back after {self._back_at - down_at:.1f} s")
 
     def _load(self) -> str:
-        """Load the model again; why it failed, or empty. Its ensembles follow by themselves.
+        """Load the model again; return the reason of a failure, or an empty string. Its ensembles follow automatically.
 
         Raises:
-            TimeoutError: it never ends.
-            ConnectionError: nor would it now; or Triton has ended.
+            TimeoutError: The load never ends.
+            ConnectionError: The load would never end now, or Triton has ended.
         """
         if self._is_stuck:
             raise ConnectionError(f"Triton never ends to load model {self._name}")

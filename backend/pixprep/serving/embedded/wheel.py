@@ -51,7 +51,7 @@ def find_wheel() -> Wheel:
     """Find the embedded Triton without importing pytriton, whose import takes a second.
 
     Raises:
-        SetupError: it is not installed, or has no stub for this version of Python.
+        SetupError: pytriton is not installed, or lacks a stub for this version of Python.
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     spec = importlib.util.find_spec("pytriton")
@@ -185,7 +185,7 @@ def temporary_folder() -> Path:
     """The folder for temporary files.
 
     Raises:
-        SetupError: no folder can be written, or Triton cannot start its Python stub from there.
+        SetupError: No folder is writable, or Triton cannot start its Python stub from there.
     """
     try:
         folder = Path(tempfile.gettempdir())

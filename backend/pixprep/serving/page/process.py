@@ -21,10 +21,10 @@ class Page:
     """The page of one server; a context manager that ends its process on exit.
 
     Args:
-        port: on this machine's loopback, whatever the server listens on; 0: any free one.
+        port: Port on this machine's loopback address, regardless of the server's address; 0: any free port.
 
     Raises:
-        SetupError: the port is taken.
+        SetupError: The port is already in use.
     """
 
     def __init__(self, port: int = 0) -> None:

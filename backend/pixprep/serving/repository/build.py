@@ -69,7 +69,7 @@ def build(output: Path, **arguments: Any) -> RepositoryPlan:
     """Write the models that ``plan_repository`` plans with these arguments. Each model's directory appears at once.
 
     Raises:
-        PixprepError: nothing is written; see ``plan_repository``.
+        PixprepError: The plan fails, see ``plan_repository``. No files are written.
         SetupError: ``output`` cannot be written.
     """
     with refusing(output):

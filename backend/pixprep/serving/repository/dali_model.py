@@ -72,10 +72,10 @@ class DaliModel:
 
 
 def find_dali_model(folder: Path) -> list[DaliModel]:
-    """The versions of a model of dali_backend that it serves, the newest last; none of another folder.
+    """Versions of a model that dali_backend serves, the newest last; empty for a folder of a different kind.
 
     Raises:
-        PipelineError: its configuration cannot be read, or its graph is missing.
+        PipelineError: Its configuration cannot be read, or its graph is missing.
         SetupError: tritonclient is not installed.
     """
     graphs = [path for path in folder.glob("*/*") if path.name in (GRAPH_FILE, SCRIPT_FILE)]
@@ -223,7 +223,7 @@ def _check_output(model: DaliModel, face: Config, spec: TensorSpec) -> None:
     """Reject a declared output that differs from the graph's.
 
     Raises:
-        PipelineError: its type or its dims are others.
+        PipelineError: The type or the dims differ.
     """
     dims, of_graph = _dims(model, face), model_config.TRITON_TYPES[spec.dtype]
     is_same = len(dims) == len(spec.shape) and all(

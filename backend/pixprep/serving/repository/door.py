@@ -67,13 +67,13 @@ class _Start:
 
 
 class Door(NamedTuple):
-    """Input of an ONNX file that takes a tensor of a pipeline.
+    """Input of an ONNX file that receives a tensor of a pipeline.
 
     Attributes:
-        where: the file, as notes call it.
-        graph: function that returns the ``onnx.ModelProto`` in the file.
-        port: name of the input.
-        output: name of the tensor.
+        where: Name of the file in notes.
+        graph: Function that returns the ``onnx.ModelProto`` in the file.
+        port: Name of the input.
+        output: Name of the tensor.
     """
 
     where: str
@@ -158,7 +158,7 @@ def doors_in(repository: Repository) -> dict[str, list[Door]]:
 
 
 def explain_onnx(path: Path) -> Iterator[str]:
-    """Lines about an ONNX file: its inputs and outputs, and what its first nodes make of an image.
+    """Lines about an ONNX file: its inputs and outputs, and the effect of its first nodes on an image.
 
     Raises:
         PipelineError: The file is not an ONNX file.

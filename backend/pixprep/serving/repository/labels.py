@@ -91,7 +91,7 @@ def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> N
     """Reject labels for outputs that do not exist, or that have a different number of scores.
 
     Raises:
-        PipelineError: see above.
+        PipelineError: Such labels exist.
     """
     dims = {output.name: (output.shape or ())[1:] for output in outputs}
     for name, words in heads.items():

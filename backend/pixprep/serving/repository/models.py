@@ -15,11 +15,11 @@ _MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of a repository.
 
     Attributes:
-        where: the file or directory, as a path inside the repository.
-        what: is wrong.
+        where: Path of the file or directory inside the repository.
+        what: Description of the problem.
         remedy: Fix of the problem; ``""`` if ``what`` contains it.
     """
 

@@ -74,7 +74,8 @@ def parse(text: str) -> Config:
 
     Raises:
         PipelineError: The text does not follow Triton's schema.
-        SetupError: tritonclient, which has the schema, is not installed, and the text is not as ``build`` writes it.
+        SetupError: The text is not in the form that ``build`` writes, and tritonclient, which contains the schema, is
+            not installed.
     """
     try:
         from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)

@@ -66,11 +66,12 @@ def plan_fault(head: bytes) -> str:
 
 
 def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
-    """A classifier from words, for a file that cannot be read here.
+    """Return a classifier from a textual description, for a file that cannot be read here.
 
     Args:
-        texts: the input, then each output, as ``NAME:TYPE:DIMS``: Triton's type, dims of one image.
-        source: the name of the file.
+        texts: Description of the input, then of each output, as ``NAME:TYPE:DIMS`` with Triton's type and the dims of
+            one image.
+        source: Name of the file.
 
     Raises:
         PipelineError: a text is not of that form.
@@ -94,7 +95,7 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
     """Return the content of an ONNX file, without external weights, and its ``onnx.ModelProto``.
 
     Raises:
-        PipelineError: it is not an ONNX file.
+        PipelineError: The file is not an ONNX file.
         SetupError: onnx is not installed.
     """
     with needing(f"reading an ONNX file needs onnx: {install('classifier')}"):
@@ -187,16 +188,16 @@ def declared(model: Any, source: str) -> Classifier:
 
 
 def check_data_files(model: Any, folder: Path, source: str, *, allows_links: bool = False) -> None:
-    """Refuse an ONNX file whose weights are not in the files that it names.
+    """Reject an ONNX file if its weights are not in the files that it names.
 
     Args:
-        model: the ``onnx.ModelProto``, which ``declared`` has accepted.
-        folder: the folder of the ONNX file.
-        source: name of the ONNX file in messages.
-        allows_links: permission to follow symbolic links.
+        model: The ``onnx.ModelProto``, after ``declared`` accepted it.
+        folder: Folder of the ONNX file.
+        source: Name of the ONNX file in messages.
+        allows_links: Permission to follow symbolic links.
 
     Raises:
-        PipelineError: a file is missing, is not regular, is a link, or ends before a weight does.
+        PipelineError: A file is missing, is not regular, is a link, or ends before the end of a weight.
     """
     for tensor in _external(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}

@@ -105,7 +105,7 @@ def refuse_foreign(plan: RepositoryPlan) -> None:
     """Reject overwriting files that ``build`` did not write, or that were changed since.
 
     Raises:
-        SetupError: it names the first such thing.
+        SetupError: Such a file exists; the message names the first one.
     """
     output, models = plan.output, plan.before.models
     if not output.exists() or not any(output.iterdir()):

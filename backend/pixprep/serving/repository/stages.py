@@ -23,13 +23,13 @@ class Stage:
     """A preprocess model of an ensemble.
 
     Attributes:
-        model: its name.
-        pipeline: its serving side.
-        config: its configuration.
-        port: the classifier's input that its tensor is for; ``""``: it is the only stage, and feeds all of them.
-        is_of_one_image: all stages take the one image of the request.
-        before: the stage that it waits for. Triton 2.51 ends, or never answers, where one of two steps fails that run
-            at once: a bad photo would do it.
+        model: Name of the model.
+        pipeline: Serving side of its pipeline.
+        config: Configuration of the model.
+        port: Input of the classifier that receives its tensor; ``""``: it is the only stage, and feeds all inputs.
+        is_of_one_image: Whether all stages receive the one image of the request.
+        before: Stage that it waits for. If one of two parallel steps fails, for example because of a bad photo, Triton
+            2.51 crashes or never responds.
     """
 
     model: str
@@ -88,7 +88,7 @@ def check_stages(stages: Sequence[Stage]) -> None:
     """Reject stages that cannot form an ensemble of several images.
 
     Raises:
-        PipelineError: see above.
+        PipelineError: The stages cannot form such an ensemble.
     """
     for stage in stages if len(stages) > 1 else ():
         if AFTER_NAME in stage.pipeline.inputs:
@@ -104,10 +104,10 @@ def check_stages(stages: Sequence[Stage]) -> None:
 
 
 def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int) -> dict[str, tuple[Stage, str]]:
-    """Find for each input of the classifier the stage and the output that it takes.
+    """Find for each input of the classifier the stage and the output that feed it.
 
     Raises:
-        PipelineError: see ``fit.connect``; or the stages are not those of the classifier's inputs.
+        PipelineError: ``fit.connect`` fails, or the stages do not correspond to the classifier's inputs.
     """
     if not stages[0].port:
         (stage,) = stages

@@ -37,13 +37,13 @@ def warmup_files(
     """Contents of the files that the entries of ``model_warmup`` name, which Triton reads in a model's ``warmup``.
 
     Args:
-        folder: the model's directory.
-        samples: the entries.
+        folder: Directory of the model.
+        samples: Entries of ``model_warmup``.
         most: Maximum number of bytes of all files together.
-        allows_links: permission to follow symbolic links.
+        allows_links: Permission to follow symbolic links.
 
     Raises:
-        PipelineError: a file is missing, is not regular, is a link, is in another folder, or is too large.
+        PipelineError: A file is missing, is not regular, is a link, is in another folder, or is too large.
     """
     inputs = [each for entry in samples for each in entry.get("inputs", {}).values()]
     names = dict.fromkeys(each["input_data_file"] for each in inputs if "input_data_file" in each)
@@ -70,18 +70,18 @@ def _is_name(name: str) -> bool:
 
 
 def check_warmups(folder: Path, config: Mapping[str, Any], pipeline: Pipeline, *, allows_links: bool = True) -> None:
-    """Refuse warm-ups that a model of pixprep would refuse, or Triton: the engine decodes their images.
+    """Reject warm-up requests that pixprep's model or Triton would reject: the engine decodes their images.
 
-    Where this machine lacks a decoder, which a note of ``check`` names, the warm-ups are not tried.
+    If this machine lacks a decoder (a note of ``check`` names it), the warm-ups are not tried.
 
     Args:
-        folder: the model's directory, or the directory of the model that it was imported from.
-        config: the complete configuration.
-        pipeline: the serving side.
-        allows_links: permission to follow symbolic links among the files.
+        folder: Directory of the model, or of the model that it was imported from.
+        config: Complete configuration.
+        pipeline: Serving side of the pipeline.
+        allows_links: Permission to follow symbolic links among the files.
 
     Raises:
-        PipelineError: the first warm-up that is refused, with the reason.
+        PipelineError: A warm-up is rejected; the message names the first one and the reason.
     """
     options = model_config.options(config)
     samples = [entry for entry in config.get("model_warmup", []) if entry.get("batch_size", 0)]  # Triton skips a 0
@@ -115,11 +115,11 @@ class _Trial:
     options: Options
 
     def run(self, sample: Config) -> None:
-        """Give the engine the request of a warm-up.
+        """Run the request of a warm-up in the engine.
 
         Raises:
-            PipelineError: Triton refuses the request.
-            ImageError: the model refuses it.
+            PipelineError: Triton rejects the request.
+            ImageError: The model rejects the request.
         """
         size, most = sample["batch_size"], self.config["max_batch_size"]
         if size > max(1, most):
@@ -189,7 +189,7 @@ def _elements(content: bytes, count: int, where: str) -> list[bytes]:
     """The elements in a file for an input of TYPE_STRING.
 
     Raises:
-        PipelineError: their lengths are not those of the file.
+        PipelineError: The lengths of the elements do not add up to the length of the file.
     """
     found: list[bytes] = []
     at = 0

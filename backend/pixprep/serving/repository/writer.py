@@ -74,10 +74,10 @@ def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a regular file, and never what a link leads to: one may have come since the file was looked at.
+    """Copy a regular file, but never the target of a link, which may have replaced the file after it was examined.
 
     Raises:
-        OSError: it is something else, or cannot be read.
+        OSError: The source is not a regular file, or cannot be read.
     """
     with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())

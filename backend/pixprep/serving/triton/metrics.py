@@ -86,12 +86,12 @@ class Metrics:
         self._thread.start()
 
     def record(self, n_bytes: int, batch: Batch, images: Sequence[int]) -> None:
-        """Count one batch, within a period.
+        """Count one batch within a period.
 
         Args:
-            n_bytes: encoded bytes of these images.
-            batch: the results.
-            images: which of its images count.
+            n_bytes: Number of encoded bytes of these images.
+            batch: Results of the batch.
+            images: Indices of the images that count.
         """
         # Do not queue the batch itself: its tensors would stay alive until the queue is processed.
         counted = [(batch.errors[index], batch.decode_s[index], batch.transform_s[index]) for index in images]
