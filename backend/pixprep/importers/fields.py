@@ -1,6 +1,6 @@
-"""Foreign configurations: every field is read in one way, and must be understood.
+"""Readers of foreign configurations, in which every field must be read by exactly one reader.
 
-All refusals read alike: ``FILE: "field": VALUE must be …``.
+All errors have the same form: ``FILE: "field": VALUE must be …``.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pixprep.spec import Filter
 T = TypeVar("T")
 
 MAX_BYTES = 16 << 20
-"""Bytes of a configuration file; one with the names of 21,843 classes has 2 MB."""
+"""Maximum size of a configuration file in bytes. A file with the names of 21,843 classes has 2 MB."""
 PILLOW_FILTERS: dict[int, Filter] = dict(
     enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")),
 )
-"""Filters by Pillow's numbers, which torchvision and transformers use too."""
+"""Filters by Pillow's constants, which torchvision and transformers also use."""
 
-_LARGEST = 3.4e38  # of float32
+_LARGEST = 3.4e38  # largest magnitude, close to the limit of float32
 _SIDES = f"must be one side, or height and width, of 1 to {MAX_SIDE} pixels"
 
 
 class Fields:
-    """The fields of one configuration. Each reader gives the default where a field is absent or null.
+    """The fields of one configuration. Each reader returns its default if a field is absent or null.
 
-    A reader without a default refuses a field that is absent.
+    A reader without a default raises an error if the field is absent.
 
     Args:
-        values: the configuration.
-        where: what errors begin with: the name of a file or a model.
+        values: Configuration.
+        where: Prefix of error messages: the name of a file or of a model.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
@@ -46,25 +46,25 @@ class Fields:
         self._left = set(self._values)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """A value of any type, for what no other reader fits."""
+        """Return a value of any type, for fields that no other reader fits."""
         self._left.discard(name)
         value = self._values.get(name)
         return default if value is None else value
 
     def has(self, name: str) -> bool:
-        """Tell whether the field is there, and not null."""
+        """Return whether the field is present and not null."""
         return self.take(name) is not None
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """True or false."""
+        """Return a boolean."""
         return self._typed(name, default, bool, "true or false")
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string."""
+        """Return a string."""
         return self._typed(name, default, str, "a string")
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """A configuration inside; empty by default."""
+        """Return a nested configuration, which is empty by default."""
         return self._typed(name, {}, dict, "an object")
 
     def _typed(self, name: str, default: Any, type_: type[T], what: str) -> T:
@@ -72,7 +72,7 @@ class Fields:
         return value if isinstance(value, type_) else self.refuse(name, f"must be {what}")
 
     def choice(self, name: str, choices: Mapping[Any, T] | Sequence[T], default: str | int | None = None) -> T:
-        """Meaning of a string or an integer: by a table, or itself where it is one of a sequence."""
+        """Return the meaning of a string or an integer: its entry in a mapping, or itself if it is in a sequence."""
         table: Mapping[Any, T] = choices if isinstance(choices, Mapping) else {choice: choice for choice in choices}
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, str | int) or value not in table:
@@ -81,19 +81,19 @@ class Fields:
         return table[value]
 
     def number(self, name: str, default: float | None = None, *, positive: bool = False) -> float:
-        """One finite number."""
+        """Return one finite number."""
         return self._finite(name, default, (1,), positive=positive)[0]
 
     def numbers(self, name: str, default: Reals | None = None, *, positive: bool = False) -> Reals:
-        """One finite number, or one for each channel; an array counts as the list of its values."""
+        """Return one finite number, or one per channel. An array is read as the list of its values."""
         return reals(self._finite(name, default, (1, 3), positive=positive))
 
     def colour(self, name: str, *, is_cut: bool = False) -> Levels:
-        """A level, or one for each channel; of an absent field black.
+        """Return one pixel value, or one per channel. The default is black.
 
         Args:
             name: Name of the field.
-            is_cut: Fractions are cut off; otherwise a level that is not whole is refused.
+            is_cut: Whether fractional values are truncated. If not, they are rejected.
         """
         levels = finite(self.take(name, 0.0))
         if len(levels) not in (1, 3) or not all(0 <= x < 256 and (is_cut or x.is_integer()) for x in levels):
@@ -102,12 +102,12 @@ class Fields:
         return whole[0] if len(whole) == 1 else whole
 
     def span(self, name: str, default: tuple[float, float] | None = None) -> tuple[float, float]:
-        """Two finite numbers, such as from and to."""
+        """Return two finite numbers, such as a lower and an upper limit."""
         first, last = self._finite(name, default, (2,), positive=False)
         return first, last
 
     def whole(self, name: str) -> int:
-        """Read an integer."""
+        """Return an integer."""
         number = self.number(name)
         return int(number) if number.is_integer() else self.refuse(name, "must be an integer")
 
@@ -121,39 +121,39 @@ class Fields:
         return values
 
     def side(self, name: str) -> int:
-        """One side, in pixels."""
+        """Return the length of one side, in pixels."""
         values = sides(self.take(name))
         if len(values) != 1:
             self.refuse(name, f"must be an integer of 1 to {MAX_SIDE} pixels")
         return values[0]
 
     def sides(self, name: str) -> tuple[int, ...]:
-        """(side,) or (height, width)."""
+        """Return (side,) or (height, width)."""
         values = sides(self.take(name))
         return values or self.refuse(name, _SIDES)
 
     def pair(self, name: str) -> tuple[int, int]:
-        """(height, width); one side is that of a square."""
+        """Return (height, width). A single side is read as a square."""
         values = self.sides(name)
         return values[0], values[-1]
 
     def each(self, read: Callable[[Fields, str], Any], *names: str) -> dict[str, Any]:
-        """Several fields by one reader."""
+        """Return the values of several fields, all read by one reader."""
         return {name: read(self, name) for name in names}
 
     def expect(self, name: str, *values: Any, why: str = "") -> None:
-        """Refuse every value but these, and but that of an absent field."""
+        """Raise an error if the field has any value other than these. An absent field is accepted."""
         value = self.take(name)
         if value is not None and value not in values:
             self.refuse(name, why or f"must be {' or '.join(map(repr, values))}")
 
     def off(self, name: str) -> None:
-        """Refuse a flag that is true."""
+        """Raise an error if a flag is true."""
         if self.flag(name):
             self.refuse(name)
 
     def ignore(self, *names: str) -> None:
-        """Fields that change no pixel."""
+        """Mark fields as read that change no pixel."""
         self._left.difference_update(names)
 
     def refuse(self, name: str, why: str = "is not supported") -> NoReturn:
@@ -163,7 +163,7 @@ class Fields:
         raise PipelineError(f"{self.where}: {quoted(name)}: {brief(repr(self._values[name]))} {why}")
 
     def finish(self) -> None:
-        """Refuse what nobody asked for."""
+        """Raise an error for fields that were not read."""
         for name in self._values:
             if name in self._left:
                 self.refuse(name)
@@ -171,7 +171,7 @@ class Fields:
 
 @contextmanager
 def reading(values: Mapping[str, Any], where: str) -> Iterator[Fields]:
-    """The fields of a configuration: what nobody asked for is refused at the end, and all errors say where.
+    """Yield the fields of a configuration. At the end, unread fields raise an error; all errors begin with ``where``.
 
     >>> with reading({"do_resize": True, "warp": 3}, "preprocessor_config.json") as fields:
     ...     is_resized = fields.flag("do_resize")
@@ -187,7 +187,7 @@ def reading(values: Mapping[str, Any], where: str) -> Iterator[Fields]:
 
 @contextmanager
 def place(where: str) -> Iterator[None]:
-    """Begin the errors of ops, which know no place, with ``where``."""
+    """Prefix the errors of ops, which do not contain a location, with ``where``."""
     try:
         yield
     except PipelineError as error:
@@ -196,7 +196,7 @@ def place(where: str) -> Iterator[None]:
 
 
 def finite(value: Any) -> tuple[float, ...]:
-    """A number, or the numbers of a list or an array; ``()`` if something in it is no finite number of float32."""
+    """Return a number, list or array as a tuple of numbers, or ``()`` if a value is not a finite float32 number."""
     value = value.tolist() if hasattr(value, "tolist") else value
     values = value if isinstance(value, list | tuple) else [value]
     if not all(type(number) in (int, float) and abs(number) <= _LARGEST for number in values):
@@ -205,17 +205,20 @@ def finite(value: Any) -> tuple[float, ...]:
 
 
 def reals(values: Sequence[float]) -> Reals:
-    """One number as itself, several as a tuple."""
+    """Return a single number as itself, and several numbers as a tuple."""
     return tuple(values) if len(values) > 1 else values[0]
 
 
 def one_level(levels: Levels) -> Levels:
-    """A colour whose channels are equal as one level."""
+    """Return a color with equal channels as a single pixel value."""
     return levels if isinstance(levels, int) or len({*levels}) > 1 else levels[0]
 
 
 def sides(value: Any) -> tuple[int, ...]:
-    """(side,) of a number, (height, width) of two; ``()`` if they are no sides of an image. 224.0 is 224."""
+    """Return (side,) for a number and (height, width) for two, or ``()`` if they are not valid.
+
+    224.0 is read as 224.
+    """
     values = finite(value)
     if len(values) > 2 or not all(side.is_integer() and 1 <= side <= MAX_SIDE for side in values):
         return ()
@@ -223,10 +226,10 @@ def sides(value: Any) -> tuple[int, ...]:
 
 
 def read_file(path: Path, *, most: int, is_whole: bool = True) -> bytes:
-    """Read a file; with ``is_whole=False`` the first ``most`` bytes of it, and one more.
+    """Read a file. With ``is_whole=False``, read at most its first ``most`` + 1 bytes.
 
     Raises:
-        PipelineError: it cannot be read, or has more bytes; the message begins with its name.
+        PipelineError: The file cannot be read, or it is larger than ``most``. The message begins with its name.
     """
     name = path.name or str(path)
     try:
@@ -239,10 +242,10 @@ def read_file(path: Path, *, most: int, is_whole: bool = True) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Return the JSON object in a file.
 
     Raises:
-        PipelineError: it cannot be read, or is something else; the message begins with its name.
+        PipelineError: The file cannot be read, or it does not contain a JSON object. The message begins with its name.
     """
     return parse_json(read_file(path, most=MAX_BYTES), path.name)
 
@@ -250,14 +253,14 @@ def read_json(path: Path) -> dict[str, Any]:
 def opened(
     source: Mapping[str, Any] | str | Path, where: str, read: Callable[[Path], dict[str, Any]] = read_json
 ) -> tuple[Mapping[str, Any], str]:
-    """A configuration, and what errors about it begin with: ``where``, or the name of the file that it is in."""
+    """Return a configuration and the prefix of errors about it: ``where``, or the name of its file."""
     if isinstance(source, Mapping):
         return source, where
     return read(Path(source)), Path(source).name
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
-    """The JSON object that a configuration is; of one more than ``MAX_BYTES``, one byte more is enough."""
+    """Parse the JSON object of a configuration. To detect a text above ``MAX_BYTES``, one byte more is sufficient."""
     if len(text) > MAX_BYTES:
         raise PipelineError(f"{where}: has more bytes than the {MAX_BYTES:,} that are read")
     try:
@@ -272,5 +275,5 @@ def parse_json(text: bytes, where: str) -> dict[str, Any]:
 
 
 def brief(text: str) -> str:
-    """A text of others; of a long one the head."""
+    """Return foreign text for a message, shortened to its beginning if it is long."""
     return text if len(text) <= 80 else f"{text[:76]} ..."

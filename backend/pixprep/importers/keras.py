@@ -1,6 +1,7 @@
-"""Keras: the ``preprocess_input`` of its applications, and the preprocessing layers of a saved model.
+"""Importer of Keras: the ``preprocess_input`` of its applications, and the preprocessing layers of a saved model.
 
-Read without Keras. The facts are those of Keras 3.15 on TensorFlow, channels last; a file of Keras 2 reads the same.
+It does not need Keras. The behavior is that of Keras 3.15 on TensorFlow with the data format channels_last; files of
+Keras 2 have the same meaning.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ APPLICATIONS: dict[str, tuple[Mode, int]] = {
     **dict.fromkeys(("EfficientNetV2M", "EfficientNetV2L"), ("none", 480)),
     **{f"ConvNeXt{size}": ("none", 224) for size in ("Tiny", "Small", "Base", "Large", "XLarge")},
 }
-"""The mode of each application's ``preprocess_input`` and the side of its default input.
+"""Mode of each application's ``preprocess_input``, and the side of its default input.
 
-``none``: the model rescales by itself, unless it was made with ``include_preprocessing=False``.
+The mode ``none`` means that the model rescales by itself, unless it was created with ``include_preprocessing=False``.
 """
 
 PREPROCESS_INPUT: dict[Mode, list[Op]] = {
@@ -52,7 +53,7 @@ PREPROCESS_INPUT: dict[Mode, list[Op]] = {
     "torch": [Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD, arithmetic="divide")],
     "none": [],
 }
-"""The modes of imagenet_utils.py."""
+"""Ops of each mode of ``imagenet_utils.py``."""
 
 AUGMENTATIONS = frozenset(
     (
@@ -63,10 +64,10 @@ AUGMENTATIONS = frozenset(
         *("RandomTranslation", "RandomZoom"),
     )
 )
-"""Layers that do nothing at inference; ``RandomCrop`` is none of them: there it resizes."""
+"""Layers that have no effect at inference. ``RandomCrop`` is not among them, because it resizes at inference."""
 
 _WHY_NOT = "it computes in float32, unrounded, and draws by rules of its own; pixprep's random ops give whole levels"
-_EPSILON = np.float32(1e-7)  # keras.backend.epsilon(): the least standard deviation of Normalization
+_EPSILON = np.float32(1e-7)  # keras.backend.epsilon(), the lower bound of Normalization's standard deviation
 
 
 def from_keras(
@@ -128,7 +129,7 @@ def from_keras(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The config of a model in a file."""
+    """Return the config of the model in a file."""
     return read_json(path) if path.suffix == ".json" else read_archive(path)
 
 
@@ -153,7 +154,7 @@ def _decode(loader: Loader, *, color: Literal["rgb", "bgr"] = "rgb") -> Decode:
 
 
 def _loaded(loader: Loader, size: Size) -> Resize:
-    """The resize of ``load_img``, by Pillow, or of ``image_dataset_from_directory``, by TensorFlow."""
+    """Return the resize of ``load_img`` (Pillow) or of ``image_dataset_from_directory`` (TensorFlow)."""
     if loader == "decode_image":
         raise PipelineError(
             'loader: "decode_image" does not resize, nor does a layer here, and a tensor has one size: take another'
@@ -210,9 +211,12 @@ def _of_model(
 
 
 def _input_shape(chain: list[Layer], where: str) -> Size | None:
-    """(height, width) of the model's input, if it says them; refuses what is not float32, or not channels last RGB."""
+    """Return the (height, width) of the model's input if it is fixed.
+
+    Inputs other than float32 RGB, channels last, are rejected.
+    """
     inputs = [Fields(layer.config, f"{where}: {layer}") for layer in chain if layer.cls == "InputLayer"]
-    for fields in inputs:  # those of models inside too
+    for fields in inputs:  # including the inputs of nested models
         _check_dtype(fields)
     if not inputs:
         return None
@@ -225,21 +229,21 @@ def _input_shape(chain: list[Layer], where: str) -> Size | None:
 
 
 def _check_dtype(fields: Fields) -> None:
-    """Refuse layers that compute, or round, in anything but float32."""
+    """Reject layers that compute or round in a type other than float32."""
     dtype = fields.take("dtype", "float32")
     if (config_of(dtype).get("name") if isinstance(dtype, Mapping) else dtype) != "float32":
         fields.refuse("dtype", "is not float32")
 
 
 def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
-    """``tf.image.resize``; of a crop to the aspect ratio only that to a square is one of our ops."""
+    """Read ``tf.image.resize``. A crop to the target's aspect ratio is supported only for a square target."""
     height, width = fields.side("height"), fields.side("width")
     filter_ = fields.text("interpolation", "bilinear").lower()
     if filter_ not in ("bilinear", "nearest"):
         fields.refuse("interpolation", "must be bilinear or nearest")
     antialias = fields.flag("antialias") and filter_ != "nearest"
-    fields.off("pad_to_aspect_ratio")  # it pads before it resizes: margins are not resampled
-    fields.ignore("fill_mode", "fill_value")  # of the padding
+    fields.off("pad_to_aspect_ratio")  # Keras pads before the resize; here, padding is not resampled
+    fields.ignore("fill_mode", "fill_value")  # used only with pad_to_aspect_ratio
     crop: list[Op] = []
     if fields.flag("crop_to_aspect_ratio"):
         if height != width:
@@ -249,7 +253,7 @@ def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
 
 
 def _center_crop(fields: Fields, ops: list[Op]) -> list[Op]:
-    """The margin above is ``(H - height) // 2``; a smaller image would be resized."""
+    """Read a center crop, whose top offset is ``(H - height) // 2``. Keras resizes images that are smaller."""
     height, width = fields.side("height"), fields.side("width")
     known = _known_size(ops)
     if known is None or height > known[0] or width > known[1]:
@@ -258,14 +262,14 @@ def _center_crop(fields: Fields, ops: list[Op]) -> list[Op]:
 
 
 def _known_size(ops: list[Op]) -> Size | None:
-    """(height, width) after ops, if they fix it."""
+    """Return (height, width) after ops if the ops fix it."""
     sizes = [(op.height, op.width) for op in ops if isinstance(op, Resize | CenterCrop | RandomCrop)]
     both = [(h, w) for h, w in sizes if h and w and not isinstance(h, str) and not isinstance(w, str)]
     return both[-1] if both else None
 
 
 def _random_flip(fields: Fields, _: list[Op]) -> list[Op]:
-    """Half of the images; both axes would be one draw."""
+    """Read a flip of half of the images. Flipping both axes would be a single draw."""
     fields.ignore("seed")
     mode = fields.text("mode", "horizontal_and_vertical")
     if mode not in ("horizontal", "vertical"):
@@ -274,7 +278,10 @@ def _random_flip(fields: Fields, _: list[Op]) -> list[Op]:
 
 
 def _random_crop(fields: Fields, ops: list[Op]) -> list[Op]:
-    """A window anywhere; a smaller image, or one side that fits already, would be cut in the middle and resized."""
+    """Read a crop at a random position.
+
+    Keras center-crops and resizes images that are smaller or equal to the crop on a side.
+    """
     fields.ignore("seed")
     height, width = fields.side("height"), fields.side("width")
     known = _known_size(ops)
@@ -288,7 +295,7 @@ def _random_crop(fields: Fields, ops: list[Op]) -> list[Op]:
 
 
 def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
-    """``x * scale + offset``."""
+    """Read ``x * scale + offset``."""
     scales = set(as_tuple(fields.numbers("scale")))
     if len(scales) > 1:
         fields.refuse("scale", "is not supported: a scale for each channel")
@@ -297,7 +304,7 @@ def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
 
 
 def _normalization(fields: Fields, _: list[Op]) -> list[Op]:
-    """``(x - mean) / max(sqrt(variance), epsilon)``, each step in float32."""
+    """Read ``(x - mean) / max(sqrt(variance), epsilon)``, with each step in float32."""
     fields.off("invert")
     fields.expect("axis", -1, 3, [], [-1], [3], why="is not the channels'")
     for name in ("mean", "variance"):
@@ -318,4 +325,4 @@ _LAYERS: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {
 }
 
 _RANDOM: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {"RandomFlip": _random_flip, "RandomCrop": _random_crop}
-"""Layers of training alone."""
+"""Layers that are active only in training."""

@@ -1,4 +1,4 @@
-"""The layers of a saved Keras model: the line from its input on, read without Keras."""
+"""The chain of layers of a saved Keras model from its input on, read without Keras."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from pixprep.pipeline.file import open_regular
 from pixprep.pipeline.ops.faults import quoted
 
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""The kinds of compression that are inflated a piece at a time. Keras stores without compression."""
+"""Supported compression methods, which are decompressed piece by piece. Keras stores files uncompressed."""
 
 
 class _Pieces(io.BufferedReader):
-    """A file that refuses to read more at once than a configuration has: the directory of an archive may be endless."""
+    """A file object that limits the bytes per read, because an archive's directory may be huge.
+
+    The limit is the maximum size of a configuration.
+    """
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MAX_BYTES:
@@ -29,7 +32,10 @@ class _Pieces(io.BufferedReader):
 
 
 def read_archive(path: Path) -> dict[str, Any]:
-    """The model's config in a ``.keras`` file, and the version of Keras that wrote it; nothing is unpacked."""
+    """Return the model's config in a ``.keras`` file and the version of Keras that wrote it.
+
+    Nothing is unpacked to disk.
+    """
     texts = []
     try:
         with _Pieces(open_regular(path).detach()) as file, zipfile.ZipFile(file) as archive:
@@ -48,7 +54,7 @@ def read_archive(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a model: its class, ``keras.layers.`` left out, its name, and what it was made with."""
+    """One layer of a model: its class without ``keras.layers.``, its name, and its constructor arguments."""
 
     cls: str
     name: str
@@ -59,9 +65,11 @@ class Layer:
 
 
 def layers_of(config: Mapping[str, Any], where: str) -> Iterator[Layer]:
-    """The layers from the input on, each of which takes nothing but the one before; models inside are unfolded.
+    """Yield the layers from the input on, as long as each has only the previous layer as its input.
 
-    A Functional model forks, or joins, at some layer: there its chain ends with a layer of the class ``fork``.
+    Nested models are expanded.
+
+    If a Functional model branches or merges, its chain ends there with a layer of the class ``fork``.
     """
     entries = config_of(config).get("layers")
     if config.get("class_name") not in ("Sequential", "Functional") or not isinstance(entries, list):
@@ -77,26 +85,29 @@ def layers_of(config: Mapping[str, Any], where: str) -> Iterator[Layer]:
 
 
 def config_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Arguments that a serialized object of Keras was made with."""
+    """Return the constructor arguments of a serialized Keras object."""
     config = entry.get("config")
     return config if isinstance(config, Mapping) else {}
 
 
 def _unwrapped(value: Any) -> Any:
-    """An array's values, which are in the config of an object of the class ``__numpy__``; anything else as it is."""
+    """Return the values of an array, which are in the config of a ``__numpy__`` object.
+
+    Other values are returned unchanged.
+    """
     is_array = isinstance(value, Mapping) and value.get("class_name") in ("__numpy__", "__tensor__")
     return config_of(value).get("value") if is_array else value
 
 
 def _class_of(entry: Mapping[str, Any]) -> str:
-    """The class of a layer of Keras itself; anything else gets a name that none of Keras' layers has."""
+    """Return the class name of a Keras layer. For other classes, return a name that no Keras layer has."""
     name, module = str(entry.get("class_name")), str(entry.get("module") or "keras")
     is_own = module.split(".", 1)[0] == "keras" and entry.get("registered_name") in (None, name)
     return name if is_own else f"{module}.{name}"
 
 
 def _line(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]:
-    """The layers of a Functional model as long as each has one input, and one layer takes it."""
+    """Yield the layers of a Functional model as long as each has a single input and a single consumer."""
     inputs = {str(entry.get("name")): _inputs(entry.get("inbound_nodes")) for entry in entries}
     if len(inputs) < len(entries):
         raise PipelineError(f'{where}: "layers": two have one name')
@@ -113,7 +124,7 @@ def _line(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _inputs(node: Any) -> set[str]:
-    """The names of the layers that a node of Keras 3, or of Keras 2, takes the results of."""
+    """Return the names of the layers whose outputs a node of Keras 3 or Keras 2 consumes."""
     if isinstance(node, Mapping):
         if node.get("class_name") == "__keras_tensor__":
             history = config_of(node).get("keras_history")

@@ -1,4 +1,4 @@
-"""Source of a pipeline: where it was imported from, and the same import again, to compare the pipeline with."""
+"""Source from which a pipeline was imported, and a repeated import of it to compare the pipeline with."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from pixprep.pipeline.pipeline import Pipeline
 
 _CODE = re.compile(r"\.py(:|$)")
 _NAMED = {"torchvision": True, "timm": True, "keras": False, "ultralytics": False}
-"""Libraries from which names are imported, not only files; True: the library must be installed for that."""
+"""Libraries from which models can be imported by name and not only from files.
+
+True: the library must be installed for this.
+"""
 CONFIG_FILES = ("preprocessor_config.json", "processor_config.json")
 _FILE = (".json", ".keras", ".onnx", ".engine", ".dali")
 
 
 class NoSourceError(PipelineError):
-    """The source of a pipeline cannot be imported again; the message says why and what to do."""
+    """The source of a pipeline cannot be imported again. The message explains the reason and the fix."""
 
 
 def imported_again(
@@ -35,9 +38,11 @@ def imported_again(
     folder: Path | None = None,
     may_load: bool = True,
 ) -> tuple[Pipeline, str]:
-    """The pipeline that the source of a pipeline is today, and the name of the source with the options of the import.
+    """Import the source of a pipeline again, and return the result with a description of the source.
 
-    Python code is run only if ``source`` is given: a pipeline file may come from a stranger.
+    The description contains the name of the source and the options of the import.
+
+    Python code runs only if ``source`` is passed, because a pipeline file may come from an untrusted user.
 
     Args:
         pipeline: Pipeline whose source is wanted.
@@ -45,7 +50,7 @@ def imported_again(
             the file that the origin names, in the folder of the pipeline or in the folder above, or else its name.
         options: Options of the importer that replace those of the origin.
         folder: Folder of the pipeline's file. Default: the working directory.
-        may_load: A library may be imported to look up a name.
+        may_load: Whether a library may be imported to look up a name.
 
     Raises:
         NoSourceError: The source is not known, not found or not supported.
@@ -82,13 +87,13 @@ def imported_again(
 
 
 def _with(options: Mapping[str, Any]) -> str:
-    """Words for the options of an import, which decide what the source is: a pipeline file may bring them along."""
+    """Describe the options of an import. They affect the result, and they may come from the pipeline file itself."""
     made = [brief(written_option(*each)) for each in options.items() if each[0] not in UNRECORDED]
     return f", as imported with {', '.join(made)}" if made else ""
 
 
 def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_load: bool) -> tuple[str, str]:
-    """What ``import_pipeline`` is given for the source of an origin, and how it is called."""
+    """Return the argument of ``import_pipeline`` for the source of an origin, and the source's name for messages."""
     library, name = origin.library, origin.source or origin.name
     for each in (name, *map(str, options.values())):
         if _CODE.search(each):
@@ -103,7 +108,7 @@ def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_l
 
 
 def _beside(folder: Path, name: str) -> Path | None:
-    """The file or folder of that name, beside a pipeline file or one folder above it."""
+    """Return the file or folder of that name in the folder of a pipeline file or in its parent folder."""
     for place in (folder / name, folder.parent / name):
         with suppress(OSError):  # a name that is too long
             if Path(name).name == name and place.exists():
@@ -112,11 +117,14 @@ def _beside(folder: Path, name: str) -> Path | None:
 
 
 def note(file: Path, load: Callable[[], Pipeline] | None = None) -> str:
-    """Sentence of ``check`` and of the page on a pipeline file whose source lies beside it; empty if none does.
+    """Compare a pipeline file with a source in its folder and return a sentence for ``check`` and the page.
 
     Args:
         file: Path of the pipeline file.
-        load: Function that returns its pipeline, if it has been read already.
+        load: Function that returns its pipeline, if the pipeline has already been read.
+
+    Returns:
+        The sentence, or an empty string if no source was found.
     """
     try:
         pipeline = load() if load else Pipeline.load(file)
@@ -128,5 +136,5 @@ def note(file: Path, load: Callable[[], Pipeline] | None = None) -> str:
 
 
 def is_equal(name: str) -> str:
-    """Words for a pipeline that does not differ from the source of that name."""
+    """Return the sentence for a pipeline that does not differ from the source of that name."""
     return f"is equal to its source {name}, op by op"

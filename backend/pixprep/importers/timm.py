@@ -1,8 +1,9 @@
-"""timm's transforms, as a pipeline: from a model's name, a ``pretrained_cfg``, or a hub's ``config.json``.
+"""Importer of timm's transforms, from a model's name, a ``pretrained_cfg``, or a hub's ``config.json``.
 
-The rules are those of ``timm.data.resolve_data_config`` and ``create_transform``, on PIL images: sides are enlarged to
-``floor(side / crop_pct)``, resized by Pillow, and the middle is cut out. A configuration says all of that by itself;
-timm is needed for names only. The training transform comes from the arguments of ``create_transform``.
+The rules are those of ``timm.data.resolve_data_config`` and ``create_transform`` for PIL images: the target's sides are
+enlarged to ``floor(side / crop_pct)``, Pillow resizes, and a center crop follows. A configuration contains all that is
+needed, so timm must be installed only for model names. The training transform follows from the arguments of
+``create_transform``.
 """
 
 from __future__ import annotations
@@ -49,14 +50,17 @@ NO_PIXEL = (
     *("num_features", "num_classes", "label_offset", "label_names", "label_descriptions", "labels"),
     *("license", "description", "origin_url", "paper_name", "paper_ids", "notes"),
 )
-"""The fields of a ``pretrained_cfg`` that say where weights lie and what a model is made of."""
+"""Fields of a ``pretrained_cfg`` that do not affect pixels: the location of the weights and the structure of
+
+the model.
+"""
 UNTOUCHED: dict[str, tuple[Any, ...]] = {
     "is_training": (True,),
     "train_crop_mode": ("rrc",),
     "normalize": (True,),
     **dict.fromkeys(("use_prefetcher", "separate", "naflex", "patchify", "tf_preprocessing"), (False,)),
 }
-"""The arguments of ``create_transform`` that must have these values."""
+"""Arguments of ``create_transform`` for which only these values are supported."""
 OF_EVALUATION = (
     *("crop_pct", "crop_mode", "crop_border_pixels"),
     *("patch_size", "max_seq_len", "patchify_channels_last", "patchify_flatten"),
@@ -69,9 +73,9 @@ OF_COMMAND_LINE = {
     "recount": "re_count",
     "train_interpolation": "interpolation",
 }
-"""Options of timm's ``train.py`` whose arguments of ``create_transform`` have other names."""
+"""Options of timm's ``train.py`` whose arguments of ``create_transform`` have different names."""
 DEFAULTS_OF_COMMAND_LINE = {"re_mode": "pixel", "interpolation": "random"}
-"""Values that ``train.py`` gives where its options say none, and ``create_transform`` has other defaults."""
+"""Defaults of ``train.py`` that differ from those of ``create_transform``."""
 FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
     ("hflip", "horizontal", 0.5),
     ("vflip", "vertical", 0.0),
@@ -84,19 +88,19 @@ NO_POLICIES = {
     **dict.fromkeys(("3a", "3aw"), f"is not supported: no op blurs as Pillow's GaussianBlur does: {_OWN}"),
     "augmix": f"is not supported: aug_mix is torchvision's, which draws, rounds and adds up otherwise: {_OWN}",
 }
-"""The policies that are refused, and why."""
+"""Policies that are rejected, with the reasons."""
 OF_LOADER = {
     **dict.fromkeys(("mixup", "cutmix"), "is of batches: Loader(mix=pp.Mix(classes, mixup=, cutmix=))"),
     "aug_repeats": "is of the order of samples: Loader(repeats=)",
 }
-"""Options of ``train.py`` that no pipeline has."""
+"""Options of ``train.py`` that a pipeline does not support, with the reasons."""
 ERASED: dict[str, float | Literal["random", "random_color"]] = {"const": 0.0, "rand": "random_color", "pixel": "random"}
-"""Values of ``random_erasing`` by timm's modes."""
+"""Values of ``random_erasing`` for timm's modes."""
 MAY_BE_EMPTY = ("crop_mode", "crop_pct", "interpolation", "mean", "std", "test_crop_pct")
-"""Fields whose empty value, or zero, timm takes as an absent one."""
+"""Fields for which timm treats an empty value or zero as absent."""
 _FILTERS = {filter_: filter_ for filter_ in PILLOW_FILTERS.values()}
 TEST_SIZE = " (use_test_size)"
-"""Words behind the name of the model in the origin where ``test_input_size`` and ``test_crop_pct`` were taken."""
+"""Suffix of the model's name in the origin if ``test_input_size`` and ``test_crop_pct`` were used."""
 
 
 def from_timm(
@@ -157,12 +161,12 @@ def _whole(ops: Sequence[Op]) -> list[Op]:
 def _training(
     given: Mapping[str, Any] | str | Path | None, options: Mapping[str, Any], config: Mapping[str, Any]
 ) -> list[Op]:
-    """The ops of the training transform.
+    """Return the ops of the training transform.
 
     Args:
-        given: arguments of ``create_transform``, or the file of them.
-        options: more of them.
-        config: the ``pretrained_cfg``, whose fields are arguments, too.
+        given: Arguments of ``create_transform``, or a file that contains them.
+        options: Further arguments.
+        config: The ``pretrained_cfg``, whose fields are also arguments.
     """
     where = "training" if given is not None else "options of train.py and create_transform"
     if not isinstance(given, Mapping | str | Path | None):
@@ -187,7 +191,7 @@ def _training(
 
 
 def _spelled(arguments: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
-    """Arguments of ``create_transform``, of which some may be spelled as ``train.py`` has them."""
+    """Return arguments of ``create_transform``, after renaming those that are spelled as options of ``train.py``."""
     found: dict[str, Any] = {}
     is_of_command_line = False
     for spelling, value in arguments:
@@ -199,12 +203,12 @@ def _spelled(arguments: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]
         is_of_command_line |= spelling != name
     defaults = dict(DEFAULTS_OF_COMMAND_LINE) if is_of_command_line else {}
     if found.get("no_aug"):
-        defaults.pop("interpolation", None)  # the model's
+        defaults.pop("interpolation", None)  # the model's value applies
     return defaults | found
 
 
 def _augmented(fields: Fields, size: tuple[int, int], filters: Sequence[Filter]) -> list[Op]:
-    """Ops of ``transforms_imagenet_train`` before the normalization; one of the filters is drawn for each image."""
+    """Return the ops of ``transforms_imagenet_train`` before the normalization. Each image draws one of the filters."""
     scale, ratio = fields.span("scale", (0.08, 1.0)), fields.span("ratio", (3 / 4, 4 / 3))
     crops = [RandomResizedCrop(*size, scale=scale, ratio=ratio, filter=filter_) for filter_ in filters]
     ops: list[Op] = [RandomChoice(tuple((crop,) for crop in crops))] if crops[1:] else [*crops]
@@ -225,7 +229,7 @@ def _augmented(fields: Fields, size: tuple[int, int], filters: Sequence[Filter])
 
 
 def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment | TimmRandAugment:
-    """The policy of a text such as ``rand-m9-mstd0.5-inc1``: behind its name each part is a key and a number."""
+    """Return the policy of a text such as ``rand-m9-mstd0.5-inc1``. Each part after its name is a key and a number."""
     text, policies = fields.text("auto_augment"), get_args(TimmPolicy)
     name, *parts = text.split("-")
     known = PARTS if name == "rand" else {"mstd": float}
@@ -264,7 +268,7 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
 
 
 def _jittered(fields: Fields) -> list[Op]:
-    """Brightness, contrast, saturation, and perhaps hue."""
+    """Return the jitter of brightness, contrast, saturation, and optionally hue."""
     p = fields.number("color_jitter_prob", 1.0)
     if not fields.has("color_jitter"):
         return []
@@ -278,7 +282,7 @@ def _jittered(fields: Fields) -> list[Op]:
 
 
 def _erased(fields: Fields) -> list[Op]:
-    """``RandomErasing`` after the normalization."""
+    """Return ``RandomErasing``, which follows the normalization."""
     value = fields.choice("re_mode", ERASED, "const")
     fields.expect("re_num_splits", 0, 1, why="is not supported: each image is drawn for by itself")
     p = fields.number("re_prob", 0.0)
@@ -291,7 +295,7 @@ def _pretrained_cfg(name: str) -> Mapping[str, Any]:
     models = library_module("timm.models", f'"{name}" is the name of a model', otherwise=otherwise)
     try:
         found = models.get_pretrained_cfg(name)
-    except RuntimeError:  # the model has no such tag
+    except RuntimeError:  # timm does not list this tag for the model
         found = None
     if found is None:
         raise PipelineError(f'timm has no model "{name}"; timm.list_pretrained() gives their names')
@@ -300,7 +304,7 @@ def _pretrained_cfg(name: str) -> Mapping[str, Any]:
 
 
 def _override(inner: dict[str, Any], arguments: Mapping[str, Any], where: str) -> None:
-    """Input as the arguments of a saved model say it, read as timm's hub loader reads them."""
+    """Apply the input size and related arguments of a saved model, as timm's hub loader does."""
     fields = Fields(arguments, f"{where}: model_args")
     fields.expect("in_chans", 3, why="is not 3: pixprep decodes to RGB")
     is_free = arguments.get("dynamic_img_size") or arguments.get("strict_img_size") is False
@@ -309,7 +313,7 @@ def _override(inner: dict[str, Any], arguments: Mapping[str, Any], where: str) -
 
 
 def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
-    """Ops between ``decode`` and ``tensor``."""
+    """Return the ops between ``decode`` and ``tensor``."""
     size = _size(fields, use_test_size=use_test_size)
     scaled = _scaled(fields, size, use_test_size=use_test_size)
     mean, std = fields.numbers("mean", IMAGENET_MEAN), fields.numbers("std", IMAGENET_STD, positive=True)
@@ -336,7 +340,7 @@ def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
 
 
 def _size(fields: Fields, *, use_test_size: bool) -> tuple[int, int]:
-    """The height and width of the tensor."""
+    """Return the height and width of the tensor."""
     name = "test_input_size" if fields.has("test_input_size") and use_test_size else "input_size"
     size = fields.take(name)
     found = sides(size[1:]) if isinstance(size, list | tuple) and len(size) == 3 else ()
@@ -348,7 +352,7 @@ def _size(fields: Fields, *, use_test_size: bool) -> tuple[int, int]:
 
 
 def _scaled(fields: Fields, size: tuple[int, int], *, use_test_size: bool) -> tuple[int, int]:
-    """Sides before the crop."""
+    """Return the height and width of the resize that precedes the crop."""
     name = "test_crop_pct" if fields.has("test_crop_pct") and use_test_size else "crop_pct"
     share = fields.number(name, 0.875)
     if not all(share > 0 and 1 <= side / share <= MAX_SIDE for side in size):

@@ -1,10 +1,11 @@
-"""torchvision's transforms, as a pipeline: ``weights.transforms()``, and ``Compose`` of v1 and v2 transforms.
+"""torchvision's transforms as a pipeline: ``weights.transforms()``, and ``Compose`` of v1 and v2 transforms.
 
-Those of training are the training side. What is drawn there is drawn by the same rules, from other numbers.
+Training transforms become the training side. Their random parameters follow the same distributions, but the random
+numbers differ.
 
-What a transform computes depends on what it is given. So the walk over them keeps in mind what the data is by then:
-a PIL image, which Pillow resizes; a uint8 tensor, which PyTorch does; float32 values, which no op of ours resizes.
-Classes are told apart by their names: a transform object is the proof that torchvision is there.
+The result of a transform depends on the type of its input. Therefore the walk tracks the data: a PIL image, which
+Pillow resizes; a uint8 tensor, which PyTorch resizes; or float32 values, which no pixprep op can resize. Classes are
+compared by name: the source is an object of the library, so torchvision is already imported.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pixprep.spec import Side
 _PRESETS = tuple(
     f"{task}Preset{of}" for task in ("Classification", "Detection", "Segmentation") for of in ("Train", "Eval")
 )
-"""Classes of torchvision's references, which apply their ``transforms`` and nothing else."""
+"""Classes of torchvision's references that only apply their ``transforms``."""
 _CHOICES = ("RandomChoice", "RandomApply", "RandomOrder")
 Input = Literal["pil", "tensor"]
 
@@ -104,7 +105,7 @@ def _ops(transforms: Any, where: str, data: Data, side: Side) -> list[Op]:
 
 
 def _made(transforms: Any) -> Any:
-    """The transforms that a string names."""
+    """Return the transforms that a string names."""
     if not isinstance(transforms, str):
         return transforms
     path, colon, name = transforms.rpartition(":")
@@ -112,11 +113,11 @@ def _made(transforms: Any) -> Any:
 
 
 def _in_file(path: Path, name: str) -> Any:
-    """Object of a name once a file of Python has run.
+    """Execute a Python file and return its object with the given name.
 
     Raises:
-        PipelineError: it has no such name.
-        SetupError: the file does not run.
+        PipelineError: The file does not define the name.
+        SetupError: The file cannot be executed.
     """
     try:
         found = run_path(str(path)).get(name)
@@ -137,7 +138,7 @@ def _weights(name: str) -> Any:
 
 
 def _take(walk: Walk, transform: Any, where: str) -> None:
-    """Take one transform, and those that it is made of."""
+    """Add the ops of one transform and of the transforms inside it."""
     cls = type(transform)
     package, name = cls.__module__, cls.__name__
     outer, where = where, f"{where} {name}"
@@ -173,7 +174,7 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
 
 
 def _take_choice(walk: Walk, transform: Any, where: str) -> None:
-    """``RandomChoice``, ``RandomApply`` and ``RandomOrder``: of lists of ops, each on the data as they are."""
+    """Add ``RandomChoice``, ``RandomApply`` or ``RandomOrder``: lists of ops that all start from the current state."""
     name, numbered = type(transform).__name__, enumerate(transform.transforms)
     branches = []
     for group in [list(numbered)] if name == "RandomApply" else [[each] for each in numbered]:
@@ -191,7 +192,7 @@ def _take_choice(walk: Walk, transform: Any, where: str) -> None:
 
 
 def _finished(walk: Walk, where: str) -> list[Op]:
-    """Give all ops, from ``decode`` to ``tensor``."""
+    """Return all ops, from ``decode`` to ``tensor``."""
     if walk.data == "a PIL image":
         raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
     walk.normalize(0.0, 1.0)

@@ -26,22 +26,22 @@ FILTERS: dict[Any, Filter] = {
     "nearest-exact": "nearest_exact",
     **PILLOW_FILTERS,
 }
-"""Filters by the values of ``InterpolationMode``, and by the numbers in its place."""
+"""Filters by the values of ``InterpolationMode``, and by the integers that are accepted in place of it."""
 MOVED = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear", "bicubic")}
-"""Filters of what moves pixels, likewise."""
+"""Filters that are supported for ops that move pixels, in the same form."""
 _COUNTS: dict[int, Literal[1] | None] = {1: 1, 3: None}
 
 
 class Walk(_Walk):
-    """The ops so far, and what the data is after them.
+    """The ops so far, and the state of the data after them.
 
     Attributes:
-        data: see ``torchvision``.
-        scaling: of float32 values: what ``normalize`` must still do to the levels, (scale, arithmetic).
-        size: (height, width), where it is known.
-        boxes: the format of a sample's boxes.
-        channels: of the tensor, where they are not red, green and blue.
-        is_v2: whether the transform at hand is one of v2.
+        data: Type of the data; see ``torchvision``.
+        scaling: For float32 values, the pending (scale, arithmetic) that ``normalize`` must apply to the pixel values.
+        size: (height, width), if it is known.
+        boxes: Format of a sample's boxes.
+        channels: Channels of the tensor, if they are not red, green and blue.
+        is_v2: Whether the current transform belongs to v2.
     """
 
     STATE = ("data", "scaling", "boxes", "channels")
@@ -56,7 +56,7 @@ class Walk(_Walk):
         self.is_v2 = False
 
     def join(self, *branches: _Walk) -> None:
-        """Go on behind branches; the size is known where no branch changes it."""
+        """Continue after branches. The size remains known if no branch changes it."""
         super().join(*branches)
         self.size = self.size if all(getattr(each, "size", None) == self.size for each in branches) else None
 
@@ -65,27 +65,27 @@ class Walk(_Walk):
         self.ops.append(op)
 
     def any_size(self, op: Op) -> None:
-        """Add an op whose images have a size of their own each."""
+        """Add an op after which each image has a size of its own."""
         self.ops.append(op)
         self.size = None
 
     def change(self, op: Op) -> None:
-        """Add an op on levels that is the same of every library."""
+        """Add an op on pixel values whose result is equal in all libraries."""
         self.levels_like()
         self.ops.append(op)
 
     def gray(self, op: Op) -> None:
-        """Add an op that makes gray; one channel stays what it is."""
+        """Add a conversion to gray. Data that already have one channel do not change."""
         if self.channels is None:
             self.ops.append(op)
 
     def resize(self, fields: Fields, sides: tuple[int, ...], **how: Any) -> None:
-        """Resize to a shorter side, or to a height and a width."""
+        """Add a resize to a shorter side, or to a height and a width."""
         self.ops.append(resize(sides, **self.resampled(fields), **how))
         self.size = (sides[0], sides[1]) if len(sides) > 1 else None
 
     def resampled(self, fields: Fields) -> dict[str, Any]:
-        """Fields of an op that resamples: ``filter``, ``like`` and perhaps ``antialias``."""
+        """Return the fields of an op that resamples: ``filter``, ``like`` and optionally ``antialias``."""
         if self.data == "float32 values":
             raise PipelineError("would resize float32 values: put it before ToTensor or ToDtype")
         filter_, antialias = fields.choice("interpolation", FILTERS), fields.flag("antialias")
@@ -100,7 +100,7 @@ class Walk(_Walk):
         return {"filter": filter_, **how}
 
     def levels_like(self) -> ColorLike:
-        """Library whose rounding a transform of levels has on this data."""
+        """Return the library whose rounding a transform of pixel values uses for this type of data."""
         if self.data == "float32 values":
             raise PipelineError("would change float32 values: put it before ToTensor or ToDtype")
         if self.data == "a uint8 tensor" and not self.is_v2:
@@ -108,24 +108,24 @@ class Walk(_Walk):
         return "pillow" if self.data == "a PIL image" else "torchvision"
 
     def colour(self, fields: Fields) -> Levels:
-        """A colour, which is black on float32 values."""
+        """Return a color. On float32 values, only black is accepted."""
         fill = fields.colour("fill")
         if self.data == "float32 values" and any(as_tuple(fill)):
             fields.refuse("fill", "must be 0 after ToTensor")
         return fill
 
     def moved(self, fields: Fields) -> dict[str, Any]:
-        """Fields of an op that moves pixels: ``filter``, ``fill`` and ``like``."""
+        """Return the fields of an op that moves pixels: ``filter``, ``fill`` and ``like``."""
         fill = self.colour(fields) if fields.has("fill") else None
         return {"filter": fields.choice("interpolation", MOVED), "fill": fill, "like": self.levels_like()}
 
     def center_crop(self, size: tuple[int, int]) -> None:
-        """Cut the middle out."""
+        """Add a center crop."""
         self.ops.append(ops.CenterCrop(*size))
         self.size = size
 
     def to_float(self, scale: float, arithmetic: Arithmetic) -> None:
-        """Remember what levels are multiplied by."""
+        """Record the factor that the pixel values are multiplied by."""
         if self.data == "a PIL image":
             raise PipelineError("does nothing to a PIL image: put PILToTensor or ToImage before it")
         if self.data == "a uint8 tensor":
@@ -133,7 +133,7 @@ class Walk(_Walk):
             self.scaling = (scale, arithmetic)
 
     def normalize(self, mean: Reals, std: Reals) -> None:
-        """Normalization that is left to do, if any."""
+        """Add the pending normalization, if any."""
         if self.scaling is not None:
             scale, arithmetic = self.scaling
             self.ops.append(ops.Normalize(mean=mean, std=std, scale=scale, arithmetic=arithmetic))
@@ -168,13 +168,16 @@ def _pad(walk: Walk, fields: Fields) -> None:
 
 
 def _pad_if_smaller(walk: Walk, fields: Fields) -> None:
-    """Margins on the right and below, of an image that has fewer rows or columns; its masks get the op's ``ignore``."""
+    """Add padding on the right and bottom of images with too few rows or columns.
+
+    Masks are padded with the op's ``ignore``.
+    """
     size = fields.side("size")
     walk.any_size(ops.Pad(size, size, fill=walk.colour(fields), anchor="top_left", larger="keep"))
 
 
 def _to_tensor(walk: Walk, fields: Fields) -> None:
-    """``PILToTensor``, and a division by 255."""
+    """Read ``PILToTensor`` followed by a division by 255."""
     _pil_to_tensor(walk, fields)
     walk.to_float(1 / 255, "divide")
 
@@ -191,7 +194,10 @@ def _to_image(walk: Walk, fields: Fields) -> None:
 
 
 def _to_dtype(walk: Walk, fields: Fields) -> None:
-    """v1 divides by 255, v2 multiplies by 1/255; of dtypes by type that of images counts."""
+    """Read a dtype conversion: v1 divides by 255, and v2 multiplies by 1/255.
+
+    If dtypes depend on the type, that of images counts.
+    """
     taken, is_scaled = fields.take("dtype"), fields.flag("scale", default=True)
     if isinstance(taken, Mapping):
         by_type, taken = taken, of_images(taken, walk.data)
@@ -213,7 +219,7 @@ def _normalize(walk: Walk, fields: Fields) -> None:
 
 
 def _image_classification(walk: Walk, fields: Fields) -> None:
-    """Resize, centre crop, division by 255, normalize: each of v1."""
+    """Read resize, center crop, division by 255 and normalization, each as in v1."""
     walk.resize(fields, fields.sides("resize_size"))
     walk.center_crop(fields.pair("crop_size"))
     walk.data = "a uint8 tensor"
@@ -227,12 +233,12 @@ def _grayscale(walk: Walk, fields: Fields) -> None:
 
 
 def _to_rgb(walk: Walk, _: Fields) -> None:
-    """Keep three channels: those of decode, or gray in each."""
+    """Keep three channels, either from decode or with gray repeated in each."""
     walk.channels = None
 
 
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
-    """Random, unless its sigma is one number."""
+    """Read a blur, which is random unless its sigma is a single number."""
     walk.levels_like()
     size, (least, most) = fields.pair("kernel_size"), _drawn(fields, "sigma")
     if least == most:
@@ -248,13 +254,13 @@ def _box_format(walk: Walk, fields: Fields) -> None:
 
 
 def _clamped(_: Walk, fields: Fields) -> None:
-    """Boxes are cut off at the image's edges in any case."""
+    """Read a transform that clips boxes to the image, which pixprep always does."""
     if not fields.has("clamping_mode"):
         fields.refuse("clamping_mode", "leaves boxes outside of the image")
 
 
 def _sanitized(walk: Walk, fields: Fields) -> None:
-    """Boxes of the training side."""
+    """Read the removal of invalid boxes on the training side."""
     least = fields.number("min_size")
     if fields.number("min_area") > least**2:
         fields.refuse("min_area", "must be the square of min_size at most: an op knows the least sides")
@@ -265,7 +271,7 @@ def _sanitized(walk: Walk, fields: Fields) -> None:
 
 
 def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Fields of an op that pads: ``fill`` and ``padding_mode``."""
+    """Return the fields of an op that pads: ``fill`` and ``padding_mode``."""
     mode, fill = fields.choice("padding_mode", get_args(PaddingMode), "constant"), walk.colour(fields)
     if mode == "constant":
         return {"fill": fill, "padding_mode": mode}
@@ -275,7 +281,10 @@ def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
 
 
 def of_images(fills: Mapping[Any, Any], data: Data) -> Any:
-    """The colour of images in a ``fill`` by type; where it has none, black: no default of a ``defaultdict`` is used."""
+    """Return the fill color for images from a ``fill`` by type.
+
+    Without an entry for images, the fill is black, even in a ``defaultdict``.
+    """
     package = "PIL" if data == "a PIL image" else "torch"
     kinds = (kind for kind in fills if isinstance(kind, type) and kind.__module__.startswith(package))
     found = [fills[kind] for kind in kinds if kind.__name__ in ("Image", "Tensor")] or [fills.get("others")]
@@ -283,19 +292,19 @@ def of_images(fills: Mapping[Any, Any], data: Data) -> Any:
 
 
 def _drawn(fields: Fields, name: str) -> tuple[float, float]:
-    """Limits of what is drawn; one number alone is the float32 that PyTorch draws."""
+    """Return the limits of a random parameter. If both are equal, the value is the float32 that PyTorch draws."""
     first, last = _as_drawn(fields.span(name))
     return first, last
 
 
 def _as_drawn(ends: tuple[float, ...]) -> tuple[float, ...]:
-    """The same of ends that are equal in float32."""
+    """Replace limits that are equal in float32 by their float32 value."""
     rounded = tuple(float(np.float32(end)) for end in ends)
     return rounded if len({*rounded}) == 1 else ends
 
 
 def _perhaps(fields: Fields, name: str, read: Callable[[Fields, str], Any]) -> Any:
-    """Value of a field that may be absent."""
+    """Return the value of a field that may be absent."""
     return read(fields, name) if fields.has(name) else None
 
 
@@ -307,13 +316,13 @@ def _sizes(fields: Fields) -> tuple[int, ...]:
 
 
 def _colours(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Limits of the factors by which colours are changed, and the library whose rounding they have."""
+    """Return the limits of the color factors, and the library whose rounding applies."""
     factors = fields.each(partial(_perhaps, read=_drawn), "brightness", "contrast", "saturation", "hue")
     return {**factors, "like": walk.levels_like()}
 
 
 def _short(fields: Fields, name: str) -> Any:
-    """A number, which is an int where it is whole."""
+    """Return a number, as an int if it is an integer."""
     number = fields.number(name)
     return int(number) if number.is_integer() else number
 
@@ -361,7 +370,7 @@ def _random_crop(walk: Walk, fields: Fields) -> None:
 
 
 def _elastic(walk: Walk, fields: Fields) -> None:
-    """Read one of PIL images as one of tensors, which torchvision makes of them; v1 adds a fill up otherwise."""
+    """Read an elastic transform. torchvision converts PIL images to tensors for it; v1 handles ``fill`` differently."""
     how = walk.moved(fields)
     del how["like"]
     if how["filter"] == "bilinear" and (how["fill"] is None or (any(ops.as_tuple(how["fill"])) and not walk.is_v2)):
@@ -371,7 +380,7 @@ def _elastic(walk: Walk, fields: Fields) -> None:
 
 
 def _random_erasing(walk: Walk, fields: Fields) -> None:
-    """Erase values of the tensor, once it is float32."""
+    """Read an erasure of tensor values, which must already be float32."""
     fields.ignore("inplace")
     if walk.data == "a PIL image":
         raise PipelineError("takes no PIL image: put it behind ToTensor")
@@ -390,24 +399,24 @@ def _auto_augment(walk: Walk, fields: Fields) -> None:
 
 
 def _aug_mix(walk: Walk, fields: Fields) -> None:
-    """A PIL image becomes a tensor there, and a PIL image again."""
+    """Read AugMix, which converts a PIL image to a tensor and back."""
     if not walk.is_v2:
         raise PipelineError("of v1 rounds as v1 does on tensors, and is not supported: v2 is")
     how = {**walk.moved(fields), "like": "torchvision"}
     how |= fields.each(Fields.whole, "severity", "mixture_width", "chain_depth")
     how |= {"alpha": fields.number("alpha"), "all_ops": fields.flag("all_ops")}
-    if how["chain_depth"] <= 0:  # any of these is drawn
+    if how["chain_depth"] <= 0:  # 0 and below: each chain draws its depth
         how["chain_depth"] = -1
     walk.ops.append(ops.AugMix(**how))
 
 
 def _turned(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """``_filled``, about a point."""
+    """Return the fields of ``_filled`` and the center of rotation."""
     return {"center": _perhaps(fields, "center", Fields.span), **_filled(walk, fields)}
 
 
 def _filled(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """``Walk.moved``, with a colour."""
+    """Return the fields of ``Walk.moved`` with a fill color."""
     how = walk.moved(fields)
     if how["fill"] is None:
         if (how["like"], how["filter"]) == ("torchvision", "bilinear"):
@@ -417,7 +426,7 @@ def _filled(walk: Walk, fields: Fields) -> dict[str, Any]:
 
 
 def _drawn_ratio(fields: Fields) -> tuple[float, float]:
-    """The same of a ratio, of which PyTorch draws the logarithm."""
+    """Return the limits of a ratio. PyTorch draws its logarithm."""
     first, last = _drawn(fields, "ratio")
     if first != last or first <= 0:
         return first, last
@@ -433,7 +442,7 @@ TRANSFORMS: dict[str, Take] = {
     "ToTensor": _to_tensor,
     "PILToTensor": _pil_to_tensor,
     "ToImage": _to_image,
-    "ToPureTensor": lambda *_: None,  # changes the type alone
+    "ToPureTensor": lambda *_: None,  # changes only the type
     "RGB": _to_rgb,
     "ConvertImageDtype": _to_dtype,
     "ToDtype": _to_dtype,
@@ -445,7 +454,7 @@ TRANSFORMS: dict[str, Take] = {
     "SanitizeBoundingBoxes": _sanitized,
 }
 OF_REFERENCES: dict[str, Take] = {"PadIfSmaller": _pad_if_smaller}
-"""Transforms of torchvision's references, which are no part of the package."""
+"""Transforms of torchvision's references, which are not part of the package."""
 RANDOM: dict[str, Take] = {
     "RandomResizedCrop": _random_resized_crop,
     "RandomShortestSize": lambda walk, fields: walk.any_size(
@@ -454,7 +463,7 @@ RANDOM: dict[str, Take] = {
     "RandomResize": lambda walk, fields: walk.any_size(
         ops.RandomResize(fields.side("min_size"), fields.side("max_size"), **walk.resampled(fields))
     ),
-    "ScaleJitter": lambda walk, fields: walk.any_size(  # its target is a width and a height
+    "ScaleJitter": lambda walk, fields: walk.any_size(  # its target is (width, height)
         ops.ScaleJitter(*fields.pair("target_size")[::-1], _drawn(fields, "scale_range"), **walk.resampled(fields))
     ),
     "RandomCrop": _random_crop,
@@ -503,4 +512,4 @@ RANDOM: dict[str, Take] = {
     "AutoAugment": _auto_augment,
     "AugMix": _aug_mix,
 }
-"""Random transforms, which only training has."""
+"""Random transforms, which are supported only for training."""

@@ -1,13 +1,13 @@
-"""Hugging Face transformers: an image processor's configuration, as transformers 5 would apply it to a PIL image.
+"""Importer of Hugging Face transformers, which reads an image processor's configuration as transformers 5 applies it.
 
-Read without the library: what a configuration leaves out is in ``transformers_classes``, which a parity test compares
-with the classes themselves. The arithmetic depends on the backend, as there: ``torchvision`` is what
-``AutoImageProcessor`` takes, ``pil`` the classes named ``...Pil``. The two differ by one level in a few values of a
-thousand.
+It does not need the library. The defaults of fields that a configuration omits are in ``transformers_classes``; a
+parity test compares them with the classes themselves. As in transformers, the arithmetic depends on the backend:
+``torchvision`` is the choice of ``AutoImageProcessor``, and ``pil`` is used by the classes named ``...Pil``. The two
+differ by one level in a few values per thousand.
 
-The colours: where ``do_convert_rgb`` is true, a transparent image is laid on white, as the processor does with a PIL
-image. Where it is not, the processor takes the channels as they come and fails for most images that are not RGB;
-``decode`` always gives three, like ``load_image`` of transformers.
+If ``do_convert_rgb`` is true, a transparent image is composited on white, as the processor does with a PIL image. If it
+is false, the processor keeps the channels of the image and fails for most images that are not RGB; ``decode`` always
+returns three channels, like ``load_image`` of transformers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SPELLINGS = (
     *({"height", "width"}, {"shortest_edge"}, {"shortest_edge", "longest_edge"}, {"longest_edge"}),
     *({"max_height", "max_width"}, {"min_pixels", "max_pixels"}),
 )
-"""Keys of a size; with others transformers raises."""
+"""Supported sets of keys of a size. transformers raises for any other."""
 
 
 def from_transformers(
@@ -102,7 +102,7 @@ def from_transformers(
             settings.refuse(field, f'must be given, or "{flag}" be false: transformers raises otherwise')
     with reading(defaults | {key: values[key] for key in values if key not in unused}, where) as fields:
         fields.ignore(*defaults, *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
-        fields.finish()  # here: a field of another class would be read below
+        fields.finish()  # before the code below reads fields of a different class
         pads = _pads(fields, processor)
         geometry = _geometry(fields, processor, backend)
         arithmetic = _arithmetic(fields, processor, backend)
@@ -142,7 +142,10 @@ def from_transformers(
 
 
 def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], str, str]:
-    """The processor's fields, what errors begin with, and the name of the folder, ``""`` if there is none."""
+    """Return the processor's fields, the prefix of error messages, and the name of the folder.
+
+    Without a folder, the name is ``""``.
+    """
     if isinstance(config, Mapping):
         return _inner(config), "image processor", ""
     path = Path(config)
@@ -165,13 +168,13 @@ def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], st
 
 
 def _inner(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The image processor's part of the configuration of a processor of images and text."""
+    """Return the configuration of the image processor inside that of a multimodal processor."""
     inner = values.get("image_processor")
     return inner if isinstance(inner, Mapping) else values
 
 
 def _processor(values: Mapping[str, Any], where: str) -> str:
-    """The name of the class, without the suffixes of its backends and of transformers 3 and 4."""
+    """Return the name of the class without the suffixes of its backends and of transformers 3 and 4."""
     fields = Fields(values, where)
     code = fields.mapping("auto_map")
     if "AutoImageProcessor" in code or "AutoFeatureExtractor" in code:
@@ -181,7 +184,7 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
     name = fields.text(field).removesuffix("Fast").removesuffix("Pil")
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
-    video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # AutoVideoProcessor reads those of before, too
+    video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # of older files
     name = video if video in VIDEO_DEFAULTS else name
     if name not in DEFAULTS and name not in VIDEO_DEFAULTS:
         fields.refuse(field, f"is not supported; {', '.join([*DEFAULTS, *VIDEO_DEFAULTS])} are")
@@ -189,7 +192,7 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
 
 
 def _pads(fields: Fields, processor: str) -> list[Op]:
-    """LLaVA's square of the longer side, before the resize, in the colour of the mean, cut off to whole levels."""
+    """Return LLaVA's padding to a square of the longer side before the resize, filled with the truncated mean color."""
     if processor != "LlavaImageProcessor" or not fields.flag("do_pad"):
         return []
     mean = fields.numbers("image_mean") if fields.has("image_mean") else ()
@@ -200,7 +203,10 @@ def _pads(fields: Fields, processor: str) -> list[Op]:
 
 
 def _canvas(fields: Fields, processor: str, geometry: Sequence[Op]) -> Sides:
-    """Height and width to which SAM adds zeros, behind ``normalize``; nothing where a batch alone is padded."""
+    """Return the height and width to which SAM pads with zeros after ``normalize``.
+
+    Empty if only batches are padded.
+    """
     if processor == "DPTImageProcessor":
         fields.refuse("do_pad", "adds margins on both sides, to multiples of size_divisor, and is not supported")
     if not fields.has("pad_size"):
@@ -215,7 +221,7 @@ def _canvas(fields: Fields, processor: str, geometry: Sequence[Op]) -> Sides:
 
 
 def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
-    """Resize and centre crop. ``now`` is what is known of the size: both sides, the shorter one, or nothing."""
+    """Return the resize and center crop. ``now`` is the known size: both sides, the shorter side, or empty."""
     ops: list[Op] = []
     now: Sides = ()
     if fields.flag("do_resize"):
@@ -247,8 +253,8 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
 
 
 def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
-    """Size of the resize, both sides or the shorter one; and the crop that belongs to ConvNeXt's resize."""
-    if fields.flag("use_square_size"):  # CLIP's, for Kosmos-2: whatever the size says
+    """Return the size of the resize (both sides or the shorter one), and the crop that belongs to ConvNeXt's resize."""
+    if fields.flag("use_square_size"):  # CLIP's field, used by Kosmos-2; overrides the size
         return (224, 224), ()
     size = _sides(fields, "size", is_square=fields.flag("default_to_square"))
     is_shorter = len(size) == 1
@@ -266,14 +272,14 @@ def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
 
 
 def _detr_size(fields: Fields, processor: str) -> tuple[Sides, dict[str, Any]]:
-    """Height and width, or the shorter side, with the fields of its resize."""
+    """Return the height and width, or the shorter side, with the fields of its resize."""
     size = fields.take("size")
     if isinstance(size, Mapping):
         edges = {key: side for key, side in size.items() if side is not None}
         if edges.keys() == {"height", "width"}:
             return _sides(fields, "size", is_square=False), {}
         found = sides([edges.get("shortest_edge"), edges.get("longest_edge")]) if len(edges) == 2 else ()
-    else:  # of transformers 3 and 4; RT-DETR is younger
+    else:  # format of transformers 3 and 4, which RT-DETR never used
         found = sides([size, fields.take("max_size", 1333)]) if "max_size" in DETRS[processor] else ()
     if not found:
         fields.refuse("size", f"must be shortest_edge and longest_edge, or height and width, of 1 to {MAX_SIDE} pixels")
@@ -282,14 +288,14 @@ def _detr_size(fields: Fields, processor: str) -> tuple[Sides, dict[str, Any]]:
 
 
 def _longest(fields: Fields) -> Sides:
-    """SAM's longer side."""
+    """Return SAM's longer side."""
     size = fields.mapping("size")
     found = sides([size["longest_edge"]]) if size.keys() == {"longest_edge"} else ()
     return found or fields.refuse("size", f"must be a longest_edge of 1 to {MAX_SIDE} pixels")
 
 
 def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
-    """Height and width as multiples, or one side of a square, where the aspect ratio is kept."""
+    """Return the height and width as multiples, or one side of a square if the aspect ratio is kept."""
     size = _sides(fields, "size", is_square=fields.flag("default_to_square"))
     multiple = fields.take("ensure_multiple_of")
     if type(multiple) is not int or not 1 <= multiple <= min(size):
@@ -319,7 +325,7 @@ def _enlarged(fields: Fields, size: Sides) -> Sides:
 
 
 def _sides(fields: Fields, field: str, *, is_square: bool) -> Sides:
-    """A size in any of its spellings: (height, width), or the shorter side alone."""
+    """Return a size in any of its spellings: (height, width), or only the shorter side."""
     value = fields.take(field)
     if isinstance(value, Mapping):
         edges = {key: side for key, side in value.items() if side is not None}
@@ -331,7 +337,7 @@ def _sides(fields: Fields, field: str, *, is_square: bool) -> Sides:
 
 
 def _check_spelling(fields: Fields, field: str) -> None:
-    """Refuse an unknown spelling, also of a size that is not used: transformers raises."""
+    """Reject an unknown spelling, even if the size is not used, because transformers also raises."""
     value = fields.take(field)
     if isinstance(value, Mapping):
         is_known = {*value} in SPELLINGS
@@ -342,7 +348,10 @@ def _check_spelling(fields: Fields, field: str) -> None:
 
 
 def _center_crop(fields: Fields, field: str, window: Sides, now: Sides, backend: Backend) -> CenterCrop:
-    """The crop rounds down. Where it pads, the margin above does so with torchvision, and rounds up with PIL."""
+    """Return the crop, whose offset is rounded down.
+
+    When it pads, the top padding is rounded down in torchvision and up in PIL.
+    """
     if backend == "pil":
         missing = [max(0, out - side) for out, side in zip(window, (now * 2 or (0, 0))[:2], strict=True)]
         is_sure = len(now) == 2 and all(gap % 2 == 0 for gap in missing)
@@ -352,7 +361,10 @@ def _center_crop(fields: Fields, field: str, window: Sides, now: Sides, backend:
 
 
 def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
-    """Rescale and normalize, step by step as the backend does them; nothing if the levels stay what they are."""
+    """Return the rescaling and normalization, step by step as in the backend.
+
+    Empty if the pixel values do not change.
+    """
     ops: list[Op] = []
     is_rescaled, is_normalized = fields.flag("do_rescale"), fields.flag("do_normalize")
     has_offset = fields.flag("rescale_offset") or processor == "VivitVideoProcessor"
@@ -365,7 +377,7 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))
     else:
-        if is_rescaled:  # by PIL's backend in float64, and rounded
+        if is_rescaled:  # the PIL backend rescales in float64 and rounds the result
             ops.append(Normalize(scale=scale, arithmetic="multiply" if backend == "torchvision" else "float64"))
             if has_offset:
                 ops.append(Normalize(mean=1.0, scale=1.0, arithmetic="divide"))

@@ -1,4 +1,4 @@
-"""Image and video processors of transformers 5: each class's fields, their defaults, and those that it ignores."""
+"""Image and video processors of transformers 5: each class's fields, their defaults, and the fields that it ignores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _class(
     crop: int | None = None,
     **others: Any,
 ) -> dict[str, Any]:
-    """The values of a class: ``size`` is (height, width) or (shorter side,)."""
+    """Return the field values of a class. ``size`` is (height, width) or (shorter side,)."""
     common = {
         "do_convert_rgb": None,
         "do_resize": True,
@@ -54,7 +54,7 @@ DETRS: dict[str, dict[str, Any]] = {
     ),
     "YolosImageProcessor": DETR,
 }
-"""Classes that have DETR's resize and do not crop."""
+"""Classes that use DETR's resize and do not crop."""
 
 SAM = _class((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True, default_to_square=True) | {
     "size": {"longest_edge": 1024},
@@ -92,7 +92,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
     **DETRS,
 }
-"""The processors that are supported, each with the value of every field that its configuration may leave out."""
+"""Supported processors, each with the values of all fields that its configuration may omit."""
 
 VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
     "TimesformerVideoProcessor": _class((224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False),
@@ -101,7 +101,7 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
         (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
     ),
 }
-"""The processors of clips, likewise."""
+"""Supported video processors, in the same form."""
 
 UNUSED = {
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
@@ -110,10 +110,10 @@ UNUSED = {
     "SamImageProcessor": ("mask_size", "mask_pad_size"),
     "SegformerImageProcessor": ("do_center_crop", "crop_size"),
 }
-"""Fields that a class accepts and does not look at."""
+"""Fields that a class accepts and ignores."""
 
 NEEDED = {"crop_size": "do_center_crop", "image_mean": "do_normalize", "image_std": "do_normalize"}
-"""Fields that a flag asks for, also of a class that looks at neither: transformers raises without them."""
+"""Fields that a flag requires, even for a class that ignores both. transformers raises an error without them."""
 
 COMMON = ("data_format", "do_pad", "pad_size")
 """Fields of every class that are off by default."""
@@ -132,4 +132,4 @@ HARMLESS = (
     *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
     *("_valid_processor_keys", "_valid_kwargs_names"),
 )
-"""Fields of any configuration that change no pixel of an image, but those of maps, annotations or nothing at all."""
+"""Fields of any configuration that do not change the pixels of an image; they affect maps, annotations or nothing."""

@@ -1,6 +1,6 @@
-"""Ultralytics: what its predictors do to an image, from the metadata that its exporter writes into a model.
+"""Importer of Ultralytics, which reads a predictor's preprocessing from the metadata of an exported model.
 
-Read without Ultralytics, ONNX or TensorRT. The facts are those of ``engine/predictor.py``, ``data/augment.py`` and
+It does not need Ultralytics, ONNX or TensorRT. The behavior is that of ``engine/predictor.py``, ``data/augment.py`` and
 ``engine/exporter.py`` of Ultralytics 8.4.
 """
 
@@ -38,7 +38,7 @@ TASKS: dict[str, Geometry] = {
     "classify": "classify",
 }
 MAX_METADATA_BYTES = 4 << 20
-"""Class names are most of it: 4,585 of them take 100 kB."""
+"""Maximum size of the metadata in bytes. Class names account for most of it: 4,585 of them need 100 kB."""
 MAX_ONNX_BYTES = (1 << 31) - 1  # Protocol Buffers' own limit
 
 _HARMLESS = (
@@ -50,10 +50,13 @@ _OWN_CODE = {
     "orders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
     "resizes": r"blobFromImages?|cv2\.resize|\.resize(?=\()",
 }
-"""Words by which code of a package's own that changes an image is found."""
+"""Regular expressions that find code in a package that changes an image."""
 _MAX_SOURCE_BYTES = 1 << 20
 _TORCHVISION_CLASSIFY = (8, 0, 233)
-"""The first version that classifies after torchvision's Resize and CenterCrop; before, it was its own OpenCV crop."""
+"""First version that classifies with torchvision's Resize and CenterCrop.
+
+Earlier versions used their own OpenCV crop.
+"""
 
 
 def from_ultralytics(
@@ -108,10 +111,11 @@ def from_ultralytics(
 
 
 def own_code(model: Path) -> Iterator[str]:
-    """Modules that prepare images themselves, in the Python package that a model lies in, and what each does.
+    """Yield the modules that prepare images in the Python package that contains a model, each with its operations.
 
-    The metadata of an export says how Ultralytics' predictor prepares an image. A package that brings the model along
-    may do otherwise, in BGR, say, or padded before the resize. That stands in its code alone, of which this sees words.
+    The metadata of an export describes the preprocessing of Ultralytics' predictor. A package that ships the model may
+    use different preprocessing, such as BGR or padding before the resize. Only its code shows that, and this function
+    searches the code for telltale words.
     """
     folders = [folder for folder in (model.parent, model.parent.parent) if (folder / "__init__.py").is_file()]
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
@@ -132,13 +136,13 @@ def _geometry(fields: Fields) -> Geometry:
         )
     geometry = fields.choice("task", TASKS)
     head, description = fields.text("head", ""), fields.text("description", "")
-    # Exports before 8.4 do not name their head.
+    # Exports before 8.4 do not contain the name of their head.
     is_rtdetr = head == "RTDETRDecoder" or (not head and re.match("ultralytics rt-?detr", description, re.IGNORECASE))
     return "stretch" if is_rtdetr else geometry
 
 
 def _size(fields: Fields, wanted: int | tuple[int, int] | None) -> tuple[int, int]:
-    """(height, width): what the metadata says, in ONNX as text, or what is wanted."""
+    """Return (height, width) from the metadata (a string in ONNX files), or the requested size."""
     said = fields.take("imgsz")
     if isinstance(said, str):
         try:
@@ -167,7 +171,7 @@ def _ops(geometry: Geometry, height: int, width: int) -> list[Op]:
 def _read(path: Path) -> dict[str, Any]:
     with place(path.name):
         if path.suffix == ".engine":
-            data = read_file(path, most=4 + MAX_METADATA_BYTES, is_whole=False)  # a length, JSON, the engine
+            data = read_file(path, most=4 + MAX_METADATA_BYTES, is_whole=False)  # layout: length, JSON, engine
             return parse_json(data[4:][: int.from_bytes(data[:4], "little")], "the metadata of Ultralytics before it")
         try:
             return {**wire.onnx_metadata(read_file(path, most=MAX_ONNX_BYTES))}

@@ -1,4 +1,4 @@
-"""The walk over transforms that are made of transforms: the ops so far, and what the data is after them."""
+"""Walk over nested transforms, which collects the ops and tracks the state of the data after them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pixprep.spec import Side
 
 
 class Walk:
-    """The ops of one side so far; a library's own walk also knows what the data is after them.
+    """The ops of one side so far. A library's own subclass also tracks the state of the data after them.
 
     Attributes:
-        STATE: Names of the attributes that a transform of some draws alone must not change. Their values are replaced
-            and never changed in place, so that a branch shares them.
-        side: Side that the transforms are of.
+        STATE: Names of the attributes that a transform must not change if it applies only to some images. Their values
+            are replaced and never modified in place, so that branches can share them.
+        side: Side that the transforms belong to.
         ops: Ops so far.
     """
 
@@ -28,28 +28,28 @@ class Walk:
         self.ops: list[Any] = []
 
     def branch(self) -> Self:
-        """A walk from here, with ops of its own."""
+        """Return a walk that starts in the same state and has its own list of ops."""
         made = copy(self)
         made.ops = []
         return made
 
     def join(self, *branches: Walk) -> None:
-        """Go on behind branches of which each image takes one, or none.
+        """Continue after branches. Each image goes through at most one of them.
 
         Raises:
-            PipelineError: A branch has changed what the data is.
+            PipelineError: A branch has changed the state of the data.
         """
         if any(getattr(each, name) != getattr(self, name) for each in branches for name in self.STATE):
             raise PipelineError("changes what the data is in some draws alone: put that behind it")
 
     def choose(self, branches: Sequence[Walk], weights: Sequence[float]) -> None:
-        """Add the choice of one of several branches; equal weights are the op's default."""
+        """Add a random choice between several branches. Equal weights are written as the op's default."""
         self.join(*branches)
         lists = tuple(tuple(each.ops) for each in branches)
         self.ops.append(RandomChoice(lists, tuple(weights) if len({*weights}) > 1 else None))
 
     def at_times(self, branch: Walk, p: float) -> None:
-        """Add the ops of a branch for a share of the images: one that has a ``p`` by that, others as a list."""
+        """Add the ops of a branch with probability ``p``: a single op with its own ``p``, or a list."""
         self.join(branch)
         own = getattr(branch.ops[0], "p", None) if len(branch.ops) == 1 else None
         if own is not None:
