@@ -23,9 +23,9 @@ from pixprep.spec import Like, Side
 log = logging.getLogger(__name__)
 
 UNRECORDED = ("python", "run_python", "name")
-"""Options that no pipeline file records: a program of this machine, the permission to run one, and the name,
+"""Options that no pipeline file records.
 
-which is already in ``Origin.name``.
+They are a program of this machine, the permission to run one, and the name, which ``Origin.name`` already contains.
 """
 
 _LAST_BIT = {"divide": "divides by 255", "multiply": "multiplies by 1/255"}

@@ -50,9 +50,9 @@ NO_PIXEL = (
     *("num_features", "num_classes", "label_offset", "label_names", "label_descriptions", "labels"),
     *("license", "description", "origin_url", "paper_name", "paper_ids", "notes"),
 )
-"""Fields of a ``pretrained_cfg`` that do not affect pixels: the location of the weights and the structure of
+"""Fields of a ``pretrained_cfg`` that do not affect pixels.
 
-the model.
+They contain the location of the weights and the structure of the model.
 """
 UNTOUCHED: dict[str, tuple[Any, ...]] = {
     "is_training": (True,),

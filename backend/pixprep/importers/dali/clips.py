@@ -1,7 +1,7 @@
-"""Operators of DALI that decode clips: of a number of frames that the graph fixes.
+"""Operators of DALI that decode clips with a fixed number of frames.
 
-The frames are those that DALI takes, and their pixels near DALI's: both ask FFmpeg, DALI for another conversion of
-colours. Of a clip of 160 x 96 in VP9 they differ by 1.2 levels on average, and by 19 at most.
+The frames are those that DALI selects. Their pixel values are close to DALI's: both use FFmpeg, but DALI requests a
+different color conversion. For a VP9 clip of 160 x 96, they differ by 1.2 levels on average, and by at most 19.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ OPERATORS = (
     *("Resize", "Crop", "CropMirrorNormalize", "Normalize", "Flip", "Transpose", "Cast", "Copy"),
     "ArithmeticGenericOp",
 )
-"""Operators that are supported of a clip."""
+"""Operators that are supported for clips."""
 _SHORT: dict[str, Literal["refuse", "repeat"]] = {"none": "refuse", "edge": "repeat"}
 
 
 def check_clip(name: str, image: Image) -> None:
-    """Refuse an operator on clips that is supported only for images alone."""
+    """Reject an operator on clips that is supported only for images."""
     if isinstance(image.chain[0], DecodeVideo) and name not in OPERATORS:
         raise PipelineError(f"is not supported for clips; supported operators are {', '.join(OPERATORS)}")
 
 
 def _decode_video(encoded: Encoded, fields: Fields) -> Image:
-    """``decoders.video``: ``sequence_length`` frames from the first on, or those before ``end_frame``."""
+    """Read ``decoders.video``: ``sequence_length`` frames from the first on, or the frames before ``end_frame``."""
     fields.ignore("fill_value", "affine", "build_index")
     fields.expect("start_frame", 0, why="must be 0: a clip begins with its first frame")
     stride = fields.side("stride") if fields.has("stride") else 1
@@ -54,13 +54,13 @@ def _decode_video(encoded: Encoded, fields: Fields) -> Image:
 
 
 def strided(ops: list[Op], values: Iterable[Value]) -> list[Op]:
-    """Ops whose first takes every n-th frame, as the clips among the values do."""
+    """Return the ops with the frame stride of the clips among the values set in the first op."""
     stride = max((value.stride for value in values if isinstance(value, Image)), default=1)
     return [changed(ops[0], sample={"step": stride}), *ops[1:]] if stride > 1 else ops
 
 
 def stream_of(operator: Operator, fields: Fields, clip: str | None) -> Image:
-    """``inputs.video``: its first sequence, where that is what ``clip`` says."""
+    """Read ``inputs.video``, of which only the first sequence is imported, if ``clip`` selects it."""
     if clip != "first":
         raise PipelineError(_WHY_DALI)
     fields.expect("last_sequence_policy", "partial", "pad")
@@ -75,4 +75,4 @@ CLIPS: dict[str, Callable[[Encoded, Fields], Image]] = {
 }
 """Operators whose input is an encoded clip."""
 STREAM = "inputs__Video"
-"""The operator that is an input of clips in sequences."""
+"""Operator that is an input of clips in sequences."""

@@ -1,6 +1,6 @@
-"""Operators of DALI that make an image, or move its pixels: decoders, resizes, windows and turns.
+"""Operators of DALI that create an image or move its pixels: decoders, resizes, windows and rotations.
 
-What an operator does by default is what DALI 2.4 was seen to do.
+The defaults are those observed in DALI 2.4.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "la
 _WARP_FILTERS: dict[int, WarpFilter] = {0: "nearest", 1: "bilinear"}
 _UINT8, _FLOAT = 0, 9
 _THREE = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0.5, 0.5, 0))
-"""A matrix that changes no gray, and makes it three channels, as whose ties DALI's of RGB fall."""
+"""Matrix that repeats gray in three channels, with ties as in DALI's RGB."""
 NO_YES = {0: False, 1: True}
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
 
@@ -56,7 +56,10 @@ _OF_DECODERS = (
 
 
 def _decode(encoded: Encoded, fields: Fields) -> Image:
-    """``decoders.image``: libjpeg-turbo's pixels on the CPU; on the GPU, by default, without fancy upsampling."""
+    """Read ``decoders.image``, whose pixel values on the CPU are libjpeg-turbo's.
+
+    On the GPU, the default is a decoder without fancy upsampling.
+    """
     fields.ignore(*_OF_DECODERS)
     fields.expect("dtype", _UINT8, why="must be 0: images are decoded to uint8")
     on_cpu = fields.text("device", "cpu") == "cpu"
@@ -76,7 +79,7 @@ def _decode(encoded: Encoded, fields: Fields) -> Image:
 
 
 def _resize(image: Image, fields: Fields) -> Result:
-    """``resize``; with ``save_attrs`` also the size before it."""
+    """Read ``resize``. With ``save_attrs``, also return the size before it."""
     resized = _resized(image, fields)
     if not fields.flag("save_attrs"):
         return resized
@@ -106,12 +109,12 @@ def _resized(image: Image, fields: Fields) -> Image:
         again = None if roi or not is_unmoved(image) else partial(_again, image, fields)
         return image.then(resize_rule(image, sides, {**how, **roi, "subpixel": is_subpixel}, again))
     target = _target(fields)
-    subpixel = None if target.get("mode") == "stretch" else is_subpixel  # whole sides have one scale
+    subpixel = None if target.get("mode") == "stretch" else is_subpixel  # full sides have a single scale
     return image.then(Resize(**target, **how, **_roi(fields, target), subpixel=subpixel))
 
 
 def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
-    """The part that is resized, as fields of the op; ``target``: those of its size."""
+    """Return the region that is resized, as fields of the op. ``target`` contains the fields of its size."""
     is_share, names = fields.flag("roi_relative"), ("roi_start", "roi_end")
     if not any(map(fields.has, names)):
         return {}
@@ -122,7 +125,7 @@ def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
         ends.append(pair if len(pair) == 2 else fields.refuse(name, "must be two numbers, or shares with roi_relative"))
     rows, columns = map(list, zip(*ends, strict=True))
     if len({"height", "width"} & {*target}) == 1 and fields.take("mode", "default") == "default":
-        following = columns if "height" in target else rows  # DALI does not mirror this one
+        following = columns if "height" in target else rows  # DALI does not mirror this axis
         if str in {*map(type, following)}:
             fields.refuse("roi_start", "comes with the request, which is supported only where both sides are given")
         following.sort()
@@ -130,7 +133,7 @@ def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _again(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]) -> Rows:
-    """The sides that a graph computes for images of these sizes, (n, 2)."""
+    """Return the sides that a graph computes for images of these sizes, (n, 2)."""
     names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
     with trying(sizes):
         values = [fields.take(name) for name in names]
@@ -140,7 +143,7 @@ def _again(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]) -> Rows:
 
 
 def _computed(image: Image, fields: Fields) -> Rows | None:
-    """The height and the width of a resize for each of ``SIZES``, (n, 2), where the graph computes them."""
+    """Return the height and width of a resize for each of ``SIZES``, (n, 2), if the graph computes them."""
     names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
     values = [fields.take(name) for name in names]
     if not any(isinstance(value, Numbers) for value in values):
@@ -153,9 +156,10 @@ def _computed(image: Image, fields: Fields) -> Rows | None:
 
 
 def _target(fields: Fields) -> dict[str, Any]:
-    """The size of a resize, as the fields of the op; DALI refuses two of the three ways at once.
+    """Return the size of a resize as fields of the op. DALI rejects two of the three ways to specify it at once.
 
-    Of a number of the request the field is its name, and the size has a bound; see ``requests.bounded``.
+    For a number of the request, the field contains the number's name, and the size has a bound; see
+    ``requests.bounded``.
     """
     found = [name for name in ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y") if fields.has(name)]
     is_asked = any(isinstance(fields.take(name), Encoded) for name in found)
@@ -183,7 +187,7 @@ def _target(fields: Fields) -> dict[str, Any]:
 
 
 def mirrors(fields: Fields, argument: str, axis: Literal["horizontal", "vertical"], default: int) -> list[Flip]:
-    """The mirror that an argument says, for every image or for each of a request."""
+    """Return the flip that an argument specifies, for every image or per request."""
     value = fields.take(argument)
     if isinstance(value, Encoded):
         return [Flip(axis, when=value.at(0))]
@@ -196,7 +200,7 @@ def _flip(image: Image, fields: Fields) -> Image:
 
 
 def _rotate(image: Image, fields: Fields) -> Image:
-    """``rotate``; by right angles DALI computes no pixel, but where a ``size`` is given."""
+    """Read ``rotate``. For right angles, DALI does not resample unless a ``size`` is specified."""
     angle, keeps_size = number_of(fields, "angle"), fields.flag("keep_size")
     how = _looked(image, fields)
     if fields.has("size"):
@@ -218,7 +222,7 @@ def _rotate(image: Image, fields: Fields) -> Image:
 
 
 def warped(inputs: Sequence[Value], fields: Fields) -> Image:
-    """``warp_affine`` to a given size, by a matrix that is an argument or the second input."""
+    """Read ``warp_affine`` to a fixed size, with a matrix from an argument or from the second input."""
     image, *tensors = inputs
     assert isinstance(image, Image)
     how = _looked(image, fields)
@@ -244,7 +248,7 @@ def warped(inputs: Sequence[Value], fields: Fields) -> Image:
 
 
 def _looked(image: Image, fields: Fields) -> dict[str, Any]:
-    """Fields of the op that every warp of DALI has; without ``fill_value`` the edge goes on."""
+    """Return the fields that all warps of DALI have. Without ``fill_value``, the edge pixels are repeated."""
     image.check_levels(fields)
     how: dict[str, Any] = {"filter": fields.choice("interp_type", _WARP_FILTERS, 1), "like": "dali"}
     if not fields.has("fill_value"):
@@ -260,7 +264,7 @@ DECODERS: dict[str, Callable[..., Image]] = {
     "decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
     "decoders__ImageSlice": lambda encoded, fields, *window: sliced([_decode(encoded, fields), *window], fields),
 }
-"""Operators whose input is an encoded image; the last takes a start and a shape, too."""
+"""Operators whose input is an encoded image. The last one also accepts a start and a shape."""
 
 GEOMETRY: dict[str, Callable[[Image, Fields], Result]] = {
     "Resize": _resize,

@@ -1,6 +1,6 @@
-"""The graph of a serialized DALI pipeline: its operators and their arguments, read without DALI.
+"""Reader of the graph of a serialized DALI pipeline, its operators and their arguments, without DALI.
 
-The file is a Protocol Buffers message; nothing in it is ever run. The numbers of the fields are those of DALI's
+The file is a Protocol Buffers message, and nothing in it is executed. The field numbers are those of DALI's
 ``dali.proto``.
 """
 
@@ -16,7 +16,10 @@ from pixprep.pipeline.ops.faults import quoted
 
 MAX_OPERATORS, MAX_OUTPUTS = 256, 32
 _RENAMED = (("experimental__", ""), ("_", ""), ("ImageDecoder", "decoders__Image"))
-"""Beginnings of operators' names, with what they are in other versions of DALI; the last one was until DALI 1.0."""
+"""Prefixes of operator names, with their replacements from other versions of DALI.
+
+The last one was used until DALI 1.0.
+"""
 
 # The fields of dali.proto's messages, by number.
 # name, device, is_argument_input, arg_name, dtype, ndim, layout
@@ -34,10 +37,10 @@ class Operator:
     """One operator of the graph.
 
     Attributes:
-        name: in the newest version of DALI, without what says that it is experimental, or DALI's own.
-        where: how messages call it.
-        inputs, outputs: names of tensors.
-        computed: for each argument that a tensor gives the name of the tensor.
+        name: Name in the newest version of DALI, without the prefixes of experimental and internal operators.
+        where: Name of the operator in messages.
+        inputs, outputs: Names of tensors.
+        computed: Name of the tensor for each argument that a tensor provides.
     """
 
     name: str
@@ -49,13 +52,13 @@ class Operator:
 
 
 def graph(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
-    """The operators in their order, each after those whose output it takes, and the names of the outputs.
+    """Return the operators, each after those whose outputs it uses, and the names of the graph's outputs.
 
     Raises:
-        wire.WireError: it is something else.
-        PipelineError: it is too large.
+        wire.WireError: The data are not a serialized graph.
+        PipelineError: The graph is too large.
     """
-    message = wire.read(data, _PIPELINE, is_open=True)  # the rest is how it is run
+    message = wire.read(data, _PIPELINE, is_open=True)  # the other fields configure the execution
     if not message[5] or not message[7]:
         raise wire.WireError("it has no operator" if not message[5] else "it has no output")
     for what, limit, found in (("operators", MAX_OPERATORS, message[5]), ("outputs", MAX_OUTPUTS, message[7])):
@@ -66,7 +69,7 @@ def graph(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
 
 
 def batch_size(data: bytes) -> int | None:
-    """The images of a batch that a graph was made for, if it says so."""
+    """Return the batch size that a graph was built for, if the graph contains it."""
     return max(wire.read(data, {2: "integer"}, is_open=True)[2], default=0) or None
 
 
@@ -89,7 +92,7 @@ def _operator(number: int, message: Mapping[int, list[Any]], where: str) -> Oper
 
 
 def _argument(message: Mapping[int, list[Any]]) -> tuple[str, Any]:
-    """An argument's name and value: a number, a boolean, a text, or a list of them."""
+    """Return the name and value of an argument: a number, a boolean, a string, or a list of them."""
     values = [*message[3], *message[4], *message[5], *map(bool, message[6])]
     values += [_argument(element)[1] for element in message.get(7, ())]
     return _one(message[1]), values if any(message[8]) else _one(values)

@@ -1,7 +1,7 @@
-"""NVIDIA DALI: the serialized graph of a ``@pipeline_def``, which dali_backend calls ``model.dali``.
+"""Importer of the serialized graph of an NVIDIA DALI ``@pipeline_def``, which dali_backend calls ``model.dali``.
 
-DALI is not needed. What an operator does by default is what DALI 2.4 was seen to do. A file does not say which version
-of DALI wrote it.
+It does not need DALI. The defaults of operators are those observed in DALI 2.4. A file does not contain the version of
+DALI that wrote it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _REASONS = {
     f"puts channels or images together, which is not supported: {EXCHANGED}": ("Cat", "Stack"),
     f"equalizes the image, which is not supported: {_OWN}": ("Clahe", "Equalize"),
 }
-"""Reason and remedy, with the operators' names or their beginnings."""
+"""Reason and fix for unsupported operators, by name or prefix."""
 
 
 def from_dali(
@@ -119,7 +119,7 @@ def from_dali(
 def read_graph(
     file: Path, *, pipeline: str | None = None, python: str | None = None, run_python: bool = False
 ) -> bytes:
-    """The serialized graph in a file, or of a Python file; see ``from_dali``."""
+    """Return the serialized graph of a file or of a Python file; see ``from_dali``."""
     if file.suffix == ".py":
         if not run_python:
             raise PipelineError(
@@ -133,7 +133,7 @@ def read_graph(
 
 
 def interface(data: bytes, where: str) -> tuple[dict[str, str | None], list[str], int | None]:
-    """The inputs of a graph with the types that it says, its outputs, both by name, and the images of its batches."""
+    """Return the inputs of a graph by name with their types, the names of its outputs, and its batch size."""
     operators, outputs = _read(data, where)
     sources = [operator for operator in operators if operator.name in (*_SOURCES, STREAM)]
     return {operator.outputs[0]: dtype_of(operator) for operator in sources}, outputs, batch_size(data)
@@ -155,7 +155,7 @@ def _listed(names: Sequence[str]) -> str:
 def _evaluate(
     operators: Sequence[Operator], wanted: Sequence[str], clip: str | None, dtypes: Mapping[str, str]
 ) -> dict[str, Value]:
-    """Evaluate the tensors that lead to the wanted ones."""
+    """Evaluate the tensors that the wanted tensors depend on."""
     needed, values = _needed(operators, wanted), dict[str, Value]()
     for operator in operators:
         if needed.isdisjoint(operator.outputs):
@@ -175,13 +175,13 @@ def _evaluate(
 
 
 def _argument(values: Mapping[str, Value], name: str, recompute: Callable[[str], Numbers]) -> Any:
-    """An argument that a tensor gives: what it is, where that is constant."""
+    """Return the argument that a tensor provides, as a plain value if it is constant."""
     value = values.get(name)
     return replace(value, again=partial(recompute, name)).plain if isinstance(value, Numbers) else value
 
 
 def _again(operators: Sequence[Operator], values: Mapping[str, Value], name: str) -> Numbers:
-    """Compute the numbers of a tensor again, for the sizes of ``trying``; what is no numbers stays as it is."""
+    """Compute the numbers of a tensor again, for the sizes of ``trying``. Values other than numbers are kept."""
     wanted = _needed(operators, [name])
     found: dict[str, Value] = {key: value for key, value in values.items() if not isinstance(value, Numbers)}
     for operator in operators:
@@ -202,7 +202,7 @@ def _again(operators: Sequence[Operator], values: Mapping[str, Value], name: str
 
 
 def _needed(operators: Sequence[Operator], wanted: Sequence[str]) -> set[str]:
-    """The names of all tensors that lead to the wanted ones."""
+    """Return the names of all tensors that the wanted tensors depend on."""
     needed = set(wanted)
     for operator in reversed(operators):
         if not needed.isdisjoint(operator.outputs):
@@ -211,7 +211,10 @@ def _needed(operators: Sequence[Operator], wanted: Sequence[str]) -> set[str]:
 
 
 def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) -> tuple[Value, ...]:
-    """Apply an operator to its inputs; by what these are, it is one of a decoder, of an image or of numbers."""
+    """Apply an operator to its inputs.
+
+    Their types decide whether it is a decoder, or an operator on images or numbers.
+    """
     inputs = [values[name] for name in operator.inputs if name in values]
     first = inputs[0] if inputs else None
     check_arguments(operator, values)
@@ -244,7 +247,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
 
 
 def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[Op, ...]]:
-    """Ops from ``decode`` to each output."""
+    """Return the ops from ``decode`` to each output."""
     found = [values.get(name) for name in wanted]
     images = [value for value in found if isinstance(value, Image)]
     for name, value in zip(wanted, found, strict=True):
@@ -265,7 +268,10 @@ def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[O
 
 
 def _padded(chain: tuple[Op, ...]) -> tuple[Op, ...]:
-    """The ops of a tensor: DALI leaves an image that is larger than its ``pad`` as it is, and a tensor has one size."""
+    """Return the ops of a tensor.
+
+    A tensor has a fixed size, so images larger than a ``pad``, which DALI keeps, are rejected.
+    """
     spec = lowered(chain)[1]
     if spec.height is not None and spec.width is not None:
         return chain
@@ -273,7 +279,10 @@ def _padded(chain: tuple[Op, ...]) -> tuple[Op, ...]:
 
 
 def _tensor_name(wanted: Sequence[str], index: int) -> str | None:
-    """None for the only output; else the name that its author gave, which DALI's own begin with underscores."""
+    """Return None for a single output, and otherwise the name from the author.
+
+    DALI's own names begin with an underscore.
+    """
     if len(wanted) == 1:
         return None
     name = wanted[index]
@@ -282,7 +291,10 @@ def _tensor_name(wanted: Sequence[str], index: int) -> str | None:
 
 
 def _merged(chains: Sequence[tuple[Op, ...]]) -> list[Op]:
-    """Chains that begin alike as one list of ops: what they share stands once, and is named where they part."""
+    """Merge chains with a common beginning into one list of ops.
+
+    Common ops occur once, with a name where the chains split.
+    """
     ops: list[Op] = []
     places: dict[tuple[Op, ...], int] = {}
     for chain in chains:

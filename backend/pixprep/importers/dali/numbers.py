@@ -1,6 +1,6 @@
-"""Operators of DALI that compute numbers: shapes of images, constants, and arithmetic with them.
+"""Operators of DALI that compute numbers: shapes of images, constants, and arithmetic.
 
-They are done in DALI's types: a float32 with an integer gives float32, a division of integers too.
+The computations use DALI's types: float32 with an integer results in float32, and so does a division of integers.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from pixprep.plan.profiles.dali import glibc_sine
 Array = npt.NDArray[Any]
 _EXPRESSION = re.compile(r"(?P<name>\w+)\((?P<operands>[&$\w: ]*)\)")
 _OPERAND = re.compile(r"(?P<kind>[&$])(?P<index>[0-9])(?::(?P<type>int32|float32))?")
-_LAST = np.array([[[0, 0, 1]]], np.float32)  # row of every affine map
+_LAST = np.array([[[0, 0, 1]]], np.float32)  # last row of every affine matrix
 MAX_NUMBERS = 64
-"""Numbers of one tensor."""
+"""Maximum number of values of one tensor."""
 
 
 def expression(inputs: Sequence[Value], fields: Fields) -> tuple[str, tuple[Value, ...]]:
-    """Name and operands in ``expression_desc``, such as ``sub($0:int32 &0)``: & is an input, $ a constant."""
+    """Return name and operands of ``expression_desc``, such as ``sub($0:int32 &0)``: & is an input, $ a constant."""
     match = _EXPRESSION.fullmatch(fields.text("expression_desc"))
     constants = {
         "int32": (finite(fields.take("integer_constants", [])), "int32"),
@@ -63,7 +63,7 @@ def expression(inputs: Sequence[Value], fields: Fields) -> tuple[str, tuple[Valu
 
 
 def _divided(a: Array, b: Array) -> Array:
-    """``//``: of integers cut off towards 0, of others the quotient."""
+    """Compute ``//``: integers are truncated towards 0, and other types return the quotient."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     return np.asarray(np.trunc(np.divide(a, b, dtype=np.float64)), a.dtype)
@@ -116,16 +116,16 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-    """The type that DALI computes in: of floats the largest; of integers, too."""
+    """Return the type that DALI computes in: the largest floating-point type, or the largest integer type."""
     floats = [dtype for dtype in dtypes if dtype.kind == "f"]
     return max(floats or dtypes, key=lambda dtype: dtype.itemsize)
 
 
-# Where numbers come from
+# Sources of numbers
 
 
 def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """``peek_image_shape``: height, width, and how many channels the file has, which its size does not say."""
+    """Compute ``peek_image_shape``: height, width and number of channels. The last is ``UNKNOWN`` here."""
     (encoded,) = inputs
     if not isinstance(encoded, Encoded):
         raise PipelineError("is supported only for the encoded image")
@@ -136,7 +136,10 @@ def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def shape_of(image: Image, fields: Fields) -> Numbers:
-    """``shapes``: the three sides in the order of the layout; constant of an image of one size."""
+    """Compute ``shapes``: the three sides in the order of the layout.
+
+    The result is constant for an image of fixed size.
+    """
     spec = lowered(image.chain)[1]
     size = size_of(image) if None in (spec.height, spec.width) else constant([spec.height, spec.width], "int64")
     channels = np.full((len(size.values), 1), image.channels)
@@ -157,12 +160,12 @@ def _constant(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def rounded(values: Array) -> Array:
-    """Nearest integers, halves away from 0."""
+    """Round to the nearest integers, with halves away from 0."""
     return np.copysign(np.floor(np.abs(values) + 0.5), values)
 
 
 def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argument: str = "dtype") -> Numbers:
-    """The numbers in the type that an argument says."""
+    """Convert the numbers to the type that an argument specifies."""
     if default is None and not fields.has(argument):
         return numbers
     dtype, values = fields.choice(argument, TYPES, default), numbers.values
@@ -172,7 +175,7 @@ def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argumen
         return Numbers(values.astype(dtype), numbers.sources)
 
 
-# What is made of them
+# Operators on numbers
 
 
 def _all(inputs: Sequence[Value]) -> list[Numbers]:
@@ -198,7 +201,7 @@ def _joined(inputs: Sequence[Value], fields: Fields, *, is_stack: bool) -> Numbe
 
 
 def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """``slice`` of a list of numbers: from a place, so many."""
+    """Compute ``slice`` of a list of numbers, by start and length."""
     numbers, *window = _all(inputs)
     fields.expect("axes", [0])
     for name in ("normalized_anchor", "normalized_shape"):
@@ -216,9 +219,10 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def are_shares(start: Value) -> bool:
-    """DALI's default of ``normalized_anchor``: whether start and shape, as tensors, are of a float type.
+    """Return DALI's default of ``normalized_anchor``: whether start and shape are tensors of a floating-point type.
 
-    An input whose type the graph does not say is taken for floats, as its configuration says unless it is written.
+    An input for which the graph does not specify a type counts as float, as does its configuration if nothing is
+    declared.
     """
     if isinstance(start, Encoded):
         return (start.cast or start.dtype or "float32").startswith("float")
@@ -226,13 +230,13 @@ def are_shares(start: Value) -> bool:
 
 
 def whole(value: Any) -> int | None:
-    """One integer, or a list of one."""
+    """Return an integer, also from a list with a single one."""
     numbers = finite(value)
     return int(numbers[0]) if len(numbers) == 1 and numbers[0].is_integer() else None
 
 
 def subscripts(fields: Fields) -> list[int | slice]:
-    """The subscripts of ``x[0]`` and ``x[1:3]``, an axis each."""
+    """Return the subscripts of ``x[0]`` and ``x[1:3]``, one per axis."""
     found: list[int | slice] = []
     for axis in range(int(fields.number("num_subscripts"))):
         names = [f"{name}_{axis}" for name in ("at", "lo", "hi", "step")]
@@ -267,7 +271,7 @@ def _reduced(of: Callable[..., Array]) -> Callable[[Sequence[Value], Fields], Nu
 
 
 def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Array] = np.squeeze) -> Numbers:
-    """Operators that change the shape of a tensor of numbers alone."""
+    """Compute operators that only change the shape of a tensor of numbers."""
     (numbers,) = _all(inputs)
     axes, shape = (tuple(int(side) for side in finite(fields.take(name, []))) for name in ("axes", "shape"))
     fields.ignore("layout", "new_axis_names")
@@ -286,7 +290,7 @@ def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Arr
 
 
 def _combined(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """``transforms.combine``: the product of matrices, float32 (2, 3), of which the first is applied first."""
+    """Compute ``transforms.combine``: the product of float32 (2, 3) matrices, the first of which is applied first."""
     numbers = _all(inputs)
     if any(number.values.shape[1:] != (2, 3) or number.values.dtype != np.float32 for number in numbers):
         raise PipelineError("is supported only for float32 matrices of 2 rows of 3 numbers")
@@ -298,7 +302,10 @@ def _combined(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def _transform(inputs: Sequence[Value], fields: Fields, made: Callable[..., Sequence[Any]], **names: Any) -> Numbers:
-    """The matrix that ``made`` gives of pairs (x, y), behind the one that is the input; ``names``: with defaults."""
+    """Compute the matrix that ``made`` returns for pairs (x, y), after the input matrix.
+
+    ``names``: arguments with defaults.
+    """
     fields.expect("ndim", 2)
     values = [fields.take(name, default) for name, default in names.items()]
     numbers = [value if isinstance(value, Numbers) else constant(finite(value), "float32") for value in values]
@@ -317,14 +324,14 @@ def _scaled(scale: Any, move: Any) -> Sequence[Any]:
 
 
 def _about(rows: Any, center: Array) -> Sequence[Any]:
-    """Cells of a matrix that leaves the center where it is."""
+    """Return the cells of a matrix that leaves the center unchanged."""
     (a, b), (c, d) = rows
     x, y = center
     return a, b, a * -x + b * -y + x, c, d, c * -x + d * -y + y
 
 
 def _of_angle(function: Callable[[Array], Array], degrees: Array) -> Array:
-    """A sine, cosine or tangent of DALI's float32 radians."""
+    """Compute a sine, cosine or tangent, with DALI's float32 radians."""
     return function((degrees * np.float32(np.pi / 180)).astype(np.float64)).astype(np.float32)
 
 
@@ -384,4 +391,4 @@ NUMBERS: dict[str, Callable[[Sequence[Value], Fields], Numbers]] = {
     "transforms__Crop": _window,
     "transforms__Combine": _combined,
 }
-"""Operators whose inputs are numbers, or the encoded image."""
+"""Operators whose inputs are numbers or the encoded image."""

@@ -1,6 +1,6 @@
-"""Operators of DALI on an image: what becomes of its values, its layout and its dtype; and the table of all.
+"""Operators of DALI that change an image's values, layout or dtype, and the table of all operators on images.
 
-What an operator does by default is what DALI 2.4 was seen to do.
+The defaults are those observed in DALI 2.4.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
 _CLIP_LAYOUTS: dict[str, Layout] = {"FCHW": "tchw", "FHWC": "thwc", "CFHW": "cthw"}
 
 F32 = npt.NDArray[np.float32]
-# Hue and saturation turn and scale the two colour components of YIQ, as in color_twist.h.
+# Hue and saturation rotate and scale the two color components of YIQ, as in color_twist.h.
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]], np.float32)
 _FROM_YIQ = np.linalg.inv(_TO_YIQ.astype(np.float64)).astype(np.float32)
 _WHITE, _MIDDLE = np.float32(255), 128.0
 
 
 def _layouts(image: Image) -> dict[str, Layout]:
-    """Layouts of tensors of an image, or of a clip, by DALI's names."""
+    """Return the layouts of tensors of an image or a clip, by DALI's names."""
     return _LAYOUTS if len(image.layout) == 3 else _CLIP_LAYOUTS
 
 
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
-    """Crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
+    """Read crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
     is_padded = fields.flag("pad_output") and image.channels == 3
     shift = fields.number("shift", 0.0)
     step = _normalized(replace(image, canvas=None), fields, "std", shift).chain[len(image.chain) :]
     beyond, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if policy(fields) == "pad" else (None, 0.0)
-    dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
+    dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # the name until DALI 1.0
     if beyond is not None:
         _check_margin(beyond, step, fields, is_padded=is_padded, is_levels=fields.take(dtype) == _UINT8)
     if beyond is not None and is_padded and len(beyond) in (1, 4):
@@ -67,7 +67,7 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
 def _check_margin(
     values: Sequence[float], steps: Sequence[Op], fields: Fields, *, is_padded: bool, is_levels: bool
 ) -> None:
-    """Refuse ``fill_values`` with which DALI fails, or gives what nobody means."""
+    """Reject ``fill_values`` for which DALI fails or returns a meaningless result."""
     is_single = {len(finite(fields.take(name, 1.0))) for name in ("mean", "std")} == {1}
     if is_padded and len(values) not in (1, 4) and (is_single or not steps):
         fields.refuse("fill_values", "with pad_output must be one number, or four, as DALI asks for")
@@ -78,7 +78,7 @@ def _check_margin(
 
 
 def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
-    """The level of each channel whose normalized value this is, the margin's; None: there is none."""
+    """Return the pixel value per channel whose normalized value equals the padding's, or None if a channel has none."""
     if len(values) not in (1, 3):
         raise PipelineError('"fill_values" must be one number, or one for each of 3 channels')
     spec = ImageSpec()
@@ -97,7 +97,10 @@ def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
 
 
 def _cornered(image: Image, fields: Fields) -> tuple[Image, tuple[int, int]]:
-    """The image, and the size that its tensor is padded to: its margin has values that no level has."""
+    """Return the image and the size that its tensor is padded to.
+
+    The padding's values differ from every normalized level.
+    """
     height, width = fields.pair("crop") if fields.has("crop") else (fields.side("crop_h"), fields.side("crop_w"))
     place = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
     values = {*finite(fields.take("fill_values", 0.0))}
@@ -108,7 +111,7 @@ def _cornered(image: Image, fields: Fields) -> tuple[Image, tuple[int, int]]:
 
 
 def _normalize(image: Image, fields: Fields) -> Image:
-    """``normalize`` by numbers, not by the image's own statistics."""
+    """Read ``normalize`` with constants. The statistics of each image are not supported."""
     for name in ("mean", "stddev"):
         if not fields.has(name):
             raise PipelineError(
@@ -128,7 +131,7 @@ def _normalize(image: Image, fields: Fields) -> Image:
 
 
 def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Image:
-    """DALI's arithmetic, in float32: ``(value - (mean - shift * std / scale)) * (scale / std)``."""
+    """Apply DALI's arithmetic in float32: ``(value - (mean - shift * std / scale)) * (scale / std)``."""
     means = as_tuple(fields.numbers("mean", 0.0))
     stds = as_tuple(fields.numbers(std_name, 1.0, positive=True))
     scale = fields.number("scale", 1.0)
@@ -154,13 +157,13 @@ def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Im
 
 
 def _written(value: float, dividend: float) -> float:
-    """The same by which ``dividend`` gives the same constant, in its short form if there is one."""
+    """Return a number for which ``dividend`` results in the same constant, in a short decimal form if there is one."""
     is_same = np.float32(dividend / short(value)) == np.float32(dividend / value)
     return short(value) if is_same else value
 
 
 def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
-    """An expression of an image and numbers, one or one a channel, such as ``images / 255.``, in float32."""
+    """Read a float32 expression of an image and numbers (one, or one per channel), such as ``images / 255.``."""
     name, operands = expression(inputs, fields)
     image = next(operand for operand in operands if isinstance(operand, Image))
     if len(operands) != 2 or name not in ("fdiv", "mul", "add", "sub") or sum(x is image for x in operands) > 1:
@@ -183,7 +186,7 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
 
 
 def _of_channels(numbers: Numbers, image: Image) -> tuple[float, ...]:
-    """One number, or one a channel; an array has them on the axis of the channels."""
+    """Return one number, or one per channel. In an array, they are along the channel axis."""
     layout, shape = image.layout, numbers.values.shape[1:]
     whole = (1,) * (len(layout) - len(shape)) + shape
     most = {"c": image.channels}
@@ -193,7 +196,7 @@ def _of_channels(numbers: Numbers, image: Image) -> tuple[float, ...]:
 
 
 def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields: Fields) -> Normalize:
-    """One operation with the value, before or behind it, as a ``normalize`` that rounds once."""
+    """Return one operation on the pixel value, as first or second operand, as a ``normalize`` that rounds once."""
     number, negative = reals(constants), reals([-constant for constant in constants])
     if name in ("add", "sub"):
         if is_first or name == "add":
@@ -213,7 +216,7 @@ def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields:
 
 
 def _mixed(image: Image, fields: Fields) -> Image:
-    """An operator that is a matrix: each reads the arguments that it has."""
+    """Read an operator that is a color matrix, from the arguments that it supports."""
     image.check_levels(fields)
     hue, saturation, value, brightness, contrast = (
         np.float32(fields.number(name, default))
@@ -231,14 +234,17 @@ def _mixed(image: Image, fields: Fields) -> Image:
         factors = _FROM_YIQ @ turn @ np.diag(np.array([1, saturation, saturation], np.float32)) @ _TO_YIQ
     factors = factors * value * brightness * contrast
     offset = _WHITE * shift + brightness * (middle - contrast * middle)
-    if getattr(image.chain[0], "color", "rgb") == "bgr":  # DALI takes the first channel for red
+    if getattr(image.chain[0], "color", "rgb") == "bgr":  # DALI treats the first channel as red
         factors = factors[::-1, ::-1]
     rows = [(*row, float(offset)) for row in factors.tolist()]
     return image.then(ColorMatrix(matrix=tuple(rows)))
 
 
 def _gaussian_blur(image: Image, fields: Fields) -> Image:
-    """``gaussian_blur``, of one window and one deviation for both axes; each follows from the other."""
+    """Read ``gaussian_blur`` with one window and one deviation for both axes.
+
+    A missing one is derived from the other.
+    """
     image.check_levels(fields)
     size, sigma = (finite(fields.take(name, [0.0])) for name in ("window_size", "sigma"))
     if len({*size}) != 1 or len({*sigma}) != 1:
@@ -251,7 +257,10 @@ def _gaussian_blur(image: Image, fields: Fields) -> Image:
 
 
 def _erase(image: Image, fields: Fields) -> Image:
-    """``erase`` of rectangles: pairs of ``anchor`` and ``shape``, in DALI's float32; of height and width by default."""
+    """Read ``erase`` of rectangles: float32 pairs of ``anchor`` and ``shape``.
+
+    The default axes are height and width.
+    """
     image.check_levels(fields)
     axes = axes_of(image, fields, [0, 1])
     spec, fill = lowered(image.chain)[1], colour(fields, "fill_value")
@@ -296,7 +305,7 @@ def _transpose(image: Image, fields: Fields) -> Image:
 
 
 def _reshape(image: Image, fields: Fields) -> Image:
-    """``reshape`` and ``reinterpret`` that only name the layout which the image has."""
+    """Read ``reshape`` and ``reinterpret`` that only name the image's existing layout."""
     layout = image.layout.upper()
     fields.expect("layout", layout, "", why=f"must be {layout}, the layout that the image has: transpose changes it")
     fields.expect("src_dims", [0, 1, 2])
@@ -314,7 +323,7 @@ def _reshape(image: Image, fields: Fields) -> Image:
 
 
 def _expand_dims(image: Image, fields: Fields) -> Image:
-    """``expand_dims``: dims of one at these places of the result."""
+    """Read ``expand_dims``, which inserts dimensions of size one at these indices of the result."""
     fields.ignore("new_axis_names")
     axes = [*image.layout]
     for at in sorted(finite(fields.take("axes", []))):
@@ -325,7 +334,7 @@ def _expand_dims(image: Image, fields: Fields) -> Image:
 
 
 def _squeeze(image: Image, fields: Fields) -> Image:
-    """``squeeze`` of dims that ``expand_dims`` made."""
+    """Read ``squeeze`` of dimensions that ``expand_dims`` inserted."""
     axes = finite(fields.take("axes", []))
     if not axes or not {*axes} <= {at for at, axis in enumerate(image.layout) if axis == "1"}:
         fields.refuse(
@@ -337,7 +346,10 @@ def _squeeze(image: Image, fields: Fields) -> Image:
 
 
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
-    """``color_space_conversion``: BGR is another order of the decoder; of gray pixels the three channels stay."""
+    """Read ``color_space_conversion``.
+
+    BGR changes the decoder's channel order; gray pixels keep their three channels.
+    """
     decode = image.chain[0]
     if 3 in (fields.take("image_type"), fields.take("output_type")):
         fields.refuse("output_type", "is YCbCr or of it, which is not supported: the op color_matrix may compute it")
@@ -360,7 +372,7 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
 
 
 def _plain(apply: Callable[[Image, Fields], Result]) -> Callable[[Sequence[Value], Fields], Result]:
-    """An operator of one input."""
+    """Wrap a function of one image as an operator with a single input."""
 
     def of(inputs: Sequence[Value], fields: Fields) -> Result:
         image, *others = inputs
@@ -401,4 +413,4 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
 }
 """Operators with an image among their inputs."""
 AFTER_EXPANDED = ("ExpandDims", "Squeeze", "Cast", "Copy", "ArithmeticGenericOp")
-"""Operators that an image may go through behind ``expand_dims``."""
+"""Operators that an image may go through after ``expand_dims``."""

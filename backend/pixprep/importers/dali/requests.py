@@ -1,7 +1,7 @@
-"""Inputs of a DALI graph beside the encoded photo: numbers of a request, and frames that nothing decodes.
+"""Inputs of a DALI graph other than the encoded photo: numbers per request, and frames that need no decoding.
 
-An ``external_source`` is what its user makes of it: a decoder's is a photo, an argument's are numbers, and that of an
-operator on images is a frame.
+The use of an ``external_source`` determines its type: for a decoder it is a photo, for an argument it is numbers, and
+for an operator on images it is a frame.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _FRAMES: dict[str, TensorDType] = {"uint8": "uint8", "float32": "float32"}
 
 
 def source_of(operator: Operator, dtypes: Mapping[str, str]) -> Encoded:
-    """The input that an ``external_source`` is; ``dtypes``: of inputs whose type the graph does not say."""
+    """Return the input of an ``external_source``.
+
+    ``dtypes``: types of inputs for which the graph does not specify one.
+    """
     name = operator.outputs[0]
     layout = operator.arguments.get("layout", "")
     dtype = dtype_of(operator) or dtypes.get(name)
@@ -47,13 +50,13 @@ def source_of(operator: Operator, dtypes: Mapping[str, str]) -> Encoded:
 
 
 def dtype_of(operator: Operator) -> str | None:
-    """Type that the graph says of an input."""
+    """Return the type that the graph specifies for an input."""
     dtype: Any = operator.arguments.get("dtype")
     return TYPES.get(dtype) if isinstance(dtype, int) else None
 
 
 def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
-    """Refuse an argument that comes with the request, and is none of ``_TAKEN``."""
+    """Reject an argument that comes with the request and is not in ``_TAKEN``."""
     for argument, name in operator.computed.items():
         value = values.get(name)
         if isinstance(value, Image) and isinstance(value.chain[0], Pixels):
@@ -68,13 +71,13 @@ def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
 
 
 def is_number(operator: Operator) -> bool:
-    """Tell whether an operator on an input makes another form of the same numbers, whatever they are."""
+    """Return whether an operator on an input only changes the form of its numbers, for any values."""
     is_one = operator.arguments.get("num_subscripts") == 1
     return operator.name in ("Cast", "Copy") or (operator.name == "TensorSubscript" and is_one)
 
 
 def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
-    """The input in another type, or one of its numbers."""
+    """Return the input in a different type, or one of its numbers."""
     if name == "TensorSubscript":
         (index,) = subscripts(fields)
         if source.index is not None or not isinstance(index, int) or index < 0:
@@ -86,10 +89,10 @@ def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
 
 
 def frames(source: Encoded) -> Image:
-    """An input whose images are pixels already.
+    """Return the image of an input that contains pixels.
 
     Raises:
-        PipelineError: they have another layout or type.
+        PipelineError: The input's layout or type is not supported.
     """
     if source.layout not in _FORMS or source.index is not None:
         raise PipelineError(
@@ -105,28 +108,28 @@ def frames(source: Encoded) -> Image:
 
 
 def number_of(fields: Fields, name: str, default: float | None = None) -> Any:
-    """A number, or the field of an op that means one of the request."""
+    """Return a number, or the op's field that refers to a number of the request."""
     value = fields.take(name)
     return value.at(0) if isinstance(value, Encoded) else fields.number(name, default)
 
 
 def side_of(fields: Fields, name: str) -> Any:
-    """A side in pixels, or the field of an op that means one of the request."""
+    """Return a side in pixels, or the op's field that refers to a number of the request."""
     value = fields.take(name)
     return value.at(0) if isinstance(value, Encoded) else fields.side(name)
 
 
 def pair_of(fields: Fields, name: str) -> tuple[Any, Any]:
-    """(height, width) in pixels, or the fields of an op that mean two numbers of the request."""
+    """Return (height, width) in pixels, or the op's fields that refer to two numbers of the request."""
     value = fields.take(name)
     return (value.at(0), value.at(1)) if isinstance(value, Encoded) else fields.pair(name)
 
 
 def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
-    """Ops with the most pixels that a request may ask for, where its numbers are sizes.
+    """Return the ops with an upper bound on the pixels that a request may ask for, if its numbers are sizes.
 
     Raises:
-        PipelineError: the tensor's size is the request's, and no bound is given.
+        PipelineError: The request determines the tensor's size, and no bound is specified.
     """
     asks = [op for op in ops if _asks(op)]
     if not asks:
@@ -161,7 +164,7 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
 
 
 def _asks(op: Op) -> str:
-    """Kind of an op whose size comes with the request; empty of others."""
+    """Return the kind of an op whose size comes with the request, and an empty string for other ops."""
     names = ("size", "height", "width")
     is_asked = any(isinstance(getattr(op, name, None), str) for name in names)
     is_asked = is_asked and "share" not in getattr(op, "unit", "")

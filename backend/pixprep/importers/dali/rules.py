@@ -1,7 +1,9 @@
-"""Rules that numbers computed by a graph amount to: the size of a resize, a window, an output of the image's place.
+"""Search for rules that reproduce the numbers of a graph.
 
-A rule is taken if it gives the graph's number at every one of ``values.SIZES``. The rule of a resize of the whole photo
-is also compared with the graph at every size up to ``sizes.LARGEST``.
+The rules are sizes of a resize, windows, and outputs that report an image's geometry.
+
+A rule is accepted if it reproduces the graph's numbers at every one of ``values.SIZES``. The rule for a resize of the
+whole photo is also compared with the graph at every size up to ``sizes.LARGEST``.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
 _SOME = 128
 """Stride of the sizes that are tried first."""
 MAX_OPS = 32
-"""Ops behind each of which numbers of the image are tried."""
+"""Maximum number of ops after which numbers of the image are tried."""
 _SIGNED: tuple[Rounding, ...] = ("half_away", "down")
 _SIZES = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
 _SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
@@ -66,16 +68,16 @@ _SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
 def resize_rule(
     image: Image, computed: Rows, how: dict[str, Any], again: Callable[[npt.NDArray[np.int64]], Rows] | None = None
 ) -> Resize:
-    """The resize of an image whose sides a graph computes.
+    """Return the resize of an image whose sides a graph computes.
 
     Args:
-        image: before it.
+        image: Image before the resize.
         computed: Height and width of the result for each of ``SIZES``, (n, 2).
-        how: other fields of the op.
-        again: Computes the same for other sizes of images; None: the image has another size than its file.
+        how: Other fields of the op.
+        again: Function that computes the same for other image sizes. None: the image's size differs from its file's.
 
     Raises:
-        PipelineError: no rule gives them.
+        PipelineError: No rule reproduces the sides.
     """
     before = size_of(image).rows
     seen = (before > 0).all(1)
@@ -86,7 +88,7 @@ def resize_rule(
             f"its size is 0 for some images, whose other side DALI then follows: write math.max(1.0, ...); "
             f"{_example(before[absent], computed[absent])}"
         )
-    seen &= (computed <= MAX_SIDE).all(1)  # an image of 1 to 60 becomes as large
+    seen &= (computed <= MAX_SIDE).all(1)  # an image with an aspect ratio of 60 becomes as large
     sides = computed[seen]
     is_whole = bool((sides == np.floor(sides)).all())
     wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
@@ -121,7 +123,7 @@ def resize_rule(
 
 
 def _unequal(op: Resize, again: Callable[[npt.NDArray[np.int64]], Rows] | None, *, is_whole: bool) -> str | None:
-    """An example of a size up to ``LARGEST`` at which an op differs from a graph; None if there is none."""
+    """Describe a size up to ``LARGEST`` at which an op differs from a graph. None: they are equal at every size."""
     step = op._step  # noqa: SLF001  (the step before an input replaces its numbers)
     if again is None or not is_array_rule(step):
         return None
@@ -140,7 +142,7 @@ def _unequal(op: Resize, again: Callable[[npt.NDArray[np.int64]], Rows] | None, 
 
 
 def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
-    """Fields of resizes that may give these sides, (n, 2), the simplest first."""
+    """Yield fields of resizes that may result in these sides, (n, 2), the simplest first."""
     most, least = (np.maximum(ends, 1).astype(int).tolist() for ends in (sides.max(0), sides.min(0)))
     if most == least:
         yield {"height": most[0], "width": most[1], "mode": "stretch"}
@@ -161,7 +163,7 @@ def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
             yield {"size": size, "side": side, "rounding": rounding, **several}
     for side, lengths in (("longer", sides.max(1)), ("shorter", sides.min(1))):
         found, counts = np.unique(lengths, return_counts=True)
-        usual, reach = round(float(found[np.argmax(counts)])), min(multiple // 2, 32)  # what most images are scaled to
+        usual, reach = round(float(found[np.argmax(counts)])), min(multiple // 2, 32)  # the most frequent scaled side
         near = sorted(range(usual - reach, usual + reach + 1), key=lambda size: abs(size - usual))
         for size, scales, limit in product(near, ({"enlarge": False}, {"shrink": False}, {}), (None, max(most))):
             if size > 0 and (limit is None or (limit > size and (side == "shorter" or "shrink" in scales))):
@@ -171,12 +173,12 @@ def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
 
 
 def window_rule(image: Image, canvas: Canvas) -> Image:
-    """The image in a window that a graph computes.
+    """Return the image in a window that a graph computes.
 
-    A canvas whose size follows the image is kept, until a window of one size is laid over it.
+    A canvas whose size depends on the image is kept until a window of fixed size is applied to it.
 
     Raises:
-        PipelineError: no rule gives it.
+        PipelineError: No rule reproduces the window.
     """
     if image.canvas is not None:
         canvas = _over(image.canvas, canvas, size_of(image).values)
@@ -215,14 +217,14 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
 
 
 def _laid(op: ImageOp, spec: ImageSpec, sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """(top, left, height, width) of an op's window in images of these sizes."""
+    """Return (top, left, height, width) of an op's window in images of these sizes."""
     step = op.lower(Lowered(spec.color), spec, "").before[-1]
     assert isinstance(step, Window)
     return np.array([step.of(*pair) for pair in sizes.tolist()])
 
 
 def _windows(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ImageOp]:
-    """Ops that lay a window of one size, the simplest first; ``top`` and ``left``: of the first image."""
+    """Yield ops with a window of fixed size, the simplest first. ``top`` and ``left`` are those of the first image."""
     if fill is None:
         for rounding in _SIGNED:
             yield CenterCrop(height, width, rounding=rounding, smaller="refuse")
@@ -236,7 +238,7 @@ def _windows(height: int, width: int, top: int, left: int, fill: Levels | None) 
 
 
 def _over(below: Canvas, above: Canvas, size: npt.NDArray[Any]) -> Canvas:
-    """The window of an image that a window of its canvas is."""
+    """Convert a window of a canvas to a window of the image."""
     is_inside = (
         (above.top >= 0)
         & (above.left >= 0)
@@ -260,7 +262,7 @@ def _size(sides: npt.NDArray[Any]) -> str:
 
 
 def _usual(sizes: npt.NDArray[Any]) -> int:
-    """Index of a size for examples: 480 x 640 where it is there."""
+    """Return the index of a size for examples, preferably 480 x 640."""
     return int(np.argmax((sizes == (480, 640)).all(1)))
 
 
@@ -270,15 +272,15 @@ def _example(before: Rows, after: Rows) -> str:
 
 
 def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> tuple[Op, ...]:
-    """The ops up to an output that gives a graph's numbers.
+    """Return the ops up to an output that reproduces a graph's numbers.
 
     Args:
-        numbers: of one output.
-        images: behind whose ops they may be said.
-        name: of the output.
+        numbers: Numbers of one output.
+        images: Images after whose ops the output may be inserted.
+        name: Name of the output.
 
     Raises:
-        PipelineError: none does.
+        PipelineError: No output reproduces the numbers.
     """
     rows, shape, dtype = numbers.rows, numbers.values.shape[1:], str(numbers.values.dtype)
     for image in images:
@@ -296,7 +298,7 @@ def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> 
 
 
 def _outputs(image: Image, dtype: str) -> Iterator[tuple[tuple[Op, ...], Any]]:
-    """Outputs that say numbers of an image, the simplest first, behind each of its ops."""
+    """Yield outputs that contain numbers of an image, after each of its ops, the simplest first."""
     chains = [image.chain[:length] for length in range(1, min(len(image.chain), MAX_OPS) + 1)]
     if dtype in ("int32", "int64", "float32"):
         for op, chain in product(_SIZES, chains):
@@ -313,7 +315,7 @@ def _is_same(found: Rows, rows: Rows) -> bool:
 
 @lru_cache(maxsize=512)
 def _numbers_of(chain: tuple[Op, ...], op: Any, every: int) -> Rows:
-    """Numbers of an output behind a chain, for one in ``every`` of ``SIZES``; the rest is ``UNKNOWN``."""
+    """Return the numbers of an output after a chain for one in ``every`` of ``SIZES``. All others are ``UNKNOWN``."""
     before, image = lowered(chain)
     spec: TensorSpec = op.infer(image)
     found = np.full((len(SIZES), spec.shape[0]), float(UNKNOWN))

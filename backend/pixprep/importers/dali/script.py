@@ -1,6 +1,6 @@
-"""Python files that define DALI pipelines, such as dali_backend's ``1/dali.py``: DALI serializes one, in a process.
+"""Python files that define DALI pipelines, such as dali_backend's ``1/dali.py``, which DALI serializes in a subprocess.
 
-The file is read to find the pipelines' names, and run by a Python that has DALI, where the user has permitted it.
+The file is parsed for the pipelines' names. It is executed by a Python that has DALI only if the user has permitted it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from pixprep.pipeline.ops.faults import quoted
 
 MAX_BYTES = 1 << 20
 LIMIT_S = 300
-"""Seconds for the import of DALI and the file's own work."""
+"""Time limit in seconds for importing DALI and running the file."""
 _MARKED = "autoserialize"
 
 
 def serialized(file: Path, *, pipeline: str | None = None, python: str | None = None) -> bytes:
-    """The graph of a pipeline of a Python file.
+    """Return the serialized graph of a pipeline in a Python file.
 
     Args:
-        file: the file, which is run.
-        pipeline: its name in the file; default: the one with ``@autoserialize``, or the only one.
-        python: the Python that has DALI; default: this one.
+        file: Python file, which is executed.
+        pipeline: Name of the pipeline in the file. Default: the one with ``@autoserialize``, or the only one.
+        python: Python executable that has DALI. Default: this one.
 
     Raises:
-        PipelineError: it has no such pipeline, or several; or it fails.
-        SetupError: DALI is not installed, or there is no such Python.
+        PipelineError: The file does not contain the pipeline, contains several, or fails.
+        SetupError: DALI is not installed, or the Python executable does not exist.
     """
     name = _chosen(file, pipeline)
     program = python or sys.executable
@@ -62,7 +62,7 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
 
 
 def _remedy(file: Path, name: str, python: str) -> str:
-    """Lines for a user whose Python has no DALI."""
+    """Return instructions for a user whose Python does not have DALI."""
     call = f"{name}(device_id=None)" if name in _functions(file) else name
     line = f"from {file.stem} import {name}; {call}.serialize(filename='model.dali')"
     return (
@@ -93,7 +93,7 @@ def _listed(names: object) -> str:
 
 
 def _bound(file: Path) -> set[str]:
-    """Names that a file imports, or gives to what it makes."""
+    """Return the names that a file imports or assigns."""
     nodes = [*ast.walk(_tree(file))]
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return stored | {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
@@ -111,7 +111,7 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _pipelines(file: Path) -> Iterator[tuple[str, bool]]:
-    """Names of the pipelines that a file defines, and whether each has ``@autoserialize``."""
+    """Yield the names of the pipelines that a file defines, and whether each has ``@autoserialize``."""
     for node in _tree(file).body:
         if isinstance(node, ast.FunctionDef):
             decorators = [_called(each) for each in node.decorator_list]
@@ -126,6 +126,6 @@ def _pipelines(file: Path) -> Iterator[tuple[str, bool]]:
 
 
 def _called(node: ast.expr) -> str:
-    """The last name of ``a.b.name`` or ``a.b.name(...)``."""
+    """Return the last name of ``a.b.name`` or ``a.b.name(...)``."""
     node = node.func if isinstance(node, ast.Call) else node
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,6 +1,6 @@
-"""Program that serializes one pipeline of a Python file by DALI: ``serializer.py FILE NAME OUTPUT``.
+"""Program that serializes one pipeline of a Python file with DALI: ``serializer.py FILE NAME OUTPUT``.
 
-It runs in a process of its own, by a Python that has DALI and need not have pixprep.
+It runs in a separate process, in a Python that has DALI and does not need pixprep.
 """
 
 import importlib.util
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 NO_DALI = 3
-"""Exit code where DALI is not installed."""
+"""Exit code if DALI is not installed."""
 
 
 def main(file: str, name: str, output: str) -> int:
-    """Run the file, make its pipeline ``name``, and write its graph; a GPU is not needed.
+    """Execute the file, build its pipeline ``name``, and write the pipeline's graph. A GPU is not needed.
 
-    The folders of this program and of the file are not searched for DALI: a package ``nvidia`` may be in either.
+    DALI is not imported from the folders of this program and of the file, because either may contain a package
+    ``nvidia``.
     """
     sys.path.pop(0)
     try:
@@ -38,7 +39,10 @@ def main(file: str, name: str, output: str) -> int:
 
 
 def _leave_out_gpus(pipeline: Any) -> None:
-    """Let every pipeline of the file be made without a GPU, and without a batch size: its graph is the same."""
+    """Allow every pipeline of the file to be built without a GPU and without a batch size.
+
+    The graph does not change.
+    """
     make = pipeline.__init__
     signature = inspect.signature(make)
 

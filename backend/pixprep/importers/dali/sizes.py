@@ -1,6 +1,6 @@
-"""Sizes that a resize makes of many images at once, and the check of a rule at every size up to ``LARGEST``.
+"""Sizes after a resize for many images at once, and the check of a rule at every size up to ``LARGEST``.
 
-The arrays have the formulas of ``plan.geometry_steps.Resize.size``; the tests compare the two.
+The arrays use the formulas of ``plan.geometry_steps.Resize.size``; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROUND: dict[SideRounding, Callable[[Rows], Rows]] = {
 
 
 def is_array_rule(step: Resize) -> bool:
-    """Tell whether ``sizes`` and ``sides`` are defined for a resize."""
+    """Return whether ``sizes`` and ``sides`` support a resize."""
     return (
         step.rounding in _ROUND
         and step.rule in ("both", "shorter", "longer", "height", "width", "fit", "cover")
@@ -38,7 +38,10 @@ def is_array_rule(step: Resize) -> bool:
 
 
 def every_size() -> Iterator[npt.NDArray[np.int64]]:
-    """All sizes up to ``LARGEST``, (n, 2), in arrays of some rows each; some are narrower than ``MAX_RATIO``."""
+    """Yield all sizes up to ``LARGEST``, in arrays (n, 2) of several rows each.
+
+    Some are narrower than ``MAX_RATIO``.
+    """
     every = np.arange(1, LARGEST + 1)
     for first in range(1, LARGEST + 1, _CHUNK):
         heights = np.arange(first, min(first + _CHUNK, LARGEST + 1))
@@ -47,7 +50,7 @@ def every_size() -> Iterator[npt.NDArray[np.int64]]:
 
 
 def sizes(step: Resize, before: Rows) -> Rows:
-    """The (height, width) after a resize of images of these sizes, (n, 2)."""
+    """Return the (height, width) after a resize of images of these sizes, (n, 2)."""
     made: list[Rows] = []
     for side, after in zip(("height", "width"), sides(step, before).T, strict=True):
         factor = 1 if step.rule == side else step.multiple
@@ -56,7 +59,7 @@ def sizes(step: Resize, before: Rows) -> Rows:
 
 
 def sides(step: Resize, before: Rows) -> Rows:
-    """The same before they are rounded."""
+    """Return the height and width before they are rounded."""
     height, width = before.T
     if step.rule == "both":
         return np.broadcast_to(np.array([step.height, step.width], np.float64), before.shape)
@@ -76,7 +79,7 @@ def sides(step: Resize, before: Rows) -> Rows:
 
 
 def _by_one_scale(step: Resize, height: Rows, width: Rows, others: tuple[Rows, Rows] | None = None) -> Rows:
-    """Sides by one scale; ``others``: those of the rule, where DALI's own ``max_size`` needs them."""
+    """Return sides with a common scale. ``others``: sides of the rule, which DALI's own ``max_size`` needs."""
     longest = np.maximum(height, width)
     assert step.scales is not None
     scale = step.height / (np.minimum(height, width) if step.rule == "shorter" else longest)
@@ -106,7 +109,10 @@ def _by_one_scale(step: Resize, height: Rows, width: Rows, others: tuple[Rows, R
 
 
 def _named(step: Resize, size: Rows, side: Rows, length: Rows) -> tuple[Rows, Rows]:
-    """The side that the rule names, and the one that follows: ``length`` scaled as ``side`` is scaled to ``size``."""
+    """Return the side that the rule names, and the dependent side.
+
+    The dependent side is ``length``, scaled as ``side`` is scaled to ``size``.
+    """
     if step.rule in ("fit", "cover") and step.rounding == "half_even":
         follows = length / (side / size)
     elif step.rule in ("height", "width") and step.rounding not in DALIS:
@@ -125,7 +131,7 @@ def _named(step: Resize, size: Rows, side: Rows, length: Rows) -> tuple[Rows, Ro
 
 
 def _times(step: Resize, side: Rows, scale: Rows) -> Rows:
-    """A side by a scale, of DALI in float32."""
+    """Return a side multiplied by a scale, in float32 for DALI."""
     return _single(side * _single(scale)) if step.rounding in DALIS else np.asarray(side * scale)
 
 
