@@ -1,8 +1,8 @@
-"""Origin of the operators that a file names.
+"""Finds the operators that a pipeline file names.
 
-A file has a name, a version and fields, and never imports anything. The function comes with the call, in Python
-(``pixprep.load(path, operators=[denoise])``), or from an installed package, by an entry point of the group
-``pixprep.operators`` that whoever runs the server has allowed by its name.
+A file contains the name, the version and the fields of an operator, and never imports anything. The function comes from
+the caller in Python (``pixprep.load(path, operators=[denoise])``), or from an installed package by an entry point of
+the group ``pixprep.operators``. The administrator of the server allows such an operator by its name.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 GROUP = "pixprep.operators"
 VARIABLE = "PIXPREP_ALLOW_OPERATORS"
-"""The names of the installed operators that this process may take, with spaces between: what ``pixprep serve
---allow-operators`` sets."""
+"""Environment variable with the names of the installed operators that this process may load, separated by spaces.
+``pixprep serve --allow-operators`` sets it."""
 
 
 def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
-    """List what was given as ``operators``: operators and names.
+    """Return the argument ``operators`` if it is a list of operators and names.
 
     Raises:
-        PipelineError: it is something else.
+        PipelineError: The argument is not such a list.
     """
     is_list = isinstance(operators, Sequence) and not isinstance(operators, str)
     wrong = next((one for one in operators if not isinstance(one, Operator | str)), None) if is_list else operators
@@ -38,16 +38,16 @@ def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
 
 
 def find(name: str, version: int, operators: Sequence[Operator | str]) -> Operator:
-    """The operator of this name and version: one of ``operators``, or an installed one that is allowed.
+    """Find the operator of this name and version among ``operators`` and the installed operators that are allowed.
 
     Args:
-        name: as a file says it.
-        version: as a file says it.
-        operators: operators, and names of installed ones that are allowed; ``VARIABLE`` has more of these.
+        name: Name of the operator in the file.
+        version: Version of the operator in the file.
+        operators: Operators, and names of installed operators that are allowed; ``VARIABLE`` allows further names.
 
     Raises:
-        PipelineError: there is none.
-        SetupError: its package does not load, or is no such operator.
+        PipelineError: No operator of this name and version is found.
+        SetupError: The package of the operator does not load, or its entry point is not an operator of this name.
     """
     found = [one for one in operators if isinstance(one, Operator) and one.name == name]
     allowed = {one for one in operators if isinstance(one, str)} | {*os.environ.get(VARIABLE, "").split()}
@@ -68,7 +68,7 @@ def find(name: str, version: int, operators: Sequence[Operator | str]) -> Operat
 
 
 def _installed(name: str) -> Operator:
-    """The operator that an installed package has under a name."""
+    """Load the operator that an installed package offers under a name."""
     entries = list({(entry.value, entry.dist.name if entry.dist else ""): entry for entry in _entries(name)}.values())
     if len(entries) != 1:
         why = "no installed package has it" if not entries else f"{len(entries)} installed packages have it"
@@ -85,10 +85,10 @@ def _installed(name: str) -> Operator:
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Refuse names that no installed package has.
+    """Reject names that no installed package offers.
 
     Raises:
-        SetupError: names the first, and those that there are.
+        SetupError: A name is not installed; the message contains the first such name and all installed names.
     """
     for name in names:
         if not _entries(name):
@@ -98,7 +98,7 @@ def check_installed(names: Sequence[str]) -> None:
 
 
 def _entries(name: str | None) -> Sequence[Any]:
-    """The installed operators of this name, or all."""
+    """Return the entry points of the installed operators of this name, or all entry points of the group."""
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
 
     return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]

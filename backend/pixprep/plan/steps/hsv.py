@@ -1,4 +1,4 @@
-"""The step on levels that shifts hue, saturation and value, in OpenCV's HSV of uint8."""
+"""The step that shifts hue, saturation and value in OpenCV's HSV color space of uint8."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pixprep.plan.steps.step import Step
 
 
 class Hsv(Step, frozen=True):
-    """Hue, saturation and value shifted, as OpenCV's ``cvtColor`` of uint8 has them; of 180, 256 and 256 numbers.
+    """Shifts hue, saturation and value as OpenCV's ``cvtColor`` of uint8 defines them, with 180, 256 and 256 values.
 
-    On the way back each level is cut off, but in the last columns of the image, which fill no vector of 32 pixels, it
-    is rounded: so OpenCV does it on a processor with AVX2. A gray image stays.
+    The conversion back to RGB truncates each value. The last columns of the image, which do not fill a vector of 32
+    pixels, are rounded instead, because OpenCV does so on a processor with AVX2. A gray image does not change.
 
     Attributes:
-        hues: 256 bytes: what each hue becomes, 0 to 180.
-        saturation, value: what is added; a saturation of 0 stays.
+        hues: 256 bytes: The new hue of each hue, 0 to 180.
+        saturation, value: Integers that are added to the saturation and the value; a saturation of 0 stays 0.
     """
 
     hues: bytes
@@ -27,6 +27,9 @@ class Hsv(Step, frozen=True):
 
 
 def shifted(hue: float, saturation: float, value: float) -> Hsv:
-    """Shifts of numbers that Albumentations takes: the hue modulo 180, in float64, and all cut off."""
+    """Return the step for shifts as Albumentations accepts them.
+
+    The hue is taken modulo 180 in float64, and all results are truncated.
+    """
     hues = np.mod(np.arange(256) + hue, 180).astype(np.uint8)
     return Hsv(hues.tobytes(), int(saturation), int(value))

@@ -1,14 +1,16 @@
-"""Steps on levels, done to an image after its geometry, uint8 to uint8.
+"""Steps that change the pixel values of an image after its geometry, uint8 to uint8.
 
-Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
-``Hue`` turns colours, an ``Hsv`` shifts them, a ``ColorMatrix`` mixes channels, a ``Tone`` is a curve by the image's
-own histogram, a ``Permute`` exchanges channels, a ``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a
-``Take`` crops, pads or mirrors, a ``Resample`` resizes, an ``Erase`` fills a rectangle, a ``Mix`` adds up what other
-steps make, an ``Extern`` calls an operator of the user's. Two curves are one, and of a warp is made what a window shows
-(``folded``); nothing else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18
-levels in hue, and 127 in rotation.
+Each step is frozen data for an image of known size. A ``Curve`` looks pixel values up, a ``Blend`` mixes with gray, a
+``Hue`` rotates the hue, an ``Hsv`` shifts hue, saturation and value, a ``ColorMatrix`` mixes channels, a ``Tone``
+applies a curve from the image's own histogram, a ``Permute`` reorders channels, a ``Filter`` combines neighbors, a
+``Warp`` samples at transformed coordinates, a ``Take`` crops, pads or mirrors, a ``Resample`` resizes, an ``Erase``
+fills a rectangle, a ``Mix`` adds the results of other steps, and an ``Extern`` calls an operator of the user.
 
-Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
+``folded`` merges two neighboring curves, and limits a warp to the window that a later step keeps; it merges no other
+steps. ``like`` names the library whose rounding a step reproduces: torchvision's tensors and Pillow differ by up to 18
+pixel values in hue, and 127 in rotation.
+
+The pixel values are those of the decoded channels, RGB or gray, whatever the channel order of the tensor.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Blend(Step, frozen=True):
-    """``gray + factor * (level - gray)``, rounded and clipped as ``like`` does it.
+    """Computes ``gray + factor * (level - gray)``, rounded and clipped as ``like`` does.
 
     Attributes:
-        gray: ``own``: the luma of the pixel itself (saturation); ``mean``: the mean luma of the whole image (contrast).
-        factor: 0: gray alone; 1: no change; may be over 1.
+        gray: Gray value of the blend. ``own`` is the luma of the pixel itself (saturation); ``mean`` is the mean luma
+            of the whole image (contrast).
+        factor: Weight of the image. 0 returns gray alone, and 1 the unchanged image; the factor may exceed 1.
     """
 
     gray: Literal["own", "mean"]
@@ -59,10 +62,12 @@ class Blend(Step, frozen=True):
 
 
 class Hue(Step, frozen=True):
-    """The hue turned, through HSV and back; by 0 it is no identity either, for both round on the way.
+    """Rotates the hue by a conversion to HSV and back.
+
+    A shift of 0 changes pixel values as well, because both conversions round.
 
     Attributes:
-        shift: -0.5 to 0.5 of a whole turn.
+        shift: Rotation as a fraction of the full circle, -0.5 to 0.5.
     """
 
     shift: float
@@ -74,13 +79,15 @@ class Hue(Step, frozen=True):
 
 
 class ColorMatrix(Step, frozen=True):
-    """Sums of the channels, each times a factor, and of an offset.
+    """Replaces each channel by a weighted sum of the channels and an offset.
 
-    In float32, each product and sum rounded, in the order red, green, blue, offset; clipped to 0 to 255, and rounded
-    half up. A gray image counts as red, green and blue that are alike, and takes the first row.
+    The sums are computed in float32 in the order red, green, blue, offset. Each product and each sum is rounded. The
+    result is clipped to 0 to 255 and rounded half up. A gray image is treated as equal red, green and blue, and uses
+    the first row.
 
     Attributes:
-        numbers: for red, green and blue the factors of red, green and blue, and the offset: 12 numbers of float32.
+        numbers: 12 float32 numbers: one row each for red, green and blue, with the factors of red, green and blue and
+            the offset.
     """
 
     numbers: tuple[float, ...]
@@ -99,10 +106,11 @@ class ColorMatrix(Step, frozen=True):
 
 
 class Tone(Step, frozen=True):
-    """A curve for each channel that its own histogram makes.
+    """Applies to each channel a curve that depends on the histogram of that channel.
 
     Attributes:
-        kind: ``autocontrast``: lowest and highest level to 0 and 255. ``equalize``: each level as often.
+        kind: ``autocontrast`` maps the lowest and the highest pixel value to 0 and 255. ``equalize`` makes the
+            histogram uniform.
     """
 
     kind: Literal["autocontrast", "equalize"]
@@ -117,7 +125,7 @@ class Tone(Step, frozen=True):
 
 
 class Permute(Step, frozen=True):
-    """The channels in another order: for each decoded channel the one that it becomes; a gray image stays."""
+    """Reorders the channels: ``order`` contains the source channel of each channel. A gray image does not change."""
 
     order: tuple[int, ...]
     is_pointwise = keeps_places = keeps_gray = True
@@ -127,22 +135,23 @@ class Permute(Step, frozen=True):
 
 
 class Filter(Step, frozen=True):
-    """A small convolution, of each channel by itself.
+    """Convolves each channel with a small kernel.
 
-    **sharpness**: the outermost pixels, and images of fewer than 3 rows or columns, stay as they are. For any other
-    level p, ``q = (2 * S + 13) // 26``, where S is the sum of its eight neighbours and of 5 p. Pillow, in float32:
-    ``q + factor * (p - q)``, each operation rounded. torchvision, in float32: ``fused (1 - factor) * (q - p) + p``. The
-    result is clipped to 0 to 255 and cut off.
+    **sharpness**: The outermost pixels, and images with fewer than 3 rows or columns, do not change. For any other
+    pixel value p, ``q = (2 * S + 13) // 26``, where S is the sum of its eight neighbors and 5 p. Pillow computes
+    ``q + factor * (p - q)`` in float32 and rounds each operation. torchvision computes
+    ``fused (1 - factor) * (q - p) + p`` in float32. The result is clipped to 0 to 255 and truncated.
 
-    **blur**, in float32, no operation fused: for each row ``v = p * w``, to which the product of each further tap is
-    added in order, with the weights ``columns`` of neighbours in the row; then likewise of these v with the weights
-    ``rows``; rounded half to even. Beyond the edge lies the mirror image, without the edge itself: -1 is 1. OpenCV's
-    is fused, and begins with the row in the middle, to which the sum of each two rows as far from it is added.
+    **blur**: All operations are in float32, and none is fused. Each row is filtered first: ``v = p * w`` for the first
+    tap, and the products of the further taps are added in order; ``columns`` contains the weights. The columns of v are
+    filtered likewise with the weights ``rows``. The result is rounded half to even. The image is mirrored beyond the
+    edge without the edge pixel itself: position -1 is position 1. OpenCV's blur uses fused operations. It begins with
+    the row in the middle, and adds the sum of each two rows at the same distance.
 
     Attributes:
-        kind: ``sharpness``: by ``factor``, the blend of the image with its smoothed self; ``blur``: by ``rows`` and
-            ``columns``, of which there are an odd number, and whose sum is 1.
-        rows, columns: weights of float32.
+        kind: ``sharpness`` blends the image with its smoothed copy by ``factor``. ``blur`` convolves with ``rows`` and
+            ``columns``, each of an odd number of weights with the sum 1.
+        rows, columns: Float32 weights of the vertical and the horizontal pass.
     """
 
     kind: Literal["sharpness", "blur"]
@@ -159,7 +168,7 @@ class Filter(Step, frozen=True):
 
     @property
     def keeps_places(self) -> bool:
-        """See ``Traits``: a blur is summed in float32, from one side to the other."""
+        """See ``Traits``. A blur adds in float32 from one side to the other, so a mirror changes its result."""
         return self.kind == "sharpness"
 
     def __str__(self) -> str:
@@ -170,12 +179,12 @@ class Filter(Step, frozen=True):
 
 
 class Take(Step, frozen=True):
-    """A window of the image, (top, left, height, width), padded where it is outside, then mirrored.
+    """Crops a window (top, left, height, width) of the image, pads it outside of the image, and then mirrors it.
 
     Attributes:
-        fill: the level of each decoded channel outside, by the mode ``constant``.
-        mode: by the others the image lies outside, too: the nearest pixel at the ``edge``, or the mirror image, without
-            the edge itself (``reflect``: -1 is 1) or with it (``symmetric``: -1 is 0), again and again.
+        fill: Pixel value of each decoded channel outside of the image, for the mode ``constant``.
+        mode: Padding mode. The modes other than ``constant`` continue the image: ``edge`` repeats the nearest pixel,
+            ``reflect`` mirrors without the edge pixel (-1 is 1), ``symmetric`` mirrors with it (-1 is 0); both repeat.
     """
 
     top: int
@@ -188,11 +197,11 @@ class Take(Step, frozen=True):
     moves = True
 
     def is_inside(self, height: int, width: int) -> bool:
-        """Tell whether an image of this size fills it."""
+        """Tell whether the window is entirely inside an image of this size."""
         return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
 
     def forward(self, height: int, width: int) -> F64:
-        """Motion, whatever the size of the image: see ``motions``."""
+        """Return the coordinate transform, which does not depend on the size of the image (see ``motions``)."""
         del height, width
         a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
         e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
@@ -200,14 +209,14 @@ class Take(Step, frozen=True):
 
 
 class Resample(Step, frozen=True):
-    """A resize of the image as it is here, to levels again.
+    """Resizes the image at this step; the result is uint8.
 
     Attributes:
-        height, width: of the result.
-        ratio, begin: (y, x), see ``Placement``.
-        method: filter and antialias.
-        like: whose arithmetic.
-        order: of the library's channels.
+        height, width: Size of the result in pixels.
+        ratio, begin: Ratio and offset as (y, x); see ``Placement``.
+        method: Filter, and whether it antialiases.
+        like: Library whose arithmetic the resize reproduces.
+        order: Channel order of that library.
     """
 
     height: int
@@ -220,19 +229,19 @@ class Resample(Step, frozen=True):
     moves = is_hosts = True
 
     def forward(self, height: int, width: int) -> F64:
-        """Motion of an image of this size: see ``motions``."""
+        """Return the coordinate transform of an image of this size (see ``motions``)."""
         del height, width
         (y, x), (top, left) = self.ratio, self.begin
         return np.array([[1 / x, 0.0, -left / x], [0.0, 1 / y, -top / y], [0.0, 0.0, 1.0]])
 
 
 class Erase(Step, frozen=True):
-    """A rectangle of one value a channel, or of noise.
+    """Fills a rectangle with one value per channel, or with noise.
 
     Attributes:
-        values: levels of the decoded channels, or values of the tensor's; none of noise.
-        noise: of a tensor: two words and the number of the rectangle, of which ``engine.kernels.kernel`` makes its
-            values.
+        values: Pixel values of the decoded channels, or values of the tensor's channels; empty for noise.
+        noise: Two words and the index of the rectangle in a tensor; ``engine.kernels.kernel`` makes the noise from
+            them.
     """
 
     top: int
@@ -248,13 +257,14 @@ class Erase(Step, frozen=True):
 
 
 class Mix(Step, frozen=True):
-    """The image and what each chain of steps makes of it, each times its weight, and added up.
+    """Adds the image and the results of several chains of steps, each times its weight.
 
-    In float32, each product and each sum rounded, the image first, then chain after chain; the result is cut off.
+    The sum is computed in float32, the image first and then chain by chain. Each product and each sum is rounded, and
+    the result is truncated.
 
     Attributes:
-        weights: numbers of float32, the first of the image itself; their sum is at most 1, but for rounding.
-        chains: steps on levels that keep the size.
+        weights: Float32 weights; the first is that of the image itself. Their sum is at most 1, apart from rounding.
+        chains: Chains of steps that keep the size of the image.
     """
 
     weights: tuple[float, ...]
@@ -263,14 +273,15 @@ class Mix(Step, frozen=True):
 
 
 LevelStep = Step
-"""Any of these."""
+"""Any of these steps."""
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
-    """The same steps; neighbouring curves are one, and a step that changes nothing is none.
+    """Merge neighboring curves, and drop steps that change nothing.
 
-    A warp makes only what the window behind it shows, since each of its pixels depends on its own place alone. Nothing
-    else is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
+    A warp followed by a window computes only this window, since each pixel of a warp depends on its own coordinates
+    alone. No other merge is exact, because each step rounds: two hues, two blends, or a curve and a different step both
+    run.
     """
     made: list[LevelStep] = []
     for step in steps:
@@ -298,7 +309,7 @@ _WINDOWS = (Warp, Take, Resample)
 
 
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
-    """(height, width) of an image after steps."""
+    """Return the (height, width) of an image after the steps."""
     for step in steps:
         if isinstance(step, _WINDOWS):
             height, width = step.height, step.width
@@ -308,9 +319,10 @@ def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int
 
 
 def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[F64, tuple[int, int]]]:
-    """Motions of the steps that move an image, each with the (height, width) of its result.
+    """Yield the coordinate transform of each step that moves pixels, with the (height, width) of its result.
 
-    A motion is 3 x 3: (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w), continuous, from the corners.
+    A transform is a 3 x 3 matrix that maps (x, y, 1) to (u, v, w), which is the point (u / w, v / w). Coordinates are
+    continuous, and (0, 0) is the upper left corner of the image.
     """
     for step in steps:
         motion = step.forward(height, width) if isinstance(step, Warp | Take | Resample | Extern) else None
@@ -320,10 +332,12 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
 
 
 def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take | Resample]:
-    """The steps that move an image of this size, for an image of labels: nearest, and ``fill`` where they look outside.
+    """Return the steps that move pixels, changed for an image of labels.
+
+    They use the filter ``nearest``, and ``fill`` outside of the image.
 
     Raises:
-        ImageError: as ``Extern.forward``.
+        ImageError: The function of an operator's transform fails, as in ``Extern.forward``.
     """
     made: list[Warp | Take | Resample] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""Base of the steps on levels, and what a plan asks of each step, or of the op that makes its steps."""
+"""Base class of the steps on pixel values, and the properties of a step or of an op that a plan reads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ AnyStep = TypeVar("AnyStep", bound="Step")
 
 
 class Traits:
-    """A mixin: the answers of a step on levels, or of an op whose steps differ from image to image.
+    """Mixin with the properties of steps on pixel values, and of ops whose steps differ from image to image.
 
     Attributes:
-        moves: Whether it may move pixels, and with them what boxes and masks lie on.
-        no_places: Reason why no later op may report where a pixel came from; empty: it may.
-        no_boxes: Reason why no boxes or points may follow; empty: they may.
+        moves: Whether the step may move pixels, and with them boxes and masks.
+        no_places: Reason why no later op may report where a pixel came from; empty if it may.
+        no_boxes: Reason why no boxes or points may follow; empty if they may.
     """
 
     __slots__ = ()
@@ -27,12 +27,12 @@ class Traits:
 
     @property
     def is_pointwise(self) -> bool:
-        """Tell whether each pixel of the result depends on the same pixel alone, whatever is drawn."""
+        """Tell whether each pixel of the result always depends only on the same pixel of the image."""
         return False
 
     @property
     def keeps_places(self) -> bool:
-        """Tell whether a mirror may come before or after."""
+        """Tell whether a mirror before the step has the same result as a mirror after it."""
         return False
 
     @property
@@ -42,17 +42,17 @@ class Traits:
 
     @property
     def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for it, so that the host does it."""
+        """Tell whether the step runs on the host because the GPU lacks a kernel for it."""
         return False
 
     def is_gray(self, *, was_gray: bool) -> bool:
-        """Tell whether all channels are equal after it, as far as is known; ``was_gray``: they were before."""
+        """Tell whether all channels are equal after the step; ``was_gray``: They were equal before it."""
         return was_gray and self.keeps_gray
 
 
 class Step(Traits, msgspec.Struct, frozen=True):
-    """A step on the levels of an image of known size, uint8 to uint8."""
+    """A step on the pixel values of an image of known size, uint8 to uint8."""
 
     def changed(self, **fields: object) -> Self:
-        """The same step with other values of some fields."""
+        """Return the same step with different values of some fields."""
         return msgspec.structs.replace(self, **fields)

@@ -1,4 +1,4 @@
-"""A warp: the step on levels whose pixels look elsewhere, by a matrix or by an elastic displacement."""
+"""Warp: the step that samples the image at coordinates from a matrix or an elastic displacement."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ F64 = npt.NDArray[np.float64]
 class Elastic(NamedTuple):
     """Displacement of each pixel by smooth noise, as torchvision v2's ``ElasticTransform`` makes it.
 
-    Of an image of H x W pixels, x: **noise** is ``n * 2^-23 - 1``, n of 24 bits, the upper ones of the words that
-    Philox4x32-10 makes of the counters (i, 0, 0, 0), its key the halves of the seed: pixels 4 i to 4 i + 3, row by row.
-    It is **blurred** along the rows by a bell curve of ``int(8 * sigma + 1) | 1`` weights in 2^-28, sigma that of x,
-    and rounded to 2^-24; then along the columns, with as many weights, sigma that of y, and rounded to float32. Beyond
-    the edge lies the mirror image, without the edge itself. Every sum is of integers below 2^53: each order gives
-    the same. The displacement is ``blurred * alpha / W``, in float32. Of y: the second word of the counters is 1, the
-    number of weights is by sigma of y, and H is in the place of W.
+    The x displacement of an image of H x W pixels is made in three steps.
 
-    A sum of integers is not PyTorch's, of float32: a field differs from its by some 1e-7 of half the image.
+    1. **Noise**: ``n * 2^-23 - 1``, where n is the upper 24 bits of a Philox4x32-10 word. The counters are
+       (i, 0, 0, 0), and the key is the two halves of the seed. Counter i makes the pixels 4 i to 4 i + 3, row by row.
+    2. **Blur**: The rows are convolved with a Gaussian of ``int(8 * sigma + 1) | 1`` weights, which are multiples of
+       2^-28; sigma is that of x. The result is rounded to 2^-24. The columns are then convolved with as many weights
+       for the sigma of y, and rounded to float32. The image is mirrored beyond the edge without the edge pixel itself. All
+       sums are of integers below 2^53, so their order does not matter.
+    3. **Scale**: The displacement is ``blurred * alpha / W`` in float32.
+
+    For the y displacement the second word of the counters is 1, sigma of y determines the number of weights, and H
+    replaces W.
+
+    PyTorch adds in float32 instead of integers. The two displacements differ by about 1e-7 of half the image.
 
     Attributes:
-        alpha: (x, y): how far; (0, 0): the image stays exactly as it is.
-        sigma: (x, y) of the bell curves, in pixels; (0, 0): nothing is blurred.
-        seed: of the noise, below 2^64.
+        alpha: Strength of the displacement as (x, y); (0, 0) leaves the image exactly unchanged.
+        sigma: Standard deviations (x, y) of the Gaussians in pixels; (0, 0) does not blur.
+        seed: Seed of the noise, below 2^64.
     """
 
     alpha: tuple[float, float]
@@ -40,35 +45,41 @@ class Elastic(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Pixels to each side that a blur sees; it needs an image with more on each axis."""
+        """Radius of the blur in pixels; each side of the image must be longer."""
         return max(taps(sigma) for sigma in self.sigma) // 2
 
 
 def taps(sigma: float) -> int:
-    """Number of weights of a bell curve, as torchvision counts them: odd."""
+    """Return the number of weights of a Gaussian as torchvision counts them; it is odd."""
     return int(8 * sigma + 1) | 1
 
 
 class Warp(Step, frozen=True):
-    """Each pixel of the result looks at a place of the image, which ``matrix`` says, as ``like`` computes it.
+    """Samples the image at coordinates: ``matrix`` maps each pixel of the result to them.
 
-    (x', y') is a pixel of the whole result, of which the window ``top``, ``left``, ``height``, ``width`` is made; the
-    image has H x W pixels. One operation after the other, each rounded, but where "fused" is said.
+    ``like`` names the library whose arithmetic the warp reproduces.
+
+    (x', y') is a pixel of the whole result, and the step makes the window ``top``, ``left``, ``height``, ``width`` of
+    it; the image has H x W pixels. Operations run in the given order, and each is rounded unless a formula contains
+    "fused".
 
     The library's profile describes its arithmetic (``compute``).
 
     Attributes:
-        matrix: (a, b, c, d, e, f), from the result to the image: ``x = a x' + b y' + c``, ``y = d x' + e y' + f``; of a
-            perspective (g, h), too, and both over ``g x' + h y' + 1``. In continuous coordinates from the corners;
-            torchvision's six numbers begin in the middle of either image. OpenCV's are from centre to centre of pixels,
-            and a perspective has (g, h, i), over ``g x' + h y' + i``.
-        whole: (height, width) of the whole result.
-        top, left, height, width: the window of it that is made.
-        fill: the level of each decoded channel where it looks outside; None: black, see above.
-        filter: nearest, bilinear, or, of pillow and opencv, bicubic.
-        like: whose coordinates and rounding.
-        elastic: displaces the pixels; the matrix changes nothing then, and the result is as large as the image.
-        padding_mode: of opencv, as of a ``levels.Take``; of dali, constant or edge.
+        matrix: Matrix (a, b, c, d, e, f) from the result to the image: ``x = a x' + b y' + c``,
+            ``y = d x' + e y' + f``. A perspective has (g, h) as well, and divides both by ``g x' + h y' + 1``.
+            Coordinates are continuous and begin at the upper left corner, except that the origin of torchvision's six
+            numbers is the center of either image. OpenCV's coordinates begin at the center of the first pixel, and its
+            perspective has (g, h, i) and divides by ``g x' + h y' + i``.
+        whole: Size (height, width) of the whole result.
+        top, left, height, width: Window of the whole result that the step makes.
+        fill: Pixel value of each decoded channel for coordinates outside of the image; None: Black, with the rule of
+            the library's profile.
+        filter: Interpolation: nearest, bilinear, or bicubic (only pillow and opencv).
+        like: Library whose coordinates and rounding the warp reproduces.
+        elastic: Displacement of the pixels. The matrix is then unused, and the result is as large as the image.
+        padding_mode: Padding mode outside of the image. opencv supports those of ``levels.Take``; dali supports
+            constant and edge.
     """
 
     matrix: Matrix
@@ -95,22 +106,22 @@ class Warp(Step, frozen=True):
 
     @property
     def is_hosts(self) -> bool:
-        """Tell whether a GPU has no kernel for it."""
+        """Tell whether the step runs on the host because the GPU lacks a kernel for it."""
         return self.elastic is not None or WARPS[self.like].is_hosts
 
     @property
     def is_perspective(self) -> bool:
-        """Tell whether parallels may meet."""
+        """Tell whether the matrix is a perspective, which does not keep parallel lines parallel."""
         return len(self.matrix) > 6
 
     def computed(self, height: int, width: int) -> Computed:
-        """Arithmetic by which kernels make it of an image of H x W pixels."""
+        """Return the arithmetic with which the kernels make the warp of an image of H x W pixels."""
         return WARPS[self.like].compute(self.filter, self.matrix, self.whole, (height, width))
 
     def forward(self, height: int, width: int) -> F64:
-        """Motion from an image of H x W pixels to the result: see ``motions``.
+        """Return the coordinate transform from an image of H x W pixels to the result (see ``motions``).
 
-        Its sign is that by which what the middle of the result shows has a w over 0.
+        Its sign is chosen so that w is positive for the point that the center of the result shows.
         """
         back = np.array([*self.matrix, *(0.0, 0.0, 1.0)[len(self.matrix) - 6 :]]).reshape(3, 3)
         origin = WARPS[self.like].origin
