@@ -1,1 +1,1 @@
-"""A sample's random numbers, and what they make of an op."""
+"""The random numbers of a sample, and the random parameters that ops make of them."""

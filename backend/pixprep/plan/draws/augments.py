@@ -1,4 +1,4 @@
-"""Steps of a plan that differ from image to image: an op, and the key of the numbers that it draws."""
+"""Steps of a plan that differ from image to image: each has an op, and the key of the random numbers that it draws."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from pixprep.plan.steps.step import Traits
 from pixprep.spec import Color
 
 Uniforms = Callable[[int, int], F64]
-"""``uniforms(begin, count)``: float64 (count, 4), blocks of the numbers of one op."""
+"""``uniforms(begin, count)`` returns float64 (count, 4): blocks of the random numbers of one op."""
 
 
 class Drawing:
-    """Base of the ops that a plan asks for each image: what one draws, and in which words it is shown."""
+    """Base class of the ops that draw parameters for each image, and describe them as text."""
 
     __slots__ = ()
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four numbers that it draws."""
+        """Number of blocks of four random numbers that the op draws."""
         return 0
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw for an image of this size; JSON holds the result."""
+        """Draw the parameters for an image of this size; JSON can represent the result."""
         raise NotImplementedError
 
     def in_words(self) -> str:
-        """Words for what it does."""
+        """Describe the op as text."""
         raise NotImplementedError
 
 
 class Changing(Traits, Drawing):
-    """Base of the ops on levels whose steps depend on the size of the image, or on what is drawn."""
+    """Base class of the ops on pixel values whose steps depend on the size of the image, or on random parameters."""
 
     __slots__ = ()
 
     def input_words(self, row: npt.NDArray[Any] | None, height: int, width: int) -> Words:
-        """Words of a row that came with an image of this size, of an op that takes one; None: an example.
+        """Return the parameters of an input row for an image of this size; None as the row returns an example.
 
         Raises:
-            ImageError: BAD_INPUT, DOES_NOT_FIT: nothing can be made of it.
+            ImageError: BAD_INPUT, DOES_NOT_FIT: The row is invalid, or does not fit the image.
         """
         raise NotImplementedError
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        """Steps on an image of this size, its channels in this order.
+        """Return the steps for an image of this size and channel order.
 
         Raises:
-            ImageError: DOES_NOT_FIT: the image is too small.
+            ImageError: DOES_NOT_FIT: The image is too small.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RandomStep:
-    """Window, flip, size or frames that are drawn: ``words`` has them.
+    """A random window, flip, size or selection of frames, which ``words`` draws.
 
     Attributes:
-        key: names its numbers.
-        op: which draws.
-        is_inside: every window lies inside the image.
-        axis: of a mirror, as in the plan's ``Flip``; None: it is none.
+        key: Key of the step's random numbers.
+        op: Op that draws.
+        is_inside: Whether every window is entirely inside the image.
+        axis: Axis of a mirror, as in the plan's ``Flip``; None: The step does not mirror.
     """
 
     key: str
@@ -77,11 +77,11 @@ class RandomStep:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four numbers it takes."""
+        """Number of blocks of four random numbers that the step draws."""
         return self.op.blocks
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Draw for an image of this size."""
+        """Draw the parameters for an image of this size."""
         del boxes
         return self.op.draw(height, width, partial(numbers.blocks, self.key))
 
@@ -91,12 +91,12 @@ class RandomStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Augment(RandomStep):
-    """Op on levels whose steps depend on the size of the image, or on what is drawn.
+    """An op on pixel values whose steps depend on the size of the image, or on random parameters.
 
     Attributes:
-        key: names its numbers; empty: nothing is drawn.
-        color: order of the channels of the image that it takes.
-        input: whose row is in place of what is drawn; None: none is.
+        key: Key of the step's random numbers; empty: The op draws nothing.
+        color: Channel order of the image.
+        input: Name of the input whose row replaces the random parameters; None: No input replaces them.
     """
 
     op: Changing
@@ -104,5 +104,5 @@ class Augment(RandomStep):
     input: str | None = None
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
-        """Steps that the draw makes of it."""
+        """Return the steps of these parameters."""
         return self.op.steps(words, height, width, self.color)

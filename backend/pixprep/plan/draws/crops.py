@@ -1,4 +1,4 @@
-"""Windows that the random numbers of a sample make, by torchvision v2's formulas."""
+"""Random windows with the formulas of torchvision v2."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ import numpy.typing as npt
 from pixprep.plan.draws.philox import F64, Numbers, Words, span_words
 
 _ROUNDED_DOWN = 1 - 1e-9
-"""Factor that takes off more than the rounding error."""
+"""Factor that subtracts more than the rounding error."""
 _CHOICES, _FIRST_CHOICES = 20, 4
-"""Overlaps that ``random_iou_crop`` chooses at most; torchvision goes on until a window is found, or the choice is 1.0.
-After 20 choices that is the case in 95 % of the images in which no window fits, and here the whole image is kept.
-The numbers of the first choices are made with the batch's others, at a fiftieth of the time; those of the rest at
-once."""
+"""Maximum number of overlaps that ``random_iou_crop`` chooses, and the number that is drawn with the batch.
+
+torchvision continues until it finds a window, or chooses the overlap 1.0. After 20 choices, 95 % of the images in which
+no window fits have reached 1.0; for the others the whole image is kept here. The numbers of the first choices are made
+together with those of the batch, which takes a fiftieth of the time; the numbers of the rest are made all at once.
+"""
 
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:
-    """(height, width) of the window of a share of the area and a ratio of the sides; None if it does not fit inside."""
+    """Return the (height, width) of the window with this fraction of the area and this ratio; None if it does not fit.
+    """
     area = height * width * share
     columns, rows = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
     return (rows, columns) if 0 < columns <= width and 0 < rows <= height else None
 
 
 def fallback(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
-    """(height, width) of the largest window in the middle whose ratio is allowed."""
+    """Return the (height, width) of the largest window in the center whose aspect ratio is allowed."""
     if width / height < min(ratio):
         return round(width / min(ratio)), width
     if width / height > max(ratio):
@@ -42,11 +45,12 @@ class IouCrop:
     """The window of torchvision's ``RandomIoUCrop``.
 
     Attributes:
-        key: names its numbers.
-        scale: of each side of the window to the image's, from and to.
-        ratio: width to height, from and to.
-        overlaps: the least IoU of the window with some box whose middle it has; 1 and more: the whole image.
-        trials: windows for each choice of an overlap.
+        key: Key of the step's random numbers.
+        scale: Minimum and maximum of the window's side divided by the image's side.
+        ratio: Minimum and maximum of width divided by height.
+        overlaps: Minimum IoU of the window with one of the boxes whose centers it contains. A value of 1 or more keeps
+            the whole image.
+        trials: Number of windows for each choice of an overlap.
     """
 
     key: str
@@ -59,22 +63,22 @@ class IouCrop:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of the first choices of an overlap, which do for nearly every image."""
+        """Number of blocks for the first choices of an overlap, which are enough for nearly every image."""
         return _FIRST_CHOICES * self._each
 
     @property
     def _each(self) -> int:
-        """Blocks of one choice: the overlap, and one a trial: width, height, left, top."""
+        """Number of blocks of one choice: one for the overlap, and one per trial (width, height, left, top)."""
         return 1 + self.trials
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """A window.
+        """Draw a window.
 
         Args:
-            height: of the image.
-            width: of the image.
-            numbers: of the sample.
-            boxes: float64 (n, 4) xyxy in the image's pixels.
+            height: Height of the image.
+            width: Width of the image.
+            numbers: Random numbers of the sample.
+            boxes: Boxes, float64 (n, 4) xyxy in the image's pixels.
         """
         if boxes is None or not len(boxes):
             return window(0, 0, height, width)
@@ -82,7 +86,7 @@ class IouCrop:
             ((x1 + x2) * 0.5, (y1 + y2) * 0.5, x1, y1, x2, y2, (x2 - x1) * (y2 - y1))
             for x1, y1, x2, y2 in boxes.tolist()
         ]
-        # An IoU is at most the box's share of the window, and no window is smaller than this.
+        # An IoU is at most the box's area divided by the window's area, and no window is smaller than this.
         least = int(width * self.scale[0]) * int(height * self.scale[0]) * _ROUNDED_DOWN
         for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
             several = numbers.blocks(self.key, choice * self._each, count * self._each).reshape(count, self._each, 4)
@@ -99,7 +103,10 @@ class IouCrop:
     def _first(
         self, height: int, width: int, trials: F64, boxes: Sequence[tuple[float, ...]], overlap: float
     ) -> Words | None:
-        """The first of the trials that has the overlap with one of the boxes: (middle, begin, end, area) each."""
+        """Return the first trial whose IoU with one of the boxes reaches the overlap, or None.
+
+        Each box has its center, upper left corner, lower right corner and area.
+        """
         least, more = self.scale[0], self.scale[1] - self.scale[0]
         (narrowest, widest), largest = self.ratio, max(box[-1] for box in boxes) / _ROUNDED_DOWN
         for across, down, u_left, u_top in trials.tolist():
@@ -121,7 +128,7 @@ class IouCrop:
 
 
 def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
-    """Find the boxes whose middle is inside a window: bool (n,) of float64 (n, 4) xyxy."""
+    """Find the boxes whose center is inside a window: float64 (n, 4) xyxy to bool (n,)."""
     first, sides = np.array([[window["left"], window["top"]], [window["width"], window["height"]]])
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     inside = (middles > first) & (middles < first + sides)
@@ -130,5 +137,5 @@ def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
 
 
 def window(top: int, left: int, height: int, width: int) -> Words:
-    """A window as a draw has it."""
+    """Return a window in the form of a draw."""
     return {"top": top, "left": left, "height": height, "width": width}

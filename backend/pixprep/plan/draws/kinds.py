@@ -1,7 +1,7 @@
-"""Tables of policies: the kinds of steps that are chosen from, how strong each may be, and what goes with what.
+"""Tables of policies: the kinds of steps to choose from, their magnitudes, and their combinations.
 
-They are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment`` and ``AugMix``, in float32,
-and of timm's ``auto_augment``, in float64. docs/decisions.md has what is odd about them.
+The float32 tables are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment`` and
+``AugMix``; the float64 tables are those of timm's ``auto_augment``. docs/decisions.md describes their peculiarities.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ TimmPolicy = Literal["original", "originalr", "v0", "v0r"]
 AutoPolicy = Literal[TorchvisionPolicy, TimmPolicy]
 Table = Literal["rand", "trivial", "mix", "mix_partial", "timm", "timm_increasing", "timm_weighted"] | AutoPolicy
 Magnitude = Callable[[float, int, int, int], float]
-"""Magnitude of a bin without its sign, by its index, how many bins there are, and the image's height and width."""
+"""Function from the index of a bin, the number of bins, and the image's height and width to the magnitude without sign.
+"""
 Choice = tuple[str, float, float | None]
-"""A kind, how often it is done, and its bin; None: any."""
+"""A kind, its probability, and its bin; None: Any bin."""
 _F32 = np.float32
 
 TIMM: frozenset[Table] = frozenset(("timm", "timm_increasing", "timm_weighted", *get_args(TimmPolicy)))
 TIMM_BINS = 11
-"""timm's levels are 0 to 10, and numbers between."""
+"""timm's magnitudes are 0 to 10, including fractions."""
 MOVING = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 """Kinds that move pixels."""
 
 
 class Kind(NamedTuple):
-    """One kind of step that can be chosen.
+    """One kind of step to choose from.
 
     Attributes:
-        magnitude: see ``Magnitude``; None: it has none.
-        is_signed: half of its magnitudes are negative.
-        least: smaller ones become this.
+        magnitude: Function of the magnitude (see ``Magnitude``); None: The kind has no magnitude.
+        is_signed: Whether half of the magnitudes are negative.
+        least: Minimum; smaller magnitudes become this value.
     """
 
     magnitude: Magnitude | None = None
@@ -44,7 +45,7 @@ class Kind(NamedTuple):
 
 
 def spaced(first: float, last: float, count: int, index: int) -> float:
-    """An element of ``torch.linspace(first, last, count)``: float32, reckoned from the nearer end, rounded once."""
+    """Return an element of ``torch.linspace(first, last, count)``: float32, from the nearer end, rounded once."""
     step = float((_F32(last) - _F32(first)) / _F32(count - 1))
     if index < count // 2:
         return float(_F32(float(_F32(first)) + step * index))
@@ -55,7 +56,7 @@ _BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
 
 
 def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | None = None) -> Magnitude:
-    """Magnitudes evenly spaced; ``of``: the side of the image that the last is a part of."""
+    """Return evenly spaced magnitudes; ``of`` is the side of the image that the last one is relative to."""
 
     def magnitude(index: float, bins: int, height: int, width: int) -> float:
         return spaced(first, last * {None: 1, "height": height, "width": width}[of], bins, int(index))
@@ -64,14 +65,14 @@ def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | Non
 
 
 def _bits(fewest: float, most: float = 8.0) -> Magnitude:
-    """Bits from most to fewest, rounded; torchvision divides here."""
+    """Return numbers of bits from most to fewest, rounded; torchvision divides here."""
     return lambda index, bins, *_: round(float(_F32(most) - _F32(int(index)) / _F32((bins - 1) / (most - fewest))))
 
 
 def _torchvision(
     *, shear: float, x: Magnitude, y: Magnitude, turn: float, blend: float, bits: float
 ) -> dict[str, Kind]:
-    """Kinds by name, in torchvision's order."""
+    """Return the kinds by name in torchvision's order."""
     return {
         "Identity": Kind(),
         **dict.fromkeys(("ShearX", "ShearY"), Kind(_to(shear), is_signed=True)),
@@ -95,7 +96,7 @@ def _threshold(level: float) -> int:
 
 
 def _timm(*, blend: Kind, bits: Callable[[float], int], threshold: Callable[[float], int]) -> dict[str, Kind]:
-    """Kinds by name, in timm's order; a factor is 1 and the magnitude, and a translation has pixels."""
+    """Return the kinds by name in timm's order; a factor is 1 plus the magnitude, and a translation is in pixels."""
     return {
         "AutoContrast": Kind(),
         "Equalize": Kind(),
@@ -142,8 +143,12 @@ KINDS: Mapping[Table, Mapping[str, Kind]] = {
     "v0": _KEPT,
     "v0r": _KEPT_LEAST,
 }
-"""``rand``: of ``RandAugment``; ``trivial``: of ``TrivialAugmentWide``; ``mix``: of ``AugMix``, ``mix_partial`` without
-``all_ops``; ``timm...``: of timm's ``RandAugment``; others: of an ``AutoAugment`` of that name."""
+"""Kinds by table.
+
+``rand`` is the table of ``RandAugment``, ``trivial`` that of ``TrivialAugmentWide``, ``mix`` that of ``AugMix``, and
+``mix_partial`` that of ``AugMix`` without ``all_ops``. The tables ``timm...`` belong to timm's ``RandAugment``, and
+each remaining table belongs to the ``AutoAugment`` policy of its name.
+"""
 
 WEIGHTS: Mapping[str, float] = {
     "Rotate": 3.0,
@@ -162,11 +167,11 @@ WEIGHTS: Mapping[str, float] = {
     "Posterize": 0.05,
     "Invert": 0.05,
 }
-"""Weight of each kind of ``timm_weighted``, before any other is chosen; none is chosen twice."""
+"""Weight of each kind of ``timm_weighted`` for the first choice; no kind is chosen twice."""
 
 
 def _policy(text: str) -> tuple[tuple[Choice, ...], ...]:
-    """Sub-policies, one a line or between semicolons: kinds, how often each is done, and its bin if it has any."""
+    """Parse sub-policies, separated by lines or semicolons: kinds with their probability and their optional bin."""
 
     def choice(kind: str, p: str, index: str = "0") -> Choice:
         return kind, float(p), float(index)
@@ -208,4 +213,4 @@ ShearY .7 6, Solarize .4 8; Invert .6, Rotate .8 4; ShearY .3 7, TranslateX .9 3
 Solarize .7 2, TranslateY .6 7; ShearY .8 4, Invert .8; ShearX .7 9, TranslateY .8 3; ShearY .8 5, AutoContrast .7
 ShearX .7 2, Invert .1"""),
 }
-"""Sub-policies, of which one is chosen for each image, and its steps done in turn."""
+"""Sub-policies; one is chosen for each image, and its steps run in order."""

@@ -1,7 +1,7 @@
 """Rotations, affine maps and perspectives of an image of known size.
 
-Angles are in degrees. As in torchvision, a point and a translation are x before y, in pixels; a point is counted from
-the upper left corner.
+Angles are in degrees. As in torchvision, a point and a translation are (x, y) in pixels; the origin of a point is the
+upper left corner.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Corners = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Parts that every warp of an op has in common.
+    """Parameters that all warps of an op share.
 
     Attributes:
-        filter: nearest or bilinear.
-        center: (x, y) of the point that stays; None: the middle.
-        fill: see ``plan.steps.warps.Warp``.
-        like: whose formulas.
-        padding_mode: of dali and opencv: what lies outside.
+        filter: Interpolation: nearest or bilinear.
+        center: Fixed point (x, y); None: The center of the image.
+        fill: Fill value, see ``plan.steps.warps.Warp``.
+        like: Library whose formulas the warp reproduces.
+        padding_mode: Padding mode outside of the image, for dali and opencv.
     """
 
     filter: WarpFilter = "nearest"
@@ -48,23 +48,23 @@ class Look:
         return f"{about} ({self.filter}, {self.like}'s rounding{margins})"
 
     def warp(self, matrix: Matrix, size: tuple[int, int]) -> Warp:
-        """Step by a matrix, whose result has this (height, width)."""
+        """Return the warp with this matrix and this (height, width) of the result."""
         return Warp(matrix, size, 0, 0, *size, self.fill, self.filter, self.like, padding_mode=self.padding_mode)
 
 
 def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool = False) -> tuple[LevelStep, ...]:
-    """A rotation of an image, counter-clockwise.
+    """Return the steps that rotate an image counterclockwise.
 
     Args:
-        height: of the image.
-        width: of the image.
-        angle: in degrees.
-        look: how.
-        expand: make the result as large as the rotated image; else it keeps the size.
+        height: Height of the image.
+        width: Width of the image.
+        angle: Angle in degrees.
+        look: Parameters of the warp.
+        expand: Whether the result is as large as the rotated image; if False, the size does not change.
 
     Returns:
-        A step; none where nothing changes. Turns by a half, and by a quarter of what is square or expands, about the
-        middle are exact whatever the filter.
+        One step, or an empty tuple if nothing changes. Rotations about the center are exact for every filter if the
+        angle is 180 degrees, or 90 or 270 degrees and the image is square or expands.
     """
     turned = angle % 360.0
     if look.center is None:
@@ -83,13 +83,13 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
 
 
 class Motion(NamedTuple):
-    """Motion about the center, as torchvision's ``affine`` makes it.
+    """Affine motion about the center, as in torchvision's ``affine``.
 
     Attributes:
-        angle: clockwise.
-        translate: (x, y), afterwards.
-        scale: over 1 enlarges.
-        shear: of x and of y, angles.
+        angle: Angle in degrees, clockwise.
+        translate: Translation (x, y) in pixels, applied last.
+        scale: Scale factor; values above 1 enlarge.
+        shear: Shear angles of x and y in degrees.
     """
 
     angle: float = 0.0
@@ -105,7 +105,7 @@ class Motion(NamedTuple):
 
 
 def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
-    """The ``affine`` of torchvision, of an image of this size."""
+    """Return torchvision's ``affine`` for an image of this size."""
     x, y = (width * 0.5, height * 0.5) if look.center is None else look.center
     origin = WARPS[look.like].origin
     if origin == "middle":
@@ -118,14 +118,14 @@ def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
 
 
 def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:
-    """Coefficients of torchvision's ``_get_perspective_coeffs``: of an image whose four corner pixels go to others.
+    """Return torchvision's ``_get_perspective_coeffs`` for an image whose four corner pixels move to ``corners``.
 
     Returns:
-        (a, b, c, d, e, f, g, h) of a perspective from the result to the image, each the float32 that is nearest to the
-        exact solution; torchvision's least squares is at most the next one. None: three of the corners lie on a line,
-        and no perspective does that.
+        Coefficients (a, b, c, d, e, f, g, h) of a perspective from the result to the image. Each is the float32 number
+        nearest to the exact solution; torchvision's least squares returns this number or one next to it. None: Three of
+        the corners are on one line, so no perspective exists.
 
-    Whole numbers all the way: the inverse of the map of the unit square (Heckbert, 1989), times the sides.
+    The solution uses only integers: the inverse of the map of the unit square (Heckbert, 1989), times the sides.
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
     dx1, dy1, dx2, dy2 = x1 - x2, y1 - y2, x3 - x2, y3 - y2
@@ -145,7 +145,7 @@ def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:
 
 
 def projected(height: int, width: int, corners: Corners, look: Look) -> tuple[Warp, ...]:
-    """A perspective of an image of this size by its corners; none where three of them lie on a line."""
+    """Return the perspective with these corners; an empty tuple if three of them are on one line."""
     matrix = coefficients(height, width, corners)
     if matrix is None:
         return ()

@@ -1,7 +1,7 @@
-"""Random numbers of a sample: integers and formulas only.
+"""Random numbers of a sample, made with integers and formulas only.
 
-The numbers are a pure function of (seed, epoch, sample, attempt, op): Philox4x32-10 of a counter, so that no generator
-has a state. They do not depend on threads, batches, shards, devices or a resume, nor on other ops of the pipeline.
+The numbers are a pure function of (seed, epoch, sample, attempt, op): Philox4x32-10 of a counter, so no generator has a
+state. They do not depend on threads, batches, shards, devices or a resume, nor on other ops of the pipeline.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from pixprep.errors import PipelineError
 F64 = npt.NDArray[np.float64]
 U32 = npt.NDArray[np.uint32]
 Words = Mapping[str, Any]
-"""Draw of one op, as JSON holds it: ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the
-image that the op takes, or ``{"flip": true}``."""
+"""Random parameters of one op in a form that JSON supports.
+
+Examples are ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the op's input, and ``{"flip": true}``.
+"""
 
 Span = tuple[float, float]
-"""From and to."""
+"""Minimum and maximum."""
 
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
-"""Summands of the key, modulo 2^32, in each of ten rounds."""
+"""Values added to the key, modulo 2^32, in each of the ten rounds."""
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MAX_BLOCKS = 1 << 16
 
 
 def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray[np.uint32]:
-    """Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
+    """Compute Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
 
     Args:
-        counters: uint32 (..., 4).
-        key: two numbers below 2^32.
+        counters: Counters, uint32 (..., 4).
+        key: Two integers below 2^32.
 
     Returns:
-        uint32 (..., 4): four random words of each counter.
+        Four random words of each counter, uint32 (..., 4).
     """
     words = np.ascontiguousarray(counters.reshape(-1, 4).T)
     even, odd = _rounds(words[::2], words[1::2], key)
@@ -50,7 +52,7 @@ def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArra
 
 
 def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
-    """``philox`` of words 0 and 2, and words 1 and 3: uint32 (2, ..., counters) each, C-contiguous.
+    """Compute ``philox`` from words 0 and 2, and words 1 and 3: uint32 (2, ..., counters) each, C-contiguous.
 
     The upper and the lower half of a product are views of it, which take half the time of shifts and masks.
     """
@@ -64,13 +66,13 @@ def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
 
 
 def between(span: Span, uniform: float) -> float:
-    """The number of a span that a uniform number chooses."""
+    """Map a uniform number in [0, 1) to a number of a span."""
     return span[0] + uniform * (span[1] - span[0])
 
 
 @cache
 def quantiles() -> npt.NDArray[np.float32]:
-    """float32 (65536,): the normal distribution of mean 0 and deviation 1, from -4.33 to 4.33, all as likely."""
+    """Return 65,536 equally likely quantiles of the standard normal distribution, float32 from -4.33 to 4.33."""
     inverse = NormalDist().inv_cdf
     table = np.array([inverse((place + 0.5) / 65536) for place in range(65536)], np.float32)
     table.flags.writeable = False
@@ -78,27 +80,27 @@ def quantiles() -> npt.NDArray[np.float32]:
 
 
 def span_words(span: Span, unit: str = "") -> str:
-    """Both ends, or the only number there is."""
+    """Describe a span by both ends, or by one number if they are equal."""
     return f"{span[0]:.4g}{unit}" if span[0] == span[1] else f"{span[0]:.4g} to {span[1]:.4g}{unit}"
 
 
 class Drawn(Protocol):
-    """Step that draws numbers."""
+    """A step that draws random numbers."""
 
     @property
     def key(self) -> str:
-        """Names its numbers."""
+        """Key of the step's random numbers."""
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four numbers it takes."""
+        """Number of blocks of four random numbers that the step draws."""
 
 
 class Numbers:
-    """The uniform numbers of one sample: for each op blocks of four, at least 0 and below 1.
+    """Uniform random numbers of one sample: blocks of four numbers per op, at least 0 and below 1.
 
     Attributes:
-        seed, epoch, index, attempt: what they are a function of.
+        seed, epoch, index, attempt: Values that the numbers are a function of.
     """
 
     __slots__ = ("_first", "attempt", "epoch", "index", "seed")
@@ -108,7 +110,7 @@ class Numbers:
         self._first = first
 
     def blocks(self, key: str, begin: int, count: int) -> F64:
-        """float64 (count, 4): blocks of one op; those that ``draw`` made already, or others."""
+        """Return blocks of one op, float64 (count, 4); blocks that ``draw`` did not make yet are made now."""
         first = self._first.get(key)
         if first is not None and begin + count <= len(first):
             part: F64 = first[begin : begin + count]
@@ -125,14 +127,16 @@ class _Example(Numbers):
 
 
 EXAMPLE: Numbers = _Example(0, 0, 0, 0, {})
-"""Every number is nearly a half, so that what happens to half of the images happens: for examples, and to check kernels
-with."""
+"""Numbers that are all nearly a half, so that every event with a probability of one half happens.
+
+They are for examples, and for checks of kernels.
+"""
 
 
 def draw(
     steps: Sequence[Drawn], *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
 ) -> list[Numbers]:
-    """The numbers of samples, by one vectorised call; see ``Plan.draw``."""
+    """Draw the numbers of several samples with one vectorized call; see ``Plan.draw``."""
     for name, value in (("seed", seed), ("epoch", epoch)):
         if not 0 <= value < 1 << 32:
             raise PipelineError(f"{name} must be 0 to {(1 << 32) - 1}, not {value}")
@@ -158,10 +162,11 @@ def _uniforms(
     attempts: npt.NDArray[np.uint64],
     parts: Sequence[tuple[int, int, int]],
 ) -> F64:
-    """float64 (samples, blocks, 4), at least 0 and below 1.
+    """Return uniform numbers, float64 (samples, blocks, 4), at least 0 and below 1.
 
-    The key is (seed, epoch); the counter is the two halves of the sample's index, the op, and the attempt in the upper
-    and the block in the lower 16 bits. An attempt's higher bits are those of an index that no source reaches: 2**40.
+    The key is (seed, epoch). The counter consists of the two halves of the sample's index, the op, and a word with the
+    attempt in the upper and the block in the lower 16 bits. Higher bits of the attempt are stored in bits of the index
+    from 2**40, which no source reaches.
     """
     assert all(begin + n <= _MAX_BLOCKS for _, begin, n in parts)
     even, odd = np.empty((2, 2, len(indices), sum(n for _, _, n in parts)), np.uint32)

@@ -1,4 +1,4 @@
-"""Policies: which steps on levels are done to an image, and how strong, by the tables of ``kinds``."""
+"""Policies choose steps on pixel values and their magnitudes for each image, with the tables of ``kinds``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pixprep.spec import ColorLike
 
 
 class Rules(NamedTuple):
-    """Rules by which steps are chosen, one after the other.
+    """Rules that choose the steps of a policy in order.
 
     Attributes:
-        table: whose kinds and magnitudes, see ``kinds.KINDS``.
-        steps: how many; of sub-policies two.
-        magnitude: the bin of every step that is chosen by itself; None: drawn.
-        bins: how many magnitudes a kind has.
-        p: how often a step that is chosen by itself is done.
-        std: the standard deviation of a bin, of timm's; inf: it is uniform, from 0.
-        most: of timm's: the highest bin.
+        table: Table of kinds and magnitudes (see ``kinds.KINDS``).
+        steps: Number of steps; sub-policies have two.
+        magnitude: Bin of every step that is chosen by itself; None: The bin is drawn.
+        bins: Number of magnitudes of a kind.
+        p: Probability of a step that is chosen by itself.
+        std: Standard deviation of the bin in timm's policies; inf: The bin is uniform from 0.
+        most: Maximum bin in timm's policies.
     """
 
     table: Table
@@ -38,8 +38,10 @@ class Rules(NamedTuple):
     most: float = inf
 
     def drawn(self, rows: Sequence[Sequence[float]], height: int, width: int) -> list[Words]:
-        """Steps that numbers make, a row each: which, how strong, its sign, whether, and perhaps by which filter.
+        """Return the steps for the random numbers.
 
+        Each row makes one step. It contains the numbers for the kind, the magnitude, the sign and the probability, and
+        optionally for the filter. Example:
         ``[{"op": "ShearX", "magnitude": -0.09, "filter": "bicubic"}, {"op": "Equalize"}]``.
         """
         chosen: list[Words] = []
@@ -57,21 +59,21 @@ class Rules(NamedTuple):
         return chosen
 
     def _chosen(self, rows: Sequence[Sequence[float]]) -> Sequence[Choice]:
-        """Choices: the parts of a sub-policy, or as many kinds as there are rows."""
+        """Return the choices: the parts of a sub-policy, or one kind per row."""
         if policies := POLICIES.get(self.table):
             return policies[int(rows[0][0] * len(policies))]
         names = list(KINDS[self.table])
         if self.table != "timm_weighted":
             return [(names[int(which * len(names))], self.p, self.magnitude) for which, *_ in rows]
         found: list[Choice] = []
-        for which, *_ in rows:  # none twice
+        for which, *_ in rows:  # no kind is chosen twice
             sums = np.cumsum([WEIGHTS[name] for name in names])
             name = names.pop(int(np.searchsorted(sums, which * sums[-1], "right")))
             found.append((name, self.p, self.magnitude))
         return found
 
     def _index(self, index: float | None, uniform: float) -> float:
-        """Bin of a step."""
+        """Return the bin of a step."""
         if index is None:
             return int(uniform * self.bins)
         if self.std == inf:
@@ -93,17 +95,12 @@ class Rules(NamedTuple):
 
 
 def shares(parts: Sequence[float]) -> npt.NDArray[np.float32]:
-    """Each part of their sum."""
+    """Return each part divided by the sum of all parts."""
     return (np.array(parts) / sum(parts)).astype(np.float32)
 
 
 def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[float]:
-    """Numbers of the gamma distribution of shape ``alpha``, whose shares of their sum are Dirichlet's.
-
-    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): of the shape ``alpha + 1``, times
-    ``U ** (1 / alpha)``. A trial takes a block for each number: Box and Muller's two uniforms of a normal one, whether,
-    and U. Of 20 trials 19 succeed; after 16 that fail, as once in 10^20, a number is its mean.
-    """
+    """Return numbers of the gamma distribution of shape ``alpha``; divided by their sum, they have a Dirichlet one."""
     large = alpha + 1 - 1 / 3
     made: dict[int, float] = {}
     for trial in range(16):
@@ -119,5 +116,5 @@ def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[flo
 
 
 def threshold_of(table: Table, magnitude: float, like: ColorLike) -> float:
-    """Level from which a ``Solarize`` inverts."""
+    """Return the pixel value from which a ``Solarize`` inverts."""
     return magnitude if table in TIMM else COLOURS[like].threshold(255 * magnitude)

@@ -1,4 +1,4 @@
-"""User's operators: functions of arrays that a pipeline names."""
+"""Operators of the user: functions of arrays that a pipeline names."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Arrays = Literal["numpy", "cupy"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
 _PLAIN = (bool, int, float, str, NoneType)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_KEPT = ("name", "from_", "only")  # of every op
+_KEPT = ("name", "from_", "only")  # the common fields of all ops
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A function that pipelines may name. Made by ``pixprep.operator``; called, it is an op for ``pixprep.Pipeline``.
+    """A function that pipelines may name. ``pixprep.operator`` makes it; a call returns an op of a pipeline.
 
     Attributes:
-        name, version: as files name it.
-        function: of an array, and of fields by their names.
-        place: what it takes: the ``levels`` of the resized image, or a finished ``tensor``.
-        shape, dtype: of its result; None: as what it took. Of levels the shape is height and width.
-        arrays: the libraries whose arrays it takes.
-        fields: the type of its fields, by the function's signature.
-        generator: the parameter that gets a generator of random numbers; None: there is none.
-        motion: the function that says how it moves pixels; None: it says nothing.
+        name, version: Name and version in pipeline files.
+        function: The function; its arguments are an array, and the fields by name.
+        place: Input of the function: the ``levels`` of the resized image, or a finished ``tensor``.
+        shape, dtype: Shape and dtype of the result; None: Those of the input. For levels the shape is (height, width).
+        arrays: Libraries whose arrays the function accepts.
+        fields: Type of the fields, from the signature of the function.
+        generator: Parameter that receives a random generator; None: The function draws nothing.
+        motion: Function that returns the coordinate transform of the operator; None: The operator does not specify one.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Operator:
     def __call__(
         self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
     ) -> OperatorCall:
-        """The op: ``pixprep.Pipeline([..., denoise(strength=0.3), ...])``."""
+        """Return the op for a pipeline: ``pixprep.Pipeline([..., denoise(strength=0.3), ...])``."""
         return OperatorCall(self, MappingProxyType(fields), name, from_, only)
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
@@ -72,10 +72,10 @@ class Operator:
         return f"{self.name} {self.version}"
 
     def use(self, fields: Mapping[str, Any]) -> Extern:
-        """This operator with fields.
+        """Return a step that calls the operator with these fields.
 
         Raises:
-            PipelineError: a field is none of the operator's, or has another type.
+            PipelineError: The operator lacks a field of this name, or the value has a wrong type.
         """
         names = self.fields.__struct_fields__
         for key in fields:
@@ -94,7 +94,7 @@ class Operator:
 
 
 def _found(module: str, name: str) -> Operator:
-    """Find the operator of a pickle, which holds its path."""
+    """Return the operator of a pickle, which contains its import path."""
     found = load(f"{module}:{name}")
     if not isinstance(found, Operator):
         raise TypeError(f"{module}.{name} is no operator")
@@ -106,9 +106,9 @@ class OperatorCall:
     """An operator in the list of a pipeline that is made in Python.
 
     Attributes:
-        operator: which.
-        fields: of its function.
-        name, from_, only: as of every op.
+        operator: The operator.
+        fields: Keyword arguments of its function.
+        name, from_, only: Common fields of all ops.
     """
 
     operator: Operator
@@ -119,13 +119,13 @@ class OperatorCall:
 
 
 class Extern(Step, frozen=True):
-    """One use of an operator: a step of a plan.
+    """One use of an operator, as a step of a plan.
 
     Attributes:
-        operator: which.
-        fields: their names and values.
-        key: names its numbers; empty: it draws nothing.
-        seed: of its generator, for one image.
+        operator: The operator.
+        fields: Names and values of the fields.
+        key: Key of the step's random numbers; empty: It draws nothing.
+        seed: Seed of the random generator for one image.
     """
 
     operator: Operator
@@ -141,7 +141,7 @@ class Extern(Step, frozen=True):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """The (height, width) that one of levels makes of any image; None: it keeps the size."""
+        """The (height, width) of the result of an operator on levels; None: The operator keeps the size."""
         if self.operator.place == "tensor" or self.operator.shape is None:
             return None
         height, width = self.operator.shape
@@ -149,7 +149,7 @@ class Extern(Step, frozen=True):
 
     @property
     def is_anywhere(self) -> bool:
-        """Tell whether nobody knows where its pixels came from."""
+        """Tell whether the origin of the result's pixels is unknown."""
         return self.size is not None and self.operator.motion is None
 
     @property
@@ -164,18 +164,19 @@ class Extern(Step, frozen=True):
         return f"nobody knows where a pixel came from {what}" if self.is_anywhere else ""
 
     def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
-        """``{"seed": 81985529216486895}``: two words of the image's numbers."""
+        """Draw two words of the image's random numbers as one seed: ``{"seed": 81985529216486895}``."""
         del height, width, boxes
         high, low, *_ = (numbers.blocks(self.key, 0, 1)[0] * 2.0**32).tolist()
         return {"seed": int(high) << 32 | int(low)}
 
     def forward(self, height: int, width: int) -> npt.NDArray[np.float64] | None:
-        """Motion from an image of H x W pixels to the result, 3 x 3 (see ``levels.motions``); None: it says none.
+        """Return the 3 x 3 coordinate transform from an image of H x W pixels to the result (see ``levels.motions``).
 
-        Its sign is that by which what the middle of the result shows has a w over 0.
+        The sign is chosen so that w is positive for the point that the center of the result shows. The transform is
+        None if the operator does not specify one.
 
         Raises:
-            ImageError: OPERATOR: its function failed, or gave no motion. The log has the traceback.
+            ImageError: OPERATOR: The function failed, or did not return a transform. The log contains the traceback.
         """
         operator = self.operator
         if operator.motion is None:
@@ -193,14 +194,14 @@ class Extern(Step, frozen=True):
 
     @property
     def _named(self) -> dict[str, Any]:
-        """Keyword arguments of its functions; each call has a generator of its own, of equal numbers."""
+        """Keyword arguments of the functions. Each call receives a new generator with the same numbers."""
         fields = dict(self.fields)
         if self.operator.generator is not None:
             fields[self.operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
         return fields
 
     def result(self, spec: TensorSpec) -> TensorSpec:
-        """The spec of what it makes of such a tensor."""
+        """Return the spec of the operator's result for a tensor of this spec."""
         shape, dtype = self.operator.shape or spec.shape, self.operator.dtype or spec.dtype
         layout: Layout | None = spec.layout if shape == spec.shape else None
         largest = float(np.finfo(dtype).max if dtype.startswith("float") else np.iinfo(dtype).max)
@@ -208,21 +209,22 @@ class Extern(Step, frozen=True):
         return TensorSpec(shape=shape, dtype=dtype, layout=layout, low=low, high=largest)
 
     def run(self, array: Any, *, shape: Sequence[int], dtype: DType) -> Any:
-        """Call the function with an array that is its own, and check what it gives.
+        """Call the function with an array that it may write to, and check the result.
 
         Args:
-            array: of a library that it takes.
-            shape: of the result.
-            dtype: of the result.
+            array: Array of a library that the function accepts.
+            shape: Expected shape of the result.
+            dtype: Expected dtype of the result.
 
         Raises:
-            ImageError: OPERATOR: it failed, or gave something else. The log has the traceback.
+            ImageError: OPERATOR: The function failed, or its result has a wrong type, shape or dtype. The log contains
+                the traceback.
         """
         operator = self.operator
         kind = type(array)
         try:
             result = operator.function(array, **self._named)
-        except ImageError as error:  # it has something to say to who sent the image
+        except ImageError as error:  # its words are for the sender of the image
             raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
         except (Exception, SystemExit) as error:
             log.exception("the operator %s failed", operator)
@@ -238,7 +240,10 @@ class Extern(Step, frozen=True):
 
 
 def _motion(found: Any) -> npt.NDArray[np.float64]:
-    """The 3 x 3 numbers of what a motion's function gave; ValueError: they are none, or have no inverse."""
+    """Return the 3 x 3 matrix for the result of a motion function.
+
+    It raises ValueError if the result is not a matrix of numbers, or has no inverse.
+    """
     numbers = np.asarray(found, np.float64)
     if numbers.shape not in ((2, 3), (3, 3)):
         raise ValueError(f"a motion has numbers (2, 3) or (3, 3), not {numbers.shape}")
@@ -268,30 +273,32 @@ def operator(
     >>> pp.Engine(pipeline).run([np.full((2, 2, 3), 200, np.uint8)])[0].ravel()
     array([145, 145, 145], dtype=uint8)
 
-    The function takes an array that it may write to, and keyword arguments, the fields: ``bool``, ``int``, ``float``,
-    ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time. A
-    keyword argument of the type ``np.random.Generator`` is no field: it gets a generator whose numbers are a pure
-    function of seed, epoch, sample and op. Such an operator is of training alone. An exception fails only its image, as
-    ImageError with the reason OPERATOR. The client gets the words of ``ImageError("OPERATOR", words)``.
+    The function accepts an array that it may write to, and the fields as keyword arguments of the types ``bool``,
+    ``int``, ``float``, ``str`` and ``Literal``, and tuples and unions of these. Several threads call it at once, each
+    with one image. A keyword argument of the type ``np.random.Generator`` is not a field: it receives a generator whose
+    numbers are a pure function of seed, epoch, sample and op. Such an operator is for training only. An exception fails
+    only its image, as ImageError with the reason OPERATOR. The client receives the text of
+    ``ImageError("OPERATOR", text)``.
 
     Args:
-        name: as files name it: parts with dots between, such as ``acme.denoise``.
-        version: 1 or more; a file asks for one, and gets no other.
-        place: what it takes. ``levels``: the image after its geometry, uint8 (height, width, channels), RGB or gray; it
-            gives the same shape, or that of ``shape``. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives
-            ``shape`` of ``dtype``.
-        shape: of its result; default: that of what it takes. Of levels (height, width): the operator may move pixels,
-            as an unwarping or an alignment does, so ops behind it cannot say where a pixel came from.
-        dtype: of its result, where it takes a tensor; default: that of what it takes.
-        arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU, an operator of NumPy alone gets a copy on
-            the host. On the CPU, an operator of CuPy alone is refused.
-        motion: of one on levels: a function ``(height, width, **fields)`` of the image that it takes, with an equal
-            generator where it draws. It gives where a point (x, y) goes: numbers (2, 3), or (3, 3) of a perspective, in
-            pixels from the corner. Boxes, points and masks behind the operator follow. None: an image of the same size
-            is where it was, and behind one of another size nobody knows.
+        name: Name in pipeline files: parts with dots between them, such as ``acme.denoise``.
+        version: Version, an integer of at least 1. A file names one version and accepts only this one.
+        place: Input of the function. ``levels``: The image after its geometry, uint8 (height, width, channels), RGB or
+            gray; the result has the same shape, or the size ``shape``. ``tensor``: A finished tensor of the op
+            ``tensor``; the result has the shape ``shape`` and the type ``dtype``.
+        shape: Shape of the result; default: the shape of the input. For levels it is (height, width). Such an operator
+            may move pixels, as an unwarping or an alignment does, so later ops cannot report where a pixel came from.
+        dtype: Type of the result of an operator on tensors; default: the type of the input.
+        arrays: Libraries whose arrays the function accepts: ``numpy``, ``cupy``, or both. On a GPU, an operator that
+            accepts only NumPy receives a copy on the host. On the CPU, an operator that accepts only CuPy is rejected.
+        motion: Function ``(height, width, **fields)`` for an operator on levels, where (height, width) is the size of
+            the input. It returns the map of a point (x, y) in pixels from the upper left corner: an array (2, 3), or
+            (3, 3) for a perspective. It receives an equal generator if the operator draws numbers. Boxes, points and
+            masks of later ops follow the map. None: Pixels are unmoved if the operator keeps the size; if it changes
+            the size, their origin is unknown.
 
     Raises:
-        TypeError: a file could not name the operator by its name, version or signature.
+        TypeError: The name, the version or the signature does not fit into a pipeline file.
     """
     libraries = (arrays,) if isinstance(arrays, str) else tuple(arrays)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
@@ -320,7 +327,7 @@ def operator(
 
 
 def check_name(name: str) -> None:
-    """Raise PipelineError where a name can be no operator's."""
+    """Raise PipelineError if a string is not a valid name of an operator."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise PipelineError(
             '"operator": a name such as "acme.denoise": ASCII letters, digits and _, in parts with dots between, at '
@@ -335,10 +342,10 @@ def _is_finite(value: Any) -> bool:
 
 
 def _fields_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
-    """The type of an operator's fields, by its function's signature, and the parameter that gets a generator.
+    """Return the type of the fields from the function's signature, and the parameter that receives a generator.
 
     Raises:
-        TypeError: a file could not fill this signature.
+        TypeError: A file could not supply the arguments of this signature.
     """
 
     def refuse(what: str) -> NoReturn:

@@ -24,7 +24,7 @@ class Elastic(NamedTuple):
        (i, 0, 0, 0), and the key is the two halves of the seed. Counter i makes the pixels 4 i to 4 i + 3, row by row.
     2. **Blur**: The rows are convolved with a Gaussian of ``int(8 * sigma + 1) | 1`` weights, which are multiples of
        2^-28; sigma is that of x. The result is rounded to 2^-24. The columns are then convolved with as many weights
-       for the sigma of y, and rounded to float32. The image is mirrored beyond the edge without the edge pixel itself. All
+       for the sigma of y, and rounded to float32. The image is mirrored beyond the edge, without the edge pixel. All
        sums are of integers below 2^53, so their order does not matter.
     3. **Scale**: The displacement is ``blurred * alpha / W`` in float32.
 
