@@ -24,8 +24,7 @@ together with those of the batch, which takes a fiftieth of the time; the number
 
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:
-    """Return the (height, width) of the window with this fraction of the area and this ratio; None if it does not fit.
-    """
+    """Return the (height, width) of the window with this fraction of the area and this ratio, or None if too large."""
     area = height * width * share
     columns, rows = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
     return (rows, columns) if 0 < columns <= width and 0 < rows <= height else None

@@ -1,4 +1,7 @@
-"""Profiles: for each library one module with a row per kind of arithmetic. NumPy only: ops and kernels read them."""
+"""Profiles: one module per library, with one row per kind of arithmetic.
+
+They require only NumPy; ops and kernels read them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pixprep.spec import BlendLike, BlurLike, Like, WarpLike
 
 _MODULES = {like: import_module(f"pixprep.plan.profiles.{like}") for like in get_args(Like)}
 PROFILES: Mapping[Like, Profile] = {like: module.PROFILE for like, module in _MODULES.items()}
-"""Resizes by the name that ``like`` has: each is a row of the module of that name, as are the next three."""
+"""Resizes by the name in ``like``; each is a row of the module of that name, like the rows of the next three tables."""
 WARPS: Mapping[WarpLike, Warps] = {like: _MODULES[like].WARPS for like in get_args(WarpLike)}
 COLOURS: Mapping[BlendLike, Colours] = {like: _MODULES[like].COLOURS for like in get_args(BlendLike)}
 BLURS: Mapping[BlurLike, Blur] = {like: _MODULES[like].BLUR for like in get_args(BlurLike)}

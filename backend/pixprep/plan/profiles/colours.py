@@ -1,4 +1,4 @@
-"""Steps on colours and blurs of one library: what ops check, and the numbers that kernels need."""
+"""Color steps and blurs of one library: the properties that ops check, and the numbers that kernels need."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Values = npt.NDArray[Any]
 
 
 class Blur(NamedTuple):
-    """One library's Gaussian blur.
+    """Gaussian blur of one library.
 
     Attributes:
-        sigma: Deviation that follows from the number of taps; None: it has to be given.
-        taps: Number of taps that follows from the deviation; None: it has to be given.
-        is_mirrored_again: Whether the image is mirrored repeatedly where the kernel reaches across its mirror image;
-            else such an image is refused.
-        is_hosts: Whether a GPU has no kernel for it.
+        sigma: Function from the number of taps to the standard deviation; None: The op must specify it.
+        taps: Function from the standard deviation to the number of taps; None: The op must specify it.
+        is_mirrored_again: Whether the image is mirrored repeatedly if the kernel is larger than its mirror image; if
+            False, such an image is rejected.
+        is_hosts: Whether the GPU lacks a kernel for the blur.
     """
 
     sigma: Callable[[int], float] | None = None
@@ -30,22 +30,23 @@ class Blur(NamedTuple):
 
 
 def none_here(*numbers: float) -> Values:
-    """A function of ``Colours`` that no op asks of the library."""
+    """Stand in for a function of ``Colours`` that no op requests from the library."""
     raise AssertionError(numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Colours:
-    """One library's arithmetic on the levels of colours, which ``like`` names.
+    """Color arithmetic of the library that ``like`` names.
 
     Attributes:
-        mean: Gray with which a contrast blends, by the sum of the luma of so many pixels.
-        contrast: Levels of a contrast, by that mean and the factor; None: it is the blend of the kernels.
-        turn: Number by which the kernels turn a hue, by its fraction of the circle; None: a hue is that of HSV of
-            uint8, with 180 hues.
-        gamma: Levels 0 to 255 by an exponent and a gain.
-        autocontrast: Levels 0 to 255 by the lowest level and the highest one, which differ.
-        threshold: Number with which levels are compared.
+        mean: Function from the sum of the luma and the number of pixels to the gray that a contrast blends with.
+        contrast: Function from that mean and the factor to the curve of a contrast; None: The kernels blend.
+        turn: Function from a fraction of the circle to the number by which the kernels rotate a hue; None: The hue is
+            that of HSV of uint8, with 180 values.
+        gamma: Function from an exponent and a gain to the curve of 256 pixel values.
+        autocontrast: Function from the minimum and the maximum pixel value, which differ, to the curve of 256 pixel
+            values.
+        threshold: Function to the number with which pixel values are compared.
     """
 
     mean: Callable[[int, int], float]
@@ -57,4 +58,4 @@ class Colours:
 
 
 EVERY = np.arange(256)
-"""All levels."""
+"""All pixel values."""

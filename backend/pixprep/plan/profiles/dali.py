@@ -1,14 +1,16 @@
 """DALI's ``fn.resize`` of uint8 images on a CPU, with its default ``antialias`` or without.
 
-Sizes, and with ``subpixel_scale`` the part of the image that is looked at, come from ``geometry_steps.Resize``, as DALI
-finds them (resize_attr.cc). The filter is a table, read with linear interpolation; the border is repeated; both passes
-are float32, the cheaper one first (resampling_filters.cu, resampling_setup.cc, resampling_impl_cpu.h). Ties go to even
-in DALI's vectors of 16 values, and away from 0 in what is left of a row: ``find_ties`` in ``engine/kernels/rules.c``.
+``geometry_steps.Resize`` computes the sizes, and with ``subpixel_scale`` the part of the image that is resampled, as
+DALI does (resize_attr.cc). The filter is a table, read with linear interpolation, and the border is repeated. Both
+passes are float32, and the cheaper one comes first (resampling_filters.cu, resampling_setup.cc, resampling_impl_cpu.h).
+DALI's vectors of 16 values round ties to even, and the remaining values of a row round ties away from 0; ``find_ties``
+in ``engine/kernels/rules.c`` computes which.
 
-Equal to DALI 2.4 on x86-64 with glibc of at least 2.28, whose ``sinf`` is in the table of ``lanczos``: of 1,900 images
-of noise, edges, checkerboards and photos between random sizes, halves and doubles, 103 million values, and of 10,000 by
-all rules, 249 million, none differs. Nor does one of the parts (``roi``) of ``tests/parity/test_dali.py``, some of them
-mirrored or reaching beyond the image. On a GPU DALI fuses multiplications and additions: not measured.
+The results equal those of DALI 2.4 on x86-64 with glibc 2.28 or later, whose ``sinf`` makes the table of ``lanczos``.
+Two measurements found no difference: 1,900 images of noise, edges, checkerboards and photos, resized between random
+sizes and by factors of 2 (103 million values), and 10,000 images with all rules (249 million values). The parts
+(``roi``) in ``tests/parity/test_dali.py`` are equal as well; some of them are mirrored, or extend beyond the image. On
+a GPU DALI fuses multiplications and additions, and these results were not measured.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ _RULES: dict[Filter, Rule] = {"bilinear": "dali_bilinear", "bicubic": "dali_bicu
 
 @dataclass(frozen=True)
 class _Window:
-    """One axis as DALI sees it; every number is a float32.
+    """One axis as DALI represents it; every number is a float32.
 
     Attributes:
-        begin, end: which part of the input becomes the output, in positions; may reach over the border.
-        ratio: input positions for each output position; below 0 of a part that is counted from its end.
-        density: points of the filter's table for each input position.
-        anchor: half the width of a window.
-        count: input positions in a window.
+        begin, end: Part of the input that becomes the output, in positions; it may extend beyond the border.
+        ratio: Input positions per output position; negative for a part that is counted from its end.
+        density: Entries of the filter's table per input position.
+        anchor: Half the width of a window.
+        count: Number of input positions in a window.
     """
 
     begin: np.float32
@@ -51,15 +53,16 @@ class _Window:
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Levels for ``nearest``, else float32."""
+    """Return integer arithmetic for ``nearest``, and float32 for the other filters."""
     del rows, columns
     return "fixed" if method.filter == "nearest" else "dali"
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Tell whether DALI finds it cheaper: taps, 1.4 for each one across, and 3 for each value between passes.
+    """Tell whether DALI's cost estimate is lower for the vertical pass first.
 
-    So it was in each of 15,679 resizes whose two costs are alike. In float32.
+    The cost is the number of taps, with 1.4 for each horizontal tap, plus 3 for each value between the passes, in
+    float32. The order was correct in each of 15,679 resizes whose two costs are close.
     """
     row_window, column_window = _window(method, rows), _window(method, columns)
 
@@ -74,14 +77,14 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
 
 
 def corner(method: Method, rows: Axis, columns: Axis) -> Size:
-    """0 on the axis of the first pass, and on the other the first position that is read (resampling_setup.cc)."""
+    """Return 0 on the axis of the first pass, and the first position read on the other axis (resampling_setup.cc)."""
     if is_vertical_first(method, rows, columns):
         return 0, _read(_window(method, columns), columns.length)[0]
     return _read(_window(method, rows), rows.length)[0], 0
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """A table's, as wide as the ratio with antialias."""
+    """Return the formula of the filter's table, which is as wide as the ratio with antialias."""
     del passes
     if method.filter == "nearest":
         return None
@@ -104,13 +107,13 @@ def _window(method: Method, axis: Axis) -> _Window:
 
 
 def _read(window: _Window, length: int) -> tuple[int, int]:
-    """Begin and end of the positions of the input that the windows read, as DALI estimates it."""
+    """Return the begin and the end of the input positions that the windows read, as DALI estimates them."""
     begin, end = (edge - window.anchor for edge in sorted((window.begin, window.end)))
     return max(0, min(length, floor(begin))), max(0, min(length, ceil(end + np.float32(window.count))))
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Rows by adding up the ratio, columns by a product: ties fall differently."""
+    """Return the nearest positions: rows add up the ratio, and columns multiply by it, so ties fall differently."""
     del passes
     window, half = _window(method, axis), np.float32(0.5)
     if axis.is_vertical:
@@ -124,10 +127,10 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
-    """Rotation as DALI's ``rotate`` makes it, in float32.
+    """Return the rotation of DALI's ``rotate``, computed in float32.
 
-    A side of the result that expands is rounded up, less a hundredth, and even or odd as the side of the image is that
-    it is nearest to in its direction.
+    A side of an expanded result is rounded up after a subtraction of 0.01. It is made even or odd like the image's side
+    with the nearest direction.
     """
     del center  # it is the middle
     one = np.float32
@@ -145,7 +148,7 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
 
 
 def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
-    """The ``sinf`` of glibc of radians in float32, as in rules.c; with a quarter turn more the ``cosf``."""
+    """Return glibc's ``sinf`` of radians in float32, as in rules.c; one more quarter of a turn makes it ``cosf``."""
     turns = floor(angle * (2 / pi) + 0.5)
     x = angle - turns * (pi / 2)
     square = x * x
@@ -164,7 +167,7 @@ def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
 
 
 def inverse(matrix: Matrix) -> Matrix | None:
-    """Inverse of an affine map in float32, which divides by the determinant; None: there is none."""
+    """Return the inverse of an affine map in float32, which divides by the determinant; None if it does not exist."""
     a, b, c, d, e, f = np.array(matrix, np.float32)
     with np.errstate(all="ignore"):
         a, b, d, e = np.array([e, -b, -d, a]) / (a * e - b * d)
@@ -173,20 +176,22 @@ def inverse(matrix: Matrix) -> Matrix | None:
 
 
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
-    """Arithmetic of DALI 2.4's CPU operators ``rotate`` and ``warp_affine``: an affine map, in float32.
+    """Return the arithmetic of DALI 2.4's CPU operators ``rotate`` and ``warp_affine``: an affine map in float32.
 
-    ``x = (c + a * 0.5) + b * (y' + 0.5)`` in the first column of the whole result; ``256 * a`` is added from every
-    256th column to the next such, and a from each column to the one after it; y likewise of d, e, f. **nearest**: the
-    level at x and y, rounded down. **bilinear**: ``u = x - 0.5``, ``i = floor(u)``, ``dx = u - i``; of y likewise v, j,
-    dy: ``upper = p00 * (1 - dx) + p01 * dx``, ``lower`` likewise, ``upper + (lower - upper) * dy``, rounded half up.
-    Outside is the fill, or the nearest pixel at the edge.
+    In the first column of the whole result, ``x = (c + a * 0.5) + b * (y' + 0.5)``. ``256 * a`` is added from every
+    256th column to the next one, and a from each column to the next; y likewise with d, e, f.
+
+    **nearest** returns the pixel value at x and y, rounded down. **bilinear**: ``u = x - 0.5``, ``i = floor(u)``,
+    ``dx = u - i``; v, j and dy follow likewise from y. ``upper = p00 * (1 - dx) + p01 * dx``, ``lower`` likewise, and
+    the result is ``upper + (lower - upper) * dy``, rounded half up. Outside of the image, the value is the fill or the
+    nearest edge pixel.
     """
     del whole, size
     return Computed(f"dali_{filter_}", matrix)
 
 
 def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
-    """``fn.resize``."""
+    """Call ``fn.resize``."""
     rule: dict[str, Any] = {"resize_y": size[0], "resize_x": size[1]}
     if getattr(op, "rounding", None) == "half_away":  # as DALI itself computes the size
         mode = "not_larger" if op.mode == "fit" else "not_smaller"
@@ -206,7 +211,7 @@ def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
 
 
 def run(dali: Any, pixels: Any, graph: Callable[[Any], Any]) -> Any:
-    """Run a graph of DALI's on one image, on the CPU."""
+    """Run a DALI graph for one image on the CPU."""
     pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
     with pipeline:
         pixels = np.ascontiguousarray(pixels)

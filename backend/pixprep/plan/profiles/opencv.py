@@ -1,9 +1,9 @@
 """OpenCV's ``cv2.resize`` of uint8 images (modules/imgproc/src/resize.cpp), as built for x86-64, without Intel IPP.
 
-Horizontally first. Nothing is antialiased but ``area``, which is three things: the mean of whole pixels where both
-factors are whole, the mean of pixels cut at the edges of the window where both axes shrink, and where one grows, a
-linear interpolation that repeats each pixel as long as it can. IPP computes only ``bicubic``, and there rounds another
-way in 2 % of the values; ``cv2.ipp.setUseIPP(False)`` restores the formula.
+The horizontal pass is first. Only ``area`` antialiases, and it has three forms: the mean of whole pixels if both
+factors are integers, the mean of pixels clipped at the edges of the window if both axes shrink, and, if an axis grows,
+a linear interpolation that repeats each pixel as long as possible. IPP computes only ``bicubic``, and rounds 2 % of its
+values differently; ``cv2.ipp.setUseIPP(False)`` restores the formula.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _RULES: dict[Filter, Rule] = {"bilinear": "opencv_linear", "bicubic": "opencv_cu
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """The arithmetic of the filter; of ``area``, by the ratios of both axes.
+    """Return the arithmetic of the filter; for ``area`` it depends on the ratios of both axes.
 
-    Half in both axes is the linear interpolation between the two middle pixels, bit for bit.
+    A reduction by 2 in both axes is the linear interpolation between the two middle pixels, bit for bit.
     """
     if method.filter != "area":
         return _PASSES[method.filter]
@@ -45,7 +45,7 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """The filter's rule; of ``area``, by its arithmetic."""
+    """Return the rule of the filter; for ``area`` it depends on the arithmetic."""
     if method.filter == "nearest":
         return None
     if method.filter != "area":
@@ -56,20 +56,20 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Positions at ``i * ratio``."""
+    """Return the positions ``i * ratio``."""
     del method, passes
     positions = np.floor(np.arange(axis.begin, axis.end) * _ratio(axis))
     return single(np.minimum(positions, axis.length - 1))
 
 
 def _ratio(axis: Axis) -> float:
-    """Input positions for each output position, divided twice as in OpenCV, which may miss an integer by a bit."""
+    """Return the input positions per output position, divided twice as in OpenCV, so an integer may be off by a bit."""
     is_by_scale = axis.ratio != axis.length / axis.out_length
     return axis.ratio if is_by_scale else 1.0 / (axis.out_length / axis.length)
 
 
 def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
-    """``cv2.resize``."""
+    """Call ``cv2.resize``."""
     has_ipp, scale = cv2.ipp.useIPP(), None
     if getattr(op, "subpixel", False):
         shortest, longest = sorted(pixels.shape[:2])
@@ -90,11 +90,7 @@ def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
 
 @lru_cache
 def warp_weights() -> npt.NDArray[np.int16]:
-    """int16 (1024, 16): for each place, 32 dy + dx, the weights of OpenCV's bicubic, row by row, whose sum is 32,768.
-
-    In float32, of dx / 32: the cubic with A = -0.75, its last weight 1 less the others. A product of two, times 32,768,
-    is rounded half to even, at most 32,767. The rest to the sum is added to the largest of the last two by two, or
-    taken from the smallest: the first of these.
+    """Return the weights of OpenCV's bicubic, int16 (1024, 16): 4 x 4 weights for each fraction 32 dy + dx, row by row.
     """
     x, a, one = np.arange(32, dtype=np.float32) / np.float32(32), np.float32(-0.75), np.float32(1)
     first = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
@@ -112,31 +108,32 @@ def warp_weights() -> npt.NDArray[np.int16]:
 
 
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
-    """Arithmetic of OpenCV 4's ``warpAffine`` and ``warpPerspective``; OpenCV 5 has others.
+    """Return the arithmetic of OpenCV 4's ``warpAffine`` and ``warpPerspective``; that of OpenCV 5 differs.
 
     **An affine map**: ``X = P + round(a * x' * 1024)`` in 32 bits, with ``P = round((b * y' + c) * 1024) + 512`` for
-    nearest, 16 for the others; Y likewise of d, e, f. Every operation is rounded in float64; ``round`` is half to even,
-    and gives -2^31 where 32 bits do not hold the result. The place in 32nds of a pixel is ``X >> 5``; of nearest the
-    pixel is ``X >> 10``.
+    nearest and ``+ 16`` for the other filters; Y likewise with d, e, f. Every operation is rounded in float64.
+    ``round`` rounds half to even, and returns -2^31 if the result does not fit into 32 bits. The position in 32nds of a
+    pixel is ``X >> 5``; for nearest, the pixel is ``X >> 10``.
 
-    **A perspective**: with k the first column of the block that has x', ``w = (g * k + h * y' + i) + g * (x' - k)``,
-    ``x = ((a * k + b * y' + c) + a * (x' - k)) * (32 / w)``, y likewise, rounded half to even: the place in 32nds of a
-    pixel. Nearest has 1 in place of 32. 0 where w is 0. A block has ``1024 // min(16, h)`` columns, h the rows of the
-    whole result.
+    **A perspective**: k is the first column of the block that contains x'. ``w = (g * k + h * y' + i) + g * (x' - k)``
+    and ``x = ((a * k + b * y' + c) + a * (x' - k)) * (32 / w)``, rounded half to even, is the position in 32nds of a
+    pixel; y likewise. Nearest uses 1 in place of 32. The position is 0 if w is 0. A block has ``1024 // min(16, h)``
+    columns, where h is the number of rows of the whole result.
 
-    Of the place in 32nds the whole pixel i, cut to 16 bits, and the rest dx; of y likewise j and dy. **bilinear**:
-    ``(((p00 * (32 - dx) + p01 * dx) * (32 - dy) + (p10 * (32 - dx) + p11 * dx) * dy) + 512) >> 10``. **bicubic**: of
-    columns i - 1 to i + 2 of rows j - 1 to j + 2 the sum of each level times its weight (``warp_weights``), ``(sum +
-    16384) >> 15``, clipped. Outside is what the padding mode says.
+    The position in 32nds is split into the pixel i, reduced to 16 bits, and the rest dx; y likewise into j and dy.
+    **bilinear**: ``(((p00 * (32 - dx) + p01 * dx) * (32 - dy) + (p10 * (32 - dx) + p11 * dx) * dy) + 512) >> 10``.
+    **bicubic**: the sum of each pixel value of columns i - 1 to i + 2 and rows j - 1 to j + 2 times its weight
+    (``warp_weights``), ``(sum + 16384) >> 15``, clipped. The padding mode determines the values outside of the image.
     """
     del whole, size
     return Computed(f"opencv_{filter_}", matrix, warp_weights() if filter_ == "bicubic" else None)
 
 
 def _contrast(mean: float, factor: float) -> Values:
-    """``level * factor + mean * (1 - factor)`` as Albumentations has it for OpenCV's gray.
+    """Return ``level * factor + mean * (1 - factor)``, as Albumentations computes it with OpenCV's gray.
 
-    In float32, each constant and each step rounded, and cut off; by 0 ``int(mean + 0.5)``.
+    The arithmetic is float32; each constant and each operation is rounded, and the result is clipped and truncated. A
+    factor of 0 returns ``int(mean + 0.5)``.
     """
     if factor == 0:
         return np.full(256, int(mean + 0.5))

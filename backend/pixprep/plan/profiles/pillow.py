@@ -1,9 +1,9 @@
 """Pillow's 8-bit resize.
 
-One output value is ``clip8((2**21 + sum(level * coefficient)) >> 22)`` over a window of levels, along one axis, rounded
-to uint8, and then along the other (Pillow, src/libImaging/Resample.c). Before Pillow 13 the horizontal pass comes
-first: ``pillow12``. Since then the vertical one does where the height shrinks and ``height - out_height > 2 * (width -
-out_width)``: ``pillow``. An axis that keeps its length has no pass.
+One output value is ``clip8((2**21 + sum(level * coefficient)) >> 22)`` over a window of pixel values along one axis. It
+is rounded to uint8 before the pass along the other axis (Pillow, src/libImaging/Resample.c). Before Pillow 13 the
+horizontal pass comes first (``pillow12``). Since Pillow 13 (``pillow``), the vertical pass comes first if the height
+shrinks and ``height - out_height > 2 * (width - out_width)``. An axis that keeps its length has no pass.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pixprep.spec import Matrix, WarpFilter
 
 Pixels = npt.NDArray[Any]
 PRECISION_BITS = 22
-"""32 bits less 8 of the level and 2 for the sum of negative weights."""
+"""32 bits, minus 8 for the pixel value and 2 for the sum of negative weights."""
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Since Pillow 13: whether the height shrinks, and by more than twice what the width does."""
+    """Tell whether the height shrinks by more than twice as many pixels as the width, as Pillow 13 does."""
     del method
     lost = rows.length - rows.out_length
     return lost > 0 and lost > 2 * (columns.length - columns.out_length)
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Windows that are cut off at the border, with weights of 22 bits."""
+    """Return the formula of windows that are clipped at the border, with weights of 22 bits."""
     del passes
     if method.filter == "nearest":
         return None
@@ -43,9 +43,9 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """The positions that Pillow's NEAREST takes.
+    """Return the positions that Pillow's NEAREST selects.
 
-    Pillow adds up the ratio in float64, so that ties fall where they do; a product would move 5 % of them.
+    Pillow adds up the ratio in float64, which determines how ties are resolved; a product would move 5 % of the ties.
     """
     del method, passes
     ratios = np.full(axis.end, axis.length / axis.out_length)
@@ -54,7 +54,7 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def original(pil: Any, pixels: Pixels, op: Any, size: Size, *, order: int) -> Pixels:
-    """``Image.resize``; one pass at a time where the installed Pillow has another order than Pillow ``order``."""
+    """Call ``Image.resize``, one pass per call if the order of the installed Pillow differs from ``order``."""
     installed = 13 if int(pil.__version__.partition(".")[0]) >= 13 else 12
     is_formula = not op.antialias and op.filter != "nearest"
     if order == installed and not is_formula:
@@ -89,7 +89,7 @@ _UNWIDENED: dict[str, tuple[float, Callable[[Pixels], Pixels]]] = {
 
 
 def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
-    """One pass of Pillow's formula without the widening: a dense matrix of 22-bit weights."""
+    """Compute one pass of Pillow's formula without antialias, as a dense matrix of 22-bit weights."""
     if size == pixels.shape[:2]:
         return pixels
     axis = int(size[0] == pixels.shape[0])
@@ -107,7 +107,7 @@ def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
 
 
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
-    """Rotation as ``Image.rotate`` makes it: the matrix, rounded to 15 digits, and the size of the result."""
+    """Return the rotation of ``Image.rotate``: the matrix, rounded to 15 digits, and the size of the result."""
     x, y = (width / 2, height / 2) if center is None else center
     angle = -radians(angle % 360.0)
     a, b, d, e = round(cos(angle), 15), round(sin(angle), 15), round(-sin(angle), 15), round(cos(angle), 15)
@@ -121,20 +121,23 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
 
 
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
-    """Arithmetic of ``Image.transform``.
+    """Return the arithmetic of ``Image.transform``.
 
-    **bilinear**, in float64: ``x = (a * (x' + 0.5) + b * (y' + 0.5)) + c``, ``y`` likewise of d, e, f. The fill unless
-    ``0 <= x < W and 0 <= y < H``. ``u = x - 0.5``, ``i = floor(u)``, ``dx = u - i``; of y likewise v, j, dy. Of the
-    levels at columns i, i + 1 of rows j, j + 1, all of them clamped to the image: ``upper = p00 + (p01 - p00) * dx``,
-    ``lower = p10 + (p11 - p10) * dx``, ``upper + (lower - upper) * dy`` cut off.
+    **bilinear** is computed in float64: ``x = (a * (x' + 0.5) + b * (y' + 0.5)) + c``, and ``y`` likewise from d, e, f.
+    The result is the fill unless ``0 <= x < W and 0 <= y < H``. ``u = x - 0.5``, ``i = floor(u)`` and ``dx = u - i``;
+    v, j and dy follow likewise from y. The pixel values are at columns i and i + 1 of rows j and j + 1, clamped to the
+    image. ``upper = p00 + (p01 - p00) * dx``, ``lower = p10 + (p11 - p10) * dx``, and the result is
+    ``upper + (lower - upper) * dy``, truncated.
 
-    **bicubic**: the same of columns i - 1 to i + 2 of rows j - 1 to j + 2; in place of the line of two levels the cubic
-    of four, ``b + t * (c - a + t * (2 * (a - b) + c - d + t * (b - a - c + d)))``; clipped to 0 to 255.
+    **bicubic** reads columns i - 1 to i + 2 of rows j - 1 to j + 2. The cubic of four pixel values,
+    ``b + t * (c - a + t * (2 * (a - b) + c - d + t * (b - a - c + d)))``, replaces the linear interpolation of two, and
+    the result is clipped to 0 to 255.
 
-    **nearest**: with ``_fixed``, six integers, ``x = (A x' + B y' + C) >> 16``, ``y = (D x' + E y' + F) >> 16``.
-    Without, in float64: x begins as ``(c + b * 0.5) + a * 0.5``; for each row b is added, then for each column a; y
-    begins as ``(f + e * 0.5) + d * 0.5``, and so on; both are cut off, and negative ones are outside. The level there;
-    the fill outside. Of a perspective x and y are those of bilinear.
+    **nearest** uses the six integers of ``_fixed`` if they exist: ``x = (A x' + B y' + C) >> 16``,
+    ``y = (D x' + E y' + F) >> 16``. Without them it computes in float64: x begins as ``(c + b * 0.5) + a * 0.5``; b is
+    added for each row, and then a for each column; y begins as ``(f + e * 0.5) + d * 0.5`` and continues likewise. Both
+    are truncated, and negative numbers are outside. The result is the pixel value at x and y, or the fill outside of
+    the image. A perspective uses x and y of bilinear.
 
     **A perspective** divides x and y by ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``.
     """
@@ -146,7 +149,7 @@ def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Com
 
 
 def _fixed(matrix: Matrix, whole: Size) -> Matrix | None:
-    """(A, B, C, D, E, F) of the nearest pixel, in 65,536ths of a pixel; None: Pillow computes without them."""
+    """Return (A, B, C, D, E, F) of the nearest pixel in 65,536ths of a pixel; None if Pillow computes without them."""
     (a, b, c, d, e, f), (height, width) = matrix, whole
     corners = ((0, 0), (width, height), (0, height), (width, 0))
     is_far = any(max(abs(x * a + y * b + c), abs(x * d + y * e + f)) >= 32768 for x, y in corners)
@@ -157,13 +160,13 @@ def _fixed(matrix: Matrix, whole: Size) -> Matrix | None:
 
 
 def _gamma(exponent: float, gain: float) -> Pixels:
-    """``255.999 * gain * (level / 255) ** exponent``, in float64, cut off."""
+    """Return ``255.999 * gain * (level / 255) ** exponent``, computed in float64 and truncated."""
     values: Pixels = np.trunc((255 + 1 - 1e-3) * gain * (EVERY / 255.0) ** exponent)
     return values.clip(0, 255)
 
 
 def _autocontrast(low: int, high: int) -> Pixels:
-    """``level * scale - low * scale`` with ``scale = 255 / (high - low)``, in float64, cut off."""
+    """Return ``level * scale - low * scale`` with ``scale = 255 / (high - low)``, computed in float64 and truncated."""
     scale = 255.0 / (high - low)
     return (EVERY * scale + -low * scale).clip(0, 255)
 

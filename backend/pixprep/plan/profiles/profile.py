@@ -1,4 +1,4 @@
-"""Profile: what is known of one library's resize."""
+"""Profile: the properties of one library's resize."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ Size = tuple[int, int]
 
 
 class Original(NamedTuple):
-    """The library's own resize, with which ``verify`` compares. Nothing is imported here: it is given the functions.
+    """The library's own resize, with which ``verify`` compares.
+
+    The functions are passed in; this module does not import the library.
 
     Attributes:
-        key: of the library; profiles may share one.
-        module: that says its version.
-        packages: what pip installs.
-        functions: the module that has them.
-        resize: of these, uint8 (height, width, channels), the op and a (height, width): its pixels, resized.
-        takes_planes: it takes and gives a tensor of PyTorch (channels, height, width).
-        order: the Pillow whose order of the two passes it has; None: it is not Pillow.
+        key: Key of the library; profiles may share one.
+        module: Module with the version of the library.
+        packages: Packages that pip installs.
+        functions: Module that contains the functions.
+        resize: Function of the module ``functions``, uint8 (height, width, channels), the op and a (height, width) to
+            the resized pixels.
+        takes_planes: Whether ``resize`` accepts and returns a PyTorch tensor (channels, height, width).
+        order: Version of Pillow whose order of the two passes applies; None: The library is not Pillow.
     """
 
     key: str
@@ -35,7 +38,7 @@ class Original(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A filter, with antialias or without."""
+    """A filter with or without antialias."""
 
     filter: Filter
     antialias: bool
@@ -43,26 +46,30 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One library's ways, which ``like`` names.
+    """Resize of the library that ``like`` names.
 
     Attributes:
-        title: the library as people write it.
-        original: what ``verify`` compares with.
-        filters: what it has without antialias; empty: it always antialiases.
-        antialiased: what it has with antialias, ``nearest`` among them, which is the same either way; empty: it never
-            antialiases.
-        antialias: its default.
-        rounding: its default, of a side that follows from the other.
-        subpixel: its default; None: it has no such thing, or ``takes_scale``: it is asked for as ``fx`` and ``fy``.
-        real: the filters whose values it does not round to levels.
-        across: the filters whose windows of one axis depend on the other.
-        reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
-        passes: the arithmetic of both passes, of a method and both axes.
-        is_vertical_first: whether the first pass is from row to row; as ``passes``.
-        formula: of a method's windows, by its passes; None of ``nearest`` and ``nearest_exact``.
-        windows: the windows of one axis by a method without a formula; never asked for an axis without outputs.
-        labels: library whose nearest pixels a resize of labels takes.
-        corner: row and column from which the places of a part are counted and rounded; None: it resizes no part.
+        title: Name of the library as people write it.
+        original: The library's own resize, for ``verify``.
+        filters: Filters without antialias; empty: The library always antialiases.
+        antialiased: Filters with antialias, including ``nearest``, which antialias does not change; empty: The library
+            never antialiases.
+        antialias: Default of ``antialias``.
+        rounding: Default of the rounding of a side that follows from the other.
+        subpixel: Default of ``subpixel``; None: The library does not support it, or with ``takes_scale`` supports it on
+            request as ``fx`` and ``fy``.
+        real: Filters whose results are not rounded to integers.
+        across: Filters whose windows of one axis depend on the other axis.
+        reducible: Filters whose antialiased resize accepts a JPEG that was decoded to a fraction of its size.
+        passes: Function from a method and both axes to the arithmetic of both passes.
+        is_vertical_first: Function from a method and both axes that tells whether the first pass is vertical.
+        formula: Function from a method and its passes to the formula of the windows; it returns None for ``nearest``
+            and ``nearest_exact``.
+        windows: Function that returns the windows of one axis for a method without a formula. It is never called for an
+            axis without outputs.
+        labels: Library whose nearest pixels a resize of labels selects.
+        corner: Function to the row and the column from which the positions of a part are counted and rounded; None: The
+            library cannot resize a part.
     """
 
     title: str
@@ -85,23 +92,23 @@ class Profile:
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """Everything that it resizes by."""
+        """All methods of the library."""
         plain = (Method(name, antialias=False) for name in self.filters)
         return *plain, *(Method(name, antialias=True) for name in self.antialiased)
 
 
 def always_fixed(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """``Profile.passes`` of a library that has one arithmetic, in integers."""
+    """Return integer arithmetic: ``Profile.passes`` of a library that has no other."""
     del method, rows, columns
     return "fixed"
 
 
 def never_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """``Profile.is_vertical_first`` of a library whose first pass is from column to column."""
+    """Return False: ``Profile.is_vertical_first`` of a library whose horizontal pass is always first."""
     del method, rows, columns
     return False
 
 
 def no_windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """``Profile.windows`` of a library that has a formula for every method."""
+    """Fail: ``Profile.windows`` of a library that has a formula for every method."""
     raise AssertionError(method, passes, axis)

@@ -1,9 +1,9 @@
-"""TensorFlow 2's ``tf.image.resize`` of uint8 images on a CPU: float32 values, which nothing rounds.
+"""TensorFlow 2's ``tf.image.resize`` of uint8 images on a CPU: float32 values that are not rounded.
 
-Bilinear without antialias is two interpolations a value, horizontally first (resize_bilinear_op.cc). With antialias it
-is a triangle as wide as the ratio, cut off at the border and normalized (scale_and_translate_op.cc); vertically first.
-Both find positions and weights in float32 with no fused operations, and so does this module, in the same order: the
-values are TensorFlow's to the last bit.
+Bilinear without antialias interpolates each value twice, first horizontally (resize_bilinear_op.cc). With antialias the
+filter is a triangle as wide as the ratio, clipped at the border and normalized (scale_and_translate_op.cc), and the
+vertical pass is first. Both compute positions and weights in float32 without fused operations. This module does the
+same in the same order, so the values equal TensorFlow's to the last bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pixprep.plan.profiles.windows import Axis, Formula, Passes, Windows, single
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Levels for ``nearest``, else real values."""
+    """Return integer arithmetic for ``nearest``, and real values for the other filters."""
     del rows, columns
     if method.filter == "nearest":
         return "fixed"
@@ -25,20 +25,20 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """With antialias."""
+    """Tell whether the method antialiases."""
     del rows, columns
     return method.antialias
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Also of an axis that keeps its length, whose weights come out as 1 and 0."""
+    """Return the formula; it applies also to an axis that keeps its length, whose weights are 1 and 0."""
     if method.filter == "nearest":
         return None
     return Formula("tensorflow_triangle" if passes == "real" else "tensorflow_linear")
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """The position at ``(i + 0.5) * ratio``, in float32."""
+    """Return the positions ``(i + 0.5) * ratio``, in float32."""
     del method, passes
     middles = np.arange(axis.begin, axis.end, dtype=np.float32) + np.float32(0.5)
     ratio = np.float32(axis.length) / np.float32(axis.out_length)
@@ -46,7 +46,7 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def original(tensorflow: Any, pixels: Any, op: Any, size: Size) -> Any:
-    """``tf.image.resize``, which gives an image that keeps its size back as levels."""
+    """Call ``tf.image.resize``, which returns an image that keeps its size as uint8."""
     resize, pixels = tensorflow.image.resize, np.ascontiguousarray(pixels)
     resized = resize(pixels, size, method=op.filter, antialias=bool(op.antialias)).numpy()
     return np.asarray(resized, np.uint8 if op.filter == "nearest" else np.float32)

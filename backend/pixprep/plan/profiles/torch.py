@@ -1,10 +1,10 @@
 """PyTorch's ``interpolate`` of float32 tensors with antialias, rounded to uint8 (UpSampleKernel.cpp).
 
-So torchvision's v1 transforms resize uint8 tensors, and with them every ``weights.transforms()``; v2 does where PyTorch
-has no uint8 kernel. Pillow's windows, but computed in float32, and nothing is rounded to levels between the passes;
-horizontally first. PyTorch's build for AVX2 and AVX-512 fuses products with sums (see ``float_fused``), and that of the
-bicubic filter too, which is repeated here. So is a mistake of PyTorch 2.13: where the result has one column, and its
-rows are resized, each of them is the first.
+torchvision's v1 transforms resize uint8 tensors in this way, and so does every ``weights.transforms()``; v2 does if
+PyTorch lacks a uint8 kernel. The windows are Pillow's, but the weights and sums are float32, and values between the
+passes are not rounded to integers. The horizontal pass is first. PyTorch's build for AVX2 and AVX-512 fuses products
+with sums (see ``float_fused``), including those of the bicubic filter, and this module reproduces that. It also
+reproduces an error of PyTorch 2.13: if the result has one column and its rows are resized, every row equals the first.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pixprep.plan.profiles.windows import Axis, Formula, Passes
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Always float32."""
+    """Return the arithmetic, which is always float32."""
     del method, rows, columns
     return "float_fused"
 
 
 def formula(method: Method, passes: Passes) -> Formula:
-    """Rounded to float32 where PyTorch does; an axis that keeps its length has no pass."""
+    """Return the formula with PyTorch's roundings to float32; an axis that keeps its length has no pass."""
     del passes
     return Formula("torch_bilinear" if method.filter == "bilinear" else "torch_bicubic")
 

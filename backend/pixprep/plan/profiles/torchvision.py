@@ -1,14 +1,16 @@
 """torchvision's resize of uint8 tensors on a CPU: PyTorch's native uint8 kernels (aten/src/ATen/native/cpu).
 
-Pillow's windows, with coefficients of 16 bits in a precision of each axis' own; horizontally first, rounded to uint8,
-then vertically; an axis that keeps its length has no pass. Without antialias the filter is not widened, a position
-beyond the border gives its weight to the border's, and bicubic is sharper (a = -0.75). See UpSampleKernel.cpp.
+The windows are Pillow's, with coefficients of 16 bits whose precision each axis determines. The horizontal pass is
+first, and its results are rounded to uint8 before the vertical pass; an axis that keeps its length has no pass. Without
+antialias the filter is not widened, a position beyond the border adds its weight to the border pixel, and bicubic is
+sharper (a = -0.75). The source is UpSampleKernel.cpp.
 
-PyTorch uses these kernels for bilinear where ``torch.backends.cpu.get_cpu_capability()`` says AVX2 or AVX512, and on
-ARM; for bicubic, and for lanczos since torchvision 0.27, on every CPU. Measured equal with AVX2 and AVX512 (PyTorch
-2.13); with DEFAULT, plain x86, for bicubic and lanczos unless the result is one pixel wide, where PyTorch goes wrong.
-Bilinear there, and everything on CUDA, is computed in float32, which differs by 1 level in 11 % of the values. Whether
-the tensor lies as (3, height, width) or channels last makes no difference.
+PyTorch uses these kernels for bilinear if ``torch.backends.cpu.get_cpu_capability()`` is AVX2 or AVX512, and on ARM; it
+uses them for bicubic, and since torchvision 0.27 for lanczos, on every CPU. The results were measured as equal with
+AVX2 and AVX512 (PyTorch 2.13). With DEFAULT (plain x86) they are equal for bicubic and lanczos unless the result is one
+pixel wide, which PyTorch computes wrongly. Bilinear with DEFAULT, and everything on CUDA, is computed in float32, which
+differs by 1 in 11 % of the values. The memory layout of the tensor, (3, height, width) or channels last, makes no
+difference.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Windows,
 from pixprep.spec import Matrix, WarpFilter
 
 UNFUSED_SIDES = 128
-"""Up to this sum of height and width PyTorch takes its other kernel for ``nearest``."""
+"""Maximum sum of height and width for which PyTorch uses its other kernel for ``nearest``."""
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Pillow's with antialias; else the nearest two or four positions. The precision is the axis' own."""
+    """Return Pillow's formula with antialias, and the formula of the nearest two or four positions without.
+
+    The precision depends on the axis.
+    """
     del passes
     if method.filter in ("nearest", "nearest_exact"):
         return None
@@ -39,10 +44,10 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """The position at ``i * ratio`` or, exact, at ``(i + 0.5) * ratio``, in float32.
+    """Return the positions ``i * ratio``, or ``(i + 0.5) * ratio`` for ``nearest_exact``, in float32.
 
-    For larger results PyTorch computes the exact one as ``(i + 0.5) * ratio - 0.5`` in one fused operation, and adds
-    0.5 again, which moves some that lie between two positions.
+    For larger results PyTorch computes ``nearest_exact`` as ``(i + 0.5) * ratio - 0.5`` in one fused operation, and
+    adds 0.5 again, which moves some points that are midway between two positions.
     """
     del passes
     ratio = np.float32(axis.length) / np.float32(axis.out_length)
@@ -58,7 +63,7 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def original(functional: Any, planes: Any, op: Any, size: Size) -> Any:
-    """``resize`` of a tensor, by its own rule for the other side where that is the op's."""
+    """Call ``resize`` with a tensor; torchvision computes the other side if the op has the same rule for it."""
     has_rule = getattr(op, "side", None) == "shorter" and op.rounding == "down"
     mode = functional.InterpolationMode[op.filter.upper()]
     return functional.resize(
@@ -69,7 +74,7 @@ def original(functional: Any, planes: Any, op: Any, size: Size) -> Any:
 def inverse_affine(
     x: float, y: float, angle: float, *, translate: Pair = (0.0, 0.0), scale: float = 1.0, shear: Pair = (0.0, 0.0)
 ) -> Matrix:
-    """Inverse about (x, y), as torchvision's ``_get_inverse_affine_matrix``, operation by operation."""
+    """Return the inverse about (x, y), as torchvision's ``_get_inverse_affine_matrix`` computes it step by step."""
     turn, shear_x, shear_y = radians(angle), radians(shear[0]), radians(shear[1])
     a = cos(turn - shear_y) / cos(shear_y)
     b = -(a * tan(shear_x) + sin(turn))
@@ -81,7 +86,7 @@ def inverse_affine(
 
 
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
-    """Rotation as ``rotate_image`` makes it; the size of the result is worked out in float32."""
+    """Return the rotation of ``rotate_image``; the size of the result is computed in float32."""
     x, y = (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
     matrix = inverse_affine(x, y, -(angle % 360.0))
     if not expand:
@@ -98,21 +103,25 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
 
 
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
-    """Arithmetic of v2's ``grid_sample`` of uint8 tensors, in float32.
+    """Return the arithmetic of v2's ``grid_sample`` of uint8 tensors, in float32.
 
-    The six numbers are divided by half the side of the image: (A, B, C), (D, E, F). ``gx = ((x' - (w - 1) / 2) * A +
-    (y' - (h - 1) / 2) * B) + C``, where h x w is the size of the ``whole`` result; ``x = fused (gx + 1) * (W / 2) -
-    0.5``; y likewise. **nearest**: the level at x and y, rounded half to even, or the fill. **bilinear**: ``i =
-    floor(x)``, ``r = x - i``, ``l = 1 - r``, of y likewise ``j``, ``t``, ``s``: ``v = p00 * (s * l)``, ``v = fused p01
-    * (s * r) + v``, ``v = fused p10 * (t * l) + v``, ``v = fused p11 * (t * r) + v``, with 0 for a level outside. ``m``
-    is made likewise of ones in place of the levels. The result is ``(v - fill) * m + fill``, and v where the fill is
-    None, rounded half to even.
+    The six numbers are divided by half the side of the image; the quotients are (A, B, C) and (D, E, F).
+    ``gx = ((x' - (w - 1) / 2) * A + (y' - (h - 1) / 2) * B) + C``, where h x w is the size of the ``whole`` result, and
+    ``x = fused (gx + 1) * (W / 2) - 0.5``; y likewise.
 
-    **A perspective** has ``((x' + 0.5) * A + (y' + 0.5) * B) + C``, divided by ``(g * (x' + 0.5) + h * (y' + 0.5)) +
-    1``, less 1.
+    **nearest** returns the pixel value at x and y, rounded half to even, or the fill.
 
-    **elastic**: gx is the displacement and ``fused step * x' - last`` in the left half of the image, ``fused last -
-    step * (W - 1 - x')`` in the right one; ``last = (W - 1) / W``, ``step = 2 * last / (W - 1)``.
+    **bilinear**: ``i = floor(x)``, ``r = x - i``, ``l = 1 - r``; ``j``, ``t`` and ``s`` follow likewise from y.
+    ``v = p00 * (s * l)``, ``v = fused p01 * (s * r) + v``, ``v = fused p10 * (t * l) + v``,
+    ``v = fused p11 * (t * r) + v``, where a pixel value outside of the image is 0. ``m`` is computed likewise with ones
+    for the pixel values. The result is ``(v - fill) * m + fill``, or v if the fill is None, rounded half to even.
+
+    **A perspective** has ``((x' + 0.5) * A + (y' + 0.5) * B) + C``, divided by
+    ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``, minus 1.
+
+    **elastic**: gx is the displacement plus ``fused step * x' - last`` in the left half of the image, and plus
+    ``fused last - step * (W - 1 - x')`` in the right half, with ``last = (W - 1) / W`` and
+    ``step = 2 * last / (W - 1)``.
     """
     del whole
     halves = np.array([[0.5 * size[1]], [0.5 * size[0]]], np.float32)
@@ -121,23 +130,24 @@ def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Com
 
 
 def _mean(total: int, count: int) -> float:
-    """``total / count``, both and the quotient in float32.
+    """Return ``total / count``; both numbers and the quotient are float32.
 
-    PyTorch adds in float32, which is exact below 2^24, that is up to 65,793 white pixels; beyond, it depends on its
-    threads.
+    PyTorch adds in float32, which is exact below 2^24, that is, up to 65,793 white pixels. Beyond that, its result
+    depends on its threads.
     """
     return float(np.float32(total) / np.float32(count))
 
 
 def single_precision(number: float) -> float:
-    """A number of float32, as which PyTorch has it."""
+    """Round a number to float32, as PyTorch stores it."""
     return float(np.float32(number))
 
 
 def _gamma(exponent: float, gain: float) -> Values:
-    """In float32: ``level * (1 / 255)``, its power, times the gain, clipped to 1, times 255.999, cut off.
+    """Return ``level * (1 / 255)``, raised to the power, times the gain, clipped to 1, times 255.999, and truncated.
 
-    Only the power, of float32 with an error of up to 1 ulp, is here a rounded float64.
+    All numbers are float32. The only difference is the power: PyTorch's has an error of up to 1 ulp, and this one is a
+    rounded float64 number.
     """
     values = EVERY.astype(np.float32) * np.float32(1 / 255)
     values = (values.astype(np.float64) ** exponent).astype(np.float32)
@@ -147,7 +157,7 @@ def _gamma(exponent: float, gain: float) -> Values:
 
 
 def _autocontrast(low: int, high: int) -> Values:
-    """``(level - low) / ((high - low) * (1/255f))`` in float32, cut off."""
+    """Return ``(level - low) / ((high - low) * (1/255f))``, computed in float32 and truncated."""
     return (EVERY - low).astype(np.float32) / (np.float32(high - low) * np.float32(1 / 255))
 
 

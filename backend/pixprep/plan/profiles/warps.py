@@ -1,4 +1,4 @@
-"""Warps of one library: what ops check, and the arithmetic by which kernels compute a ``plan.steps.warps.Warp``."""
+"""Warps of one library: the properties that ops check, and the arithmetic of a ``plan.steps.warps.Warp``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ARITHMETICS = (
 
 
 class Computed(NamedTuple):
-    """Arithmetic of one warp and its numbers.
+    """Arithmetic of one warp, with its numbers.
 
     Attributes:
         arithmetic: One of ``ARITHMETICS``.
-        matrix: Six numbers of an affine map, and two or three more of a perspective.
-        weights: int16 (1024, 16) of a cubic; None: the arithmetic reads no table.
+        matrix: Six numbers of an affine map, followed by two or three more for a perspective.
+        weights: Weights of a cubic, int16 (1024, 16); None: The arithmetic does not read a table.
     """
 
     arithmetic: str
@@ -38,22 +38,23 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Warps:
-    """One library's warps, which ``like`` names.
+    """Warps of the library that ``like`` names.
 
     Attributes:
         title: Name of the library as people write it.
-        filters: Filters of a warp.
-        compute: Arithmetic and numbers by a filter, a matrix, and the sizes of the whole result and of the image.
-        origin: Point from which the coordinates of a matrix are counted: the ``corner`` of the image, the center of the
-            first ``pixel``, or the ``middle`` of the image and of the result (of a perspective the corner).
-        rotation: Matrix and size of the result of a rotation, by the height and the width of the image, an angle in
-            degrees, the point that stays (None: the middle) and ``expand``; None: the library has none here.
-        turns_about: Whether ``rotation`` accepts another point than the middle.
-        padding_modes: What may be outside the image.
-        mixes_fill: Filters that mix the fill with pixels at the edge, where no fill then differs from a black one.
-        inverse: Matrix from the result to the image by the matrix from the image to the result.
-        max_side: Longest side of an image that the library warps; None: there is no limit.
-        is_hosts: Whether a GPU has no kernel for the arithmetic.
+        filters: Supported filters.
+        compute: Function from a filter, a matrix, and the sizes of the whole result and of the image to the arithmetic.
+        origin: Origin of a matrix's coordinates: the upper left ``corner`` of the image, the center of the first
+            ``pixel``, or the ``middle`` of the image and of the result (for a perspective the corner).
+        rotation: Function to the matrix and the size of the result of a rotation, from the height and the width of the
+            image, an angle in degrees, the fixed point (None: the center) and ``expand``; None: Rotation is not
+            supported.
+        turns_about: Whether ``rotation`` accepts a fixed point other than the center.
+        padding_modes: Supported padding modes outside of the image.
+        mixes_fill: Filters that mix the fill with pixels at the edge, so that a missing fill differs from a black one.
+        inverse: Function from the matrix image-to-result to the matrix result-to-image.
+        max_side: Maximum side of an image that the library warps; None: unlimited.
+        is_hosts: Whether the GPU lacks a kernel for the arithmetic.
     """
 
     title: str

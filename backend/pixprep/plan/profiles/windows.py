@@ -1,4 +1,4 @@
-"""Windows: for each output position of one axis of a resize, the input positions it is made of, and their weights."""
+"""Windows: the input positions and weights of each output position along one axis of a resize."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Passes = Literal[
     "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "dali", "float_fused", "real",
     "lerp",
 ]  # fmt: skip
-"""The arithmetic of both passes; p: the levels of a window, m: the values between the passes, w: the weights.
+"""Arithmetic of both passes: p are the pixel values of a window, m the values between the passes, w the weights.
 
 ==============  =====================================  =====================================================
 passes          first                                  second
@@ -31,9 +31,9 @@ lerp            p0 + (p1 - p0) w1, float32             the same
 ==============  =====================================  =====================================================
 
 Every float32 product and sum is rounded by itself, tap by tap, the first one first; rint rounds ties to even.
-Of a ``float_fused`` window of ``count`` taps the last ``(count - 1) % 4`` are each added by a fused multiply-add,
-rounded once: what is left when a compiler has made vectors of four of all taps but the first. Which values ``dali``
-rounds away from 0, ``find_ties`` of ``engine/kernels/rules.c`` says.
+In a ``float_fused`` window of ``count`` taps, the last ``(count - 1) % 4`` are each added by a fused multiply-add,
+rounded once. These taps remain after the compiler has vectorized all taps but the first by four. ``find_ties`` in
+``engine/kernels/rules.c`` computes which values ``dali`` rounds away from 0.
 """
 
 Curve = Literal["box", "bilinear", "hamming", "bicubic", "lanczos", "two", "four"]
@@ -42,26 +42,27 @@ Rule = Literal[
     "torch_bilinear", "torch_bicubic", "dali_bilinear", "dali_bicubic", "dali_lanczos",
     "tensorflow_linear", "tensorflow_triangle",
 ]  # fmt: skip
-"""Ways of libraries to make windows: ``engine/kernels/rules.c`` has each, in the numbers of its library."""
+"""Rules by which libraries make windows; ``engine/kernels/rules.c`` contains each, in the library's number types."""
 Order = IntEnum("Order", ["AS_DECODED", "BACKWARDS", "ONE"], start=0)
-"""Order of a library's channels; of one in place of three that are the same, no order matters."""
+"""Channel order of a library; it does not matter for one channel that replaces three equal ones."""
 IDENTITY_BITS = 22
-"""A ``fixed`` window of one position with weight 2^22 gives its level."""
+"""A ``fixed`` window of one position with the weight 2^22 returns its pixel value."""
 
 
 class Formula(NamedTuple):
-    """Formula of an axis: ``engine/kernels/windows.c`` makes its windows and weights of its lengths.
+    """Formula of an axis, from whose lengths ``engine/kernels/windows.c`` makes windows and weights.
 
-    Output position i lies at ``offset + (i + 0.5) * ratio``. Each weight of a window is the curve at the distance from
-    there, over the sum of the window's values.
+    The center of output position i is ``offset + (i + 0.5) * ratio``. Each weight of a window is the curve at the
+    distance from this center, divided by the sum of the window's values.
 
     Attributes:
-        curve: of the distance. A window is cut off at the border. ``two``, ``four``: the nearest so many positions, by
-            linear or cubic (a = -0.75) interpolation; one beyond the border gives its weight to the border's. Or a
-            library's own rule, whose windows may reach over the border: a position there means the nearest inside.
-        is_widened: the curve is as wide as the ratio where the axis shrinks.
-        bits: the windows' weights sum up to 2^bits; None: the most bits, to 22, that keep each weight of the axis below
-            2^15. A rule has its own.
+        curve: Function of the distance. A window is clipped at the border. ``two`` and ``four`` use that many nearest
+            positions, with linear or cubic (a = -0.75) interpolation; a position beyond the border adds its weight to
+            the border position. A library's own rule may also make windows that extend beyond the border, where a
+            position means the nearest one inside.
+        is_widened: Whether the curve is as wide as the ratio if the axis shrinks.
+        bits: Binary logarithm of the sum of a window's weights; None: The maximum, up to 22, for which each weight of
+            the axis is below 2^15. A rule has its own value.
     """
 
     curve: Curve | Rule
@@ -70,7 +71,7 @@ class Formula(NamedTuple):
 
     @property
     def is_rule(self) -> bool:
-        """Tell whether it is a library's own."""
+        """Tell whether the curve is a library's own rule."""
         return self.curve in get_args(Rule)
 
 
@@ -78,13 +79,14 @@ class Axis(NamedTuple):
     """One axis of one resize of an image of known size.
 
     Attributes:
-        length, out_length: before and after, in positions.
-        ratio: input positions for each output position; below 0, of DALI alone, if these are counted from the last one.
-        begin, end: which output positions are wanted.
-        offset: where output position 0 begins, in input positions: not 0 in an image that was decoded to a fraction of
-            its size, for which only Pillow's windows are made, and of a part and of ``subpixel``, which DALI has.
-        is_vertical: from row to row; only DALI's ``nearest`` and PyTorch care.
-        across: how long the other axis becomes, where that matters (``Profile.across``); else 0.
+        length, out_length: Lengths of the input and the output, in positions.
+        ratio: Input positions per output position; negative, for DALI only, if output is counted from the last one.
+        begin, end: Range of the requested output positions.
+        offset: Input position at which output position 0 begins. It may differ from 0 for an image that was decoded to
+            a fraction of its size, for which only Pillow's windows are made, and for a part and ``subpixel``, which
+            DALI supports.
+        is_vertical: Whether the axis runs from row to row; only DALI's ``nearest`` and PyTorch depend on it.
+        across: Output length of the other axis if the windows depend on it (``Profile.across``), else 0.
     """
 
     length: int
@@ -99,14 +101,14 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of the input, one for each wanted output position.
+    """Windows of the input, one for each requested output position.
 
     Attributes:
-        first: (out,) int32: the first input position; a position outside the axis means the nearest one inside.
-        count: (out,) int32: how many positions.
-        weights: (out, taps) int32 or float32, by the passes; 0 beyond ``count``.
-        bits: of ``fixed``: the weights of a window sum up to about 2^bits; of ``opencv_lanczos`` those of both axes,
-            multiplied, do.
+        first: First input position, int32 (out,); a position outside of the axis means the nearest one inside.
+        count: Number of positions, int32 (out,).
+        weights: Weights, (out, taps), int32 or float32 depending on the passes; 0 beyond ``count``.
+        bits: Precision of the passes ``fixed``, whose window weights have a sum of about 2^bits, and of
+            ``opencv_lanczos``, where the product of the weights of both axes has this sum.
     """
 
     first: npt.NDArray[np.int32]
@@ -115,7 +117,7 @@ class Windows:
     bits: int = IDENTITY_BITS
 
     def span(self, length: int) -> tuple[int, int]:
-        """The first position of an axis of ``length`` that they read, and the one behind the last."""
+        """Return the begin and the end of the positions that the windows read on an axis of ``length``."""
         if len(self.first) == 0:
             return 0, 0
         begin, end = int(self.first.min()), int((self.first + self.count).max())
@@ -123,16 +125,16 @@ class Windows:
 
 
 class Resampling(NamedTuple):
-    """One resize of an image of known size, for the region that is wanted.
+    """One resize of an image of known size, for the requested region.
 
     Attributes:
-        passes: their arithmetic.
-        rows, columns: the axes.
-        formula: of their windows; None: these are ``windows``.
-        windows: of the rows and of the columns.
-        vertical_first: the first pass is along the columns of the image, from row to row.
-        factor: of ``area``: one over the pixels of a window.
-        order: of the library's channels, as ``find_ties`` wants to know.
+        passes: Arithmetic of the passes.
+        rows, columns: The axes.
+        formula: Formula of the windows; None: ``windows`` contains them.
+        windows: Windows of the rows and the columns.
+        vertical_first: Whether the vertical pass, from row to row, comes first.
+        factor: Factor of the passes ``area``: one divided by the number of pixels in a window.
+        order: Channel order of the library, which ``find_ties`` reads.
     """
 
     passes: Passes
@@ -146,7 +148,7 @@ class Resampling(NamedTuple):
 
 
 def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:
-    """Windows of one position each, which give its level."""
+    """Return windows of one position each, which return its pixel value."""
     count = np.ones(len(positions), np.int32)
     is_whole = passes == "fixed"
     weights = np.full((len(positions), 1), 1 << IDENTITY_BITS if is_whole else 1, np.int32 if is_whole else np.float32)
@@ -154,9 +156,9 @@ def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:
 
 
 def multiply_add(a: Any, b: Any, c: Any) -> npt.NDArray[np.float32]:
-    """``a * b + c`` of float32 values, rounded once to float32.
+    """Return ``a * b + c`` for float32 values, rounded once to float32.
 
-    The product is exact in float64. The sum is rounded there first, which shows in about one of 2^29 results.
+    The product is exact in float64. The sum is rounded to float64 first, which changes about one of 2^29 results.
     """
     product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
     return (product + np.asarray(c, np.float64)).astype(np.float32)
