@@ -100,7 +100,13 @@ def shares(parts: Sequence[float]) -> npt.NDArray[np.float32]:
 
 
 def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[float]:
-    """Return numbers of the gamma distribution of shape ``alpha``; divided by their sum, they have a Dirichlet one."""
+    """Return numbers of the gamma distribution of shape ``alpha``; divided by their sum, they have a Dirichlet one.
+
+    The method is Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): a variable with the
+    shape ``alpha + 1`` is multiplied by ``U ** (1 / alpha)``. A trial reads one block per number: two uniform numbers
+    for Box and Muller's normal number, one for the acceptance, and U. On average, 19 of 20 trials succeed. After 16
+    failed trials, which happens once in 10^20, the mean replaces the number.
+    """
     large = alpha + 1 - 1 / 3
     made: dict[int, float] = {}
     for trial in range(16):

@@ -90,7 +90,12 @@ def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
 
 @lru_cache
 def warp_weights() -> npt.NDArray[np.int16]:
-    """Return the weights of OpenCV's bicubic, int16 (1024, 16): 4 x 4 weights for each fraction 32 dy + dx, row by row.
+    """Return the weights of OpenCV's bicubic, int16 (1024, 16).
+
+    Each fraction 32 dy + dx has 4 x 4 weights, row by row, whose sum is 32,768. The weights of dx / 32 are those of the
+    cubic with A = -0.75 in float32; the last one is 1 minus the other three. The product of two weights, times 32,768,
+    is rounded half to even and limited to 32,767. The difference between the sum and 32,768 is added to the largest of
+    the last two by two weights, or subtracted from the smallest; among equal weights, the first one changes.
     """
     x, a, one = np.arange(32, dtype=np.float32) / np.float32(32), np.float32(-0.75), np.float32(1)
     first = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
