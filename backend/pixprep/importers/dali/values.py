@@ -1,7 +1,7 @@
-"""Values in a DALI graph: encoded images, images on their way, and numbers that follow from the size of an image.
+"""Values in a DALI graph: encoded images, images between operators, and numbers that depend on an image's size.
 
-Numbers are computed for each of ``SIZES``, as DALI computes them, in its types. So arithmetic of shapes is understood
-without algebra: it amounts to a rule that gives the same numbers at every size (``rules``).
+Numbers are computed for each of ``SIZES``, in the same way and with the same types as in DALI. Therefore arithmetic on
+shapes needs no algebra: it is imported if a rule reproduces its numbers at every size (``rules``).
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from pixprep.spec import ImageSpec, Layout
 
 _TYPES = "uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 bool"
 TYPES: dict[int, str] = dict(enumerate(_TYPES.split()))
-"""Types of DALI's enumeration DALIDataType, by NumPy's names."""
+"""NumPy's names of the types in DALI's enumeration DALIDataType."""
 TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Sizes of images, (n, 2), height before width: usual ones by each other, then random, narrow, small, large."""
+    """Return sizes of images, (n, 2), height first.
+
+    They are pairs of common sides, then random, narrow, small and large sizes.
+    """
     usual = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
     pairs = [(height, width) for height in (*usual, 1920, 2560, 3024, 4032) for width in (*usual, 1920, 2560, 4032)]
     numbers = np.random.default_rng(0)
@@ -45,27 +48,30 @@ def _sizes() -> npt.NDArray[np.int64]:
 
 
 SIZES = _sizes()
-"""Sizes that numbers are computed for: 1 to ``MAX_SIDE`` pixels a side, one side at most 60 times the other."""
+"""Sizes that numbers are computed for: sides of 1 to ``MAX_SIDE`` pixels, with an aspect ratio of at most 60."""
 _TRIED: ContextVar[npt.NDArray[np.int64]] = ContextVar("_TRIED", default=SIZES)
 Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
-"""Pixels of a side of a tensor that the graph gives no bound: DALI has none, a tensor of pixprep's needs one."""
+"""Maximum side of a tensor for which the graph does not specify a bound.
+
+DALI has no bound, and pixprep requires one.
+"""
 UNKNOWN = -(1 << 40)
-"""Placeholder of a number that the size does not say, or of a side of an image that is refused."""
+"""Placeholder for a number that does not depend on the size, or for a side of an image that is rejected."""
 Source = tuple[str, bool]
-"""An encoded image, by its name, and whether its size is that after EXIF turned it."""
+"""Name of an encoded image, and whether its size is the one after EXIF orientation."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An input, as a request brings it: an encoded image, or numbers, or pixels.
+    """An input of a request: an encoded image, numbers, or pixels.
 
     Attributes:
-        name: as clients know it.
-        layout: that the graph says, such as ``HWC``; empty: none.
-        dtype: that the graph says; None: none.
-        index: of the one number that is meant; None: all.
-        cast: type that it is cast to.
+        name: Name of the input for clients.
+        layout: Layout that the graph specifies, such as ``HWC``. Empty if it specifies none.
+        dtype: Data type that the graph specifies. None if it specifies none.
+        index: Index of the selected number. None selects all numbers.
+        cast: Data type that the input is cast to.
     """
 
     name: str
@@ -78,10 +84,10 @@ class Encoded:
         return "(of the request)"
 
     def at(self, place: int) -> str:
-        """The field of an op that means one of its numbers.
+        """Return the value of an op's field that refers to one number of this input.
 
         Raises:
-            PipelineError: it is one number, and has no other.
+            PipelineError: The input is already a single number.
         """
         if self.index is not None and place:
             raise PipelineError(f'the input "{self.name}" gives one number here, and {place + 1} are needed')
@@ -91,10 +97,10 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Canvas:
-    """A window of an image, or a canvas that it lies on, for each of ``SIZES``; in pixels of the image.
+    """A window of an image, or a canvas that contains the image, for each of ``SIZES``, in pixels of the image.
 
     Attributes:
-        fill: the colour beyond the image; None: it has to fit inside.
+        fill: Color outside the image. None: the window must be inside the image.
     """
 
     top: Rows
@@ -106,19 +112,19 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Image:
-    """An image on its way.
+    """An image between operators.
 
     Attributes:
-        encoded: the name of the encoded tensor.
-        chain: the ops so far, from ``decode``.
-        layout: of the array.
-        dtype: of its values.
-        canvas: that it lies on, where its size follows the image's.
-        padding: height, width and value of the tensor's padding below and on the right.
-        fourth: value of a channel behind red, green and blue; None: there is none.
-        stride: from frame to frame, of a clip.
-        is_gray: it has one channel in DALI, and here three that are the same.
-        is_expanded: it went through ``expand_dims``, behind which DALI knows no layout.
+        encoded: Name of the encoded tensor.
+        chain: Ops so far, from ``decode``.
+        layout: Layout of the array.
+        dtype: Data type of the array.
+        canvas: Canvas that contains the image, if the canvas's size depends on the image's size.
+        padding: Height, width and value of the tensor's padding on the bottom and the right.
+        fourth: Value of a fourth channel after red, green and blue. None: the image does not have one.
+        stride: Frame stride of a clip.
+        is_gray: Whether the image has one channel in DALI, which pixprep stores as three equal channels.
+        is_expanded: Whether the image went through ``expand_dims``, after which DALI does not know the layout.
     """
 
     encoded: str
@@ -134,34 +140,34 @@ class Image:
 
     @property
     def source(self) -> Source:
-        """Encoded image and orientation that sizes have to be of."""
+        """Return the encoded image and the orientation that sizes must belong to."""
         return self.encoded, bool(getattr(self.chain[0], "apply_exif_orientation", True))
 
     @property
     def channels(self) -> int:
-        """1 for gray, else 3, or 4 with the ``fourth``."""
+        """Return 1 for gray, 4 with ``fourth``, and 3 for all others."""
         return 1 if self.is_gray or getattr(self.chain[0], "color", "") == "gray" else 3 + (self.fourth is not None)
 
     @property
     def is_normalized(self) -> bool:
-        """Tell whether its values are no levels any more."""
+        """Return whether the values are no longer integer pixel values."""
         return any(isinstance(op, Normalize) for op in self.chain)
 
     def then(self, *ops: Op) -> Image:
-        """The same with more ops."""
+        """Return a copy with more ops."""
         if ops:
             self.check_laid()
         return replace(self, chain=(*self.chain, *ops))
 
     def check_laid(self) -> None:
-        """Refuse an image on a canvas of its own size, or one whose tensor is padded, before what comes next."""
+        """Reject an image on a canvas of variable size, or with a padded tensor, before further operators."""
         if self.canvas is not None:
             raise PipelineError("the canvas before it follows the image's size: a crop to one size has to come first")
         if self.padding is not None or self.fourth is not None:
             raise PipelineError("comes after a padding of normalized values, which has to be last")
 
     def padded(self, height: int, width: int, value: float) -> Image:
-        """The same as a tensor of at least so many rows and columns."""
+        """Return a copy whose tensor has at least this number of rows and columns."""
         self.check_laid()
         spec = lowered(self.chain)[1]
         if (spec.max_height or height + 1) > height or (spec.max_width or width + 1) > width:
@@ -172,7 +178,7 @@ class Image:
 
     @property
     def tensor(self) -> dict[str, Any]:
-        """Fields of its ``tensor``."""
+        """Return the fields of its ``tensor``."""
         if self.canvas is not None:
             self.check_laid()
         fields: dict[str, Any] = {"dtype": self.dtype, "layout": self.layout}
@@ -188,7 +194,7 @@ class Image:
         return fields
 
     def cast(self, fields: Fields, argument: str, default: int | None = None) -> Image:
-        """The same in another dtype, if no value changes before the last rounding."""
+        """Return a copy with a different dtype, if no value changes before the last rounding."""
         to = fields.choice(argument, TENSOR_DTYPES, default)
         if self.is_normalized and to == "uint8":
             return self._as_levels(fields, argument)
@@ -197,7 +203,7 @@ class Image:
         return replace(self, dtype=to)
 
     def _as_levels(self, fields: Fields, argument: str) -> Image:
-        """The same whose arithmetic gives levels again: DALI rounds half up, and clips."""
+        """Return a copy whose arithmetic results in integer pixel values. DALI rounds half up and clips."""
         self.check_unrounded()
         steps = [op for op in self.chain if isinstance(op, Normalize)]
         kept = self.chain[: -len(steps)]
@@ -214,25 +220,26 @@ class Image:
         return replace(self, chain=(*kept, ColorMatrix(matrix=tuple(rows))), dtype="uint8")
 
     def check_levels(self, fields: Fields) -> None:
-        """Refuse an operator that is supported only for levels alone, and gives levels."""
+        """Reject an operator that supports and returns only integer pixel values."""
         if self.dtype != "uint8" or self.layout != "hwc" or self.is_normalized:
             raise PipelineError("is supported only for levels in HWC, before they are cast or normalized")
         fields.expect("dtype", 0, why="must be 0: levels stay uint8")
 
     def check_unrounded(self) -> None:
-        """Refuse to go on after values were rounded to float16."""
+        """Reject further operators after values were rounded to float16."""
         if self.is_normalized and self.dtype == "float16":
             raise PipelineError("comes after a cast to float16, which has to be last: values are rounded once")
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Numbers of a graph, such as a constant array or the shape of an image.
+    """Numbers in a graph, such as a constant array or the shape of an image.
 
     Attributes:
-        values: (n, ...) for n ``SIZES``, ``UNKNOWN`` where an image of that size is refused; (1, ...) of a constant.
-        sources: images whose sizes they follow from.
-        again: Computes the same numbers for the sizes of ``trying``; None: they are not an argument.
+        values: Array (n, ...) for n ``SIZES``, with ``UNKNOWN`` where an image of that size is rejected; (1, ...) for a
+            constant.
+        sources: Images whose sizes determine the numbers.
+        again: Function that computes the numbers for the sizes of ``trying``. None: they are not an argument.
     """
 
     values: npt.NDArray[Any]
@@ -244,7 +251,7 @@ class Numbers:
 
     @property
     def plain(self) -> Any:
-        """The constant, as an argument has it: a number or a list; itself where it is none."""
+        """Return a constant as a plain number or list, and other numbers unchanged."""
         is_constant = not self.sources and len(self.values) == 1
         return (
             self.values[0].ravel().tolist()
@@ -254,7 +261,7 @@ class Numbers:
 
     @property
     def rows(self) -> npt.NDArray[np.float64]:
-        """The numbers of each of ``SIZES``, (n, count)."""
+        """Return the numbers for each of ``SIZES``, (n, count)."""
         values = self.values.reshape(len(self.values), -1).astype(np.float64)
         return np.broadcast_to(values, (len(tried()), values.shape[1]))
 
@@ -263,22 +270,22 @@ Value = Encoded | Image | Numbers
 
 
 def constant(values: Any, dtype: str) -> Numbers:
-    """The same numbers for every image."""
+    """Return numbers that are equal for every image."""
     return Numbers(np.asarray(values, dtype)[None])
 
 
 def short(value: Any) -> Any:
-    """The decimal fraction that a float32 was written as; a name as it is."""
+    """Return the shortest decimal of a float32 value. A name is returned unchanged."""
     return value if isinstance(value, str) else float(str(np.float32(value)))
 
 
 class MovedError(PipelineError):
-    """Numbers follow from an image that is not as large as its file, so they are computed for ``SIZES`` alone."""
+    """Numbers depend on an image whose size differs from its file's, so they can be computed only for ``SIZES``."""
 
 
 @contextmanager
 def trying(these: npt.NDArray[np.int64]) -> Iterator[None]:
-    """Let numbers be computed for other sizes of images than ``SIZES``, (n, 2)."""
+    """Compute numbers for these image sizes, (n, 2), in place of ``SIZES``."""
     token = _TRIED.set(these)
     try:
         yield
@@ -287,17 +294,17 @@ def trying(these: npt.NDArray[np.int64]) -> Iterator[None]:
 
 
 def tried() -> npt.NDArray[np.int64]:
-    """The sizes that numbers are computed for: ``SIZES``, or those of ``trying``."""
+    """Return the sizes that numbers are computed for: ``SIZES``, or those of ``trying``."""
     return _TRIED.get()
 
 
 def is_unmoved(image: Image) -> bool:
-    """Tell whether no op so far changes the size of an image."""
+    """Return whether no op so far changes the size of an image."""
     return np.array_equal(sizes_after(image.chain), SIZES)
 
 
 def size_of(image: Image) -> Numbers:
-    """(height, width) of an image here."""
+    """Return the current (height, width) of an image."""
     if tried() is not SIZES and not is_unmoved(image):
         raise MovedError
     here = sizes_after(image.chain) if tried() is SIZES else tried()
@@ -306,7 +313,7 @@ def size_of(image: Image) -> Numbers:
 
 @lru_cache(maxsize=64)
 def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
-    """Sizes that one in ``every`` of ``SIZES`` becomes by ops; ``UNKNOWN`` of a refused one, and of the rest."""
+    """Return the sizes after ops for one in ``every`` of ``SIZES``. All others, and rejected sizes, are ``UNKNOWN``."""
     before, spec = lowered(chain)
     geometry = before.geometry
     if geometry.takes_inputs and None in (spec.height, spec.width):
@@ -328,10 +335,10 @@ def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def lowered(chain: tuple[Op, ...]) -> tuple[Lowered, ImageSpec]:
-    """The ops folded, and the spec of their image.
+    """Return the lowered ops, and the spec of their image.
 
     Raises:
-        PipelineError: they do not go together.
+        PipelineError: The ops are not compatible.
     """
     first = cast("FirstOp", chain[0])
     before, spec = first.lower(), first.infer()
@@ -343,7 +350,10 @@ def lowered(chain: tuple[Op, ...]) -> tuple[Lowered, ImageSpec]:
 
 
 def needed(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArray[np.float64]:
-    """The numbers of an operator's argument for each of ``SIZES``, (n, count); they must follow from its own image."""
+    """Return the numbers of an argument for each of ``SIZES``, (n, count).
+
+    They must depend on the operator's own image.
+    """
     if not isinstance(value, Numbers):
         values = finite(value) or fields.refuse(argument, "must be finite numbers")
         return np.broadcast_to(np.array(values), (len(tried()), len(values)))
@@ -353,10 +363,10 @@ def needed(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArr
 
 
 def one_source(*values: Numbers) -> frozenset[Source]:
-    """The sources of all these numbers.
+    """Return the common sources of these numbers.
 
     Raises:
-        PipelineError: they are of several images.
+        PipelineError: The numbers depend on several images.
     """
     sources = frozenset[Source]().union(*(value.sources for value in values))
     if len(sources) > 1:

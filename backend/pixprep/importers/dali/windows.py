@@ -1,7 +1,7 @@
-"""Operators of DALI that lay a window over the image: crops, slices, paddings.
+"""Operators of DALI that apply a window to the image: crops, slices, paddings.
 
-A window is known by numbers of the file, or computed for each image; then it is a rule that gives the same at each of
-``values.SIZES``, or refused.
+A window is either fixed by numbers in the file or computed per image. A computed window must match a rule at each of
+``values.SIZES``; if no rule matches, it is rejected.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
 _AXES = "HWC"
 Smaller = Literal["pad", "refuse"]
 EXCHANGED = "output_type of the decoder exchanges red and blue, and clients send frames in the model's order"
-"""Remedy for a graph that takes channels apart."""
+"""Fix for a graph that separates channels."""
 
 
 def colour(fields: Fields, name: str, dtype: TensorDType = "uint8") -> Levels:
-    """Levels of what is padded: DALI cuts them off where the values are of uint8."""
+    """Return the pixel values of the padding. DALI clips them if the data type is uint8."""
     if dtype != "uint8" and not all(value.is_integer() for value in finite(fields.take(name, 0.0))):
         fields.refuse(name, f"must be a whole level, of values that are cast to {dtype}: pad before the cast")
     return one_level(fields.colour(name, is_cut=True))
 
 
 def policy(fields: Fields) -> Smaller:
-    """Rule for an image that the window does not fit inside."""
+    """Return the rule for an image that is smaller than the window."""
     fields.expect("out_of_bounds_policy", "error", "pad")
     return "pad" if fields.text("out_of_bounds_policy", "error") == "pad" else "refuse"
 
@@ -47,12 +47,13 @@ def _crop(image: Image, fields: Fields) -> Image:
 
 
 def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
-    """The window of an operator that crops, ``round(pos * (side - crop))`` from the corner.
+    """Apply the window of an operator that crops, at the offset ``round(pos * (side - crop))``.
 
     Args:
-        image: of which it is a window.
-        fields: ``crop``, ``crop_h``, ``crop_w``, ``crop_pos_x``, ``crop_pos_y``, ``rounding``; without a size no crop.
-        fill: the colour beyond the image; None: it has to fit inside.
+        image: Image that is cropped.
+        fields: Fields ``crop``, ``crop_h``, ``crop_w``, ``crop_pos_x``, ``crop_pos_y`` and ``rounding``. Without a
+            size, the image is not cropped.
+        fill: Color outside the image. None: the window must be inside the image.
     """
     rounding = fields.choice("rounding", _ROUNDINGS, "round")
     fields.ignore("fill_values", "out_of_bounds_policy")
@@ -85,7 +86,7 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
 
 
 def canvas_size(image: Image) -> tuple[Any, Any]:
-    """Rows and columns of the image, or of the canvas that it lies on, for each of ``SIZES``."""
+    """Return the rows and columns of the image, or of the canvas that contains it, for each of ``SIZES``."""
     if image.canvas is not None:
         return image.canvas.height, image.canvas.width
     size = size_of(image).rows
@@ -93,7 +94,10 @@ def canvas_size(image: Image) -> tuple[Any, Any]:
 
 
 def axes_of(image: Image, fields: Fields, default: Sequence[int], among: str = "HW") -> list[int]:
-    """Axes that arguments are of: 0 of height, 1 of width, 2 of the channels; those not ``among`` these are refused."""
+    """Return the axes that arguments apply to: 0 height, 1 width, 2 channels.
+
+    Axes that are not in ``among`` are rejected.
+    """
     if fields.has("axes"):
         axes = [int(axis) for axis in finite(fields.take("axes"))]
     elif fields.has("axis_names"):
@@ -111,7 +115,7 @@ def axes_of(image: Image, fields: Fields, default: Sequence[int], among: str = "
 
 
 def sliced(inputs: Sequence[Value], fields: Fields) -> Image:
-    """``slice`` of an image: by start, end and shape in pixels, or by ``rel_`` ones in shares of the image."""
+    """Read ``slice`` of an image, by start, end and shape in pixels or, with ``rel_``, in fractions of the image."""
     image, *tensors = inputs
     assert isinstance(image, Image)
     smaller = policy(fields)
@@ -138,7 +142,7 @@ def sliced(inputs: Sequence[Value], fields: Fields) -> Image:
 def _window(
     image: Image, arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None, *, named: bool
 ) -> Image:
-    """The window that arguments say, of the axes in their order; ``named``: as such, and not as inputs."""
+    """Return the window that arguments specify along these axes. ``named``: they are named arguments and not inputs."""
     is_asked = any(isinstance(value, Encoded) for value in arguments.values())
     is_known = sorted(axes) == [0, 1] and not any(isinstance(value, Numbers) for value in arguments.values())
     if is_known and (image.canvas is None or is_asked):
@@ -158,9 +162,9 @@ def _window(
 
 
 def _ends(values: Mapping[str, Rows], side: Rows, *, named: bool) -> tuple[Rows, Rows]:
-    """Begin and end on an axis before they are rounded, by the formulas of slice_attr.h.
+    """Return begin and end on an axis before they are rounded, by the formulas of slice_attr.h.
 
-    What a named argument gives of a side is float32, but for the end that ``rel_start`` and ``rel_shape`` give.
+    Named arguments convert fractions of a side in float32, except for the end from ``rel_start`` and ``rel_shape``.
     """
 
     def share(name: str) -> Rows:
@@ -179,7 +183,7 @@ def _ends(values: Mapping[str, Rows], side: Rows, *, named: bool) -> tuple[Rows,
 def _known(
     arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None, *, named: bool
 ) -> Crop | None:
-    """The window of both axes that constants and numbers of the request say; None: they are not enough."""
+    """Return the window of both axes if constants and numbers of the request determine it, and otherwise None."""
     is_share = {*arguments} == {"rel_start", "rel_shape"}
     is_asked = any(isinstance(value, Encoded) for value in arguments.values())
     pairs: dict[str, list[Any]] = {}
@@ -207,7 +211,7 @@ def _known(
 
 
 def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
-    """``image[16:240, 16:240]``: from and to, of rows and columns; below 0 from the end."""
+    """Read ``image[16:240, 16:240]``: begin and end of rows and columns. Negative numbers count from the end."""
     (image,) = inputs
     assert isinstance(image, Image)
     begins, lengths = [], []
@@ -230,7 +234,7 @@ def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
 
 
 def _pad(image: Image, fields: Fields) -> Image:
-    """``pad`` below and on the right, to a shape that is given and to multiples."""
+    """Read ``pad`` on the bottom and the right, to a fixed shape and to multiples."""
     axes = axes_of(image, fields, [0, 1, 2], _AXES)
     aligns = [int(value) for value in finite(fields.take("align", [1]))] * len(axes)
     values = finite(fields.take("shape", []))
@@ -260,12 +264,12 @@ def _pad(image: Image, fields: Fields) -> Image:
     if found[:2] == [None, None] and height == width == aligns[0] > 1 and len({*aligns}) == 1:
         return image.then(Pad(multiple=height, **how))
     is_over = (spec.max_height or MAX_SIDE) > height or (spec.max_width or MAX_SIDE) > width
-    is_kept = is_over and {*aligns} == {1}  # one that is larger would be padded to the next multiple
+    is_kept = is_over and {*aligns} == {1}  # DALI would pad a larger image to the next multiple
     return image.then(Pad(height=height, width=width, **how, larger="keep" if is_kept else None))
 
 
 def _paste(image: Image, fields: Fields) -> Image:
-    """``paste``: on a canvas of ``ratio`` times the image's sides, and of ``min_canvas_size`` at least."""
+    """Read ``paste``: a canvas of ``ratio`` times the image's sides, with sides of at least ``min_canvas_size``."""
     if fields.number("n_channels", 3) != image.channels:
         fields.refuse("n_channels", f"must be {image.channels}, as the image has: DALI reads other memory")
     ratio, least = fields.number("ratio"), fields.number("min_canvas_size", 0.0)

@@ -1,10 +1,10 @@
-"""The certificate: a pipeline against the libraries whose pixels it claims, stage by stage.
+"""Certificate, which compares a pipeline stage by stage with the libraries whose pixel values it reproduces.
 
-The original of a stage gets what pixprep made in the stage before, so that a difference shows where it arises; the
-last rows compare end to end::
+Each original receives pixprep's result of the previous stage, so that a difference appears in the stage that causes it.
+The last rows compare end to end::
 
     encoded ─► decode ─► resize ─► tensor      pixprep (stages), each against the library (originals)
-                                               or, where that cannot be used, against frozen vectors (frozen)
+                                               or, if it is not installed, against frozen vectors (frozen)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each stage of a pipeline beside its original, image by image."""
+"""Comparison of each stage of a pipeline with its original, image by image."""
 
 from __future__ import annotations
 
@@ -40,27 +40,28 @@ def verify(
     folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
-    """Import the source of a pipeline again, and compare the two as data; then compare pixels with the libraries.
+    """Import the source of a pipeline again and compare the two as data, then compare pixel values with the libraries.
 
-    The pipeline and the libraries run on the same images, on the CPU. A pipeline that takes pixels is verified as the
-    one that decodes in its place.
+    The pipeline and the libraries process the same images on the CPU. A pipeline whose input is pixels is verified as
+    if it began with a decode.
 
     Args:
-        pipeline: what to verify.
-        images: files, or names and encoded bytes.
-        generate: compare with the generated images too.
-        frozen: None: frozen vectors where the original library cannot be used; True: always; False: never.
-        originals: what to compare with, in place of the installed libraries.
+        pipeline: Pipeline to verify.
+        images: Paths of files, or pairs of a name and encoded bytes.
+        generate: Whether to compare the generated images also.
+        frozen: Whether to compare with frozen vectors. None: only if the original library cannot be used. True: always.
+            False: never.
+        originals: Originals to compare with, in place of the installed libraries.
         source: Source of the pipeline; see ``imported_again``.
         options: Options of its importer.
-        folder: Folder of the pipeline's file, where its source is looked for.
-        on_progress: called with how many images are done, and how many there are.
+        folder: Folder of the pipeline's file, in which its source is searched.
+        on_progress: Function that is called with the number of completed images and the total number.
 
     Raises:
         NoSourceError: ``source`` cannot be imported.
-        SetupError: the original library cannot be used, and frozen vectors may not be used or there are none.
-        PipelineError: its decode has ``"reduced": true``, or it has an operator of the user's, or inputs.
-        PixprepError: a file cannot be read, or no image was compared.
+        SetupError: The original library cannot be used, and frozen vectors are not allowed or do not exist.
+        PipelineError: The pipeline's decode has ``"reduced": true``, or the pipeline has a custom operator or inputs.
+        PixprepError: A file cannot be read, or no image was compared.
     """
     certificate = Certificate()
     compare_with_source(certificate, pipeline, source=source, options=options, folder=folder)
@@ -106,10 +107,10 @@ def subjects(
     generate: bool,
     on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[int, str, bytes]]:
-    """The images of a certificate, each with its number and its name; the arguments are those of ``verify``.
+    """Yield the images of a certificate, each with its number and name. The arguments are those of ``verify``.
 
     Raises:
-        PixprepError: a file cannot be read; or after the last: a row has compared none.
+        PixprepError: A file cannot be read, or, after the last image, a row has not compared any image.
     """
     every = [*(generated() if generate else ()), *images]
     for index, subject in enumerate(every):
@@ -127,7 +128,7 @@ def subjects(
 
 
 def refuse_what_no_library_has(pipeline: Pipeline) -> None:
-    """Raise PipelineError where nothing could be compared."""
+    """Raise PipelineError if no part of the pipeline can be compared."""
     if any(isinstance(op, ops.Extern) for op in pipeline.side_ops):
         raise PipelineError(
             "extern: an operator of your own is compared with nothing: verify the pipeline without it, and test it"
@@ -151,17 +152,17 @@ _ALONE: dict[StageName, str] = {
     "resize": "its filter alone, without the geometry, is",
     "levels": "its ops on levels alone are",
 }
-"""Words for the part of a pipeline that frozen vectors are compared with."""
+"""Name of the part of a pipeline that is compared with frozen vectors, for messages."""
 
 
 class Comparison:
-    """A pipeline beside its originals; it adds to the rows of a certificate.
+    """Comparison of a pipeline with its originals, which adds to the rows of a certificate.
 
     Args:
-        certificate: gets the rows; one that has such a row keeps it.
-        pipeline: begins with ``decode``.
-        originals: what it is compared with.
-        may_freeze: frozen vectors may stand for a library.
+        certificate: Certificate that receives the rows. Existing rows are continued.
+        pipeline: Pipeline that begins with ``decode``.
+        originals: Originals to compare with.
+        may_freeze: Whether frozen vectors may replace a library.
     """
 
     def __init__(self, certificate: Certificate, pipeline: Pipeline, originals: Originals, *, may_freeze: bool) -> None:
@@ -179,7 +180,7 @@ class Comparison:
         ]
 
     def add(self, name: str, encoded: bytes) -> None:
-        """Compare one image, or note why it is not compared."""
+        """Compare one image, or record why it is not compared."""
         refused = self.certificate.refused
         try:
             original = pixels = decoded(self._decode, encoded)
@@ -200,10 +201,10 @@ class Comparison:
                 refused.append(Omission(name, f'pixprep\'s output "{tensor.name}" refuses it: {error}', "not compared"))
 
     def row(self, output: str, stage: StageName, found: Sequence[Original], tolerance: Tolerance, *frozen: Op) -> Row:
-        """The row of a stage, against these originals together.
+        """Return the row of a stage, compared with these originals together.
 
-        Where the library of an op of ``frozen``, each of which has its original, cannot be used, the frozen vectors of
-        all of them are compared with, and the row is complete.
+        If the library of one of the ops ``frozen`` cannot be used, all of these ops are compared with their frozen
+        vectors, and the row is complete. Each of these ops has its own original.
         """
         rows, place = self.certificate.rows, (output, stage, tolerance)
         row = next((each for each in rows if (each.output, each.stage, each.tolerance) == place), None)
@@ -225,7 +226,7 @@ class Comparison:
         return row
 
     def _freeze(self, row: Row, library: Library, op: Op) -> str:
-        """Compare with the frozen vectors of an op; whose they are."""
+        """Compare with the frozen vectors of an op, and return the name of the library that they come from."""
         found = vectors.outputs(op)
         if found is None or not self._may_freeze:
             remedy = f": {library.remedy}" if library.remedy else ""
@@ -240,7 +241,7 @@ class Comparison:
         return found[0]
 
     def omit(self, library: Library, instead: str) -> None:
-        """Say that a library was not compared with."""
+        """Record that a library was not compared with."""
         omission = Omission(library.title, library.problem, instead, library.remedy)
         if omission not in self.certificate.absent:
             self.certificate.absent.append(omission)
@@ -250,10 +251,10 @@ class _Tensor:
     """One tensor of a pipeline, and its rows.
 
     Args:
-        comparison: gets the rows.
-        output: the tensor.
-        decoder: the original; None where it cannot be used.
-        library: key of the library of the pipeline's origin, or an empty text.
+        comparison: Comparison that receives the rows.
+        output: Tensor to compare.
+        decoder: Original of the decoder. None if it cannot be used.
+        library: Key of the library of the pipeline's origin, or an empty string.
     """
 
     def __init__(self, comparison: Comparison, output: Output, decoder: Original | None, library: str) -> None:
@@ -267,7 +268,7 @@ class _Tensor:
         first = moves.index(colours[0]) if colours else len(moves)
         self._before, self._after = moves[:first], [moves[0], *moves[first:]]
         self._uncoloured = [x for x in moves if x not in colours]
-        is_turned = any(isinstance(x, ops.Rotate) and x.expand for x in colours)  # then what follows has other sizes
+        is_turned = any(isinstance(x, ops.Rotate) and x.expand for x in colours)  # then sizes change
         self._geometry = None if is_turned else Stage(self._uncoloured)
         self._coloured = Stage(moves)
         self._whole = Stage(chain)
@@ -294,7 +295,7 @@ class _Tensor:
         self._rows.append(comparison.row(self.name, "end to end", libraries, end))
 
     def add(self, name: str, encoded: bytes, pixels: Array, original: Array) -> None:
-        """Compare one image, as pixprep decodes it and as the original does."""
+        """Compare one image, decoded by pixprep and by the original."""
         tensor, levels = self._whole.run(encoded), self._coloured.run(encoded)
         steps: dict[StageName, tuple[Callable[[], Array], Callable[[], Array]]] = {
             "resize": (
@@ -310,7 +311,7 @@ class _Tensor:
             row.add(name, actual(), expected())
 
     def _resized(self, encoded: bytes, pixels: Array) -> Array:
-        """Pixels of pixprep before the first op on colours, whose size the ops so far may leave open."""
+        """Return pixprep's pixels before the first op on colors. The ops so far may leave their size variable."""
         op = self._op
 
         def blank(pixels: Array) -> Array:
@@ -324,7 +325,7 @@ class _Tensor:
         return geometry(chain, self._resizer.run, pixels, recolour=lambda op, x: self._colourist(op).run(x))
 
     def _values(self, levels: Array) -> Array:
-        """The original arithmetic; float64 values stay so until a float32 op or the tensor."""
+        """Return the result of the original arithmetic. Values remain float64 until a float32 op or the tensor."""
         if self._tensor.pad_level is not None:
             levels = self._padded(levels, self._tensor.pad_level)
         for original in self._arithmetic:
@@ -354,8 +355,8 @@ def _claimed(op: Resizing | None) -> Tolerance:
 
 
 def _carried(levels: Tolerance, normalizes: Sequence[ops.Normalize]) -> Tolerance:
-    """Difference in the tensor that a difference of levels amounts to; both sides round at up to three steps."""
+    """Return the tolerance of the tensor for a tolerance of pixel values. Both sides round in up to three steps."""
     gain = prod(max(abs(factor) for factor, _ in op.coefficients(3)) for op in normalizes)
-    rounding = 4 * len(normalizes)  # in the middle of the arithmetic, where a value may be as large as a level
+    rounding = 4 * len(normalizes)  # intermediate results may be as large as 255
     largest = levels.largest + (levels.ulps + rounding) * float(np.spacing(np.float32(255)))
     return Tolerance(largest * gain, 2, levels.why)

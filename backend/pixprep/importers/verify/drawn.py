@@ -1,4 +1,4 @@
-"""The training side: of each image one draw, as the fixed ops that it comes to, beside the original libraries."""
+"""Verification of the training side, with one draw per image as fixed ops, compared with the original libraries."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ def verify_training(
     folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
-    """Verify the training side: each image with the numbers that a Loader of this seed draws for it.
+    """Verify the training side, for each image with the random parameters that a Loader with this seed draws.
 
-    The row ``draw`` compares the tensor that training makes with that of a pipeline whose ops are fixed to what was
-    drawn; the other rows compare that pipeline with the original libraries, which must be installed. What
-    ``random_erasing`` fills after ``normalize`` is left out on both sides.
+    The row ``draw`` compares the training tensor with that of a pipeline whose ops are fixed to the drawn parameters.
+    The other rows compare that pipeline with the original libraries, which must be installed. The rectangles of
+    ``random_erasing`` after ``normalize`` are left out on both sides.
 
     Args:
-        pipeline: what to verify.
-        seed: of the draws; the first image is sample 0 of epoch 0.
-        images: as of ``verify``.
-        generate: as of ``verify``.
-        originals: as of ``verify``.
-        source: as of ``verify``.
-        options: as of ``verify``.
-        folder: as of ``verify``.
-        on_progress: as of ``verify``.
+        pipeline: Pipeline to verify.
+        seed: Seed of the draws. The first image is sample 0 of epoch 0.
+        images: Same as in ``verify``.
+        generate: Same as in ``verify``.
+        originals: Same as in ``verify``.
+        source: Same as in ``verify``.
+        options: Same as in ``verify``.
+        folder: Same as in ``verify``.
+        on_progress: Same as in ``verify``.
 
     Raises:
-        SetupError: an original library cannot be used.
-        PipelineError: there is no training side, it has branches, or an op has no fixed form.
-        PixprepError: a file cannot be read, or no image was compared.
+        SetupError: An original library cannot be used.
+        PipelineError: The pipeline does not have a training side, it has branches, or an op does not have a fixed form.
+        PixprepError: A file cannot be read, or no image was compared.
     """
     training = pipeline.for_training().for_photos()
     refuse_what_no_library_has(training)
@@ -77,7 +77,7 @@ def verify_training(
             if batch.errors[0] is not None:
                 whole.refused.append(Omission(name, f"pixprep refuses it: {batch.errors[0]}", "not compared"))
                 continue
-            draws = _unerased(batch.placed[0].draws)  # type: ignore[union-attr]  # no error: it is placed
+            draws = _unerased(batch.placed[0].draws)  # type: ignore[union-attr]  # without an error, placed is set
             ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
             made = [*steps(settled(training, draws), encoded)]
             for certified, given, _ in made:
@@ -92,16 +92,16 @@ def verify_training(
 
 
 def settled(training: Pipeline, draws: Mapping[str, Words]) -> tuple[Pipeline, ...]:
-    """Pipelines of fixed ops that make of every image, one behind the other, what the training side made of one.
+    """Return pipelines of fixed ops that, applied one after the other, reproduce the training result of one image.
 
-    Each resizes once, so there is one, but for an image that is resized again.
+    Each pipeline resizes once, so there is a single one unless an image is resized more than once.
 
     Args:
-        training: a pipeline at its training side, without branches.
-        draws: of the image, as they came back with it.
+        training: Training side of a pipeline, without branches.
+        draws: Random parameters of the image, as returned with it.
 
     Raises:
-        PipelineError: a random op has no fixed form, or a tensor stands in front of a second resize.
+        PipelineError: A random op does not have a fixed form, or a tensor precedes a second resize.
     """
     made = [op for node in training.nodes for op in fixed(node.op, node.key, draws)]
     parts: list[list[ops.Op]] = [[]]
@@ -118,9 +118,9 @@ def settled(training: Pipeline, draws: Mapping[str, Words]) -> tuple[Pipeline, .
 
 
 def steps(parts: Sequence[Pipeline], encoded: bytes) -> Iterator[tuple[Pipeline, bytes, Batch]]:
-    """Each pipeline of ``settled``, the file that it is given, and what it makes of it.
+    """Yield each pipeline of ``settled`` with its input file and its result.
 
-    The first is given the image, and each other a PNG of what the one before has made.
+    The first pipeline receives the image, and each further one a PNG of the previous result.
     """
     for part in parts:
         with Engine(part, threads=1, odd_range=True) as engine:
@@ -134,12 +134,12 @@ def steps(parts: Sequence[Pipeline], encoded: bytes) -> Iterator[tuple[Pipeline,
 
 
 def _color(chain: Sequence[ops.Op]) -> Color:
-    """Order of the channels that a pipeline decodes to."""
+    """Return the channel order that a pipeline decodes to."""
     decode = chain[0]
     assert isinstance(decode, ops.Decode)
     return decode.color
 
 
 def _unerased(draws: Mapping[str, Words]) -> dict[str, Words]:
-    """The draws with no rectangle."""
+    """Return the draws without rectangles."""
     return {key: {"rectangles": []} if "rectangles" in words else words for key, words in draws.items()}

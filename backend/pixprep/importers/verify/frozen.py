@@ -1,9 +1,8 @@
-"""Frozen vectors: what the original libraries once made of images that this module makes, or keeps.
+"""Frozen vectors, which are stored results of the original libraries for images that this module generates or stores.
 
-``frozen.npz`` holds for each decoding, each filter and each op on colours one flat array, the outputs of its cases one
-after the other; the seven JPEGs of the decodings, by name and size; and for each array of outputs the library that made
-it.
-``tools/freeze_originals.py`` remakes it.
+``frozen.npz`` contains one flat array for each decoding, each filter and each op on colors: the concatenated outputs of
+its cases. It also contains the seven JPEGs of the decodings, by name and size, and the library that produced each array
+of outputs. ``tools/freeze_originals.py`` regenerates the file.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Op = ops.Decode | ops.Resize | ops.Letterbox | ops.SteadyOp
 FILE = Path(__file__).with_name("frozen.npz")
 
 SIZES: tuple[tuple[Size, Size], ...] = (
-    ((32, 24), (16, 12)),  # exactly half: OpenCV has a path of its own for it
+    ((32, 24), (16, 12)),  # exactly half, for which OpenCV has a separate code path
     ((61, 47), (23, 19)),
     ((11, 13), (23, 17)),
     ((1, 37), (5, 16)),
@@ -41,7 +40,10 @@ SIZES: tuple[tuple[Size, Size], ...] = (
     ((3, 2), (12, 14)),
     ((29, 30), (28, 29)),
 )
-"""(height, width) before and after: down, up, by whole and odd factors, with sides of one pixel."""
+"""(height, width) before and after.
+
+They reduce and enlarge by integer and fractional factors, and contain sides of one pixel.
+"""
 
 
 _WARPS: tuple[Literal["nearest", "bilinear"], ...] = ("nearest", "bilinear")
@@ -65,7 +67,7 @@ COLOURS: tuple[ops.SteadyOp, ...] = (
 
 
 class Case(NamedTuple):
-    """An image that an op is compared with: ``op`` gives uint8 or float32 of ``shape``."""
+    """An image that an op is compared on: ``op`` returns uint8 or float32 of ``shape``."""
 
     name: str
     op: ops.Decode | ops.Resize | ops.SteadyOp
@@ -74,7 +76,10 @@ class Case(NamedTuple):
 
     @property
     def chain(self) -> list[ops.Op]:
-        """Chain that makes the output of the encoded image; of colours a crop says the size, and changes nothing."""
+        """Return the ops from the encoded image to the output.
+
+        For color ops, a crop fixes the size without changing pixels.
+        """
         if isinstance(self.op, ops.Decode):
             return [self.op]
         height, width, _ = self.shape
@@ -83,7 +88,10 @@ class Case(NamedTuple):
 
 
 def every() -> list[Op]:
-    """Each decoding, each filter that its library has (Pillow has none without antialias), and each op on colours."""
+    """Return each decoding, each filter that its library supports, and each op on colors.
+
+    Pillow supports filters only with antialiasing.
+    """
     found: list[Op] = [ops.Decode(idct=i, chroma=c) for i, c in product(get_args(Idct), get_args(Chroma))]
     for like, profile in PROFILES.items():
         for antialias, filters in (
@@ -95,7 +103,7 @@ def every() -> list[Op]:
 
 
 def key(op: Op) -> str:
-    """The name of the vectors of an op; ``nearest`` is the same with antialias and without."""
+    """Return the name of an op's vectors. ``nearest`` does not depend on antialiasing."""
     if isinstance(op, ops.Decode):
         return f"decode {op.idct} {op.chroma}"
     if isinstance(op, ops.SteadyOp):
@@ -105,7 +113,7 @@ def key(op: Op) -> str:
 
 
 def cases(op: Op) -> list[Case]:
-    """The images of an op, and its fields."""
+    """Return the images of an op, with its fields."""
     found = []
     if isinstance(op, ops.SteadyOp):
         size = (19, 17) if isinstance(op, ops.Equalize) else (9, 7)
@@ -128,13 +136,13 @@ def cases(op: Op) -> list[Case]:
 
 
 def _colours(height: int, width: int) -> dict[str, U8]:
-    """Every level, and levels that are near each other; an equalized image needs 256 pixels."""
+    """Return images with every pixel value, and with values close to each other. Equalizing needs 256 pixels."""
     every = noise(height, width, seed=1)
     return {"noise": every, "dim noise": (every[:, ::2] // 3 + 60).astype(np.uint8)}
 
 
 def outputs(op: Op) -> tuple[str, list[Array]] | None:
-    """The library, and what it made of each case; None where no library does that."""
+    """Return the name of the library and its result for each case, or None if no library supports the op."""
     arrays, libraries = load()
     if key(op) not in arrays:
         return None
@@ -145,7 +153,7 @@ def outputs(op: Op) -> tuple[str, list[Array]] | None:
 
 @cache
 def load() -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays of the file by name, and of the vectors among them the library's name and version."""
+    """Return the arrays of the file by name, and for those with vectors the name and version of the library."""
     with np.load(FILE, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return arrays, json.loads(arrays.pop("libraries").tobytes())

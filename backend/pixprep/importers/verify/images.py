@@ -1,4 +1,4 @@
-"""Images to verify with, made from nothing: what resizers and decoders get wrong, and some that are like photos."""
+"""Generated images for verification: difficult cases for resizers and decoders, and some images similar to photos."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PNG: dict[str, Any] = {"format": "PNG", "compress_level": 1}
 
 
 def png(pixels: U8) -> bytes:
-    """The lossless bytes of uint8 (height, width, 3)."""
+    """Encode uint8 (height, width, 3) as PNG, without loss."""
     return encoded(pixels, **PNG)
 
 
 def encoded(pixels: U8, *, format: str = "JPEG", **options: Any) -> bytes:  # noqa: A002
-    """The bytes of uint8 (height, width, 3 or 4), or (height, width), as Pillow writes them."""
+    """Encode uint8 (height, width, 3 or 4) or (height, width) with Pillow."""
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(file, format, **options)
     return file.getvalue()
@@ -29,7 +29,7 @@ def encoded(pixels: U8, *, format: str = "JPEG", **options: Any) -> bytes:  # no
 
 @cache
 def generated() -> tuple[tuple[str, bytes], ...]:
-    """The name of each image, with its height and width, and its encoded bytes."""
+    """Return the name of each image, which includes its height and width, and its encoded bytes."""
     photo, on_its_side = like_photo(480, 640), Image.Exif()
     on_its_side[0x0112] = 6
     images: list[tuple[str, U8, dict[str, Any]]] = [
@@ -64,9 +64,9 @@ def generated() -> tuple[tuple[str, bytes], ...]:
 
 
 def noise(height: int, width: int, seed: int = 0) -> U8:
-    """uint8 (height, width, 3) without any pattern: equal on every machine, in every version of NumPy.
+    """Return uint8 (height, width, 3) noise that is equal on every machine and in every version of NumPy.
 
-    Multiplications and shifts mix a number of each value's place (the finalizer of MurmurHash3, Appleby 2011).
+    The finalizer of MurmurHash3 (Appleby 2011) hashes the index of each value with multiplications and shifts.
     """
     x = np.arange(height * width * 3, dtype=np.uint32) + np.uint32((seed * 0x9E3779B9) & 0xFFFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
@@ -75,20 +75,20 @@ def noise(height: int, width: int, seed: int = 0) -> U8:
 
 
 def gradient(height: int, width: int) -> U8:
-    """Red grows to the right, green downwards, blue falls along both."""
+    """Return an image whose red increases to the right and green downwards, and whose blue decreases along both."""
     rows, columns = np.indices((height, width))
     red, green = columns * 255 // max(width - 1, 1), rows * 255 // max(height - 1, 1)
     return np.dstack([red, green, 255 - (red + green) // 2]).astype(np.uint8)
 
 
 def checkerboard(height: int, width: int, cell: int) -> U8:
-    """Black and white: a filter that is too narrow turns it into moiré."""
+    """Return a black and white checkerboard, which turns into moiré if a filter is too narrow."""
     rows, columns = np.indices((height, width)) // cell
     return np.repeat(((rows + columns) % 2 * 255).astype(np.uint8)[:, :, None], 3, axis=2)
 
 
 def like_photo(height: int, width: int) -> U8:
-    """Noise whose amplitude falls with the frequency, as in photographs (Field 1987), with some of a sharp edge."""
+    """Return noise whose amplitude decreases with frequency, as in photographs (Field 1987), plus a sharp edge."""
     values = np.random.default_rng((height, width)).standard_normal((height, width, 3))
     spectrum = np.fft.rfft2(values, axes=(0, 1))
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])[:, :, None]

@@ -1,4 +1,4 @@
-"""The libraries that pixprep claims to equal: which of them is installed, found only when it is asked for."""
+"""The libraries whose pixel values pixprep reproduces. Each is imported only when it is requested."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),
     "albumentations": ("Albumentations", "albumentations", "albumentations"),
 }
-"""Libraries by key: the title, the module, what pip installs."""
+"""Libraries by key: the title, the module, and the name for pip."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library, installed or not.
+    """A library, which may not be installed.
 
     Attributes:
-        title: as people write it.
-        version: None if it cannot be used.
-        problem: why it cannot be used.
-        remedy: the command that installs it; empty if that would not help.
+        title: Name of the library as people write it.
+        version: Version of the library. None if it cannot be used.
+        problem: Reason why it cannot be used.
+        remedy: Command that installs it. Empty if that would not help.
     """
 
     title: str
@@ -46,16 +46,16 @@ class Library:
 
 @cache
 def find(key: str) -> Library:
-    """A library of the table, imported."""
+    """Import a library of the table and return it."""
     title, module, packages = TABLE[key]
     remedy = f"pip install {packages}"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow logs a lot
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it asks PyPI for a newer version of itself
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a library warns of at its import is not about pixels
+            warnings.simplefilter("ignore")  # warnings at import do not concern pixels
             version = _version(module)
-            if key == "torchvision":  # PyTorch computes its pixels
+            if key == "torchvision":  # PyTorch computes torchvision's pixels
                 version += f" (PyTorch {_version('torch')})"
     except ModuleNotFoundError as error:
         is_itself = module.startswith(error.name or "?")
@@ -66,10 +66,10 @@ def find(key: str) -> Library:
 
 
 def _version(module: str) -> str:
-    """The version of a module, imported; without what says how it was built."""
+    """Return the version of a module, without the suffix of its build."""
     return str(import_module(module).__version__).partition("+")[0]
 
 
 def absent(key: str) -> Library:
-    """A library of the table as if it were not installed."""
+    """Return a library of the table as if it were not installed."""
     return Library(TABLE[key][0], None, "left out for frozen vectors")

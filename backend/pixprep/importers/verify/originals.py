@@ -1,7 +1,7 @@
 """Results of the original libraries for an image, op by op.
 
-Written from the libraries' own functions, and where there is none from the definition. It shares the ops' data with
-pixprep, and nothing that computes pixels: no profile, no kernel, no decoder.
+They call the libraries' own functions, or follow the definition where no such function exists. The module shares the
+ops' data with pixprep, but no code that computes pixels: no profile, no kernel, no decoder.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
     "up": np.ceil,
     **dict.fromkeys(DETRS, np.floor),
 }
-"""Meaning of a rounding."""
+"""Function for each rounding mode."""
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
-"""The Pillow whose order of the two passes is that of the installed one."""
+"""Version of Pillow whose order of the two resize passes matches the installed one."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """One stage as its library does it.
+    """One stage as its library computes it.
 
     Attributes:
-        library: may not be usable here, and then ``run`` must not be called.
-        run: the stage itself.
-        stands_for: the library that would be compared with, if it were here.
-        note: how this differs from what the library does by itself.
+        library: Library of the stage. If it cannot be used on this machine, ``run`` must not be called.
+        run: Function that computes the stage.
+        stands_for: Library that would be compared with if it were installed.
+        note: Difference from the library's default behavior.
     """
 
     library: Library
@@ -63,30 +63,37 @@ class Original:
 
 
 FORMULA = Original(Library("NumPy", np.__version__), np.asarray)
-"""Original that changes nothing; and the library of whatever is computed from its definition."""
+"""Original that does not change anything.
+
+Its library also represents everything that is computed from its definition.
+"""
 
 
 class Originals:
     """The original of each op.
 
     Args:
-        find: gives a library of ``libraries.TABLE``, usable or not.
+        find: Function that returns a library of ``libraries.TABLE``, which may be unusable.
     """
 
     def __init__(self, find: Callable[[str], Library] = find) -> None:
         self._find = find
 
     def decoder(self, op: ops.Decode) -> Original:
-        """Encoded bytes to uint8 (height, width, channels), channels in the order of ``op.color``.
+        """Return the decoder from bytes to uint8 (height, width, channels), with channels in the order of ``op.color``.
 
-        Pillow; TensorFlow for JPEGs with the fast transform or the fast chroma: it has both.
+        It is Pillow, except for JPEGs with the fast transform or fast chroma upsampling. TensorFlow decodes those,
+        because it supports both.
         """
         if op.idct == "accurate" and op.chroma == "fancy":
             return Original(self._find("pillow"), lambda encoded: _decode(encoded, op))
         return Original(self._find("tensorflow"), lambda encoded: _decode(encoded, op, _tensorflow_jpeg))
 
     def resizer(self, op: Resizing | None) -> Original:
-        """uint8 (height, width, channels) to uint8, or float32 of TensorFlow; of a letterbox before its margin."""
+        """Return the resize of uint8 (height, width, channels) to uint8, or to float32 for TensorFlow.
+
+        A letterbox is resized without its padding.
+        """
         if op is None:
             return FORMULA
         profile = PROFILES[op.like].original
@@ -98,19 +105,22 @@ class Originals:
         return Original(library, lambda pixels: _resized(pixels, op), note=note)
 
     def colourist(self, op: ops.SteadyOp) -> Original:
-        """uint8 (height, width, channels), red first, to the same."""
+        """Return the color op from uint8 (height, width, channels) to the same, with red first."""
         if getattr(op, "like", "") == "dali":
             return Original(Library("DALI", None, "is not asked for one rotation or affine map"), np.asarray)
         return Original(self._find(library_of(op)), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool, origin: str = "") -> Original:
-        """Levels (height, width, channels) to float64 (``float64``) or float32 (the others); ``origin``: whose."""
+        """Return the arithmetic from pixel values (height, width, channels) to float64 or float32.
+
+        The result is float64 for the arithmetic ``float64``. ``origin`` is the library of the pipeline's origin.
+        """
         formula = replace(FORMULA, run=lambda values: _normalize(values, op))
         is_real |= isinstance(op.scale, str)
         key, run = NORMALIZERS.get(op.arithmetic, ("", _normalize))
         if (key, origin, op.scale) == ("dali", "albumentations", 1):  # of one formula
             key, run = origin, _albumentations_normalize
-        # The libraries' own functions are for levels, and torchvision's for 255 of them.
+        # The libraries' functions require integer pixel values, and torchvision's a maximum of 255.
         if not key or is_real or (key == "torchvision" and op.scale != 1 / 255):
             return formula
         library = self._find(key)
@@ -126,13 +136,14 @@ def geometry(
     *,
     recolour: Callable[[ops.SteadyOp, Array], Array] | None = None,
 ) -> Array:
-    """Every op of a chain that moves pixels, or changes their colours, one after the other.
+    """Apply all ops of a chain that move pixels or change their colors, one after the other.
 
     Args:
-        chain: the ops.
-        resize: the one resize.
-        pixels: uint8 (height, width, channels), in the order of the decode that the chain begins with; else red first.
-        recolour: every op on colours, on pixels with red first.
+        chain: Ops to apply.
+        resize: Function for the single resize.
+        pixels: uint8 (height, width, channels), in the channel order of the decode at the start of the chain, and
+            otherwise red first.
+        recolour: Function for every op on colors, for pixels with red first.
     """
     is_backwards, is_gray = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr", False
     for op in chain:
@@ -157,13 +168,13 @@ def geometry(
                 assert recolour is not None
                 turned = -1 if is_backwards and not op.moves else 1  # a warp's fill is in the order of the channels
                 pixels = recolour(op, pixels[:, :, ::turned])[:, :, ::turned]
-            case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared by itself
+            case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared separately
                 raise AssertionError(f"{op!r} is compared with nothing")
     return pixels
 
 
 def _cut(op: Any, begin: Any, size: Any, length: int) -> slice:
-    """The rows or columns of a window, as the units of ``crop`` are defined."""
+    """Return the rows or columns of a window, as the units of ``crop`` are defined."""
     whole = WHOLE[op.rounding or "down"]
     if op.unit in ("share", "share32"):
         single = np.float32 if op.unit == "share32" else np.float64
@@ -174,7 +185,7 @@ def _cut(op: Any, begin: Any, size: Any, length: int) -> slice:
 
 
 def _cut_out(op: ops.CenterCrop, pixels: Array) -> Array:
-    """Pad with zeros to the window, then round half of what is left over, as torchvision does."""
+    """Pad with zeros to the window, then crop at half of the remainder, rounded, as torchvision does."""
     side = max(1, int((op.fraction or 1) * min(pixels.shape[:2])))
     height, width = op.height or side, op.width or side
     missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
@@ -185,7 +196,7 @@ def _cut_out(op: ops.CenterCrop, pixels: Array) -> Array:
 
 
 def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
-    """An image on the canvas, as the definition has it."""
+    """Return an image on its canvas, according to the definition."""
     side = max(pixels.shape[:2])
     height, width = op.height or side, op.width or side
     if isinstance(op, ops.Pad) and op.multiple:
@@ -203,7 +214,7 @@ def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
 
 
 def size_of(op: Any, pixels: Array) -> Size:
-    """The (height, width) after the resize."""
+    """Return the (height, width) after the resize."""
     height, width = pixels.shape[:2]
     whole = WHOLE[op.rounding or "down"]
     if isinstance(op, ops.Letterbox):
@@ -222,7 +233,7 @@ def size_of(op: Any, pixels: Array) -> Size:
         free = max(1, int(whole(free / (op.multiple or 1)))) * (op.multiple or 1)
         return (named, free) if op.width is None else (free, named)
     else:
-        divided = truediv if op.rounding == "half_even" else Fraction  # as timm does it; else exact
+        divided = truediv if op.rounding == "half_even" else Fraction  # as in timm; all others are exact
         ratio = (max if op.mode == "fit" else min)(divided(height, op.height), divided(width, op.width))
         sides = (float(height / ratio), float(width / ratio))
     rows, columns = (max(1, int(whole(side / (op.multiple or 1)))) * (op.multiple or 1) for side in sides)
@@ -230,7 +241,7 @@ def size_of(op: Any, pixels: Array) -> Size:
 
 
 def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
-    """The sides by ``size``, before they are rounded."""
+    """Return the sides that ``size`` results in, before they are rounded."""
     base = (min if op.side == "shorter" else max)(height, width)
     if op.side == "nearer":
         base = width if abs(1 - op.size / width) < abs(1 - op.size / height) else height
@@ -258,7 +269,7 @@ def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
 
 
 def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], Array] | None = None) -> Array:
-    """Decode by Pillow, but JPEGs by ``jpeg``."""
+    """Decode JPEGs with ``jpeg`` and all other formats with Pillow."""
     image: Image.Image = Image.open(io.BytesIO(encoded))
     image_format, orientation = image.format, image.getexif().get(0x0112, 1)
     if op.color == "gray":
@@ -275,7 +286,7 @@ def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], 
     if op.alpha == "white" and (image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255)), image)
-    if image.mode == "P":  # Pillow warns of a palette with alpha that becomes anything but RGBA
+    if image.mode == "P":  # Pillow warns if a palette with alpha is converted to a mode other than RGBA
         image = image.convert("RGBA")
     levels = np.asarray(image.convert("L" if op.color == "gray" else "RGB")).reshape(image.height, image.width, -1)
     return levels[:, :, ::-1] if op.color == "bgr" else levels
@@ -297,7 +308,7 @@ def _note(like: Like) -> str:
 
 
 def _resized(pixels: Array, op: Resizing) -> Array:
-    """Result of a profile's library for levels."""
+    """Resize pixel values with the library of a profile."""
     original = PROFILES[op.like].original
     functions, size = import_module(original.functions), size_of(op, pixels)
     if original.takes_planes:
@@ -306,7 +317,7 @@ def _resized(pixels: Array, op: Resizing) -> Array:
 
 
 def _normalize(values: Array, op: ops.Normalize) -> Array:
-    """The definition, in float64, or step by step in float32 as the libraries do."""
+    """Compute the definition in float64, or in float32 step by step as the libraries do."""
     mean, std = np.array(ops.as_tuple(op.mean)), np.array(ops.as_tuple(op.std))
     if isinstance(op.scale, str):
         own = float(values.max() if op.scale == "max" else values.mean()) or 1.0
@@ -377,4 +388,4 @@ NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize],
     "fused": ("transformers", _transformers_normalize),
     "fused_multiply": ("dali", _dali_normalize),
 }
-"""Key of the library of each arithmetic, and levels to float32; ``float64`` is pixprep's own."""
+"""Key of the library for each arithmetic, and the function to float32. ``float64`` is pixprep's own."""

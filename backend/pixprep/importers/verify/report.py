@@ -1,4 +1,4 @@
-"""The certificate: what was compared, how much differs, and whether the pipeline keeps what it claims."""
+"""Certificate of a verification: comparisons, differences, and whether the pipeline stays within its tolerances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 StageName = Literal["decode", "draw", "resize", "levels", "tensor", "end to end"]
 
 SMALLEST = 2.0**-20
-"""Ulps are counted of this value at least: nearer to 0 a subtraction has cancelled what both sides agree on."""
+"""Minimum magnitude for ulps. Smaller values result from a subtraction in which digits common to both sides cancel."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Tolerance:
     """Tolerance of a stage.
 
     Attributes:
-        largest: of any value, in the unit of the stage: levels, or the tensor's values.
-        ulps: added to that, in units in the last place of the original's value.
-        why: the reason.
+        largest: Maximum difference of any value, in the unit of the stage: levels, or the tensor's values.
+        ulps: Additional tolerance, in units in the last place of the original's value.
+        why: Reason for the tolerance.
     """
 
     largest: float
@@ -34,7 +34,7 @@ class Tolerance:
     why: str
 
     def allowed(self, expected: Array) -> Array:
-        """Largest difference that is allowed, for each value of the original."""
+        """Return the maximum allowed difference for each value of the original."""
         if not self.ulps:
             return np.full(expected.shape, self.largest)
         size = np.maximum(np.abs(expected), np.asarray(SMALLEST, expected.dtype))
@@ -47,24 +47,24 @@ class Tolerance:
 
 @dataclass(kw_only=True)
 class Row:
-    """One stage against one original; it grows with every image.
+    """Comparison of one stage with one original, which accumulates all images.
 
     Attributes:
-        output: of the pipeline; empty for ``decode``, which all outputs share.
-        stage: ``decode``: levels; ``draw``: of training, the tensor beside that of ops fixed to what was drawn;
-            ``resize``: levels after every op of the geometry, both sides from the pixels that pixprep decoded;
-            ``levels``: after the ops on colours too, both sides from what pixprep made before the first of them;
-            ``tensor``: its values, both sides from pixprep's levels; ``end to end``: the tensor, from the encoded
-            image, op by op.
-        original: the libraries and their versions.
-        tolerance: what the pipeline claims.
-        frozen: the original is frozen vectors, of their own sizes only.
-        images, values: how many were compared.
-        max, mean: of the differences, in the unit of the stage.
-        differing: the share of the values that are not equal.
-        beyond: how many values are outside the tolerance.
-        worst: the image of the largest difference; None if nothing differs.
-        pair: of that image pixprep's values and the original's, each (height, width, channels).
+        output: Output of the pipeline. Empty for ``decode``, which all outputs share.
+        stage: Stage of the comparison. ``decode``: pixel values after decoding. ``draw``: on the training side, the
+            tensor compared with that of ops fixed to the drawn parameters. ``resize``: pixel values after all geometric
+            ops, both from the pixels that pixprep decoded. ``levels``: pixel values after the ops on colors, both from
+            pixprep's result before the first of them. ``tensor``: values of the tensor, both from pixprep's pixel
+            values. ``end to end``: the tensor, from the encoded image, op by op.
+        original: Names and versions of the libraries.
+        tolerance: Tolerance that the pipeline guarantees.
+        frozen: Whether the original consists of frozen vectors, which have sizes of their own.
+        images, values: Number of images and of values that were compared.
+        max, mean: Maximum and mean difference, in the unit of the stage.
+        differing: Fraction of the values that are not equal.
+        beyond: Number of values outside the tolerance.
+        worst: Image with the largest difference. None if all values are equal.
+        pair: pixprep's values and the original's for that image, each (height, width, channels).
     """
 
     output: str
@@ -83,11 +83,11 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Tell whether every value is within the tolerance."""
+        """Return whether every value is within the tolerance."""
         return self.beyond == 0
 
     def add(self, image: str, actual: Array, expected: Array) -> None:
-        """Compare one image; where the shapes differ, every value is wrong by infinity."""
+        """Compare one image. If the shapes differ, the difference of every value is infinity."""
         self.images += 1
         if not actual.size:
             return
@@ -106,13 +106,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Omission:
-    """Omission of a comparison: a library, or an image.
+    """A library or an image that was not compared.
 
     Attributes:
-        what: its name.
-        why: the reason.
-        instead: what was done in its place.
-        remedy: the command that changes it; empty if there is none.
+        what: Name of the library or image.
+        why: Reason why it was not compared.
+        instead: Comparison that was made in its place.
+        remedy: Command that makes the comparison possible. Empty if there is none.
     """
 
     what: str
@@ -129,13 +129,14 @@ class Certificate:
     """Findings of ``verify``.
 
     Attributes:
-        rows: what was compared, in the order of the data.
-        absent: the libraries that were not compared with.
-        refused: the images that were not compared.
-        source: Name of the source that was imported again, with the options of that import; empty where none was.
+        rows: Comparisons, in the order of the data.
+        absent: Libraries that were not compared with.
+        refused: Images that were not compared.
+        source: Name of the source that was imported again, with the options of that import. Empty if no source was
+            imported.
         differences: Differences of the pipeline from its source, one for each op and each field that differs.
-        uncompared: Reason why no op and no field was compared with a source; empty where all were.
-        is_imported: The pipeline has an origin, and so it has a source.
+        uncompared: Reason why no op and no field was compared with a source. Empty if all were compared.
+        is_imported: Whether the pipeline has an origin, and therefore a source.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -148,20 +149,23 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Tell whether every row holds: each op has the pixels that it claims, whatever the source says."""
+        """Return whether every row is within its tolerance. Differences from the source do not count."""
         return all(row.holds for row in self.rows)
 
     @property
     def is_exact(self) -> bool:
-        """Tell whether every row holds and nothing differs from the source: the exit code of ``pixprep verify``.
+        """Return whether every row holds and the pipeline equals its source.
 
-        An imported pipeline whose source was not read again is not exact. A pipeline without an origin has no source.
+        It decides the exit code of ``pixprep verify``.
+
+        An imported pipeline whose source was not read again is not exact. A pipeline without an origin does not have a
+        source.
         """
         return self.holds and not self.differences and not (self.uncompared and self.is_imported)
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """Return a summary in one line."""
         for row in self.rows:
             if not row.holds:
                 where = f'{row.stage} of "{row.output}"' if row.output else row.stage
@@ -181,14 +185,14 @@ class Certificate:
         return f"exact, op by op: {pixels}"
 
     def _libraries(self, *, frozen: bool) -> str:
-        """Libraries whose pixels were compared; a definition in NumPy has none of its own."""
+        """Return the libraries whose pixel values were compared. Definitions in NumPy do not count."""
         names = [
             row.original for row in self.rows if row.stage in ("decode", "resize", "levels") and row.frozen is frozen
         ]
         return ", ".join(name for name in dict.fromkeys(names) if not name.startswith("NumPy"))
 
     def to_json(self) -> str:
-        """Certificate for programs; infinity is null."""
+        """Return the certificate as JSON, with null for infinity."""
         found: dict[str, Any] = {"is_exact": self.is_exact, "summary": self.summary, "source": self.source}
         found |= {"differences": self.differences, "uncompared": self.uncompared}
         rows = [msgspec.to_builtins(replace(row, pair=None)) | {"holds": row.holds} for row in self.rows]
@@ -199,7 +203,7 @@ class Certificate:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
     def table(self) -> list[tuple[str, ...]]:
-        """The head, and for each row its cells."""
+        """Return the header, and the cells of each row."""
         table: list[tuple[str, ...]] = [
             ("output", "stage", "original", "images", "max", "mean", "differing", "allowed", "worst image")
         ]
@@ -210,7 +214,7 @@ class Certificate:
         return table
 
     def notes(self) -> list[str]:
-        """Lines on what differs from the source, and on what was not compared."""
+        """Return lines about differences from the source, and about omitted comparisons."""
         differing = [f"differs from {self.source}: {each}" for each in self.differences]
         uncompared = [f"nothing was compared with the fields of any op: {self.uncompared}"] * bool(self.uncompared)
         return [*differing, *uncompared, *map(str, (*self.absent, *self.refused))]
@@ -231,5 +235,5 @@ class Certificate:
 
 
 def _percent(share: float) -> str:
-    """A share; a small one is never shown as none."""
+    """Format a fraction as a percentage. A small fraction is never shown as zero."""
     return f"{share:.2%}" if share == 0 or share >= 0.0001 else "<0.01%"

@@ -1,4 +1,4 @@
-"""pixprep's own result of each stage: every stage is a shorter pipeline, run by the engine as any other."""
+"""pixprep's own result of each stage. Each stage is a shorter pipeline, which the engine runs like any other."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Resizing = ops.Resize | ops.Letterbox
 
 
 def resizing(chain: Sequence[ops.Op]) -> Resizing | None:
-    """The one resize of a chain, if there is one."""
+    """Return the single resize of a chain, or None."""
     return next((op for op in chain if isinstance(op, Resizing)), None)
 
 
 def is_real(op: Resizing | None) -> bool:
-    """Tell whether a resize gives float32 values, not levels."""
+    """Return whether the result of a resize is float32 and not integer pixel values."""
     return op is not None and op.filter in PROFILES[op.like].real
 
 
 class Stage:
-    """A chain of ops; where it does not end with ``tensor``, one that holds the values as they are is added."""
+    """A chain of ops. If it does not end with ``tensor``, a tensor that keeps the values unchanged is appended."""
 
     def __init__(self, chain: Sequence[ops.Op]) -> None:
         if not isinstance(chain[-1], ops.Tensor):
@@ -39,7 +39,10 @@ class Stage:
         self._engine = Engine(pipeline, threads=1, odd_range=True)
 
     def run(self, encoded: bytes) -> Array:
-        """(height, width, channels), whatever the layout; raises the ImageError of an image that is refused."""
+        """Return (height, width, channels) for any layout of the tensor.
+
+        If the image is rejected, raise its ImageError.
+        """
         (result,) = self._engine.run([encoded])
         if isinstance(result, Exception):
             raise result
@@ -47,7 +50,7 @@ class Stage:
 
 
 def decoded(decode: ops.Decode, encoded: bytes) -> Array:
-    """The pixels after decoding: uint8 (height, width, channels); raises the ImageError of an image that is refused."""
+    """Return the decoded pixels as uint8 (height, width, channels). If the image is rejected, raise its ImageError."""
     pixel = ops.Crop(top=0, left=0, height=1, width=1)
     probe = Pipeline([decode, ops.OriginalSize(), pixel, ops.Tensor(dtype="uint8")])
     batch = Engine(probe, threads=1).run_batch([encoded])

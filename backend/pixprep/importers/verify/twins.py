@@ -1,7 +1,7 @@
-"""Ops on levels, as their libraries do them: one table for ``verify`` and for the tests of parity.
+"""Ops on pixel values as their libraries compute them: one table for ``verify`` and for the parity tests.
 
-torchvision's functions take PIL images and tensors of PyTorch. Pillow's are those that torchvision calls for PIL
-images: with them ``verify`` needs no torchvision for ``"like": "pillow"``.
+torchvision's functions accept PIL images and PyTorch tensors. Pillow's functions are those that torchvision calls for
+PIL images, so ``verify`` does not need torchvision for ``"like": "pillow"``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pixprep.plan.draws.motions import coefficients
 
 
 def planes(pixels: Array) -> Any:
-    """A tensor of PyTorch (channels, height, width)."""
+    """Return a PyTorch tensor (channels, height, width)."""
     return import_module("torch").from_numpy(np.array(pixels.transpose(2, 0, 1)))
 
 
@@ -56,7 +56,7 @@ _CV2_BORDERS = {"constant": "CONSTANT", "edge": "REPLICATE", "reflect": "REFLECT
 
 
 def _aligned(points: Array, template: Array) -> Array:
-    """Umeyama's similarity (2, 3) by singular values, as scikit-image has it."""
+    """Return Umeyama's similarity transform (2, 3), computed from singular values as in scikit-image."""
     middle, centre = points.mean(0), template.mean(0)
     there, goal = points - middle, template - centre
     u, sizes, v = np.linalg.svd(goal.T @ there)
@@ -66,7 +66,7 @@ def _aligned(points: Array, template: Array) -> Array:
 
 
 def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
-    """Result of OpenCV 4's warp with the numbers of the file."""
+    """Warp with OpenCV 4 and the numbers of the pipeline file."""
     numbers = np.asarray(getattr(op, op.field), np.float64)
     step: Any = op.steps({}, pixels.shape[0], pixels.shape[1], "rgb")[0]
     height, width = step.height, step.width
@@ -91,7 +91,7 @@ def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
 
 
 def _mapped(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
-    """Result of OpenCV 4's warp by torchvision's inverse matrix about the middle of the pixels."""
+    """Warp with OpenCV 4 and torchvision's inverse matrix about the center of the pixels."""
     height, width = pixels.shape[:2]
     inverse = import_module("torchvision.transforms.functional")._get_inverse_affine_matrix  # noqa: SLF001
     center = op.center or (width * 0.5, height * 0.5)
@@ -109,7 +109,7 @@ def _mapped(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
 
 
 def _blurred(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
-    """Result of OpenCV's separable filter for the curves that Albumentations makes."""
+    """Apply OpenCV's separable filter with the kernels that Albumentations creates."""
     taps = op.taps if op.kernel_size else [2 * int(3.5 * sigma) + 1 for sigma in op.sigmas]
     curves = [
         np.exp(-0.5 * ((np.arange(count) - count // 2) / sigma) ** 2)
@@ -151,7 +151,7 @@ PILLOW: Mapping[type[ops.SteadyOp], Callable[[Any, Any], Any]] = {
         op.angle, Image.Resampling[op.filter.upper()], op.expand, op.center, fillcolor=tuple(_fill(op, image))
     ),
 }
-"""Results of Pillow, by the class of an op, for a PIL image."""
+"""Pillow's function for each class of ops, for a PIL image."""
 TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
     ops.Brightness: lambda f, op, image: f.adjust_brightness(image, op.factor),
     ops.Contrast: lambda f, op, image: f.adjust_contrast(image, op.factor),
@@ -178,7 +178,7 @@ TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
         image, list(op.taps[::-1]), None if op.sigma is None else [float(x) for x in ops.as_tuple(op.sigma)]
     ),
 }  # fmt: skip
-"""The same of torchvision, for its module ``v2.functional``, and a PIL image or a tensor (channels, height, width)."""
+"""torchvision's functions, for its module ``v2.functional`` and a PIL image or a tensor (channels, height, width)."""
 
 
 OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {
@@ -186,7 +186,7 @@ OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {
     ops.Affine: _mapped,
     ops.GaussianBlur: _blurred,
 }
-"""The same of OpenCV, for its module, and uint8 (height, width, channels)."""
+"""OpenCV's functions, for its module and uint8 (height, width, channels)."""
 
 
 ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
@@ -198,11 +198,11 @@ ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
     ops.HueSaturationValue: lambda f, op, image: f.shift_hsv(image, op.hue, op.saturation, op.value),
     ops.BrightnessContrast: lambda f, op, image: f.multiply_add(image, op.contrast, op.brightness),
 }
-"""The same of Albumentations, with OpenCV, for its module ``augmentations.pixel.functional``, and an array."""
+"""Albumentations' functions, for OpenCV, its module ``augmentations.pixel.functional``, and an array."""
 
 
 def has_one_channel(op: ops.Op, *, was_gray: bool) -> bool:
-    """Tell whether DALI's image has one channel behind an op."""
+    """Return whether DALI's image has one channel after an op."""
     if not isinstance(op, ops.ColorMatrix):
         return was_gray or isinstance(op, ops.Grayscale)
     is_scaled = np.count_nonzero(np.array(op.matrix)[:, :3]) <= 3
@@ -210,7 +210,7 @@ def has_one_channel(op: ops.Op, *, was_gray: bool) -> bool:
 
 
 def library_of(op: ops.SteadyOp) -> str:
-    """The key of the library that ``recoloured`` calls: see ``libraries``."""
+    """Return the key of the library that ``recoloured`` calls; see ``libraries``."""
     if isinstance(op, ops.HueSaturationValue | ops.BrightnessContrast) or _is_blend_of_opencv(op):
         return "albumentations"
     like = str(getattr(op, "like", "pillow"))
@@ -222,7 +222,7 @@ def _is_blend_of_opencv(op: ops.SteadyOp) -> bool:
 
 
 def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
-    """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
+    """Return the result of an op's library for uint8 (height, width, 1 or 3), red first."""
     if type(op) in OPENCV and library_of(op) != "torchvision":
         return OPENCV[type(op)](import_module("cv2"), op, pixels)
     if library_of(op) == "albumentations":
@@ -237,5 +237,5 @@ def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
 
 
 def by_torchvision(op: ops.SteadyOp, image: Any) -> Any:
-    """Result of torchvision's own function, of the kind of ``image``: a PIL image, or a tensor."""
+    """Return the result of torchvision's own function, in the type of ``image``: a PIL image or a tensor."""
     return TORCHVISION[type(op)](import_module("torchvision.transforms.v2.functional"), op, image)
