@@ -75,7 +75,7 @@ class Walk(_Walk):
         return "float32" if self.values else "uint8"
 
     def move(self, op: ImageOp) -> None:
-        """Add an op that crops or mirrors."""
+        """Add an op that crops or flips without resampling."""
         if self.layout == "chw":
             raise PipelineError("stands behind ToTensorV2, which must be the last")
         if self.is_open:

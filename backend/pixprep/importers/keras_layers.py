@@ -41,7 +41,7 @@ def read_archive(path: Path) -> dict[str, Any]:
         with _Pieces(open_regular(path).detach()) as file, zipfile.ZipFile(file) as archive:
             for name in ("config.json", "metadata.json"):
                 if archive.getinfo(name).compress_type not in _KINDS:
-                    raise zipfile.BadZipFile  # noqa: TRY301  (it is said below)
+                    raise zipfile.BadZipFile  # noqa: TRY301  (the handler below adds the message)
                 with archive.open(name) as member:
                     texts.append(member.read(MAX_BYTES + 1))
     except OSError as error:

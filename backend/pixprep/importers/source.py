@@ -110,7 +110,7 @@ def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_l
 def _beside(folder: Path, name: str) -> Path | None:
     """Return the file or folder of that name in the folder of a pipeline file or in its parent folder."""
     for place in (folder / name, folder.parent / name):
-        with suppress(OSError):  # a name that is too long
+        with suppress(OSError):  # the name may be too long
             if Path(name).name == name and place.exists():
                 return place
     return None

@@ -81,7 +81,7 @@ FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
     ("vflip", "vertical", 0.0),
 )
 PARTS: dict[str, Callable[[str], float]] = {"m": int, "n": int, "p": float, "mstd": float, "mmax": int, "inc": int}
-PARTS["tweights"] = len  # of nothing
+PARTS["tweights"] = len  # contributes no number
 """Parts of ``auto_augment`` for timm's ``RandAugment``."""
 _OWN = "leave auto_augment out, and add the operator of docs/own-operators.md#timm, which calls timm"
 NO_POLICIES = {

@@ -156,7 +156,7 @@ def _pad(walk: Walk, fields: Fields) -> None:
     how = _margin(walk, fields)
     padding = fields.take("padding")
     margins = (padding,) if isinstance(padding, int) else tuple(padding)
-    left, top, right, bottom = (margins * 4)[:4]  # one number, or two for both axes
+    left, top, right, bottom = (margins * 4)[:4]  # one number, or two for the axes
     if walk.size is None:
         fields.refuse("padding", "of images of any size is not supported: resize or crop to a fixed size before")
     is_centered = 0 <= bottom - top <= 1 and 0 <= right - left <= 1
@@ -201,7 +201,7 @@ def _to_dtype(walk: Walk, fields: Fields) -> None:
     taken, is_scaled = fields.take("dtype"), fields.flag("scale", default=True)
     if isinstance(taken, Mapping):
         by_type, taken = taken, of_images(taken, walk.data)
-        if taken is None and "others" in by_type:  # images stay what they are
+        if taken is None and "others" in by_type:  # images do not change
             return
     dtype = str(taken)
     if dtype == "torch.uint8" and walk.data == "a uint8 tensor":
@@ -358,7 +358,7 @@ def _random_affine(walk: Walk, fields: Fields) -> None:
 def _random_crop(walk: Walk, fields: Fields) -> None:
     size, padding = fields.pair("size"), fields.take("padding", 0)
     margins: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding) if any(padding) else 0
-    if isinstance(margins, tuple) and len(margins) == 4 and walk.is_v2:  # as v2 keeps it: left, right, top, bottom
+    if isinstance(margins, tuple) and len(margins) == 4 and walk.is_v2:  # v2's order: left, right, top, bottom
         margins = (margins[0], margins[2], margins[1], margins[3])
     needs = fields.flag("pad_if_needed")
     how = _margin(walk, fields) if margins or needs else {}
@@ -384,7 +384,7 @@ def _random_erasing(walk: Walk, fields: Fields) -> None:
     fields.ignore("inplace")
     if walk.data == "a PIL image":
         raise PipelineError("takes no PIL image: put it behind ToTensor")
-    field = fields.take("value", "random")  # v2 keeps None of it
+    field = fields.take("value", "random")  # v2 stores None for "random"
     value = finite(field)
     if field != "random" and len(value) not in (1, 3):
         fields.refuse("value", 'must be a number, one for each of 3 channels, or "random"')
@@ -394,7 +394,7 @@ def _random_erasing(walk: Walk, fields: Fields) -> None:
 
 
 def _auto_augment(walk: Walk, fields: Fields) -> None:
-    fields.ignore("policies")  # v1 keeps its table
+    fields.ignore("policies")  # v1 stores its table of policies
     walk.add(ops.AutoAugment(policy=fields.choice("policy", get_args(TorchvisionPolicy)), **walk.moved(fields)))
 
 

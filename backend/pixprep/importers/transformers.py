@@ -184,7 +184,7 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
     name = fields.text(field).removesuffix("Fast").removesuffix("Pil")
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
-    video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # of older files
+    video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # also reads older files
     name = video if video in VIDEO_DEFAULTS else name
     if name not in DEFAULTS and name not in VIDEO_DEFAULTS:
         fields.refuse(field, f"is not supported; {', '.join([*DEFAULTS, *VIDEO_DEFAULTS])} are")
@@ -203,10 +203,7 @@ def _pads(fields: Fields, processor: str) -> list[Op]:
 
 
 def _canvas(fields: Fields, processor: str, geometry: Sequence[Op]) -> Sides:
-    """Return the height and width to which SAM pads with zeros after ``normalize``.
-
-    Empty if only batches are padded.
-    """
+    """Return the height and width of SAM's zero padding after ``normalize``. Empty if only batches are padded."""
     if processor == "DPTImageProcessor":
         fields.refuse("do_pad", "adds margins on both sides, to multiples of size_divisor, and is not supported")
     if not fields.has("pad_size"):

@@ -63,7 +63,7 @@ SAM = _class((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True, defa
     "mask_pad_size": {"height": 256, "width": 256},
 }
 
-# DINOv3 is not here: it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
+# DINOv3 is missing because it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "BeitImageProcessor": _class((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
     "BitImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),

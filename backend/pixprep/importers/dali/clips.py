@@ -60,7 +60,7 @@ def strided(ops: list[Op], values: Iterable[Value]) -> list[Op]:
 
 
 def stream_of(operator: Operator, fields: Fields, clip: str | None) -> Image:
-    """Read ``inputs.video``, of which only the first sequence is imported, if ``clip`` selects it."""
+    """Read ``inputs.video``. Only its first sequence is imported, and only if ``clip`` is ``first``."""
     if clip != "first":
         raise PipelineError(_WHY_DALI)
     fields.expect("last_sequence_policy", "partial", "pad")
@@ -73,6 +73,6 @@ def stream_of(operator: Operator, fields: Fields, clip: str | None) -> Image:
 CLIPS: dict[str, Callable[[Encoded, Fields], Image]] = {
     "decoders__Video": _decode_video,
 }
-"""Operators whose input is an encoded clip."""
+"""Operators that decode an encoded clip."""
 STREAM = "inputs__Video"
 """Operator that is an input of clips in sequences."""

@@ -34,7 +34,7 @@ from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, Decode, Flip, Pixels, Re
 from pixprep.plan.profiles.dali import glibc_sine
 from pixprep.spec import Color, Filter, WarpFilter
 
-# DALI's enumerations: DALIImageType, DALIInterpType; and 0 and 1 for a boolean that can be a tensor.
+# DALI's enumerations DALIImageType and DALIInterpType; booleans that can be tensors are 0 or 1.
 COLOR_TYPES: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
 _WARP_FILTERS: dict[int, WarpFilter] = {0: "nearest", 1: "bilinear"}
@@ -46,7 +46,7 @@ _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_
 
 Result = Image | Numbers | tuple[Image, Numbers]
 
-# Arguments of decoders that change no pixel.
+# Arguments of decoders that do not change pixels.
 _OF_DECODERS = (
     *("affine", "cache_batch_copy", "cache_debug", "cache_size", "cache_threshold", "cache_type", "memory_stats"),
     *("device_memory_padding", "device_memory_padding_jpeg2k", "host_memory_padding", "host_memory_padding_jpeg2k"),
@@ -109,7 +109,7 @@ def _resized(image: Image, fields: Fields) -> Image:
         again = None if roi or not is_unmoved(image) else partial(_again, image, fields)
         return image.then(resize_rule(image, sides, {**how, **roi, "subpixel": is_subpixel}, again))
     target = _target(fields)
-    subpixel = None if target.get("mode") == "stretch" else is_subpixel  # full sides have a single scale
+    subpixel = None if target.get("mode") == "stretch" else is_subpixel  # it has no effect on fixed integer sides
     return image.then(Resize(**target, **how, **_roi(fields, target), subpixel=subpixel))
 
 

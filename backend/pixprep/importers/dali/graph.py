@@ -52,7 +52,7 @@ class Operator:
 
 
 def graph(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
-    """Return the operators, each after those whose outputs it uses, and the names of the graph's outputs.
+    """Return the operators in topological order, and the names of the graph's outputs.
 
     Raises:
         wire.WireError: The data are not a serialized graph.

@@ -34,7 +34,7 @@ from pixprep.spec import Chroma
 MAX_BYTES = 1 << 20
 _SOURCES = ("ExternalSource", "readers__File")
 
-# Arguments of every operator that change no pixel.
+# Common arguments of all operators that do not change pixels.
 _ANYWHERE = (
     *("device", "preserve", "preserve_name", "seed", "bytes_per_sample_hint", "image_type", "_module", "_display_name"),
     *("_origin_stack_filename", "_origin_stack_lineno", "_origin_stack_name", "_origin_stack_line"),
@@ -279,10 +279,7 @@ def _padded(chain: tuple[Op, ...]) -> tuple[Op, ...]:
 
 
 def _tensor_name(wanted: Sequence[str], index: int) -> str | None:
-    """Return None for a single output, and otherwise the name from the author.
-
-    DALI's own names begin with an underscore.
-    """
+    """Return None for a single output, or the name that the author chose. DALI's own names begin with an underscore."""
     if len(wanted) == 1:
         return None
     name = wanted[index]

@@ -230,7 +230,7 @@ def are_shares(start: Value) -> bool:
 
 
 def whole(value: Any) -> int | None:
-    """Return an integer, also from a list with a single one."""
+    """Return a number, or the only number of a list, as an integer. None: the value is not a single integer."""
     numbers = finite(value)
     return int(numbers[0]) if len(numbers) == 1 and numbers[0].is_integer() else None
 
@@ -290,7 +290,7 @@ def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Arr
 
 
 def _combined(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """Compute ``transforms.combine``: the product of float32 (2, 3) matrices, the first of which is applied first."""
+    """Compute ``transforms.combine``: the product of float32 (2, 3) matrices. The first matrix is applied first."""
     numbers = _all(inputs)
     if any(number.values.shape[1:] != (2, 3) or number.values.dtype != np.float32 for number in numbers):
         raise PipelineError("is supported only for float32 matrices of 2 rows of 3 numbers")

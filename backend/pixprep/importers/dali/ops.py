@@ -78,7 +78,7 @@ def _check_margin(
 
 
 def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
-    """Return the pixel value per channel whose normalized value equals the padding's, or None if a channel has none."""
+    """Return the padding's pixel value per channel before normalization, or None if no pixel value matches."""
     if len(values) not in (1, 3):
         raise PipelineError('"fill_values" must be one number, or one for each of 3 channels')
     spec = ImageSpec()

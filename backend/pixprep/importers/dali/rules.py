@@ -88,7 +88,7 @@ def resize_rule(
             f"its size is 0 for some images, whose other side DALI then follows: write math.max(1.0, ...); "
             f"{_example(before[absent], computed[absent])}"
         )
-    seen &= (computed <= MAX_SIDE).all(1)  # an image with an aspect ratio of 60 becomes as large
+    seen &= (computed <= MAX_SIDE).all(1)  # very narrow images can exceed it
     sides = computed[seen]
     is_whole = bool((sides == np.floor(sides)).all())
     wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
@@ -149,7 +149,7 @@ def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
         return
     box = most
     for side, highest, lowest in zip(("height", "width"), most, least, strict=True):
-        if highest == lowest:  # the other side is bounded by the sizes that are tried, and by no rule
+        if highest == lowest:  # only the choice of sizes bounds the other side
             box = [length if length == highest else MAX_SIDE for length in most]
             for rounding in _ROUNDINGS:
                 yield {side: highest, "rounding": rounding}

@@ -150,7 +150,7 @@ class Image:
 
     @property
     def is_normalized(self) -> bool:
-        """Return whether the values are no longer integer pixel values."""
+        """Return whether arithmetic has changed the integer pixel values."""
         return any(isinstance(op, Normalize) for op in self.chain)
 
     def then(self, *ops: Op) -> Image:

@@ -86,7 +86,7 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
 
 
 def canvas_size(image: Image) -> tuple[Any, Any]:
-    """Return the rows and columns of the image, or of the canvas that contains it, for each of ``SIZES``."""
+    """Return the number of rows and columns of the image, or of its canvas, for each of ``SIZES``."""
     if image.canvas is not None:
         return image.canvas.height, image.canvas.width
     size = size_of(image).rows
@@ -183,7 +183,7 @@ def _ends(values: Mapping[str, Rows], side: Rows, *, named: bool) -> tuple[Rows,
 def _known(
     arguments: Mapping[str, Any], axes: Sequence[int], fields: Fields, fill: Levels | None, *, named: bool
 ) -> Crop | None:
-    """Return the window of both axes if constants and numbers of the request determine it, and otherwise None."""
+    """Return the window of both axes. None: constants and numbers of the request do not determine it."""
     is_share = {*arguments} == {"rel_start", "rel_shape"}
     is_asked = any(isinstance(value, Encoded) for value in arguments.values())
     pairs: dict[str, list[Any]] = {}

@@ -44,7 +44,7 @@ def generated() -> tuple[tuple[str, bytes], ...]:
         ("photo small", photo[:97, :131], {"quality": 90}),
         ("gradient upright", gradient(601, 83), {"quality": 92}),
         ("noise 4:2:0", noise(173, 229), {"quality": 100}),
-        ("noise upright", noise(800, 301), {"quality": 80}),  # Pillow 12 and 13 differ on images as high as this
+        ("noise upright", noise(800, 301), {"quality": 80}),  # Pillow 12 and 13 differ on images this tall
         ("photo tiny", photo[:7, :5], PNG),
         ("photo 224", photo[:224, :224], PNG),
         ("photo 448", photo[:448, :448], PNG),

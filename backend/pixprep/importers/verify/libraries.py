@@ -50,7 +50,7 @@ def find(key: str) -> Library:
     title, module, packages = TABLE[key]
     remedy = f"pip install {packages}"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow logs a lot
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it asks PyPI for a newer version of itself
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it checks PyPI for newer versions
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings at import do not concern pixels

@@ -118,7 +118,7 @@ class Originals:
         formula = replace(FORMULA, run=lambda values: _normalize(values, op))
         is_real |= isinstance(op.scale, str)
         key, run = NORMALIZERS.get(op.arithmetic, ("", _normalize))
-        if (key, origin, op.scale) == ("dali", "albumentations", 1):  # of one formula
+        if (key, origin, op.scale) == ("dali", "albumentations", 1):  # both libraries use the same formula
             key, run = origin, _albumentations_normalize
         # The libraries' functions require integer pixel values, and torchvision's a maximum of 255.
         if not key or is_real or (key == "torchvision" and op.scale != 1 / 255):
@@ -141,8 +141,8 @@ def geometry(
     Args:
         chain: Ops to apply.
         resize: Function for the single resize.
-        pixels: uint8 (height, width, channels), in the channel order of the decode at the start of the chain, and
-            otherwise red first.
+        pixels: uint8 (height, width, channels), in the channel order of the decode at the start of the chain. If the
+            chain does not begin with a decode, red is first.
         recolour: Function for every op on colors, for pixels with red first.
     """
     is_backwards, is_gray = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr", False
@@ -166,7 +166,7 @@ def geometry(
                 pixels = pixels[rows, _cut(op, op.left, op.width, pixels.shape[1])]
             case ops.SteadyOp():
                 assert recolour is not None
-                turned = -1 if is_backwards and not op.moves else 1  # a warp's fill is in the order of the channels
+                turned = -1 if is_backwards and not op.moves else 1  # the fill of a warp follows the channel order
                 pixels = recolour(op, pixels[:, :, ::turned])[:, :, ::turned]
             case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared separately
                 raise AssertionError(f"{op!r} is compared with nothing")

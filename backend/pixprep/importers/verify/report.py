@@ -112,7 +112,7 @@ class Omission:
         what: Name of the library or image.
         why: Reason why it was not compared.
         instead: Comparison that was made in its place.
-        remedy: Command that makes the comparison possible. Empty if there is none.
+        remedy: Command that makes the comparison possible. Empty if no command helps.
     """
 
     what: str
@@ -156,10 +156,8 @@ class Certificate:
     def is_exact(self) -> bool:
         """Return whether every row holds and the pipeline equals its source.
 
-        It decides the exit code of ``pixprep verify``.
-
-        An imported pipeline whose source was not read again is not exact. A pipeline without an origin does not have a
-        source.
+        The exit code of ``pixprep verify`` depends on this value. An imported pipeline whose source was not read again
+        is not exact. A pipeline without an origin does not have a source.
         """
         return self.holds and not self.differences and not (self.uncompared and self.is_imported)
 
