@@ -154,7 +154,7 @@ def test_levels_and_erasing_leave_labels_as_they_are():
 
 
 def test_a_policy_moves_a_mask_as_it_moves_the_image():
-    """The photo's pixels are black or white by the parity of their labels, so nearest shows where each one moved."""
+    """The photo's pixels are black or white by the parity of their labels, so nearest shows where each moved."""
     black_and_white = np.repeat((MASK % 2 * 255)[:, :, None], 3, axis=2)
     moved = 0
     for index in range(40):

@@ -146,9 +146,7 @@ def _by_torchvision(step, image, rows, columns):
     height, width, channels = image.shape
     x, y = _looked_at(step, height, width, rows, columns)
     x, y = (_fused(place + F32(1), side / 2, -0.5) for place, side in ((x, width), (y, height)))
-    framed = np.zeros(
-        (height + 2, width + 2, channels + 1), F32
-    )  # an additional channel of ones, which becomes the weight
+    framed = np.zeros((height + 2, width + 2, channels + 1), F32)  # a channel of ones, which becomes the weight
     framed[1:-1, 1:-1, :channels], framed[1:-1, 1:-1, channels] = image, 1
     fill = np.array(step.fill or (0,), F32)
 

@@ -2,10 +2,10 @@
 
     .venv/bin/python tests/golden/remake.py [--accept-changed-pixels]
 
-Read the diff. The defaults of a format's version never change: only lines and fields may be added. Else a new version
-of the format is needed. Nor do the tensors of a file: new lists of ``frozen_pixels.cases`` are added to
-``pixels.jsonl``, and nothing is written if a list there gives other tensors than it did. ``--accept-changed-pixels``
-writes those, too: then the changelog says whose pixels moved, and why they are nearer to the library.
+Read the diff. The defaults of a format version never change: only lines and fields may be added. Any other change needs
+a new version of the format. The tensors of a file do not change either: new lists of ``frozen_pixels.cases`` are added
+to ``pixels.jsonl``, and nothing is written if an existing list produces different tensors. ``--accept-changed-pixels``
+writes those as well: then the changelog names the library whose pixels moved, and explains why they are closer to it.
 """
 
 import json

@@ -20,7 +20,10 @@ OURS = (
 
 @pytest.fixture(scope="session")
 def folder(request, tmp_path_factory):
-    """The folder of the shims, which pytest keeps for the next run: a shim's name tells all that it is made of."""
+    """Return the folder of the shims, which pytest keeps for the next run.
+
+    A shim's name identifies all of its inputs.
+    """
     cache = getattr(request.config, "cache", None)
     return cache.mkdir("shim") if cache else tmp_path_factory.mktemp("shim")
 

@@ -33,7 +33,7 @@ class Usage(NamedTuple):
 
 
 def cuda():
-    """The major version of the CUDA whose NVRTC is here; None if there is none."""
+    """Return the major version of CUDA whose NVRTC is installed; None without one."""
     for version in (13, 12):
         try:
             nvrtc.library(version)
@@ -46,7 +46,7 @@ def cuda():
 def builds():
     """(code, options) of every set of options that a plan can ask for, the plain kernels in place of the fast too.
 
-    Of other numbers of channels than the image's those of three dtypes, in one resize.
+    Resizes whose channel counts differ from the image's are built for three dtypes in one resize.
     """
     made = {}
     for plan in other_channels():
@@ -68,7 +68,7 @@ def builds():
 
 
 def usage(code, options, capability):
-    """Resources of each kernel, by its name, as NVIDIA's assembler says; it says so of machine code alone."""
+    """Return the resources of each kernel by name, as NVIDIA's assembler reports them for machine code."""
     built = nvrtc.compiled(code, [*options, REPORT], capability=capability, cuda=cuda())
     assert "warning" not in built.remarks, built.remarks
     found = {}

@@ -1,7 +1,7 @@
 """Plans and images that the CUDA kernels must get right: every library's every filter, odd sizes, every arithmetic.
 
-``synthetic`` is a library of the tests' own, whose windows are random: they begin before the image and end behind it.
-It has every arithmetic but ``fixed``, which each library's own windows are for.
+``synthetic`` is a library of the tests, with random windows: they begin before the image and end after it. It covers
+every arithmetic except ``fixed``, which the windows of the real libraries cover.
 """
 
 from contextlib import contextmanager
@@ -21,10 +21,11 @@ REAL = ("real", "lerp")
 """Passes that round nothing to levels."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 WIDTHS = {"opencv_linear": 2, "lerp": 2, "opencv_cubic": 4}
-"""Positions of a window, of the passes whose windows all have as many."""
+"""Positions per window, for passes whose windows all have the same number."""
 SCALES = {"opencv_linear": 1462, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
-"""Sum of the weights of a window, of the passes whose weights are integers of a fixed scale, less 1.4 times at
-most: the first pass of ``opencv_linear`` keeps 16 bits, of sums up to 2^11."""
+"""Sum of a window's weights, for passes with integer weights of a fixed scale, divided by up to 1.4: the first pass of
+``opencv_linear`` keeps 16 bits of sums up to 2^11.
+"""
 
 
 def plan_of(*ops, color="rgb"):
@@ -90,7 +91,7 @@ def _without_resize():
     u8 = pp.tensor(dtype="uint8")
     yield plan_of(pp.center_crop(50, 70), u8)
     yield plan_of(pp.letterbox(20, 30, anchor="top_left"), pp.pad(40, 50, fill=114), u8)
-    for lying in ((20, 300), (300, 20)):  # of most images the crop shows the margin alone
+    for lying in ((20, 300), (300, 20)):  # for most images the crop only contains padding
         yield plan_of(pp.letterbox(*lying, anchor="top_left"), pp.flip(), pp.crop(4, 9, 15, 10), u8)
         yield plan_of(pp.letterbox(*lying, anchor="top_left"), pp.crop(lying[0] - 12, lying[1] - 9, 11, 9), u8)
 
@@ -122,7 +123,7 @@ def other_channels():
 
 
 def _real():
-    """Values that no table holds: each arithmetic, and what follows from it."""
+    """Yield values that no table contains: each arithmetic, and its consequences."""
     resize = {"like": "tensorflow"}
     half, gray = pp.tensor(dtype="float16", layout="hwc"), pp.tensor(layout="hwc")
     constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

@@ -41,7 +41,7 @@ def build_code(code, options, folder, *, sanitize=False):
     name += f"_{zlib.crc32(SHIM.read_bytes() + code.encode()):08x}"
     path = Path(folder, f"{name}.so")
     if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as own:  # a run beside this one sees whole libraries alone
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # a concurrent run only sees complete libraries
             written, made = Path(own, "shim.cu"), Path(own, "shim.so")
             written.write_text(code, encoding="utf-8")
             flags = "-std=c++17 -O1 -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC" + " -g" * sanitize
@@ -78,7 +78,7 @@ def odd(image, index):
 
 
 def poison(guards, *, undo=False):
-    """Let AddressSanitizer, if it is loaded, refuse accesses; what lies behind an array it refuses anyway."""
+    """Make AddressSanitizer, if it is loaded, reject accesses; it always rejects those beyond an array."""
     function = getattr(ctypes.CDLL(None), f"__asan_{'un' * undo}poison_memory_region", None)
     if function is not None:
         for guard in guards:
@@ -114,11 +114,11 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
     """The tensors of uint8 (height, width, channels) images, by the real kernels.
 
     Args:
-        library: of ``build``.
+        library: The library that ``build`` returned.
         plan: which.
         images: on the host.
-        placements: of the images, in place of the plan's own.
-        levels: of ``build_levels``, where the plan needs it.
+        placements: Placements of the images that replace the plan's own.
+        levels: The library that ``build_levels`` returned, if the plan needs it.
         plain: as the library is.
         middle_bytes: see ``launch.prepare``.
         spoil: may change the launch.

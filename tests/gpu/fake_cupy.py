@@ -1,7 +1,7 @@
-"""CuPy played on the CPU: arrays are NumPy's, and kernels run through the shim. Only what is used of it is there.
+"""CuPy mocked on the CPU: arrays are NumPy's, and kernels run in the shim. It only has the parts that are used.
 
-``compiler`` plays NVRTC: what it compiled is the code itself. ``codecs`` plays nvImageCodec, whose CPU decoder stands
-for its others. ``install`` puts all three in their places for a whole process.
+``compiler`` mocks NVRTC: its compiled code is the source itself. ``codecs`` mocks nvImageCodec, whose CPU decoder
+replaces the others. ``install`` installs all three for a whole process.
 """
 
 import ctypes
@@ -94,7 +94,7 @@ def asarray(values):
 
 
 def ascontiguousarray(values):
-    """A copy as CuPy makes it, which compiles a kernel for what is not contiguous yet."""
+    """Copy as CuPy does, which compiles a kernel for arrays that are not contiguous yet."""
     return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
 
 
@@ -111,7 +111,7 @@ class Stream:
     ptr = 0  # nvImageCodec sees it
     made = destroyed = 0
     ends = 0  # how often somebody has waited for all that was queued
-    waited_for = ()  # events, of all streams
+    waited_for = ()  # events of all streams
     synchronized = ()  # numbers of streams, for one array each
     _current = threading.local()
 
@@ -176,7 +176,7 @@ class Device:
 
 
 class Event:
-    """The fake GPU is busy with what was queued, until somebody synchronizes."""
+    """The fake GPU is busy with the queued work until a caller synchronizes."""
 
     @property
     def done(self):
@@ -216,7 +216,7 @@ def memcpy_2d(*told):
         ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
 
 
-OWN_POOL = {}  # CUDA's own: by attribute what was set, and what it was trimmed to
+OWN_POOL = {}  # CUDA's own pool: the attributes that were set, and the size to which it was trimmed
 
 
 def own_pool(device):
@@ -384,9 +384,9 @@ def codecs():
         refused = ()  # the places of images in a call that it decodes to nothing
         reused = ()  # images of an earlier call, whose memory the last one may write into
         padding = 13  # bytes after each row
-        hardware = None  # how many images the hardware engine takes at once; None: there is none
-        engines = 1  # of the hardware: with more of them neighbours choose the way
-        shares = ()  # of each call: how many images the engine decoded, and how many CUDA
+        hardware = None  # how many images the hardware engine decodes at once; None: no engine
+        engines = 1  # number of hardware engines: if there are several, neighboring images decide which one decodes
+        shares = ()  # for each call: how many images the engine decoded, and how many CUDA
         changes = {}  # noqa: RUF012  ("cuda" or a way of the hardware: what it makes of pixels)
         largest = None  # bytes of the pixels that there is memory for
         fault = None  # what a call raises
@@ -424,7 +424,7 @@ def codecs():
             again = {"images": [images[index] and images[index].real for index in new]} if images else {}
             reals = dict(zip(new, self._real.decode([streams[i].real for i in new], **again, **arguments), strict=True))
             DECODED.update((keys[index], None if real is None else np.array(real)) for index, real in reals.items())
-            changed = {}  # of one way, once: a call has many of the same
+            changed = {}  # changes of one decoder, once: a call contains many identical images
             by_hardware, hardware = self._by_hardware(streams), self._way(streams)
             results = []
             for index, (stream, key) in enumerate(zip(streams, keys, strict=True)):

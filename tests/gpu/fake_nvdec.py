@@ -1,8 +1,8 @@
 """PyNvVideoCodec played by PyAV: names, arguments and habits of its wheel (2.2.4), as far as they are used.
 
-The habits were seen with the wheel's own code over a stand-in of NVIDIA's driver (tests/gpu/test_nvdec_contract.py):
-a packet is an address and a number of bytes; one without bytes ends the stream; frames are NV12, one row behind the
-other, in memory that the next call writes over; and damage is no error.
+This behavior was observed with the wheel's own code over a mock of NVIDIA's driver (tests/gpu/test_nvdec_contract.py):
+a packet is an address and a number of bytes; one without bytes ends the stream; frames are NV12 with consecutive rows,
+in memory that the next call overwrites; and damage is not an error.
 """
 
 import ctypes
@@ -113,7 +113,7 @@ class PyNvDecoder:
 
 
 def surface(frame):
-    """A frame as NVDEC has it: luma, then U and V beside each other."""
+    """Return a frame in NVDEC's layout: luma, then interleaved U and V."""
     if frame.format.name not in ("yuv420p", "yuvj420p"):
         return np.zeros((frame.height * 3 // 2, frame.width), np.uint8), Pixel_Format.P016
     luma, u, v = (np.frombuffer(plane, np.uint8).reshape(plane.height, -1)[:, : plane.width] for plane in frame.planes)

@@ -62,7 +62,7 @@ def cases(*, seed=0, count=20):
         plan = plan_with_levels(name)
         image, channels = photo(len(plan.channels)), len(plan.channels)
         rng = np.random.default_rng((seed, len(name)))
-        lists = [*lists_of(rng, SIZE, channels, count=count), *singles(channels)[1]]  # a blur last, behind it nothing
+        lists = [*lists_of(rng, SIZE, channels, count=count), *singles(channels)[1]]  # a blur as the last step
         placement = plan.geometry.place(*image.shape[:2])
         yield plan, [image] * len(lists), [placement._replace(levels=steps) for steps in lists]
 
@@ -128,7 +128,7 @@ def every(height, width, channels):
 
 
 def matrices(height, width):
-    """Names and numbers, some of which look far outside."""
+    """Return names and numbers of matrices, some of which map far outside of the image."""
     return {
         "turned": TURNED,
         "scaled": (0.37, 0.0, 1.5, 0.0, 1.9, -2.0),
@@ -149,7 +149,7 @@ def gaussian(count):
 
 
 def lists_of(rng, size, channels, *, count, longest=12):
-    """Random lists of steps, of an image that may have any size on the way."""
+    """Yield random lists of steps for an image that may have any intermediate size."""
     for _ in range(count):
         steps, now = [], size
         for _ in range(rng.integers(1, longest + 1)):

@@ -1,6 +1,7 @@
 """PyNvVideoCodec itself, its wheel's own code, with no GPU: over a driver that PyAV and the host's memory play.
 
-Run as a program, where the loader finds ``libraries``: prints as JSON what comes of clips. CuPy is played too.
+Runs as a program, where the loader finds ``libraries``, and prints the results of clips as JSON. CuPy is mocked as
+well.
 """
 
 import ctypes

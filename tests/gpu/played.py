@@ -23,7 +23,7 @@ def jpeg(height, width, seed=0, **options):
 
 
 def mixed():
-    """Every kind of image, and what is none."""
+    """Return images of every kind, and invalid files."""
     images = [*jpegs().values(), *others().values(), *stills().values(), *JUNK.values(), jpeg(80, 80, 2)[:900]]
     return [*images, *(with_exif(orientation) for orientation in range(1, 9)), jpeg(200, 90, 1, progressive=True)]
 
@@ -54,7 +54,7 @@ def decoder_of(gpu, budget=1 << 30, **options):
 
 
 def pixels(decoder, images):
-    """A copy of what is decoded of each image, and how many images each chunk has."""
+    """Record a copy of each decoded image, and the number of images of each chunk."""
     found, sizes = [], []
     for chunk in decoder.chunks(images, [PIPELINE.plan.place] * len(images)):
         with decoder.decode(chunk) as results:

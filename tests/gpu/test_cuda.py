@@ -35,7 +35,7 @@ def _synthetic():
     [(90, 6), *(pytest.param(each, 1, marks=cuda_builds.SLOW) for each in cuda_builds.CAPABILITIES)],
 )
 def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability, every):
-    """A spilled register lies in memory; ``make gpu-installs`` looks at every other set of options."""
+    """A spilled register is in slow memory; ``make gpu-installs`` checks all other sets of options."""
     plans = [*(plan for plan, _ in cases()), *other_channels()]
     variants = {tuple(launch.options(plan)): launch.code(plan) for plan in plans}
     assert len({*variants.values()}) == 2  # fast.cu and plain.cu
@@ -51,7 +51,7 @@ def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability, eve
 
 @needs_nvrtc
 def test_registers_that_are_spilled_are_seen():
-    """A negative control: what has 126 registers, in no more than 42."""
+    """A negative control: a kernel that needs 126 registers, compiled for 42."""
     plan = plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8"))
     code = launch.code(plan).replace("__launch_bounds__(THREADS, 2)", "__launch_bounds__(THREADS, 6)")
     usage = cuda_builds.usage(code, launch.options(plan), 90)["first_pass"]
@@ -63,7 +63,7 @@ def test_registers_that_are_spilled_are_seen():
 @needs_nvrtc
 @pytest.mark.parametrize(("like", "dtype"), [("opencv", "float32"), ("tensorflow", "float16"), ("pillow", "float32")])
 def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(like, dtype):
-    """Each product and sum says how it is rounded; ``make gpu-installs`` tries every set of options."""
+    """Each product and sum specifies its rounding; ``make gpu-installs`` tests every set of options."""
     plan = plan_of(pp.resize(height=30, width=30, like=like), pp.normalize(), pp.tensor(dtype=dtype))
     code = launch.code(plan)
     assert not is_contracted(code, plan)
@@ -111,7 +111,10 @@ def test_the_kernels_equal_the_cpu_bit_for_bit(folder, every):
 @needs_compiler
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
 def test_dalis_ties_go_where_they_go_on_the_cpu(folder, color):
-    """Of halves, and of rows of two levels doubled; a negative control: where all go to even, some differ."""
+    """The ties are halves, and rows of two values doubled.
+
+    A negative control: if all go to even, some values differ.
+    """
     tensor, count, differing = pp.tensor(dtype="uint8"), 1 if color == "gray" else 3, 0
     halves, doubles = ({"height": side, "width": 43, "like": "dali", "antialias": False} for side in (32, 128))
     for geometry in (
@@ -259,7 +262,7 @@ def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, chan
 def test_nothing_is_read_or_written_outside(folder):
     """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first.
 
-    And UndefinedBehaviorSanitizer: a vector at an address that is no multiple of its size is an error on a GPU.
+    UndefinedBehaviorSanitizer also checks alignment: a misaligned vector is an error on a GPU.
     """
     asked = [cuda_shim.COMPILER, "-print-file-name=libasan.so"]
     sanitizer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()

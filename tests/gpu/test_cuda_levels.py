@@ -20,7 +20,7 @@ needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: p
 
 
 def made(folder, plan, batch, placements, *, change=None, **options):
-    """The tensors by the kernels, of which ``change`` may have changed the code."""
+    """Return the tensors that the kernels produce; ``change`` may edit the code."""
     code = launch.levels_code()
     if change:
         before, after = change
@@ -88,7 +88,7 @@ def test_every_step_equals_the_cpus_bit_for_bit(folder, name):
 @needs_compiler
 @pytest.mark.parametrize("name", TYPES)
 def test_long_random_lists_equal_the_cpus_bit_for_bit(folder, name):
-    """In one launch, so that each image has steps and sizes of its own; some have none."""
+    """All images are in one launch, each with different steps and sizes; some do not have steps."""
     plan = plan_with_levels(name)
     rng = np.random.default_rng(len(name))
     lists = [(), *level_cases.lists_of(rng, SIZE, len(plan.channels), count=400), ()]
@@ -101,7 +101,7 @@ def test_long_random_lists_equal_the_cpus_bit_for_bit(folder, name):
 @needs_compiler
 @pytest.mark.parametrize("plain", [False, True])
 def test_canvases_of_many_sizes_are_made_in_one_launch(folder, plain):
-    """The shorter side is resized, and what is cut out of it comes after a step of the whole image."""
+    """The shorter side is resized, and the crop follows a step on the whole image."""
     rotated = pp.rotate(30, filter="bilinear", expand=True, fill=(1, 2, 3))
     plan = plan_of(pp.resize(40), rotated, pp.equalize(), pp.center_crop(33, 35), pp.normalize(), pp.tensor())
     rng = np.random.default_rng(7)
@@ -152,7 +152,7 @@ def test_margins_before_the_resize_and_the_fill_of_a_letterbox_are_levels_too(fo
     [("pillow", "float16", "hwc"), ("tensorflow", "float32", "chw"), ("pillow", "uint8", "chw")],
 )
 def test_rectangles_of_the_tensor_are_erased_in_their_order(folder, like, dtype, layout):
-    """Also where there are no levels; the values are the tensor's."""
+    """This includes tensors without pixel values; the fill values are the tensor's."""
     normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.5, std=0.25)]
     value = (7.0, 8.0, 9.0) if dtype == "uint8" else (0.1, -1.7, 1e-3)
     erasing = pp.random_erasing(value=value, p=1.0)
@@ -166,7 +166,7 @@ def test_rectangles_of_the_tensor_are_erased_in_their_order(folder, like, dtype,
     batch = images(9)[3:]
     erasures = (
         *(Erase(3, 4, 10, 30, value), Erase(5, 6, 25, 2, tuple(2 * each for each in value))),
-        *(Erase(8, 1, 9, 30, (), (0xDEADBEEF, 7, 1)), Erase(0, 30, 31, 9, (), (3, 4, 0))),  # over the edge, too
+        *(Erase(8, 1, 9, 30, (), (0xDEADBEEF, 7, 1)), Erase(0, 30, 31, 9, (), (3, 4, 0))),  # extends over the edge
     )
     placements = [
         each._replace(erasures=erasures[: index % 5]) for index, each in enumerate(cuda_shim.placed(plan, batch))
@@ -187,7 +187,7 @@ def test_a_plan_without_levels_is_launched_as_ever():
 
 
 def test_what_steps_need_of_memory_does_not_overlap():
-    """Between the passes, the canvas, and what a step makes of other places of it: of each image."""
+    """Each image has separate memory for the passes, the canvas, and the intermediate results of a step."""
     plan = plan_with_levels("rgb")
     batch = images(5)
     rng = np.random.default_rng(1)

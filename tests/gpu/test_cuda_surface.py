@@ -12,7 +12,7 @@ from pixprep.gpu.structs import TILE
 av = pytest.importorskip("av")
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 BT709, BT601 = 1, 5
-MATRICES = (0, BT709, 2, 4, BT601, 6, 7, 9)  # of ISO/IEC 23091-2, that FFmpeg converts
+MATRICES = (0, BT709, 2, 4, BT601, 6, 7, 9)  # matrix coefficients of ISO/IEC 23091-2 that FFmpeg converts
 SIZES = ((2, 2), (48, 64), (96, 162), (50, 174), (34, 226))
 
 
@@ -35,7 +35,7 @@ def noise(height, width, form="yuv420p", matrix=0, color_range=0):
 
 
 def shown(library, planes, numbers, *, turn=0, gap=0):
-    """The RGB of planes, which lie as NVDEC has them, by the kernel."""
+    """Return the RGB that the kernel makes of planes in NVDEC's layout."""
     height, width = planes.luma.shape
     surface = np.full((height + height // 2, width + gap), 77, np.uint8)
     surface[:height, :width] = planes.luma

@@ -77,7 +77,7 @@ def test_a_clip_that_was_cut_between_key_frames_begins_where_it_does_on_the_cpu(
     for decode in (pp.decode_video(frames=count[0]), middle):
         errors, fallbacks = results([encoded], pp.Pipeline([decode, *AFTER]))
         assert errors == [None]
-        assert fallbacks == (name == "h264-open.mkv")  # whose key frames are no IDR pictures
+        assert fallbacks == (name == "h264-open.mkv")  # its key frames are not IDR pictures
     assert played.made > 4
 
 
@@ -91,7 +91,7 @@ def test_packets_after_the_last_frame_that_is_wanted_and_before_its_key_frame_ar
 
 
 def test_pictures_that_are_shown_before_the_first_are_not_decoded(played):
-    """Pictures that come after a CRA picture of H.265 may need what lies before it, which NVDEC has not."""
+    """Pictures after a CRA picture of H.265 may reference pictures before it, which NVDEC does not have."""
     encoded, wanted = made("h265.mp4"), 30
     with av.open(io.BytesIO(encoded)) as file:
         packets = [(packet.pts, packet.is_keyframe) for packet in file.demux(video=0) if packet.size]
@@ -157,7 +157,7 @@ def interlaced():
 
 
 def fields():
-    """H.265 whose pictures say that they are fields, and whose header does not."""
+    """Return H.265 whose pictures declare that they are fields, although the header does not."""
     whole = clip(("libx265", "mp4", {"x265-params": "log-level=none:interlace=tff"}), 10)
     with av.open(io.BytesIO(whole)) as file:
         extra = file.streams.video[0].codec_context.extradata
@@ -180,7 +180,7 @@ def two_matrices():
     one, other = of_bt709(), clip("h264.mp4", 60, colorspace=5)
     with av.open(io.BytesIO(other)) as file:
         extra = file.streams.video[0].codec_context.extradata
-    at = 6  # of an avcC: one sequence parameter set, and after a count one picture parameter set
+    at = 6  # offset in an avcC: one sequence parameter set, then a count and one picture parameter set
     parameters = b""
     for _ in range(2):
         length = int.from_bytes(extra[at : at + 2], "big")
@@ -198,7 +198,7 @@ def two_matrices():
 
 
 def nested(count=8):
-    """As many key frames, then as many frames that are shown one behind each: all between them seems to be needed."""
+    """Return key frames and as many frames, each of which is shown after one. All frames between seem to be needed."""
     memory, packets = io.BytesIO(), []
     with av.open(memory, "w", format="mp4") as file:
         options = {"g": "500", "forced-idr": "1", "tune": "zerolatency"}

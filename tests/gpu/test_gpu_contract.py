@@ -1,7 +1,7 @@
 """Parts of CuPy and nvImageCodec that we use are in their wheels, and the fakes have it too: neither needs a GPU.
 
-What is used is read from the sources: chains of attributes on the two modules and on what their functions return, and
-with which arguments they are called. What is used of objects is what the fakes have, as every GPU test runs over them.
+The used API is read from the sources: attribute chains on the two modules and on the results of their functions, and
+the arguments of each call. The used attributes of objects are those of the fakes, because every GPU test runs on these.
 CuPy is not among the everyday packages: ``make gpu-installs`` runs this file with each of its versions.
 """
 
@@ -71,19 +71,19 @@ def _chain(node, module):
 
 
 def resolve(module, chain):
-    """Object that a chain names; an AttributeError says which part is not there."""
+    """Return the object that a chain names; an AttributeError names the missing part."""
     for part in chain.split("."):
         module = getattr(_example(module), part)
     return module
 
 
 def _example(thing):
-    """For CuPy's Stream a stream, which alone has ``ptr``; a class may stand for itself."""
+    """Return a stream for CuPy's Stream, because only an instance has ``ptr``; other classes represent themselves."""
     return getattr(thing, "null", thing)
 
 
 def signatures(function):
-    """(positional names, other names, required names) of each overload; none where nothing says so."""
+    """Return (positional names, other names, required names) of each overload; empty without documentation."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -124,7 +124,7 @@ def _written(line):
 
 
 def takes(function, call):
-    """Tell whether it can be called like that, as far as it says."""
+    """Return whether such a call is valid, as far as the signature is documented."""
     said = signatures(function)
     return not said or any(
         call.count <= len(positional)
@@ -151,7 +151,7 @@ def missing(module, name):
 
 @pytest.fixture(scope="module")
 def cupy():
-    with contextlib.suppress(SetupError):  # it makes CuPy importable where there is no home
+    with contextlib.suppress(SetupError):  # it makes CuPy importable without a home folder
         device_for("gpu")
     return pytest.importorskip("cupy", reason="NO CUPY: make gpu-installs runs this with each of its versions")
 

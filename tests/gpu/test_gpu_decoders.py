@@ -86,7 +86,7 @@ def test_a_chunk_is_as_large_as_lets_two_overlap_and_no_larger_than_the_first_ca
 
 
 def test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or_the_next(engine, gpu):
-    """It says None and no reason, and buffers are used again: one client would get another's picture."""
+    """nvImageCodec returns None without a reason. As buffers are reused, one client might get another client's picture."""
     images, decoder = [jpeg(50, 70, seed) for seed in range(3)], decoder_of(gpu)
     with pp.Engine(PIPELINE) as cpu:
         expected = cpu.run_batch(images)
@@ -150,7 +150,7 @@ def test_a_header_is_read_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake o
         engine.run_batch([photo(), b"junk", photo(), jpeg(50, 70)])
         assert sizes == [(427, 640), (427, 640), (50, 70)]
         engine.run_batch([cmyk()])
-        assert sizes[3:] == [(20, 30)] * 2  # Pillow's reader asks, too
+        assert sizes[3:] == [(20, 30)] * 2  # Pillow's reader also checks
 
 
 def test_an_image_is_placed_once_whoever_decodes_it(gpu):
@@ -241,7 +241,7 @@ def test_a_profiler_sees_ranges_around_decoding_copies_and_kernels(engine, gpu):
         return dict(nvtx.ranges)
 
     assert ranges() == {"pixprep:decode": 1, "pixprep:copy": 1, "pixprep:kernels": 1}
-    # the CPU decodes, and each image is copied; a range ends where a call fails, too
+    # the CPU decodes, and each image is copied; a range also ends where a call fails
     assert ranges(fault="out of memory") == {"pixprep:decode": 1, "pixprep:copy": 6, "pixprep:kernels": 1}
     nvtx.available = False
     assert ranges() == {}
@@ -258,4 +258,4 @@ os.write(2, b"still there")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     assert said.endswith("still there")
     assert not re.search("nvjpeg2k|nvtiff", said, re.IGNORECASE)
-    assert "nvjpeg library" in said or "ERROR" not in said  # what matters is said
+    assert "nvjpeg library" in said or "ERROR" not in said  # only important messages are printed

@@ -11,7 +11,7 @@ from support.images import scene
 
 
 def test_a_batch_is_handed_to_cupy_where_it_lies(gpu):
-    """Pixels on the GPU are not copied; what is in the host's memory goes there; texts stay."""
+    """Pixels on the GPU are not copied; host arrays are uploaded; texts stay on the host."""
     source = [{"image": jpeg(60 + index, 80, index), "label": index, "name": str(index)} for index in range(8)]
     for device in ("gpu", "cpu"):
         with pp.Loader(source, PIPELINE, batch_size=8, device=device) as ours:

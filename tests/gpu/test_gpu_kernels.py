@@ -85,7 +85,7 @@ def test_kernels_that_are_the_cpus_are_taken_without_a_word(color, caplog):
 
 
 def test_a_gpu_decoder_that_is_not_there_or_decodes_nothing_stops_the_engine(gpu):
-    """Without nvJPEG it says no to every image: the CPU would do all the work, and nobody would know."""
+    """Without nvJPEG the decoder rejects every image: the CPU would silently do all the work."""
     last = 'choose the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
     gpu.codec.Decoder.refused = range(128)
     assert refusal() == f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}{last}"

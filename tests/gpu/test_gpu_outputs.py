@@ -1,4 +1,4 @@
-"""Outputs of an engine on a GPU, which are the CPU's: of fixed and open sizes, of numbers that come or are drawn."""
+"""Outputs of an engine on a GPU equal the CPU's: fixed and open sizes, and numbers from requests or random draws."""
 
 import sys
 
@@ -125,7 +125,7 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
         batch, expected = ours.run_batch(images), theirs.run_batch(images)
         alone = [ours.run([image])[0] for image in images]
     assert isinstance(batch["tensor"], list) == (case != "of one size")
-    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros of what failed are on the GPU, too
+    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros of failed images are on the GPU as well
     for index, tensor in enumerate(expected["tensor"]):
         assert np.array_equal(batch["tensor"][index], tensor), index
         assert index == 2 or np.array_equal(alone[index], tensor), index
@@ -170,7 +170,7 @@ def test_what_is_erased_of_tensors_that_follow_the_image_is_the_cpus(padding, be
 
 
 def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
-    """Images that fall back on the CPU are, too, so that an image gets the same pixels whoever decodes it."""
+    """This includes images that fall back to the CPU, so that the pixels do not depend on the decoder."""
     images = [jpeg(200, 300, 5), jpeg(300, 200, progressive=True), cmyk(), photo(), png(noise(200, 300))]
     reduced = pp.Pipeline([pp.decode(reduced=True), *AFTER_DECODE])
     with on_gpu(reduced) as ours, pp.Engine(PIPELINE) as theirs:
@@ -178,7 +178,7 @@ def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
 
 
 def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no_other():
-    """nvImageCodec does not say that a JPEG is damaged; what it does not decode at all, the CPU refuses."""
+    """nvImageCodec does not report damage of a JPEG; the CPU rejects files that it does not decode at all."""
     images = damaged()
     with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
         found, all_of_it = ours.run_batch(images), theirs.run_batch(images)
@@ -283,7 +283,7 @@ DRAWN = {
     "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
     "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
 }  # fmt: skip
-"""Fields of ``decode``, and the ops; ``TENSOR`` comes last, if there is no other."""
+"""Fields of ``decode``, and the ops; ``TENSOR`` is appended if there is no other tensor."""
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gp
 
 
 class DeviceImage:
-    """An image of nvImageCodec's in device memory, whose rows may lie apart."""
+    """An image of nvImageCodec's in device memory, whose rows may have a pitch."""
 
     def __init__(self, gpu, values, stream, *, gap):
         height, width, channels = values.shape
@@ -80,7 +80,7 @@ class DeviceImage:
 
 @pytest.mark.parametrize("gap", [0, 5])
 def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, gap):
-    """Each would cost a synchronize; of another stream it must be."""
+    """Waiting would cost a synchronize for each; for a different stream it is necessary."""
     to_array = sys.modules["pixprep.gpu.nvimagecodec"].to_array
     values, stream = noise(30, 41), gpu.cupy.cuda.Stream(non_blocking=True)
     stream.ptr = 4711
@@ -113,7 +113,7 @@ def test_memory_may_be_given_back_while_a_batch_runs(engine):
 
 
 def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
-    """An output may lie where one did that the caller has dropped, and that a model of its own still reads."""
+    """An output may reuse the memory of a tensor that the caller has dropped. The caller's model may still read it."""
     fake = gpu.cupy.cuda.Stream
     for _ in range(2):
         fake.waited_for = ()
@@ -123,7 +123,7 @@ def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
 
 
 def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
-    """The thread is the same, and has not waited for its stream: the fake refuses to write what is still being read."""
+    """The thread is the same and has not waited for its stream. The fake raises on writes to memory that is being read."""
     plan = PIPELINE.plan.outputs["tensor"]
     pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
     expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
@@ -144,11 +144,11 @@ def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):
         assert len(gpu.codec.Decoder.alive) == 1
     assert threading.active_count() == before
     assert not gpu.codec.Decoder.alive  # nvImageCodec's own threads and device memory
-    engine.close()  # as whoever closes an engine that a with statement has closed
+    engine.close()  # a user may close an engine that a with statement has closed
 
 
 def test_it_says_when_the_gpu_has_stopped_working(engine, gpu, monkeypatch):
-    """After an illegal address, say, every call of CUDA's fails in this process."""
+    """For example after an illegal address, every CUDA call of this process fails."""
     runtime = gpu.cupy.cuda.runtime
     monkeypatch.setattr(runtime, "broken", "cudaErrorIllegalAddress: an illegal memory access was encountered")
     with pytest.raises(runtime.CUDARuntimeError):
@@ -168,7 +168,7 @@ def test_nvimagecodec_has_no_more_threads_and_streams_than_its_memory_allows(gpu
 
 
 def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, gpu):
-    """Between batches; its first call is a full one, too."""
+    """It happens between batches, and includes its first call, which is a full one."""
     decoder = gpu.codec.Decoder
 
     def made():

@@ -1,4 +1,4 @@
-"""Batches handed over to a GPU beside its work, on a PyTorch played over NumPy whose streams run late, in any order."""
+"""Batches handed to a GPU while it works, on a PyTorch mocked with NumPy whose streams run late, in any order."""
 
 import random
 import sys
@@ -19,7 +19,7 @@ COUNT, SIZE = 80, 8
 
 
 class Late:
-    """A GPU: streams that run when the test says so; memory that a stream's pool gives out again."""
+    """A GPU whose streams run when the test demands it, and whose stream pools reuse memory."""
 
     def __init__(self, seed=0):
         self.random = random.Random(seed)
@@ -191,13 +191,13 @@ def loader():
 
 
 def trained(gpu, steps, **options):
-    """Batches that each step of a training sees, of two epochs; after each the GPU has done some of its work."""
+    """Return the batches of each training step in two epochs; after each step the GPU has done a part of its work."""
     seen = []
     with loader() as ours:
         for _ in range(2):
             for batch in ours:
                 images, labels = batch.torch("tensor", "label", device="cuda", non_blocking=True, **options)
-                arrays = images.array, labels.array  # of the GPU: nobody refers to the tensors for a kernel
+                arrays = images.array, labels.array  # GPU arrays: a kernel does not hold references to the tensors
                 gpu.default.add(lambda arrays=arrays: seen.append([each.copy() for each in arrays]))
                 gpu.advance(steps)
                 del batch, images, labels
@@ -227,7 +227,7 @@ def test_memory_is_pinned_from_the_first_copy_on_and_used_again(play):
     images = {each.nbytes for each in gpu.pinned if each.nbytes > SIZE * 3 * 24 * 24 * 4}
     assert len(images) == 1
     large = [each for each in gpu.pinned if each.nbytes in images]
-    assert 1 <= len(large) <= 5  # of 20 batches
+    assert 1 <= len(large) <= 5  # out of 20 batches
 
 
 def test_a_copy_that_fails_pins_nothing(play, monkeypatch):

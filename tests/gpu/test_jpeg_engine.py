@@ -1,4 +1,4 @@
-"""Comparison of the decoders with the CPU before an engine starts, and the hardware engine's share of the JPEGs."""
+"""Comparison of the decoders with the CPU before an engine starts, and the JPEGs that the hardware engine decodes."""
 
 import re
 import sys

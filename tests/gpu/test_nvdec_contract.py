@@ -1,4 +1,4 @@
-"""PyNvVideoCodec's own code, over a driver that is played, does what is used of it, and what fake_nvdec.py plays.
+"""PyNvVideoCodec's own code, over a mocked driver, behaves as pixprep requires and as fake_nvdec.py does.
 
 It is not among the everyday packages: pip install --no-deps --target FOLDER PyNvVideoCodec, and PYTHONPATH=FOLDER.
 """

@@ -1,4 +1,4 @@
-"""NVRTC by its own name: which code for which GPU, and what is said where there is none."""
+"""NVRTC loaded by name: the code for each GPU, and the error without it."""
 
 import re
 

@@ -229,7 +229,7 @@ def test_a_scale_that_max_size_limits_is_float64_in_dali():
     ],
 )
 def test_sides_of_one_scale_are_those_that_are_given(op, size):
-    """59 / 100 in float32 makes 58.999996 of 100, beside which the nearest of two pixels is another one."""
+    """59 / 100 in float32 turns 100 into 58.999996, for which nearest selects a different pixel."""
     rows, columns = op._step.extents(*size, (59 * size[0] // 100, 59))
     assert (rows.length, columns.length) == size
 

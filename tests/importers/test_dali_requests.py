@@ -1,4 +1,4 @@
-"""DALI graphs whose numbers or frames come with the request: which fields they become, and what is refused."""
+"""DALI graphs whose numbers or frames come with the request: the resulting fields, and unsupported graphs."""
 
 import pytest
 

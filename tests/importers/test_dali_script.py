@@ -1,4 +1,4 @@
-"""Python files that define DALI pipelines: which one is meant, and what is said where it cannot be serialized."""
+"""Python files that define DALI pipelines: choosing one of several, and the error if it cannot be serialized."""
 
 import sys
 from pathlib import Path

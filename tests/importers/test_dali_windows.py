@@ -1,4 +1,4 @@
-"""Windows of DALI graphs: crops, slices and paddings, fixed and computed, and what becomes of values behind them."""
+"""Windows of DALI graphs: crops, slices and padding, fixed and computed, and the values after them."""
 
 import numpy as np
 import pytest

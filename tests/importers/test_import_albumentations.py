@@ -1,4 +1,4 @@
-"""Files of Albumentations, read without it: what is understood, and what is refused by its name."""
+"""Files of Albumentations, read without it: supported transforms, and errors that name unsupported ones."""
 
 import json
 
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_imported_or_refused():
 
 
 def readable(data):
-    """The JSON in a file; None where it is none."""
+    """Return the JSON in a file; None if it is not JSON."""
     try:
         return json.loads(data)
     except ValueError:

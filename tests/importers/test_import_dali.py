@@ -1,4 +1,4 @@
-"""Serialized DALI pipelines, read without DALI: what is understood, what is refused, and what hostile bytes do."""
+"""Serialized DALI pipelines, read without DALI: supported graphs, rejected graphs, and hostile bytes."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def middle(height, width, rounding="half_away"):
     return pp.center_crop(height, width, rounding=rounding, smaller="refuse")
 
 
-# What is understood
+# Supported graphs
 
 
 def test_the_pipeline_of_every_dali_tutorial_becomes_five_ops():
@@ -72,7 +72,7 @@ def test_a_file_and_its_bytes_give_the_same_ops():
 
 
 def outputs_of(pipeline, name):
-    """Each output for each photo, beside DALI's."""
+    """Return each output for each photo, paired with DALI's."""
     photos = sorted({key.split("/")[2] for key in EXPECTED})
     with pp.Engine(pipeline, threads=1) as engine:
         batch = engine.run_batch([photo(name) for name in photos])
@@ -196,7 +196,7 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
     assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
 
 
-# What is refused
+# Rejected graphs
 
 
 FOUR = '"fill_values": [1.0, 1.0, 1.0] with pad_output must be one number, or four, as DALI asks for'
@@ -402,7 +402,7 @@ def test_a_file_cut_anywhere_is_refused_or_complete():
     data = (FROZEN / "classic.dali").read_bytes()
     complete = assert_imported_or_refused(from_dali, [data[:length] for length in range(len(data))])
     assert {pipeline.ops for pipeline in complete} == {from_dali(data).ops}
-    assert len(complete) < 60  # what follows the outputs says how the pipeline is run: twenty bytes or so
+    assert len(complete) < 60  # after the outputs follow about twenty bytes that specify how the pipeline runs
 
 
 def test_changed_bytes_give_a_pipeline_or_an_error():

@@ -1,4 +1,4 @@
-"""How every importer reads the values of a foreign configuration, and how it says no."""
+"""How every importer reads the values of a foreign configuration, and how it rejects them."""
 
 import json
 

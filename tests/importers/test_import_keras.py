@@ -209,7 +209,7 @@ def test_any_bytes_give_a_pipeline_or_an_error(tmp_path):
 
 
 def test_any_json_gives_a_pipeline_or_an_error():
-    """Every value of a model in turn is replaced by one of another type."""
+    """Each value of a model in turn is replaced by a value of a different type."""
     text = json.dumps(
         functional(
             (HEAD[0], []),

@@ -1,4 +1,4 @@
-"""timm's configurations, read without timm: what is understood, and what is said of the rest."""
+"""timm's configurations, read without timm: supported ones, and the errors for the others."""
 
 import json
 import sys

@@ -37,7 +37,7 @@ def test_fused_constants_are_products_of_float32_as_in_pytorch():
     for values, mean, std in zip(table, CLIP_MEAN, CLIP_STD, strict=True):
         assert_close(values, (levels - np.float32(mean) * np.float32(255)) / (np.float32(std) * np.float32(255)))
     quotients = [np.float32(value / (1 / 255)) == np.float32(value) * np.float32(255) for value in CLIP_MEAN + CLIP_STD]
-    assert not all(quotients)  # else the test says nothing
+    assert not all(quotients)  # the test is void if all divide evenly
 
 
 def test_fields_that_are_absent_have_the_values_of_the_class():
@@ -131,7 +131,7 @@ SEGFORMER = {"image_processor_type": "SegformerImageProcessor", "do_center_crop"
 MOBILEVIT = {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True}
 WRONG = [
     (CLIP | {"warp": 3}, '"warp": 3 is not supported'),
-    (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not supported'),  # of another class
+    (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not supported'),  # a field of a different class
     (vit(224) | {"use_square_size": True}, '"use_square_size": True is not supported'),
     (CLIP | {"auto_map": {"AutoImageProcessor": "x.Y"}}, "\"auto_map\": {'AutoImageProcessor': 'x.Y'} names code"),
     (CLIP | {"do_resize": "yes"}, "\"do_resize\": 'yes' must be true or false"),

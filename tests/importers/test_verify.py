@@ -1,4 +1,4 @@
-"""The certificate: what it compares, what it catches, and what it says."""
+"""The certificate: its comparisons, the errors that it finds, and its text."""
 
 import ast
 import json
@@ -62,7 +62,7 @@ def pipeline(*, arithmetic="divide", filter="bilinear", like="pillow", dtype="fl
 
 
 def only_pillow(key):
-    """Libraries of which only Pillow is installed."""
+    """Simulate an environment in which only Pillow is installed."""
     if key == "pillow":
         return find(key)
     title, _, packages = libraries.TABLE[key]
@@ -105,7 +105,7 @@ def wrong(stage, change):
 
 
 def other_resize(**fields):
-    """Another resize than the pipeline says."""
+    """Return a resize that differs from the pipeline's."""
     return Otherwise(resize=lambda _, op: BARE.resizer(ops.Resize(op.size, **{"filter": op.filter} | fields)))
 
 
@@ -191,7 +191,7 @@ def test_other_colours_are_shown_at_the_levels(change):
 
 
 def test_one_level_is_too_much():
-    """In DALI's place pixprep itself, as it is and a level beside."""
+    """pixprep itself replaces DALI, unchanged and with one value off by one."""
 
     def beside(by):
         def shifted(op, pixels):
@@ -406,9 +406,9 @@ ALIKE = [
 
 
 def test_the_frozen_results_of_any_two_decodings_or_filters_differ():
-    """The negative control of every comparison with a library: none of its neighbours would pass.
+    """The negative control of every comparison with a library: no similar library would pass.
 
-    Of colours the two libraries are such neighbours; they agree in brightness, and nearly in gamma and sharpness.
+    For colors the two libraries are similar; they agree in brightness, and nearly in gamma and sharpness.
     """
     values = {
         frozen.key(op): np.concatenate([output.ravel() for output in frozen.outputs(op)[1]]) for op in frozen.every()

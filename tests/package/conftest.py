@@ -30,7 +30,7 @@ def reader(tmp_path):
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The modules by name, as a script beside them would import them."""
+    """Make the modules importable by name, as for a script in the same folder."""
     folder = str(Path(__file__).parents[2] / "benchmarks")
     sys.path.insert(0, folder)
     yield importlib.import_module

@@ -121,7 +121,7 @@ CHOICES = [
     for choice in (["true", "false"] if " ".join(words.split()) == "true or false" else re.findall(r"`([^`]+)`", words))
 ]
 """Choices that docs/operators.md offers: (op, field, value)."""
-# Of the other fields that a value may need: the first combination that is a valid pipeline decides.
+# Candidates for further fields that a value may require: the first combination that is a valid pipeline is used.
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
     "random_crop": {"height": 8, "padding": 1},
@@ -145,7 +145,7 @@ ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})
 
 
 def accepted(op, **fields):
-    """The op in a pipeline that takes it, with as few other fields as that needs; None where there is no such."""
+    """Return the op in the smallest pipeline that accepts it; None if no pipeline does."""
     for size, like, antialias in product(SIZES, LIKES, ANTIALIAS):
         entry = {"op": op, **REQUIRED.get(op, {}), **size, **like, **antialias, **fields}
         only = {"only": "training"} if OPS[op].home == "training" else {}
@@ -290,7 +290,7 @@ def test_every_make_target_module_and_file_that_is_named_exists(path):
         if is_path and "NAME" not in code:
             assert (ROOT / code).exists(), code
         is_name = re.fullmatch(r"(pixprep|pp)(\.\w+)+", code) and not code.endswith(".dev")
-        if is_name and code != GROUP:  # of entry points, and no module
+        if is_name and code != GROUP:  # a group of entry points, not a module
             exists(code.replace("pp.", "pixprep.", 1) if code.startswith("pp.") else code)
 
 

@@ -85,7 +85,7 @@ def test_cupys_own_kernels_compile_beside_ours(cupy, cuda, capability):
     assert cuda_builds.cuda() == cuda
     core = importlib.import_module("cupy._core.core")
     nvrtc = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
-    folders = getattr(cupy.cuda.compiler, "_get_extra_include_dir_opts", tuple)()  # of CuPy 13
+    folders = getattr(cupy.cuda.compiler, "_get_extra_include_dir_opts", tuple)()  # exists in CuPy 13
     options = (*core.assemble_cupy_compiler_options(()), *folders, "--device-as-default-execution-space")
     program = nvrtc.createProgram(CUPYS_OWN, "copy.cu", (), ())
     try:
@@ -96,7 +96,7 @@ def test_cupys_own_kernels_compile_beside_ours(cupy, cuda, capability):
 
 
 def test_nvimagecodec_finds_nvjpeg():
-    """It says on stderr what it does not find."""
+    """nvImageCodec reports missing libraries on stderr."""
     command = [sys.executable, "-c", "from nvidia import nvimgcodec; print(nvimgcodec.__version__)"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip()
@@ -104,7 +104,7 @@ def test_nvimagecodec_finds_nvjpeg():
 
 
 def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(cuda):
-    """Each product and sum of theirs says how it is rounded; levels.cu and formulas.h go by --fmad=false."""
+    """Each product and sum of the passes specifies its rounding; levels.cu and formulas.h rely on --fmad=false."""
     passes = [(code, options) for code, options in cuda_builds.builds() if "LEVEL_CURVE" not in code]
     assert len(passes) >= 50
     for code, options in passes:

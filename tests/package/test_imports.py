@@ -29,7 +29,7 @@ BELOW = {
     "cluster": "door plan pipeline engine training",
     "cli": "door plan pipeline engine gpu training importers show serving postprocessing cluster",
 }
-"""Rooms that each room may import from. The modules beside the rooms are the door."""
+"""Rooms that each room may import from. The modules outside of the rooms are the public entrance."""
 
 DOORS = {
     ("show.contact_sheet", "training"): "the samples that a preview shows",
@@ -43,7 +43,7 @@ DOORS = {
     ("way_back", "postprocessing.coordinates"): "the same",
     ("ray", "cluster.ray"): "the same",
 }
-"""Doors between rooms that do not know each other otherwise."""
+"""Modules by which otherwise independent rooms import each other."""
 REGISTRY = {
     **dict.fromkeys(("engine.cpu:Cpu", "gpu.device:Gpu", "gpu.kernel:stacked", "training.frameworks:handed_over")),
     **dict.fromkeys(("show.html:batch_html", "show.html:certificate_html", "show.html:pipeline_html")),
@@ -328,5 +328,5 @@ for name in ("Engine", "resize", "load", "presets", "read", "OPS", "ops"):
 def test_importing_pixprep_is_quick(tmp_path):
     code = "import numpy, time; t = time.process_time(); from pixprep import Engine; print(time.process_time() - t)"
     cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}  # as an installed package is
-    # A tenth of a second alone; beside others it takes longer. A heavy library would take several tenths.
+    # It takes a tenth of a second alone, and longer under load. A heavy library would take several tenths.
     assert any(float(_python(code, **cached)) < 0.2 for _ in range(12))

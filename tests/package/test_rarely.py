@@ -1,4 +1,4 @@
-"""What `make test` leaves out is there."""
+"""The tests that `make test` omits exist."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`make sbom` says of a wheel what its own metadata does not: the shared libraries in it, and their licences."""
+"""`make sbom` adds facts that a wheel's metadata lacks: its shared libraries, and their licenses."""
 
 import runpy
 from pathlib import Path
@@ -10,7 +10,7 @@ SBOM = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "sbom.py"))
 
 @pytest.fixture
 def packages(tmp_path):
-    """A site-packages of one package whose wheel holds an encoder, and of one that holds nothing."""
+    """Create a site-packages with one package whose wheel contains an encoder, and one with an empty wheel."""
     for name, files in (
         ("Clips", ["clips.libs/libx265-f5385bb8.so.216", "clips.libs/libvpx-edb6de90.so.12.0.0"]),
         ("plain", []),

@@ -1,4 +1,4 @@
-"""Judgement of `make soak` on a server's memory: one odd sample is no leak, and a leak is one."""
+"""Verdict of `make soak` on a server's memory: an outlier is not a leak, and a leak is found."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The benchmark of the training input: what it refuses, and that the page says what the numbers say."""
+"""The benchmark of the training input: rejected options, and the page contains the measured numbers."""
 
 import json
 import sys

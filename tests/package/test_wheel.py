@@ -121,7 +121,7 @@ def test_the_library_for_aarch64_makes_the_same(tmp_path):
 
 
 def driven(words, architecture, folder, work, rounds=60):
-    """The hash of what shim/drive_kernels.c makes by a package's library, of the lowest level."""
+    """Return the hash of the output of shim/drive_kernels.c with a package's library, at the lowest level."""
     program = work / f"drive-{architecture}"
     cache = {"ZIG_GLOBAL_CACHE_DIR": str(work / "cache"), "ZIG_LOCAL_CACHE_DIR": str(work / "cache")}
     if not program.exists():
@@ -142,7 +142,7 @@ def driven(words, architecture, folder, work, rounds=60):
 
 
 def test_the_installed_wheel_works_without_the_sources(wheel, tmp_path):
-    # The dependencies are those of this environment: the wheel itself is what is under test.
+    # The dependencies come from this environment: the test is about the wheel itself.
     venv.create(tmp_path / "env", with_pip=False, system_site_packages=False)
     site = next((tmp_path / "env" / "lib").glob("python3*")) / "site-packages"
     shutil.unpack_archive(wheel, site, "zip")

@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items):
 
 
 def missing():
-    """Why there is no GPU to test on; None if there is one."""
+    """Return the reason why there is no GPU to test on; None if there is one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -81,7 +81,7 @@ def record():
 
 @pytest.fixture
 def free_bytes(cupy):
-    """``free_bytes()``: of the device's memory, once nothing is kept that nobody needs."""
+    """Return ``free_bytes()``, the free memory of the device after all caches are released."""
 
     def free_bytes():
         gc.collect()

@@ -1,7 +1,7 @@
 """Clips on a GPU: NVDEC's frames are the CPU's, bit for bit, and what it does not take is counted.
 
-A codec that this GPU does not decode to the CPU's pixels is refused by the engine itself, with a warning: H.264 must
-pass, and of the others it is recorded.
+If this GPU does not decode a codec to the CPU's pixels, the engine rejects the codec with a warning. H.264 must pass;
+the result of the others is recorded.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from support.clips import clip
 pytest.importorskip("av")
 pytestmark = pytest.mark.gpu
 NAMES = ("h264.mp4", "h264-open.mkv", "h265.mp4", "vp9.webm", "av1.mp4")
-SECONDS, CLIP = 2, {"count": 120, "height": 720, "width": 1280}  # of what is measured
+SECONDS, CLIP = 2, {"count": 120, "height": 720, "width": 1280}  # the measured clip
 SIZE = (160, 192)  # NVDEC wants 144 of H.265, and 128 of VP9 and AV1
 PIPELINE = pp.Pipeline(
     [pp.decode_video(frames=16), pp.resize(height=112, width=112), pp.tensor(layout="tchw", dtype="uint8")]

@@ -1,7 +1,7 @@
 """The pixel table: how far each way to decode a JPEG is from libjpeg-turbo, and whether neighbours change its pixels.
 
-Every kind of JPEG is decoded in calls of 1, of 8 and of 64 of its own, and among 63 of other kinds. All is recorded;
-asserted is what the engine promises of its own decoders.
+Every kind of JPEG is decoded in calls of 1, 8 and 64 of its own kind, and among 63 of other kinds. All results are
+recorded; the assertions cover the guarantees of the engine about its own decoders.
 """
 
 import importlib
@@ -139,7 +139,7 @@ def test_the_pixels_of_every_kind_of_jpeg(cupy, gpu, record, way):
 
 
 def test_the_bound_refuses_swapped_channels_and_a_shift():
-    """A negative control, of what a wrong decoder would do."""
+    """A negative control: errors of a wrong decoder."""
     pixels = decoded(samples.samples()["4:4:4"]).pixels[:, :, :3].astype(int)
     for wrong in (pixels[:, :, ::-1], np.roll(pixels, 1, axis=1)):
         assert np.abs(wrong - pixels).mean() > LARGEST_MEAN

@@ -1,4 +1,4 @@
-"""The engine on a GPU beside the one on the CPU: errors, order, chunks, lanes, memory, and the same bytes each time."""
+"""The engine on a GPU compared with the CPU: errors, order, chunks, workers, memory, and identical bytes each time."""
 
 import gc
 import itertools
@@ -13,8 +13,11 @@ from support.images import JUNK, jpeg, jpegs, noise, others, photo, png, scene
 pytestmark = pytest.mark.gpu
 
 KEPT = 40 << 20
-"""Bytes of the device's memory. nvImageCodec's comes from CUDA's own pool, which grows by 32 MiB; a leak of the images
-of 100 engines, or of 2,000 small images, does not fit."""
+"""Limit on the growth of device memory in bytes.
+
+nvImageCodec's memory comes from CUDA's own pool, which grows by 32 MiB; a leak of the images of 100 engines, or of
+2,000 small images, exceeds the limit.
+"""
 
 
 def pipeline(dtype="uint8"):
@@ -61,7 +64,7 @@ def on_cpu(images):
 
 
 def assert_same(ours, theirs, *, largest_mean=0.0):
-    """Errors word for word; sizes and transforms exactly; of each image's tensor the mean difference."""
+    """Compare errors word for word, sizes and transforms exactly, and each image's tensor by its mean difference."""
     (arrays, errors), (expected, reasons) = ours, theirs
     assert errors == reasons
     for name in ("original_size", "transform"):
@@ -119,7 +122,7 @@ def test_one_bad_image_among_128_costs_no_other_one(engine_of, bad):
 
 
 def test_an_image_that_nvimagecodec_fails_on_leaves_the_next_batch_alone(engine_of):
-    """Buffers are used again: none may be two images' after a failure. The structure of this one is whole."""
+    """Buffers are reused: after a failure, two images may not share one. The structure of this image is intact."""
     engine, images = engine_of("consistent", "structural"), [jpeg(scene(60, 80, seed)) for seed in range(6)]
     expected, _ = run(engine, images)
     table = images[1].index(b"\xff\xc4") + 5

@@ -12,7 +12,7 @@ from gpu.cuda_cases import cases, images, is_real, plan_of, resizes, synthetic_l
 
 pytestmark = pytest.mark.gpu
 
-BATCHES, BATCH = 20, 10  # of random sizes for each of Pillow's filters: 200; a fifth of that for the other libraries
+BATCHES, BATCH = 20, 10  # random sizes for each of Pillow's filters: 200; a fifth of that for the other libraries
 RESIZES = list(resizes())
 
 
@@ -62,7 +62,7 @@ def test_every_case_equals_the_cpu_kernel(run):
 
 @pytest.mark.parametrize("seed", range(BATCHES))
 def test_level_steps_equal_the_cpu_kernel(cupy, kernels, seed):
-    """One step each, and long random lists, of images in one launch."""
+    """Test one step each, and long random lists, on images in one launch."""
     for plan, batch, placements in level_cases.cases(seed=seed, count=200):
         kernel = kernels.GpuKernel(plan)
         ours = launch(cupy, kernel, plan, [cupy.asarray(image) for image in batch], placements)
@@ -72,7 +72,7 @@ def test_level_steps_equal_the_cpu_kernel(cupy, kernels, seed):
 
 @pytest.mark.parametrize("size", [(224, 224), (1024, 1024)])
 def test_large_canvases_equal_the_cpu_kernel(run, size):
-    """Whose pixels are more than a block's threads by far, of photos' sizes."""
+    """The canvases have the size of photos, with far more pixels than a block has threads."""
     rng = np.random.default_rng(size)
     batch = [rng.integers(0, 256, (*side, 3), np.uint8) for side in ((375, 500), (1300, 900))]
     changes = [pp.contrast(1.3), pp.rotate(20, filter="bilinear"), pp.hue(0.1), pp.equalize(), pp.gaussian_blur(7)]

@@ -1,4 +1,4 @@
-"""The Loader on a GPU beside the one on the CPU: epochs, draws and states; where batches lie; memory."""
+"""The Loader on a GPU compared with the CPU: epochs, draws and states; device of the batches; memory."""
 
 import gc
 import json
@@ -46,7 +46,7 @@ def loader(gpu):  # noqa: ARG001  (first it must be there)
 
 
 def assert_same(ours, expected, largest_mean):
-    """The same samples and draws; of each image's tensor the mean difference."""
+    """Compare samples and draws exactly, and each image's tensor by its mean difference."""
     assert len(ours) == len(expected)
     for batch, their in zip(ours, expected, strict=True):
         assert batch.draws == their.draws
@@ -73,7 +73,7 @@ def test_its_epochs_are_those_of_the_cpu(loader, decoder, largest_mean):
 
 
 def test_another_seed_is_seen(loader):
-    """A negative control: the same samples, drawn for otherwise, are over the bound."""
+    """A negative control: the same samples with a different draw exceed the bound."""
     options = {"shuffle": False, "decoder": "cpu"}
     ours, theirs = list(loader(seed=4, **options)), list(loader("cpu", seed=3, shuffle=False))
     for batch, their in zip(ours, theirs, strict=True):

@@ -1,4 +1,4 @@
-"""Answers of Triton with preprocess on a GPU and a classifier in CuPy beside it: answers, and memory.
+"""Responses of Triton with preprocess on a GPU together with a classifier in CuPy: contents, and memory.
 
 It needs more than the other tests here (see SERVED), and NumPy 1, as the embedded Triton does: with CuPy 13, that is.
 Without them a loud skip, or a failure where PIXPREP_REQUIRE_SERVED=1 promised them.
@@ -29,7 +29,7 @@ REQUESTS, REFUSALS, RELOADS = 5000, 2000, 100
 FULL = 128  # requests to a server whose pool is full
 RELOADING_S = 400  # a call to a GPU machine has an end: by then fewer loads must do
 KEPT = 64 << 20  # bytes of the device: what is kept once is in use by then; a tensor of each of 100 loads does not fit
-GROWTH_MIB = 64  # of a process's own memory; Triton's goes up and down by an eighth
+GROWTH_MIB = 64  # private memory of a process; Triton's varies by an eighth
 ON_GPU, ON_CPU = "the tensor lies on the GPU", "the tensor lies on the CPU"
 BY_CPU = "tensors leave by way of the CPU"
 
@@ -62,7 +62,7 @@ def it(tmp_path_factory, oracle, models):
 
 
 def ask_all(it, images):
-    """The requests of the pool trap, of one image and then of 8; seconds that the first took."""
+    """Send the requests of the pool trap, of one image and then of 8; return the seconds of the first."""
     start = time.monotonic()
     options = {"concurrency": ensemble.CONCURRENCY, "images": images, "models": ("ensemble",)}
     it.steady(REQUESTS, sizes=(1,), **options)
@@ -143,7 +143,7 @@ def test_with_tritons_own_pool_tensors_leave_by_way_of_the_cpu_with_one_warning(
 
 
 def test_when_the_pool_is_full_every_answer_is_right_without_pinned_memory(tmp_path, oracle, models, images, record):
-    """The tensors that do not fit lie in ordinary memory of the host."""
+    """The tensors that do not fit are in ordinary host memory."""
     assert dict(with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=False)) == {"right": FULL}
 
 
@@ -153,7 +153,7 @@ def test_when_the_pool_is_full_answers_are_garbage_with_pinned_memory(tmp_path, 
 
 
 def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
-    """Results of requests to a backend that is told of a larger pool than there is."""
+    """Return the results of requests to a backend that is informed of a larger pool than there is."""
     told = pool.needed(PIPELINE)
     with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as it:
         it.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
