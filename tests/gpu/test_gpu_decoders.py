@@ -86,7 +86,7 @@ def test_a_chunk_is_as_large_as_lets_two_overlap_and_no_larger_than_the_first_ca
 
 
 def test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or_the_next(engine, gpu):
-    """nvImageCodec returns None without a reason. As buffers are reused, one client might get another client's picture."""
+    """nvImageCodec returns None without a reason. Buffers are reused: one client might get another's picture."""
     images, decoder = [jpeg(50, 70, seed) for seed in range(3)], decoder_of(gpu)
     with pp.Engine(PIPELINE) as cpu:
         expected = cpu.run_batch(images)

@@ -123,7 +123,7 @@ def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
 
 
 def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
-    """The thread is the same and has not waited for its stream. The fake raises on writes to memory that is being read."""
+    """The thread is the same and has not waited for its stream. The fake raises on writes to memory in use."""
     plan = PIPELINE.plan.outputs["tensor"]
     pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
     expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
