@@ -65,9 +65,8 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
     Args:
         source: ``LIBRARY:NAME``, such as ``timm:resnet50.a1_in1k``, ``torchvision:ResNet50_Weights.IMAGENET1K_V2`` or
             ``keras:resnet50``; or a file or folder: ``preprocessor_config.json``, ``processor_config.json`` or the
-            folder
-            of either, a ``config.json`` of timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` of Ultralytics, a
-            ``model.dali`` or ``dali.py``. ``LIBRARY:PATH`` specifies the library of a file.
+            folder of either, a ``config.json`` of timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` of Ultralytics,
+            a ``model.dali`` or ``dali.py``. ``LIBRARY:PATH`` specifies the library of a file.
         options: Options of the library's importer, by the names of its arguments.
 
     Raises:

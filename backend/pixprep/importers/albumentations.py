@@ -59,16 +59,14 @@ def from_albumentations(
 
     Args:
         source: The serving transforms: a file written by ``A.save``, a result of ``A.to_dict``, or the ``Compose``
-        itself.
-            None: build no serving side.
+            itself. None: build no serving side.
         training: The training transforms, in the same forms; they can be random. Default: the serving transforms.
         name: Name that the pipeline records as its origin. Default: the name of the file.
         apply_exif_orientation: Whether to apply the EXIF orientation, as ``cv2.imread`` does and ``Image.open`` does
-        not.
+            not.
         max_size: Maximum side in pixels, for transforms that keep the size of each image.
         mask: Whether to add the op ``mask`` to the training side, with ``fill_mask`` as its ``ignore``. Default: False,
-        and
-            a warning names the label that your own op ``mask`` needs.
+            and a warning names the label that your own op ``mask`` needs.
 
     Raises:
         PipelineError: A transform or one of its fields is not supported, or is at an invalid position; the serving side

@@ -86,24 +86,20 @@ def from_keras(
 
     Args:
         source: An application, such as ``"resnet50"`` or ``"EfficientNetV2-B0"``; a ``.keras`` file; or a ``.json``
-        file
-            of ``model.to_json()``, or its content as a mapping.
+            file of ``model.to_json()``, or its content as a mapping.
         training: The model, as a file or a mapping, whose layers process the images in training, up to the first layer
-        that
-            is not preprocessing. These layers become the training side, which can contain random layers. It can be the
-            same as ``source``.
+            that is not preprocessing. These layers become the training side, which can contain random layers. It can be
+            the same as ``source``.
         loader: Function that loads the image files. ``load_img``: ``keras.utils.load_img`` with ``target_size``
-        (Pillow,
-            whose default filter is ``nearest``). ``image_dataset``: ``image_dataset_from_directory`` (TensorFlow's
-            decoder
-            and bilinear filter). ``decode_image``: TensorFlow's decoder, without a resize other than the model's
-            layers.
+            (Pillow, whose default filter is ``nearest``). ``image_dataset``: ``image_dataset_from_directory``
+            (TensorFlow's decoder and bilinear filter). ``decode_image``: TensorFlow's decoder, without a resize other
+            than the model's layers.
         size: Size to which the loader resizes: height and width, or the side of a square. Default: the size of the
             application, or the input shape of the model unless a ``Resizing`` layer resizes.
         layers: Where the preprocessing layers of a model run. ``model``: in the model, so that the pipeline only loads.
             ``pipeline``: in the pipeline, up to the first other layer, so that the model must be exported from that
-            layer
-            on. The default is ``pipeline`` for a model with only preprocessing layers; any other model needs a choice.
+            layer on. The default is ``pipeline`` for a model with only preprocessing layers; any other model needs a
+            choice.
 
     Raises:
         PipelineError: A layer, one of its fields or an argument is not supported, or the file cannot be read.

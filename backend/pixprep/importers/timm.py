@@ -117,8 +117,7 @@ def from_timm(
 
     Args:
         config: The name of a model, such as ``resnet50.a1_in1k``; a ``pretrained_cfg``; or the ``config.json`` of a
-        timm
-            model on a hub, which contains a ``pretrained_cfg``, as a file or a mapping.
+            timm model on a hub, which contains a ``pretrained_cfg``, as a file or a mapping.
         training: Arguments of ``create_transform`` for the training side, in addition to those above and
             ``is_training=True``, as a mapping or a JSON file. ``{}`` selects timm's defaults. Options of ``train.py``,
             such as ``aa``, ``reprob`` or ``color-jitter``, are also accepted. An option whose name exists only in

@@ -63,10 +63,8 @@ def from_torchvision(
     Args:
         transforms: The serving transforms: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, a single
             transform, a preset of torchvision's references such as ``ClassificationPresetEval``, the name of weights
-            such
-            as ``ResNet50_Weights.IMAGENET1K_V2``, or ``FILE.py:NAME`` for an object created by that file. None: build
-            no
-            serving side.
+            such as ``ResNet50_Weights.IMAGENET1K_V2``, or ``FILE.py:NAME`` for an object created by that file. None:
+            build no serving side.
         training: The training transforms, which can be random. Default: the serving transforms.
         input: Type of the images in the training code. ``pil``: ``PIL.Image.open(…).convert("RGB")``. ``tensor``: uint8
             tensors of ``torchvision.io.decode_image``. Both ignore the EXIF orientation.
@@ -75,8 +73,7 @@ def from_torchvision(
 
     Raises:
         PipelineError: A transform or one of its arguments is not supported, or is at an invalid position; the weights
-        do
-            not exist; or the two sides are not compatible.
+            do not exist; or the two sides are not compatible.
         SetupError: The name of weights needs torchvision, or a file cannot be executed.
     """
     with reading({"input": input}, "options") as options:

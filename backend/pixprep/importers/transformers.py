@@ -63,16 +63,13 @@ def from_transformers(
 
     Args:
         config: The content of a ``preprocessor_config.json`` or ``processor_config.json``, the path of such a file, or
-        a
-            folder that contains it.
+            a folder that contains it.
         backend: Implementation of the processor: ``torchvision`` (on the CPU), the default of ``AutoImageProcessor``,
-        or
-            ``pil``.
+            or ``pil``.
         apply_exif_orientation: Whether to apply the EXIF orientation, as ``load_image`` of transformers does. False: as
             for a processor that receives an image of ``PIL.Image.open``.
         frames: Number of evenly spaced frames of a clip, for a video processor: ``num_frames`` in the ``config.json``
-        of
-            the model (VideoMAE 16, ViViT 32, TimeSformer 8). The processor itself accepts any number of frames.
+            of the model (VideoMAE 16, ViViT 32, TimeSformer 8). The processor itself accepts any number of frames.
         name: Name of the model, for the origin of the pipeline. Default: the name of the folder or of the class.
 
     Raises:

@@ -68,23 +68,18 @@ def from_ultralytics(
     """Create the pipeline of an Ultralytics predictor (YOLO, RT-DETR).
 
     For detection, segmentation, pose and oriented boxes, it is ``LetterBox`` to the whole ``imgsz`` with OpenCV, padded
-    with
-    114. For depth and RT-DETR, the image is stretched to ``imgsz``. Both have the outputs ``transform``, which maps
-    boxes
-    to the decoded image as ``ops.scale_boxes`` does (with a gain per axis, since each side is rounded), and
+    with 114. For depth and RT-DETR, the image is stretched to ``imgsz``. Both have the outputs ``transform``, which
+    maps boxes to the decoded image as ``ops.scale_boxes`` does (with a gain per axis, since each side is rounded), and
     ``original_size``, for clipping. For classification, it is torchvision's ``Resize`` and ``CenterCrop`` of a PIL
-    image.
-    The result is RGB in the layout chw, divided by 255.
+    image. The result is RGB in the layout chw, divided by 255.
 
     Decoding equals ``cv2.imread``, which applies the EXIF orientation. A predictor pads the input of a model with
-    dynamic
-    shapes only to the next multiple of the stride (``rect=True``). A batch in Triton has one size, which corresponds to
-    ``rect=False``.
+    dynamic shapes only to the next multiple of the stride (``rect=True``). A batch in Triton has one size, which
+    corresponds to ``rect=False``.
 
     Args:
         source: An ``.onnx`` or ``.engine`` file written by ``model.export()`` (Triton itself needs the engine without
-        the
-            leading metadata), its metadata as a mapping, or a task such as ``"detect"``.
+            the leading metadata), its metadata as a mapping, or a task such as ``"detect"``.
         imgsz: Height and width, or the side of a square. If ``source`` specifies it, it must be equal.
         dtype: Data type of the tensor: ``float16`` for a model exported with half-precision inputs.
 

@@ -70,10 +70,8 @@ def from_dali(
     """Create the pipeline that is equivalent to a serialized DALI pipeline.
 
     docs/dali.md lists the supported operators. The origin of the encoded image does not matter: an ``external_source``
-    is
-    a photo, or per-request numbers or frames. A single output becomes ``tensor``. Several outputs keep the names that
-    the
-    pipeline gives them, or are called ``tensor_0``, ``tensor_1`` and so on.
+    is a photo, or per-request numbers or frames. A single output becomes ``tensor``. Several outputs keep the names
+    that the pipeline gives them, or are called ``tensor_0``, ``tensor_1`` and so on.
 
     The values equal those of DALI's CPU operators. DALI's GPU operators were not compared.
 
