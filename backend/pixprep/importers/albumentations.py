@@ -93,7 +93,7 @@ def from_albumentations(
 
 
 def _named_by(text: str, places: Sequence[str]) -> str:
-    """Replace the op in an error message about one side with the path of the transform that the op came from."""
+    """Replace the op in an error message by the path of the transform that the op came from."""
     found = re.match(r'\w+: ops\[(\d+)\] "\w+": ', text)
     index = int(found[1]) - 1 if found else -1  # counts from the op after decode
     return places[index] + text[found.end() - 2 :] if found and 0 <= index < len(places) else text
@@ -152,10 +152,10 @@ def _ops(
 
 
 def _mask(walk: Walk, *, is_wanted: bool) -> None:
-    """Add the op ``mask``, or log a warning that names the label of its padding.
+    """Add the op ``mask``, or log a warning that masks are padded with a different label than in the library.
 
     Raises:
-        PipelineError: The op does not support this padding.
+        PipelineError: The masks are padded with several labels, or with a label that is not an integer from 0 to 255.
     """
     labels = [*walk.mask_fills] or [0]
     odd = [each for each in labels if not (isinstance(each, int | float) and each == int(each) and 0 <= each <= 255)]

@@ -1,9 +1,9 @@
 """Importer of NVIDIA DALI pipelines, from a serialized graph or a Python file, with equal pixel values.
 
-``importer`` walks over the operators that ``graph`` reads, and passes each its inputs, which are ``values``: the
-encoded photo, an image, or numbers. ``ops`` contains the operators on images (``geometry``, ``windows``, ``clips``),
-and ``numbers`` those on numbers. Numbers that a graph computes from an image's size become the rule of an op
-(``rules``), and numbers of a request become its inputs (``requests``). ``script`` serializes a Python file.
+``importer`` walks over the operators that ``graph`` reads. Each operator receives its inputs as ``values``: the encoded
+photo, an image, or numbers. ``ops`` contains the operators on images (with ``geometry``, ``windows`` and ``clips``),
+and ``numbers`` contains those on numbers. Numbers that a graph computes from an image's size become the rule of an op
+(``rules``), and numbers of a request become inputs of the pipeline (``requests``). ``script`` serializes a Python file.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def rounded(values: Array) -> Array:
 
 
 def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argument: str = "dtype") -> Numbers:
-    """Convert the numbers to the type that an argument specifies."""
+    """Return the numbers in the type that an argument specifies."""
     if default is None and not fields.has(argument):
         return numbers
     dtype, values = fields.choice(argument, TYPES, default), numbers.values
@@ -221,8 +221,8 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
 def are_shares(start: Value) -> bool:
     """Return DALI's default of ``normalized_anchor``: whether start and shape are tensors of a floating-point type.
 
-    An input for which the graph does not specify a type counts as float, as does its configuration if nothing is
-    declared.
+    An input for which the graph does not specify a type counts as float. In the configuration it also becomes float
+    unless a type is written there.
     """
     if isinstance(start, Encoded):
         return (start.cast or start.dtype or "float32").startswith("float")

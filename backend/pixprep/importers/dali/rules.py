@@ -1,9 +1,8 @@
 """Search for rules that reproduce the numbers of a graph.
 
-The rules are sizes of a resize, windows, and outputs that report an image's geometry.
-
-A rule is accepted if it reproduces the graph's numbers at every one of ``values.SIZES``. The rule for a resize of the
-whole photo is also compared with the graph at every size up to ``sizes.LARGEST``.
+A rule is the size of a resize, a window, or an output with an image's geometry. It is accepted if it reproduces the
+graph's numbers at every one of ``values.SIZES``. The rule for a resize of the whole photo is also compared with the
+graph at every size up to ``sizes.LARGEST``.
 """
 
 from __future__ import annotations

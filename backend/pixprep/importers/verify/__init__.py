@@ -1,10 +1,10 @@
-"""Certificate, which compares a pipeline stage by stage with the libraries whose pixel values it reproduces.
+"""Verification of a pipeline, which compares each stage with the library whose pixel values it reproduces.
 
-Each original receives pixprep's result of the previous stage, so that a difference appears in the stage that causes it.
-The last rows compare end to end::
+The result is a certificate. Each original receives pixprep's result of the previous stage, so that a difference appears
+in the stage that causes it. The last rows compare end to end::
 
     encoded ─► decode ─► resize ─► tensor      pixprep (stages), each against the library (originals)
-                                               or, if it is not installed, against frozen vectors (frozen)
+                                               or, if it cannot be used, against frozen vectors (frozen)
 """
 
 from __future__ import annotations

@@ -52,10 +52,11 @@ class Row:
     Attributes:
         output: Output of the pipeline. Empty for ``decode``, which all outputs share.
         stage: Stage of the comparison. ``decode``: pixel values after decoding. ``draw``: on the training side, the
-            tensor compared with that of ops fixed to the drawn parameters. ``resize``: pixel values after all geometric
-            ops, both from the pixels that pixprep decoded. ``levels``: pixel values after the ops on colors, both from
-            pixprep's result before the first of them. ``tensor``: values of the tensor, both from pixprep's pixel
-            values. ``end to end``: the tensor, from the encoded image, op by op.
+            tensor, compared with that of ops fixed to the drawn parameters. ``resize``: pixel values after all
+            geometric ops, both computed from the pixels that pixprep decoded. ``levels``: pixel values after the color
+            ops, both computed from pixprep's result before the first of them. ``tensor``: values of the tensor, both
+            computed from pixprep's pixel values. ``end to end``: values of the tensor, both computed from the encoded
+            image, op by op.
         original: Names and versions of the libraries.
         tolerance: Tolerance that the pipeline guarantees.
         frozen: Whether the original consists of frozen vectors, which have sizes of their own.
