@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-slow`: tests that take long and check code that rarely changes.
+"""The tests that `make test` leaves to `make test-slow`: slow tests of code that rarely changes.
 
 `pytest_collection_modifyitems` in conftest.py marks them as slow. The number is how many parameters of a test stay in
 `make test`, spread evenly over all of them; 0 leaves the whole test to `make test-slow`.

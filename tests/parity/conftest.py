@@ -11,7 +11,7 @@ os.environ["MKL_CBWR"] = "COMPATIBLE"
 try:
     import torch
 except (ImportError, OSError):  # not there, or a build that looks for CUDA's libraries
-    sys.modules["torch"] = None  # so that every test that wants it is skipped, and says so
+    sys.modules["torch"] = None  # so that every test that needs it is skipped with a message
 else:
     # torchvision registers fakes for these two at import; without its extension nothing defines them.
     LIBRARY = torch.library.Library("torchvision", "DEF")

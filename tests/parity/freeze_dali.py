@@ -83,7 +83,7 @@ def padded(encoded: Any) -> Any:
 
 
 def turned(encoded: Any) -> Any:
-    """Upside down, then a quarter; each expression has another form."""
+    """Rotate by half a turn, then by a quarter; each expression has a different form."""
     pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=180, keep_size=True)
     pixels = fn.rotate(pixels, angle=-90)
     return 0.5 * (fn.cast(pixels, dtype=types.FLOAT) / 255) + 3.0
@@ -142,7 +142,7 @@ def exact_letterbox(encoded: Any) -> Any:
 
 
 def sliced_letterbox(encoded: Any) -> Any:
-    """Sides and corner computed in floats; the size beside the tensor."""
+    """Compute a letterbox's sides and corner in floats; return the size with the tensor."""
     height, width = sides(encoded)
     scale = dmath.min(64 / width, 60 / height)
     rows, columns = dmath.floor(height * scale + 0.5), dmath.floor(width * scale + 0.5)
@@ -166,7 +166,7 @@ def whole_letterbox(encoded: Any) -> Any:
 
 
 def canvas(encoded: Any) -> Any:
-    """On a canvas of the image's own size, of which a corner is taken; the size before the resize."""
+    """Place a canvas of the image's own size and crop a corner; return the size before the resize."""
     pixels, size = fn.resize(
         fn.decoders.image(encoded), resize_longer=40, interp_type=types.INTERP_CUBIC, save_attrs=True
     )
@@ -183,7 +183,7 @@ def corner_padded(encoded: Any) -> Any:
 
 
 def colours(encoded: Any) -> Any:
-    """Operators on colours, of the pixels of BGR photos."""
+    """Apply operators on colors to the pixels of BGR photos."""
     pixels = fn.decoders.image(encoded, output_type=types.BGR)
     pixels = fn.resize(pixels, size=[40, 44], interp_type=types.INTERP_NN)
     return (
@@ -203,7 +203,7 @@ def blurred(encoded: Any) -> Any:
 
 
 def constants(encoded: Any) -> Any:
-    """Arithmetic with a number a channel, and taken from a number; channels exchanged."""
+    """Use arithmetic with one number per channel, subtract from a number, and exchange channels."""
     pixels = fn.decoders.image_slice(encoded, rel_start=(0.1, 0.2), rel_shape=(0.7, 0.6), axes=(0, 1))
     pixels = fn.color_space_conversion(fn.resize(pixels, size=[40, 44]), image_type=types.RGB, output_type=types.BGR)[
         2:38, 3:-4
@@ -222,7 +222,7 @@ def shapes(encoded: Any) -> Any:
 
 
 def sides(encoded: Any) -> tuple[Any, Any]:
-    """Height and width as the header says them, in float32."""
+    """Use height and width of the header, in float32."""
     shape = fn.peek_image_shape(encoded, dtype=types.FLOAT)
     return shape[0], shape[1]
 
@@ -234,7 +234,7 @@ def slanted(encoded: Any) -> Any:
 
 
 def mapped(encoded: Any) -> Any:
-    """Two affine maps, of both directions."""
+    """Apply two affine maps, one in each direction."""
     pixels = fn.warp_affine(
         fn.decoders.image(encoded), matrix=[8.1, 1.3, -20.0, -0.9, 8.7, 30.0], size=[41, 53], fill_value=9
     )
@@ -264,7 +264,7 @@ def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:
 
 
 def without_traces(serialized: bytes) -> bytes:
-    """The message without the arguments that say where an operator was written."""
+    """Return the message without the arguments that contain an operator's stack trace."""
     kept = b""
     for number, field, value in fields(serialized):
         if number != 5:  # an operator
@@ -278,7 +278,7 @@ def without_traces(serialized: bytes) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Fields: of each the number, all its bytes, and those of its value."""
+    """Yield the number, all bytes and the bytes of the value of each field."""
     offset = 0
     while offset < len(message):
         start = offset

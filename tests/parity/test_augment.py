@@ -1,4 +1,4 @@
-"""The policies against torchvision v2 and timm: the tables, what is drawn from them, and the pixels."""
+"""The policies compared with torchvision v2 and timm: their tables, the draws from them, and the pixels."""
 
 import numpy as np
 import pytest
@@ -207,7 +207,7 @@ def largest_gap(ours, theirs):
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_weights_are_distributed_as_torchvisions(alpha):
-    """Shares of the image, of each chain, the largest of all, and each chain's share of the chains."""
+    """Compares the weights of the image, of each chain, the maximum, and each chain's fraction of the chains' sum."""
 
     def drawn(alpha, count=4000):
         plan = pipeline_of(pp.aug_mix(alpha=alpha)).for_training().plan

@@ -1,4 +1,4 @@
-"""Choices against torchvision v2: what was drawn, done by torchvision's own functions, in the order that was drawn."""
+"""Choices compared with torchvision v2: each draw, repeated with torchvision's own functions in the drawn order."""
 
 import io
 
@@ -35,7 +35,7 @@ RECIPE = v2.Compose(
 
 
 def expected(image, draws):
-    """The recipe of one image by torchvision's functions, step by step as its draw says."""
+    """Return the result of torchvision's functions for one image, step by step as in its draw."""
     steps = {
         "random_resized_crop": lambda x, d: F.resized_crop(x, d["top"], d["left"], d["height"], d["width"], [32, 32]),
         "random_crop": lambda x, d: F.crop(x, d["top"], d["left"], d["height"], d["width"]),

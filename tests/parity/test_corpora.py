@@ -1,7 +1,7 @@
 """Odd images that other projects collected: pixprep and Pillow accept the same ones and get the same pixels.
 
-Where they differ, the file stands in ``DIFFERENCES`` with the reason. ``PIXPREP_CORPORA=1`` (``make corpora``) checks
-them: 100 MB of downloads, kept in pytest's cache.
+If results differ, ``DIFFERENCES`` lists the file with the reason. ``PIXPREP_CORPORA=1`` (``make corpora``) runs the
+checks: 100 MB of downloads, kept in pytest's cache.
 """
 
 import os
@@ -24,8 +24,8 @@ UNKNOWN = "Pillow alone: [UNKNOWN_FORMAT]"
 DIFFERENCES = {
     # libjpeg-turbo warns of what may have cost pixels or colours. Lenient reads both, with Pillow's pixels.
     "hopper_bad_exif.jpg": WARNED,  # 1,214 bytes too many among the scan's
-    "jpeg_ff00_header.jpg": WARNED,  # four bytes behind Adobe's segment, which alone names the colour space
-    # Modes I and F: what their levels mean, no file says, and Pillow cuts them off at 255.
+    "jpeg_ff00_header.jpg": WARNED,  # four bytes after Adobe's segment, which alone specifies the color space
+    # Modes I and F: no file specifies the range of its values, and Pillow clips them at 255.
     **dict.fromkeys(
         [
             "10ct_32bit_128.tiff", "16_bit_binary_pgm.tiff", "16bit.s.tif", "gray.f4.tif", "gray.i2.tif", "gray.i4.tif",
@@ -37,7 +37,7 @@ DIFFERENCES = {
     # BigTIFF, for files over 4 GB: no client sends one, and its tags would need checks of their own.
     "gray.bigtiff.u1.tif": UNKNOWN,
     "hopper_bigtiff.tif": UNKNOWN,
-    # The orientation stands in XMP alone, which pixprep does not read (docs/operators.md).
+    # Only XMP contains the orientation, and pixprep does not read XMP (docs/operators.md).
     "xmp_tags_orientation.png": "different",
     "xmp_tags_orientation_exiftool.png": "different",
 }  # fmt: skip

@@ -140,7 +140,7 @@ def test_a_swap_of_rows_and_columns_is_seen_in_nearest():
 
 @live
 def test_verify_gives_dali_one_channel_behind_gray():
-    """Of three, ties of what is left of a row would go elsewhere, and a right pipeline be wrong."""
+    """With three channels, ties in a row's remainder would be rounded differently. A right pipeline would then fail."""
     gray = ops.ColorMatrix(((0.299, 0.587, 0.114, 0.0),) * 3)
     tensor = ops.Tensor(dtype="uint8", layout="hwc", channels=1)
     pipeline = Pipeline([ops.Decode(), gray, op_of(192, 86, antialias=False), tensor])

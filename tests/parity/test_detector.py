@@ -49,7 +49,7 @@ def test_what_is_found_is_what_ultralytics_finds(task, seed, monkeypatch):
     ours = pp.detections(outputs | BACK, task, keypoints=(17, 3) if task == "pose" else None, most=300)
     given = torch.from_numpy(output)[None].clone()
     (theirs,) = nms.non_max_suppression(given, 0.25, 0.45, nc=3, rotated=task == "obb")
-    if task == "obb":  # their "fast" suppression drops what a box that was itself dropped overlaps, too
+    if task == "obb":  # their "fast" suppression also removes boxes that overlap a removed box
         theirs = greedily(given[0].T)
     assert len(theirs) > 10
     assert np.array_equal(ours.scores, theirs[:, 4].numpy())

@@ -38,7 +38,10 @@ FIELDS = {
 
 
 def made(fields, draws=DRAWS):
-    """(photo, our pixels, our displacement as torchvision takes it) of each draw, of images that the blur fits into."""
+    """Yield (photo, our pixels, our displacement in torchvision's form) per draw.
+
+    The images are large enough for the blur.
+    """
     op = pp.elastic(**fields)
     sigma, alpha = (np.broadcast_to(each, 2).tolist() for each in (op.sigma, op.alpha))
     sizes = [size for size in SIZES if Elastic((0, 0), tuple(sigma), 0).reach < min(size)]
@@ -125,7 +128,7 @@ def test_fields_are_as_long_and_as_smooth_as_torchvisions():
         said[who] = np.stack([np.sqrt(power), *along, *down])
         assert abs(field.mean()) < power.max() ** 0.5 / 20
     print(said)
-    # Of white noise behind a bell curve: exp(-lag^2 / (4 sigma^2)).
+    # White noise after a Gaussian blur: exp(-lag^2 / (4 sigma^2)).
     assert said["ours"][1:] == pytest.approx(np.repeat(np.exp([-0.25, -1.0] * 2), 2).reshape(4, 2), abs=0.06)
     assert said["ours"][0] == pytest.approx(said["theirs"][0], rel=0.05)
     assert said["ours"][1:] == pytest.approx(said["theirs"][1:], abs=0.06)

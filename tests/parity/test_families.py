@@ -1,7 +1,7 @@
 """The files of docs/models give the tensors of the packages whose models they are for: ``make models``.
 
-Each row of ``CALLS`` calls a package's own code, without its weights: of most packages one module, without the packages
-around it and what these import. ``mtcnn`` and ``retinaface`` do what their code composes.
+Each row of ``CALLS`` calls a package's own code, without its weights: of most packages one module, without the
+enclosing packages and their imports. ``mtcnn`` and ``retinaface`` repeat the composition in their code.
 """
 
 import importlib
@@ -35,7 +35,7 @@ DOCTR = ((0.798, 0.785, 0.772), (0.264, 0.2749, 0.287)), ((0.694, 0.695, 0.693),
 
 
 def module(name, *around, **stands_in):
-    """A module of a package; of the packages ``around`` it only their folders, with what ``stands_in``."""
+    """Import a module of a package; the packages ``around`` it are represented by their folders and ``stands_in``."""
     if not SITE.joinpath(name.split(".")[0]).exists():
         pytest.skip(f"make models installs {name.split('.')[0]}")
     for package in around:

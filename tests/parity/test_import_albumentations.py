@@ -66,7 +66,7 @@ def affine(rng):
 
 
 def resizes(rng):
-    """A resize, or what stands for one."""
+    """Return a random resize, or a transform that includes one."""
     how = {"interpolation": rng.choice([0, 1, 1, 3, 4])}
     side, pair = rng.randint(5, 90), (rng.randint(5, 90), rng.randint(5, 90))
     position = rng.choice(["center", "top_left"])
@@ -156,13 +156,13 @@ def window(coords):
 
 
 def holes(rng):
-    """Bounds in pixels, or in shares."""
+    """Return bounds in pixels, or as fractions."""
     spans = [rising(rng, 0, 0.9), rising(rng, 0, 0.9)] if rng.random() < 0.5 else [(1, 5), (2, 30)]
     return A.CoarseDropout((1, 9), *spans, fill=rng.choice([0, (9, 120, 250)]), p=1)
 
 
 def matrix(params, size):
-    """Words of a matrix, of which an affine one has two rows."""
+    """Return the parameters of a matrix; an affine one has two rows."""
     rows = np.array(params["matrix"])
     if "max_width" in params:
         rows = np.diag([size[1] / params["max_width"], size[0] / params["max_height"], 1.0]) @ rows
@@ -172,7 +172,7 @@ def matrix(params, size):
 
 
 def blur(rng):
-    """A blur of one kernel, or of the kernel that its deviation asks for."""
+    """Return a blur with a given kernel size, or with the size derived from its sigma."""
     size, sigma = rng.choice([0, 0, 3, 5, 8]), round(rng.uniform(0.1, 4), 3)
     return A.GaussianBlur((size, size), (sigma, sigma), p=1)
 

@@ -160,7 +160,7 @@ RIGHT = (90.0, -90.0, 450.0, -450.0, 180.00001, 90.00001)
 
 
 def warped(dali, angle, matrix, index):
-    """Ours and DALI's, of a rotation and of an affine map of the noises."""
+    """Return our pixels and DALI's for a rotation and an affine map of the noise images."""
     way, keeps = ("INTERP_LINEAR", "INTERP_NN")[index % 4 == 3], index % 2 == 0 or index % 12 < 6
     how = {"interp_type": getattr(dali.types, way)} | ({} if index % 3 else {"fill_value": index % 256})
     builds = [
@@ -195,7 +195,7 @@ def test_rotations_and_affine_maps_are_dalis(dali):
 
 
 def steps_of(op, image):
-    """The pixels that an op makes of an image, of whatever size it becomes."""
+    """Return the pixels after an op that may change the image's size."""
     height, width = image.shape[:2]
     for step in op.steps({}, height, width, "rgb"):
         image = kernels.warped(step, image)
@@ -289,8 +289,8 @@ GRAYS = {
 
 
 def test_ties_of_gray_are_dalis_of_as_many_channels(dali):
-    """One channel before the resize, or three: what is left of a row, whose ties go away from 0, differs."""
-    encoded = [png(np.repeat(image[:, :, :1], 3, 2)) for image in TIES]  # of which DALI's gray is the same levels
+    """One channel before the resize, or three. The remainder of a row, where ties are rounded away from 0, differs."""
+    encoded = [png(np.repeat(image[:, :, :1], 3, 2)) for image in TIES]  # DALI's gray has the same values
     seen = []
     for size in ((48, 43), (192, 86), (24, 86), (40, 43)):
         found = {}
@@ -399,7 +399,7 @@ def combined(dali, encoded):
 
 
 def one_channel(dali, encoded, *, is_first=False, color="RGB", **options):
-    """Gray before the resize or behind it, and of numbers of its own."""
+    """Test gray before and after the resize, with one mean and one deviation."""
     pixels = dali.fn.decoders.image(encoded, output_type=getattr(dali.types, color))
     gray = converted(dali, pixels, color, "GRAY") if is_first else None
     pixels = dali.fn.resize(pixels if gray is None else gray, size=[61, 83])

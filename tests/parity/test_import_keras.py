@@ -94,7 +94,7 @@ def test_load_img_and_preprocess_input_bit_for_bit(application, size):
 def test_image_dataset_from_directory_and_preprocess_input_bit_for_bit(tmp_path, application, size):
     target = (size, size) if isinstance(size, int) else size
     for index, encoded in enumerate(IMAGES.values()):
-        (tmp_path / f"{index:02}.jpg").write_bytes(encoded)  # what is in a file decides
+        (tmp_path / f"{index:02}.jpg").write_bytes(encoded)  # the contents decide, not the name
     dataset = keras.utils.image_dataset_from_directory(
         tmp_path, labels=None, image_size=target, shuffle=False, batch_size=1, verbose=False
     )
@@ -168,7 +168,7 @@ def test_the_comparison_sees(application, options, how):
 
 
 def test_a_compiled_division_differs_in_the_last_bit():
-    """Why the docs say "eagerly": TensorFlow multiplies with the reciprocal inside a graph."""
+    """The docs contain "eagerly" because TensorFlow multiplies by the reciprocal inside a graph."""
     levels = np.tile(np.arange(256, dtype=np.float32)[:, None, None], (1, 1, 3))
     compiled = tf.function(preprocess_input("DenseNet121"))(tf.constant(levels)).numpy()
     (plan,) = from_keras("DenseNet121").plan.outputs.values()
@@ -195,7 +195,7 @@ def trained(pipeline, images, epoch=0):
 
 @pytest.mark.parametrize("mode", ["horizontal", "vertical"])
 def test_a_random_flip_is_one_of_the_two_that_the_layer_makes(mode):
-    """Given the draw: the layer's own, of numbers that flip, and of numbers that do not."""
+    """Use draws of the layer itself, some of which flip and some of which do not."""
     layer = LAYERS.RandomFlip(mode)
     pipeline = from_keras(config(augmented()), training=config(augmented(layer)), loader="decode_image")
     images = [photo(), photo("flower")] * 10

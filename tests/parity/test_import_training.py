@@ -1,8 +1,8 @@
 """Training transforms of torchvision and timm, imported, against themselves.
 
-Where every range of a transform is one number and every p is 1, it draws nothing, and its own ``forward`` is compared
-with the pipeline. The ranges themselves are compared as fields; ``test_augment``, ``test_random_geometry`` and the
-parity of each op compare what is drawn. torchvision draws float32 numbers: of most of these there is none.
+If every range of a transform is a single number and every p is 1, it is not random, and its own ``forward`` is compared
+with the pipeline. The ranges are compared as fields; ``test_augment``, ``test_random_geometry`` and the parity tests of
+each op compare the draws. torchvision draws float32 numbers, so most values of float64 cannot occur.
 """
 
 import random
@@ -438,7 +438,7 @@ def test_sides_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, ca
     ours, _ = trained(pipeline, images())
     theirs_alone, _ = trained(from_torchvision(training=train), images())  # the draws are the same
     largest = max(abs(actual - expected).max() for actual, expected in zip(ours, theirs_alone, strict=True))
-    assert 0 < largest <= 7.2e-7  # the most of all 256 levels and these means
+    assert 0 < largest <= 7.2e-7  # the maximum over all 256 pixel values and these means
 
 
 def test_sides_of_one_arithmetic_say_nothing(caplog):
@@ -489,7 +489,7 @@ BOXES_END = [v2.ClampBoundingBoxes(), v2.SanitizeBoundingBoxes(), v2.ConvertBoun
 
 
 def replay(part, words, kept):
-    """Give a transform what was drawn."""
+    """Make a transform use the drawn parameters."""
     own = part.make_params
     if "flip" in words:
         part.p = float(words["flip"])

@@ -39,7 +39,10 @@ def processor_class(config, backend):
 
 
 def theirs(config, backend, images):
-    """Tensors of the processor for PIL images; of those that it would not turn into RGB itself, by ``load_image``."""
+    """Return the tensors of the processor for PIL images.
+
+    If it does not convert them to RGB itself, ``load_image`` does.
+    """
     processor = processor_class(config, backend).from_dict(config)
     loaded = [read(image) if processor.do_convert_rgb else load_image(read(image)) for image in images]
     return [np.asarray(processor(image, return_tensors="np")["pixel_values"][0]) for image in loaded]
@@ -237,7 +240,7 @@ def test_the_size_of_detr_is_its_own_for_any_image():
         odd = numbers.integers((16, sizes[1] - 2), (700, sizes[1] + 30), (20_000, 2))
         for sides in [*numbers.integers(16, 3000, (20_000, 2)).tolist(), *odd.tolist(), *odd[:, ::-1].tolist()]:
             expected = own(tuple(sides), *sizes)
-            if min(expected) >= (multiple or 1):  # of less the processor raises
+            if min(expected) >= (multiple or 1):  # for a smaller size the processor raises
                 compared += 1
                 assert op._step.size(*sides) == expected, sides
                 assert size_of(op, np.broadcast_to(np.uint8(0), (*sides, 3))) == expected, sides
@@ -247,7 +250,7 @@ def test_the_size_of_detr_is_its_own_for_any_image():
         resize(800, max_size=1333, rounding="detr")._step.size(6, 1450)
 
 
-# Negative controls: each of these must be told from the processor.
+# Negative controls: each of these must differ from the processor.
 
 
 def test_a_crop_that_rounds_to_even_is_told_at_margins_of_3_mod_4():
@@ -289,7 +292,7 @@ def test_other_images_of_awkward_sizes_are_equal_too(backend):
     assert_equal(clip(64), backend, [png(noise(*size)) for size in sizes if max(size) / min(size) < 4])
 
 
-# The sweep: every flag and every form of a size, of every class.
+# The sweep: every flag and every form of a size for every class.
 
 SWITCHES = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_pad", "do_convert_rgb")
 FORMS = [
@@ -302,7 +305,7 @@ FORMS = [
 
 
 def flags():
-    """Every boolean field of every class that is imported, so that each is tried on those of other classes, too."""
+    """Return every boolean field of every imported class, so that each is also tested on the other classes."""
     kinds = [processor_class({"image_processor_type": name}, "torchvision").valid_kwargs for name in DEFAULTS]
     found = {field for kind in kinds for field, type_ in kind.__annotations__.items() if "bool" in str(type_)}
     return sorted(found | {"pad_and_return_pixel_mask", "use_fast"})

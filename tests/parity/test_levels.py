@@ -44,7 +44,7 @@ def image(index, channels=3):
 
 
 def theirs(function, pixels, like):
-    """Result that a function of torchvision's makes of an image of Pillow, or of a tensor."""
+    """Return the result of a torchvision function on a Pillow image or a tensor."""
     if like == "pillow":
         found = np.asarray(function(Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])))
         return found.reshape(pixels.shape)
@@ -88,7 +88,7 @@ def of(op, like):
 
 
 def differing(name, like, *, channels=3):
-    """How many values differ, of how many."""
+    """Return the number of values that differ, and the number of values."""
     wrong = count = 0
     for index in range(DRAWS):
         op, pixels = of(CASES[name](np.random.default_rng(index)), like), image(index, channels)
@@ -121,7 +121,7 @@ def test_every_op_on_colours_has_a_case():
         "color_matrix",
         "hue_saturation_value",
         "brightness_contrast",
-    }  # of DALI's and Albumentations' imports
+    }  # fields that DALI's and Albumentations' imports use
     assert names - elsewhere == set(CASES) | {f"random_{name}" for name in RANDOM}
 
 
@@ -183,7 +183,7 @@ SIZES = ((64, 61), (17, 5), (1, 3))
 
 
 def differing_draws(op, like, expected):
-    """As ``differing``, of draws."""
+    """Do the same as ``differing`` for draws."""
     wrong = count = 0
     for size in SIZES:
         for pixels, words, ours in drawn(op, like, size):

@@ -148,7 +148,7 @@ def made(ops, like, op):
 
 
 def differing(name, like="torchvision", op=None):
-    """How many labels differ, of how many."""
+    """Return the number of labels that differ, and the number of labels."""
     ops, expected_of = CASES[name]
     op = op or pp.mask(ignore=IGNORE)
     wrong = of = 0

@@ -1,6 +1,6 @@
-"""A photo as MediaPipe's tasks lay it into their tensor, and the same by ``warp``: ``make models``.
+"""A photo in the tensor of MediaPipe's tasks, and the same by ``warp``: ``make models``.
 
-The calculator that does it stands in a graph in C++. A task with a model that gives its input back shows its tensor.
+The calculator for it is in a C++ graph. A task with an identity model returns its tensor.
 """
 
 import importlib

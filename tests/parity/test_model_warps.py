@@ -86,12 +86,12 @@ def rapidocr():
 
 def paddlex():
     module = alone("paddlex", "inference", "pipelines", "components", "common", "crop_image_regions")
-    module.cv2 = cv2  # it imports it where its own list of what is installed has it
+    module.cv2 = cv2  # it imports it if its own list of installed modules contains it
     return module.CropByPolys.get_rotate_crop_image
 
 
 def insightface(dtype=np.float64):
-    """ArcFace's input; of float64, where scikit-image has no rounding of float32 in its singular values."""
+    """Return ArcFace's input; in float64, so that scikit-image's singular values are not rounded to float32."""
     align = alone("insightface", "utils", "face_align")
     align.arcface_dst = np.array(RECIPES[ARCFACE].ops[1].template, dtype)
 
@@ -235,7 +235,7 @@ def lore():
 
 
 def apart(pipeline, encoded, theirs):
-    """The largest difference; a table's matrix is what docs/models.md says."""
+    """Return the maximum difference; the matrix of a table comes from docs/models.md."""
     scale = 768 / max(bgr_of(encoded).shape[:2])
     inputs = {name: [[[[scale, 0, 0], [0, scale, 0]]]] for name in pipeline.inputs}
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)

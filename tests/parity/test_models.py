@@ -1,8 +1,8 @@
 """The recipes of docs/models.md give the tensors of the packages whose models they are for: ``make models``.
 
-rapidocr, ddddocr, transformers, PaddleX and torchvision are called themselves. Two formulas are written here as they
-stand in code that no wheel has: ``yolox`` (YOLOX's ``preproc``; ddddocr's copy of it is called, too) and ``deployed``
-(``Resize`` and ``NormalizeImage`` of PaddleDetection's deploy/python/preprocess.py).
+rapidocr, ddddocr, transformers, PaddleX and torchvision are called directly. Two formulas are copied from code that is
+not in any wheel: ``yolox`` (YOLOX's ``preproc``; ddddocr's copy of it is called as well) and ``deployed`` (``Resize``
+and ``NormalizeImage`` of PaddleDetection's deploy/python/preprocess.py).
 """
 
 import importlib
@@ -353,7 +353,7 @@ def test_a_line_of_text_is_a_column_wider_beside_a_wider_one():
 
 
 def onnx_file(heading):
-    """The model of a recipe, as it lies in its package's wheel."""
+    """Return the path of a recipe's model in its package's wheel."""
     folder = Path(library(re.findall(r"rapidocr|ddddocr", heading)[-1]).__file__).parent
     name = {DETECTOR: "*_det_small", LINES: "*_cls_mobile", RECOGNIZER: "*_rec_small", CAPTCHA: "common"}
     return next(folder.rglob(f"{name.get(heading, 'common_det')}.onnx"))

@@ -1,4 +1,4 @@
-"""Mosaics beside Ultralytics' own, of square images and of the same points: pixels and boxes."""
+"""Mosaics compared with Ultralytics' own, for square images and the same points: pixels and boxes."""
 
 import random
 from importlib import import_module

@@ -42,7 +42,7 @@ def bicubic():
     ("size", "resized_size", "passes"),
     [
         ((64, 96), (32, 48), "opencv_linear"),  # half: (a + b + c + d + 2) >> 2
-        ((64, 96), (16, 96), "area"),  # a quarter of one axis is another rounding than half of both
+        ((64, 96), (16, 96), "area"),  # a quarter of one axis is rounded differently than half of both
         ((64, 96), (64, 24), "area"),
         ((60, 90), (20, 30), "area"),
         ((98, 49), (2, 1), "float_even"),  # 1 / (1 / 49) is not 49
@@ -110,7 +110,7 @@ def by_scale(filter_name, count):
 
 @pytest.mark.parametrize("filter_name", [name for name in PROFILES["opencv"].filters if name != "area"])
 def test_fx_and_fy_give_what_opencv_gives(ipp, filter_name):
-    """600 sizes; of ``bicubic`` but for the ends of rows, as of a size."""
+    """Tests 600 sizes; for ``bicubic`` the ends of rows are excluded, as for a size."""
     ipp(used=False)
     pairs, others = [], 0
     for pixels, op, ours in by_scale(filter_name, 600):
@@ -135,11 +135,11 @@ def test_at_half_a_last_odd_row_or_column_is_a_level_off_in_ties(size):
 
 
 def test_gray_of_a_png_by_imread_is_the_matrix_of_the_page():
-    """``docs/levels.md``: and with a chunk of gamma it is another formula."""
+    """``docs/levels.md`` contains the matrix; with a gamma chunk the formula differs."""
     page = (Path(__file__).parents[2] / "docs" / "levels.md").read_text(encoding="utf-8")
     (recipe,) = [block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "0.29898" in block]
     matrix = next(op for op in file.loads(recipe)[0] if isinstance(op, ops.ColorMatrix))
-    every = np.arange(1 << 24, dtype=np.uint32).view(np.uint8).reshape(-1, 4)[::5, :3]  # of each channel all levels
+    every = np.arange(1 << 24, dtype=np.uint32).view(np.uint8).reshape(-1, 4)[::5, :3]  # all values of each channel
     every = every[: len(every) // 4096 * 4096].reshape(-1, 4096, 3)
     encoded = png(every)
     theirs = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_GRAYSCALE)

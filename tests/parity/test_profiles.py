@@ -1,7 +1,7 @@
 """Every profile against its library: each filter, image, size and factor; and a whole pipeline, flips and all.
 
-engine/test_kernels.py says that the kernels in C do what NumPy does. DALI's rules of sizes have a file of their own;
-TensorFlow's results and DALI's are frozen, too.
+engine/test_kernels.py compares the kernels in C with NumPy. DALI's size rules have a separate file; TensorFlow's and
+DALI's results are also frozen.
 """
 
 import pytest
@@ -28,7 +28,7 @@ each_method = pytest.mark.parametrize(("like", "filter_name", "antialias"), METH
 
 
 def need(like):
-    """Skip, loudly, where the library is not here, or computes otherwise on this processor."""
+    """Skip with a message if the library is missing or computes differently on this processor."""
     library = find(PROFILES[like].original.key)
     if not library.version:
         pytest.skip(f"NO {library.title.upper()}: {library.problem}: {library.remedy}")

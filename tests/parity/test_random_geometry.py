@@ -234,7 +234,7 @@ def zoomed(image, words):
 
 
 def of_ssd(first, then):
-    """torchvision's reference recipe: a margin that comes behind the colours keeps its own."""
+    """Test torchvision's reference recipe: padding after the color ops keeps its own color."""
     return lambda image, words: flipped(
         F.resize(F.crop(then(first(image, words), words), *window(words["random_iou_crop#0"])), [40, 36]),
         words["random_flip#0"],

@@ -23,7 +23,7 @@ MISSING = "not installed: make parity, or make parity-tensorflow"
 
 
 def library(name):
-    """A library of the comparison, or a skip that says how to get it."""
+    """Return a library for the comparison, or skip with the way to install it."""
     return pytest.importorskip(name, reason=f"{name} is {MISSING}", exc_type=ImportError)
 
 
@@ -35,7 +35,7 @@ def bytes_of(sample):
 
 
 def random_example(tf, rng):
-    """An Example with features of every kind, of no, one and many values, and what it holds."""
+    """Return an Example with features of every kind, with zero, one and many values, and its contents."""
     values = {
         "image/encoded": [rng.randbytes(rng.randrange(1, 5000))],
         "one": [rng.choice([0, 1, -1, 127, 128, 1 << 62, -(1 << 63), (1 << 63) - 1])],
@@ -258,7 +258,7 @@ def test_a_photo_that_is_all_box_is_all_box_after_every_geometry(tmp_path):
 @pytest.fixture
 def hugging_face(tmp_path, monkeypatch):
     """A dataset of photos with classes."""
-    if sys.modules.get("torch", 0) is None:  # conftest's, where there is none; datasets looks whether there is a key
+    if sys.modules.get("torch", 0) is None:  # conftest sets None if it is absent; datasets tests whether the key exists
         monkeypatch.delitem(sys.modules, "torch")
     datasets = library("datasets")
     write_folder(tmp_path / "photos", 6)

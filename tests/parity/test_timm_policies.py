@@ -1,4 +1,4 @@
-"""timm's RandAugment and AutoAugment against timm itself: the tables, the pixels, the frequencies of what is drawn."""
+"""timm's RandAugment and AutoAugment compared with timm itself: tables, pixels, and frequencies of the draws."""
 
 import random
 
@@ -52,7 +52,7 @@ def kinds_of(table):
 @pytest.mark.parametrize("table", [*LISTS, *AUTO])
 def test_every_magnitude_of_every_table_is_timms(table, monkeypatch):
     compared = 0
-    for sign in (0.0, 1.0):  # negative is what is drawn over a half
+    for sign in (0.0, 1.0):  # a draw above one half is negative
         monkeypatch.setattr(theirs.random, "random", lambda sign=sign: sign)
         for name in kinds_of(table):
             kind = KINDS[table][name_of(name)]

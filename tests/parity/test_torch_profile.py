@@ -1,6 +1,6 @@
 """``"like": "torch"`` against PyTorch's own ``interpolate`` of float32 values: 0 different levels.
 
-It asks for a CPU with AVX2: without, PyTorch fuses nothing, and of 10,000 values a few differ by a level.
+It needs a CPU with AVX2: without it, PyTorch does not fuse operations, and in 10,000 values a few differ by one.
 """
 
 from hashlib import sha256

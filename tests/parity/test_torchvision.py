@@ -42,7 +42,7 @@ def test_a_tensor_of_planes_gives_the_same_as_one_of_channels_last(filter_name, 
 
 
 def test_a_batch_is_that_of_the_detectors_transform():
-    """TensorFlow's resize is the formula of ``interpolate`` on float32 values, which it adds up in another order."""
+    """TensorFlow's resize is the formula of ``interpolate`` on float32 values, with a different order of additions."""
     from torchvision.models.detection.transform import GeneralizedRCNNTransform  # noqa: PLC0415
 
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

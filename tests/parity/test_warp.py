@@ -33,7 +33,7 @@ FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
 WAYS = [(like, how) for like in LIKES for how in WARPS[like].filters]
 MAX_OF_A_BLUR = 30 / 1e6
-"""The share of values that may differ: PyTorch's convolution adds up in an order of its own."""
+"""The fraction of values that may differ: PyTorch's convolution adds in a different order."""
 torch.set_num_threads(1)
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch fuses nothing here", allow_module_level=True)
@@ -63,7 +63,7 @@ def with_like(op, like):
 
 
 def twin_of(ops, image, words):
-    """torchvision's own functions for the ops; of a random one those of the fixed ops that its draw comes to."""
+    """Return torchvision's own functions for the ops; for a random op, those of the fixed ops that match its draw."""
     for op in ops:
         for each in op.fixed(words[f"{op_name(op)}#0"]) if op.home else [op]:
             is_cut = isinstance(each, pp.center_crop)
@@ -72,7 +72,7 @@ def twin_of(ops, image, words):
 
 
 def differing(ops, like, expected=None, draws=DRAWS):
-    """(differing values, by how much at most, of how many); ``expected``: another function than the ops' own."""
+    """Return (differing values, maximum difference, number of values). ``expected`` replaces the ops' own function."""
     ops = [with_like(op, like) for op in ops]
     wrong = of = most = 0
     for photo, words, ours in made(ops, draws):
@@ -114,7 +114,7 @@ def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
 @pytest.mark.parametrize("mode", get_args(PaddingMode))
 @pytest.mark.parametrize("how", WARPS["opencv"].filters)
 def test_the_values_of_a_random_affine_map_by_opencv_are_its_own(how, mode):
-    """By torchvision's matrix: nearest pixels are mostly Pillow's. With other margins they are others."""
+    """The matrix is torchvision's: with nearest, most pixels are Pillow's. With different padding they differ."""
     cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its affine maps were not compared with it")
     if not cv2.__version__.startswith("4."):
         pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic")
@@ -174,7 +174,7 @@ def test_the_values_of_sharpness_are_torchvisions(like, factor):
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("size", [(1, 1), (3, 3), (5, 3), (7, 3), (5, 5)])
 def test_the_values_of_a_random_blur_are_torchvisions(like, size):
-    """torchvision makes a tensor of a PIL image: ``like`` says nothing of a blur."""
+    """torchvision converts a PIL image to a tensor: ``like`` does not affect a blur."""
     wrong, most, of = differing([pp.random_gaussian_blur(size, (0.1, 5.0))], like)
     print(f"{size}: {wrong} of {of:,} values differ, by {most}")
     assert of > 1_000_000
@@ -352,7 +352,7 @@ def test_an_erased_tensor_is_torchvisions(value):
         expected = whole
         words = batch.placed[row].draws["random_erasing#0"]
         for top, left, height, width in words["rectangles"]:
-            if value == "random":  # one value a channel and pixel, as torchvision has it
+            if value == "random":  # one value per channel and pixel, as in torchvision
                 values = torch.from_numpy(drawn_noise((*words["noise"], 0), (3, height, width)))
             else:
                 values = torch.tensor(value if isinstance(value, tuple) else [value])[:, None, None]

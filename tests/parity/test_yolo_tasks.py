@@ -1,4 +1,4 @@
-"""YOLO detection, segmentation, pose and rotated boxes beside Ultralytics' predictors on untrained networks.
+"""YOLO detection, segmentation, pose and rotated boxes compared with Ultralytics' predictors on untrained networks.
 
 A predictor runs whole. Its tensor is compared with that of docs/models/yolo.json, and its result in pixels of the photo
 with what pixprep makes of the same rows. An untrained network finds nothing, so the rows have random places.
@@ -83,7 +83,7 @@ def predict(tmp_path_factory):
 
 @pytest.fixture(params=TASKS)
 def compared(request, predict):
-    """Function of a photo: of the task what pixprep has, and what its predictor has."""
+    """Return a function of a photo that returns pixprep's results for the task and its predictor's."""
 
     def compare(encoded):
         tensor, rows, *prototypes, result = predict(request.param, encoded)

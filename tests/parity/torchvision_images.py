@@ -1,4 +1,4 @@
-"""Images of torchvision: of Pillow, or tensors, and back; and its functions for the words of a draw."""
+"""Images of torchvision: conversion between Pillow and tensors; and its functions for the parameters of a draw."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ JITTER = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.1}
 
 
 def as_theirs(pixels, like):
-    """An image of torchvision's: of Pillow, or a tensor."""
+    """Return an image in torchvision's form: a Pillow image or a tensor."""
     if like == "pillow":
         return Image.fromarray(pixels)
     return tv_tensors.Image(torch.from_numpy(pixels).permute(2, 0, 1).contiguous())
@@ -31,7 +31,7 @@ def flipped(image, words):
 
 
 def padded(image, words, **how):
-    """Part of an image, or of a mask, in a window that may reach outside of it."""
+    """Return a part of an image or a mask in a window that may extend outside of it."""
     (height, width), (top, left, rows, columns) = F.get_size(image), window(words)
     margins = [max(0, margin) for margin in (-left, -top, left + columns - width, top + rows - height)]
     return F.crop(F.pad(image, margins, **how), max(0, top), max(0, left), rows, columns)

@@ -1,4 +1,4 @@
-"""A tensor of one channel in place of three equal ones, and of a fourth: in the engine, in training, and as shown."""
+"""A tensor of one channel in place of three equal ones, and of a fourth: in the engine, training, and pictures."""
 
 import numpy as np
 import pytest
@@ -87,7 +87,7 @@ KEEPING = [
 @pytest.mark.parametrize("op", KEEPING, ids=str)
 @pytest.mark.parametrize("like", ["pillow", "torchvision", "opencv"])
 def test_what_may_stand_behind_gray_keeps_it(op, like):
-    """Else one channel would be what another is not; the file says which ops these are by not being refused."""
+    """Any other op would make the channels differ. The file does not reject an op that keeps them equal."""
     three, one = (
         made(pp.resize(height=41, width=39), pp.grayscale(like=like), op, dtype="uint8", channels=count)
         for count in (None, 1)

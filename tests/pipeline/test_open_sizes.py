@@ -40,7 +40,7 @@ SIZES: list[Size] = [
 
 
 def rapidocr_recognizer(h: int, w: int, most: int = 10**6) -> Size:
-    """``resize_norm_img``, of a batch of one; ``most`` is PaddleX's."""
+    """Return ``resize_norm_img`` for a batch of one; ``most`` is PaddleX's maximum."""
     width = int(48 * max(320 / 48, w * 1.0 / h))
     if width > most:
         return 48, most
@@ -330,7 +330,7 @@ def test_an_operator_on_tensors_gets_one_shape() -> None:
         assert [tensor.shape for tensor in engine.run(PHOTOS)] == [(3, 48, 320)] * 4
 
 
-# What is built on tensors
+# Consumers of tensors
 
 
 def test_a_loader_has_lists_of_images_and_what_else_takes_no_list_gets_padded_ones() -> None:
@@ -375,11 +375,11 @@ def test_words_say_what_is_open_and_its_most() -> None:
     assert "the shorter side to 80, both by one scale, at most 133" in explain(DETECTOR)
 
 
-# What Triton serves
+# Tensors in Triton
 
 
 def recognizer(path: Any, width: int | str = "w") -> Any:
-    """An ONNX file that takes lines of text, of any width or of one."""
+    """Return an ONNX file that accepts text lines of any width or of one width."""
     return save_echo(path / "line.onnx", {"x": ("FLOAT", ["n", 3, 48, width])})
 
 

@@ -210,7 +210,7 @@ def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
         verify(PIPELINE, generate=False)
 
 
-# operators that make an image of another size
+# operators that change the size of the image
 
 
 CORNERS = np.array([[10, 5], [30, 8], [28, 27], [12, 25]], np.float32)
@@ -603,7 +603,7 @@ ROAD = np.array([[-22, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39
 
 
 def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):
-    """Results that training makes of a white box, and of points, of a photo of a road."""
+    """Return the training results for a white box, and for points, in a photo of a road."""
     back = np.linalg.inv(motion)
 
     @pp.operator("acme.above", version=1, shape=(60, 60), motion=lambda *_: motion)
@@ -655,5 +655,5 @@ def test_keypoints_are_exchanged_by_a_mirror_and_not_by_the_sign_of_a_motion(fac
 
 def test_a_mask_follows_a_motion_whose_horizon_goes_through_the_first_corner():
     found = from_above(np.array([[64.0, 0, 0], [0, 0, 64], [0, 1, -1]]), (0, 0, 80, 60))
-    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # beside the horizon it is one rounding
+    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # the rounding only differs at the horizon
     assert np.mean(found["mask"][0] == 255) > 0.9

@@ -1,4 +1,4 @@
-"""Mistakes of an author: of one op, and of ops that do not go together."""
+"""Mistakes of an author: in one op, and in combinations of ops."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""One file, two sides: what each has, how they are compared, and who takes which."""
+"""One file with two sides, training and serving: their ops, their comparison, and the side that each caller uses."""
 
 import json
 from pathlib import Path

@@ -31,7 +31,7 @@ BOXES = np.array([[0.25, 0.25, 0.75, 0.75], [0, 0, 0.5, 0.5], [0.625, 0.125, 1, 
 
 
 class Edges(Numbers):
-    """Numbers at the ends of what can be drawn, in another order for each index."""
+    """Random numbers at the ends of the range, in a different order for each index."""
 
     def __init__(self, index):
         super().__init__(0, 0, index, 0, {})
@@ -190,7 +190,7 @@ def words(step, height, width, numbers):
 
 
 def of_order(fields):
-    """Samples of each batch of some epochs, and what stands in for broken ones."""
+    """Return the samples of each batch of some epochs, and the replacements of broken ones."""
     order = Order(**fields, seed=5)
     first = [part.indices.tolist() for part in order.parts(2)]
     rest = [part.indices.tolist() for epoch in range(7) for part in order.parts(epoch)]

@@ -78,7 +78,7 @@ def test_a_draw_does_not_depend_on_the_batch(seed, epoch, indices, attempt):
 @settings(max_examples=30, derandomize=True)
 @given(seeds, seeds, st.permutations(range(len(GEOMETRY))))
 def test_a_draw_does_not_depend_on_other_ops(seed, epoch, order):
-    """The numbers of an op are those of its name and count, or of its own name, whatever else is in the list."""
+    """An op's numbers depend on its type and count, or on its own name, and not on the rest of the list."""
     alone = training(pp.random_flip(p=0.4, name="mine"), pp.random_flip())
     others = [pp.random_zoom_out(name="a"), pp.random_crop(9, pad_if_needed=True), pp.random_flip(name="b")]
     mixed = training(*[[*others, pp.random_flip(p=0.4, name="mine")][index] for index in order], pp.random_flip())

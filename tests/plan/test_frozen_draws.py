@@ -1,4 +1,4 @@
-"""Draws never change: a training is repeated by its seed, after an update of pixprep, too."""
+"""Draws never change: a seed repeats a training, even after an update of pixprep."""
 
 import json
 

@@ -61,7 +61,7 @@ def _canvas(image, step):
 
 
 def look(placement, image):
-    """Canvas of a placement, of an index image."""
+    """Return the canvas that a placement produces from an image of indices."""
     top, left, bottom, right = placement.box
     vertical, horizontal = placement.mirrors
     image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]

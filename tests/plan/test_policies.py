@@ -1,4 +1,4 @@
-"""The policies: tables, draws, steps, replays; frozen results stand in for torchvision and timm."""
+"""The policies: tables, draws, steps, replays; frozen results replace torchvision and timm."""
 
 import json
 from functools import partial
@@ -174,7 +174,7 @@ def test_numbers_choose_the_depth_of_a_chain_its_steps_and_the_weights():
     }
     unread = [[0.0] * 4] * 2
     assert drawn_by(op, [*steps, *unread, *parts]) == drawn
-    refused = [[0.0, 0.0, 1 - 1e-9, 0.0]] * 4  # of the logarithm's 0 nothing is below; what was accepted stays
+    refused = [[0.0, 0.0, 1 - 1e-9, 0.0]] * 4  # no number is below the logarithm's 0; the accepted words stay
     first = [refused[0] if place == 1 else part for place, part in enumerate(parts)]
     first[1] = [0.0, 0.0, 0.0, 0.0]
     assert drawn_by(op, [*steps, *unread, *first, *[parts[1]] * 4]) == drawn

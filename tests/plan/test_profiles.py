@@ -40,7 +40,7 @@ def test_a_row_speaks_of_its_own_filters_and_has_its_default(like):
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_windows_of_a_formula_are_such_as_the_fast_kernels_can_take(like, filter_name, antialias):
-    """Each is ``fixed``, of three signed bytes, inside the axis, never going back; without a formula some are not."""
+    """Each is ``fixed``, of three signed bytes, inside the axis, and monotonic; without a formula some are not."""
     formula = PROFILES[like].formula(Method(filter_name, antialias), "fixed")
     is_fast = formula is not None and not formula.is_rule
     fit = []
@@ -83,7 +83,7 @@ def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_n
         assert np.abs(sums - one).max() <= slack
 
 
-ORDERS = [  # filter, antialias, (rows, columns) before and after; whether the float32 values of DALI 2.4 say rows first
+ORDERS = [  # filter, antialias, (rows, columns) before and after; whether DALI 2.4's float32 shows rows first
     ("bilinear", True, (141, 121), (25, 7), False),
     ("bicubic", True, (32, 9), (131, 98), False),
     ("bicubic", True, (27, 23), (11, 6), True),
@@ -119,7 +119,7 @@ def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_a_region_is_a_part_of_the_whole(like, filter_name, antialias):
-    """Large images are no exception."""
+    """This includes large images."""
     for size, (height, width) in [((60, 90), (37, 31)), ((60, 90), (20, 30)), ((33, 20), (100, 71)), LARGE]:
         pixels = noise(*size)
         whole = resized(pixels, (height, width), like, filter_name, antialias=antialias)

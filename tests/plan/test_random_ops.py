@@ -1,4 +1,4 @@
-"""What random ops draw, one row an op: between which ends, how often, and the same numbers whatever the ``p``."""
+"""The draws of random ops, one row per op: their range, their frequency, and equal numbers whatever the ``p``."""
 
 import json
 from functools import reduce
@@ -67,10 +67,10 @@ NOTHING = {
     "random_erasing": {"rectangles": []},
     **{name: {} for name in ("color_jitter", "random_hue_saturation_value", "random_brightness_contrast")},
 }
-"""Words that leave an image as it is, of an op that has them, but ``{"apply": False}`` and ``{"chosen": []}``."""
+"""Parameters with which an op does not change the image, besides ``{"apply": False}`` and ``{"chosen": []}``."""
 NOT_OFTEN = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]
 OFTEN = [name for name in OPTIONS if name not in (*NOT_OFTEN, "decode_video")]
-"""Ops whose ``p`` says how often they are done; of the others it is of each part, or boxes are needed."""
+"""Ops whose ``p`` is the probability of the whole op; for the others it applies to each part, or boxes are required."""
 
 
 def test_a_jitter_has_every_order():

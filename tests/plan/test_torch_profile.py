@@ -1,4 +1,4 @@
-"""``"like": "torch"`` without PyTorch: against its frozen results, and what the op says."""
+"""``"like": "torch"`` without PyTorch: compared with frozen results, and the messages of the op."""
 
 from hashlib import sha256
 

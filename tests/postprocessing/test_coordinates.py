@@ -38,7 +38,7 @@ def painted(height, width, box):
 
 def found(tensor):
     """Where the tensor, uint8 (height, width, 3), is red: (1, 4), left, top, right, bottom, with parts of a pixel."""
-    redness = np.maximum(tensor[:, :, 0].astype(float) - tensor[:, :, 1], 0) / 255  # of gray 0, of a half pixel 0.5
+    redness = np.maximum(tensor[:, :, 0].astype(float) - tensor[:, :, 1], 0) / 255  # gray is 0, half a pixel is 0.5
     edges = []
     for axis in (0, 1):  # the columns, by their redness in all rows; then the rows
         profile = redness.sum(axis=axis) / redness.sum(axis=axis).max()

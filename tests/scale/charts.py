@@ -44,6 +44,6 @@ def render(values, *, name="vision", namespace="shop"):
 
 
 def one(objects, kind, name=None):
-    """The one object of a kind, and of a name if there are several."""
+    """Return the only object of a kind, or the one with this name."""
     (found,) = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     return found

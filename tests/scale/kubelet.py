@@ -36,14 +36,14 @@ class Pod:
     """One container, from its start to its end.
 
     Attributes:
-        is_ready: what the readiness probe says.
+        is_ready: Result of the readiness probe.
         restarts: how often liveness failed.
         events: (seconds since the start, what), as ``kubectl describe`` shows them.
         address, grpc: HOST:PORT of this pod.
     """
 
     def __init__(self, template, *, folders, log):
-        """``template``: the Deployment's; ``folders``: paths of the image, and where they lie here."""
+        """``template``: pod template of the Deployment; ``folders``: paths in the image and their local folders."""
         (self._container,) = template["spec"]["containers"]
         self._grace_s = template["spec"]["terminationGracePeriodSeconds"]
         self._folders, self._log = folders, log

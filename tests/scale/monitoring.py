@@ -70,7 +70,7 @@ class Prometheus:
         return answer["data"]
 
     def value(self, query):
-        """The numbers of a query now, without those that are none."""
+        """Return the current numbers of a query, without NaN."""
         found = self.ask("query", query=query)
         return [float(each["value"][1]) for each in found["result"] if each["value"][1] != "NaN"] if found else []
 
@@ -82,7 +82,7 @@ class Prometheus:
 
 @contextmanager
 def load(servers):
-    """Requests to each server, one in five with an image that is none."""
+    """Send requests to each server, one in five with an invalid image."""
     ending = threading.Event()
 
     def work(address):

@@ -11,7 +11,7 @@ class Names:
     """Running until it is closed.
 
     Attributes:
-        hosts: what every name stands for, from now on.
+        hosts: Addresses to which every name resolves from now on.
         address: HOST:PORT of the server itself.
     """
 

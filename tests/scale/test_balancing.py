@@ -1,7 +1,7 @@
-"""Three servers, behind a proxy of deploy/ or known to a gRPC client by a name: killed, replaced, slow, frozen.
+"""Three servers, load-balanced by a proxy of deploy/ or by name in a gRPC client: killed, replaced, slow, frozen.
 
-Clients send again what docs/scale.md says, and every request is counted: none is lost, none is wrong. Photos are larger
-than what gRPC by itself would send again. PIXPREP_SCALE_RESULTS names the file that the counts go to, as JSON.
+Clients retry the requests that docs/scale.md lists, and every request is counted: none is lost, none is wrong. Photos
+are larger than the limit of gRPC's own retries. PIXPREP_SCALE_RESULTS names the JSON file for the counts.
 """
 
 import http.client
@@ -37,7 +37,7 @@ ADDRESS = "dns:///pixprep-pods.shop:8001"
 TRIES = 6
 WITHIN_S = 120
 SLOW_S = 2.0
-"""For a batch, of the classifier of a slow server."""
+"""Seconds per batch of a slow server's classifier."""
 FROZEN_S = 8.0
 """Longer than the proxies wait for an answer to their look at a server's health, and shorter than the clients wait."""
 
@@ -65,7 +65,7 @@ class Load:
 
     Attributes:
         counts: by outcome and protocol: right, wrong, lost.
-        notes: what was lost, in words.
+        notes: Descriptions of the lost requests.
     """
 
     def __init__(self, expected, *, grpc, address=None):
@@ -115,7 +115,7 @@ class Load:
         return None, note
 
     def more(self, number):
-        """Wait for so many more right answers, of all protocols together."""
+        """Wait for so many more right responses over all protocols."""
         wanted = self.answered() + number
         wait_until(lambda: self.answered() >= wanted, lambda: f"{self.counts} {self.notes}", within_s=WITHIN_S)
 
@@ -165,7 +165,7 @@ def servers(start):
 
 @pytest.fixture(scope="module")
 def names(servers):
-    """The name server of whoever asks the servers themselves."""
+    """Start the name server for clients that address the servers directly."""
     names = Names(hosts_of(servers))
     yield names
     names.close()

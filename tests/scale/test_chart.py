@@ -14,7 +14,7 @@ jsonschema = pytest.importorskip("jsonschema", reason="NO JSON SCHEMA: make scal
 
 VERSIONS = ("1.30", "1.34", "1.37")
 TEXT = {"type": "string", "minLength": 1}
-# What the definitions of these resources ask for; no cluster of ours has them installed.
+# Fields that the definitions of these resources require; no cluster of ours has them installed.
 RESOURCES = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): {
         "required": ["selector", "endpoints"],
@@ -230,7 +230,10 @@ def test_shared_memory_follows_its_formula():
 
 
 def test_every_option_is_one_of_the_program_that_gets_it():
-    """Options of the embedded server by ``pixprep serve --help``; of tritonserver, by the help of the one we have."""
+    """``pixprep serve --help`` lists the options of the embedded server.
+
+    Those of tritonserver are in our version's help.
+    """
     from pixprep.serving.embedded.wheel import environment, find_wheel  # noqa: PLC0415  (its environment alone has it)
 
     command = [sys.executable, "-m", "pixprep", "serve", "--help"]
@@ -253,7 +256,7 @@ def test_the_probes_of_a_gpu_pod_are_those_that_see_a_dead_process():
 
 
 def test_the_engine_is_made_once_for_each_gpu_tensorrt_and_model(tmp_path):
-    """The script of the init container, with a nvidia-smi and a trtexec that say what they would say."""
+    """Run the script of the init container, with fakes of nvidia-smi and trtexec that print realistic output."""
     pod = one(render(EVERYTHING), "Deployment")["spec"]["template"]["spec"]
     plan = next(each for each in pod["initContainers"] if each["name"] == "plan")
     programs, plans, models = (tmp_path / name for name in ("bin", "plans", "models"))
@@ -312,7 +315,7 @@ def test_autoscaling_asks_for_what_waits():
 
 
 def test_every_way_to_a_gpu_has_the_drivers_video_parts():
-    """Without them there is no hardware JPEG engine, and CUDA decodes without a word."""
+    """Without them the hardware JPEG engine is missing, and CUDA silently decodes."""
     said = {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility,video"}
     runtime, _ = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
     assert said in runtime["spec"]["containers"][0]["env"]

@@ -66,7 +66,7 @@ def test_the_cpu_image_serves_with_a_root_that_nobody_can_write(image, tmp_path)
         done = subprocess.run(image.inside(health, is_sealed=True), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("ok  ensemble")
-        (first,) = psutil.Process(process.pid).children()  # of its own, it is process 1
+        (first,) = psutil.Process(process.pid).children()  # in a separate process namespace, it is process 1
         first.terminate()
         wait_until(lambda: process.poll() is not None)
         assert process.returncode == 0, (tmp_path / "log").read_text()
@@ -108,7 +108,7 @@ def test_a_dockerfile_has_no_usual_fault(path):
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_a_dockerfile_installs_locked_packages_and_our_own_wheel_alone(path):
-    """pip looks at an index for nothing whose hash it has not been told."""
+    """pip does not accept a package of an index without a given hash."""
     calls = [call.split() for word, rest in instructions(path) if word == "RUN" for call in rest.split("&&")]
     calls = [call[1:] for call in calls if call[0].endswith("pip")]
     assert {call[0] for call in calls} == {"install", "wheel"}
@@ -143,7 +143,7 @@ def test_compose_lets_the_stub_start_from_tmp_and_nothing_from_shared_memory():
 
 
 def test_the_parts_of_compose_find_each_other():
-    """No Docker has run it: each path, name and port that one part says is another's."""
+    """No Docker has run it: each path, name and port of one part matches another part."""
     yaml = pytest.importorskip("yaml", reason="NO YAML: make scale")
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
     mounts = {}
@@ -158,7 +158,7 @@ def test_the_parts_of_compose_find_each_other():
     kind, *probe = services["pixprep"]["healthcheck"]["test"]
     assert kind == "CMD"
     assert probe[0] == "pixprep"
-    assert main([*probe[1:], "--url", "127.0.0.1:1"]) == 1  # nobody is there; of wrong usage it would end
+    assert main([*probe[1:], "--url", "127.0.0.1:1"]) == 1  # no server is there; wrong usage would exit
     prometheus = yaml.safe_load(mounts["prometheus", "/etc/prometheus/prometheus.yml"].read_text(encoding="utf-8"))
     (scrape,) = prometheus["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["pixprep:8002"]}]

@@ -1,4 +1,4 @@
-"""The contract between chart and server, executed: what the manifest tells a kubelet, done to real servers under load.
+"""The contract between chart and server: the actions that the manifest tells a kubelet, on real servers under load.
 
 Clients follow docs/scale.md: they ask again, elsewhere, on a closed connection, on 503, and on the words with which a
 server that ends refuses. Every request is counted.

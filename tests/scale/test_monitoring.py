@@ -35,7 +35,7 @@ def prometheus(tmp_path_factory):
         try:
             with load([first, second]):
                 wait_until(lambda: server.value("sum(rate(pixprep_images_total[10s]))"), "no scrape", within_s=60)
-                time.sleep(20)  # of load: what rates and quantiles are made of
+                time.sleep(20)  # rates and quantiles need some seconds of load
                 yield server
         finally:
             server.close()
@@ -84,7 +84,7 @@ def test_every_metric_of_an_alert_is_there(prometheus):
 
 
 def test_the_images_that_fail_raise_their_alert(prometheus):
-    """One in five is none: the expression holds, whatever its ``for``; the others do not."""
+    """One image in five is invalid: the expression holds, whatever its ``for``; the other alerts do not fire."""
     rules = {rule["alert"]: rule["expr"] for rule in yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]}
     quick = {name: re.sub(r"\[\d+m\]", f"[{INTERVAL}]", text) for name, text in rules.items()}
     assert prometheus.value(quick["PixprepImagesFail"])

@@ -1,4 +1,4 @@
-"""pixprep on a real Ray: every row once and right, whoever dies; bad rows say why and end nothing."""
+"""pixprep on a real Ray: every row is right and occurs once despite crashes; invalid rows report errors."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def photos(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(photos):
-    """For each index its tensor, or why there is none."""
+    """Return the tensor of each index, or the reason why there is none."""
     with pp.Engine(PIPELINE, threads=1) as engine:
         found = {}
         for index in range(300):
@@ -150,7 +150,10 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused():
 
 @pytest.mark.usefixtures("cluster")
 def test_a_row_that_names_no_image_fails_alone(photos, expected, tmp_path):
-    """None, a number, a name with a NUL, a pipe that nobody writes to: none of them ends the job, or waits."""
+    """The rows contain None, a number, a name with a NUL, and a pipe without a writer.
+
+    None of them ends or blocks the job.
+    """
     os.mkfifo(tmp_path / "pipe")
     good = (photos / "000.jpg").read_bytes()
     for column, photo, others in (

@@ -141,7 +141,7 @@ def test_a_box_across_the_horizon_is_drawn_as_far_as_it_lies_before_it(objects):
     def seen_from_above(pixels):
         return pixels
 
-    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # of 90 rows, in 256: row 56.9 has the depth 0.716, 227 none
+    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # of 90 rows in 256, row 56.9 is 0.716 deep, row 227 none
     ops = [
         pp.decode(),
         pp.resize(height=256, width=256),
@@ -171,7 +171,7 @@ def test_a_class_has_one_colour_in_frames_words_and_masks_and_words_stand_apart(
     for has, (left, top, right, bottom) in zip((first, second, first), np.array(corners) * 4, strict=True):
         assert has[top : bottom - 1, left].all()  # the frame
         assert has[bottom - 1, left : right - 1].all()
-    assert first[400:420, :].sum() < first[260:280, :].sum()  # the words of the third lie above it, not at its end
+    assert first[400:420, :].sum() < first[260:280, :].sum()  # the text of the third is above it, not at its end
     assert np.nonzero(second.any(axis=0))[0].max() <= 48 + 256 + 6  # a word takes half of the picture at most
     halves = [tuple((100 + level) // 2 for level in colour) for colour in colours]
     assert (panel.pixels[220, 160], panel.pixels[150, 150], panel.pixels[400, 400]) == (

@@ -1,4 +1,4 @@
-"""Notebook views of a pipeline, a batch and a certificate: tables that say what is so, pictures that are so."""
+"""Notebook views of a pipeline, a batch and a certificate: the tables and pictures match the data."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""The pictures show the engine's pixels, where they say; whatever the photo, they stay of one width, and small."""
+"""The pictures show the engine's pixels where they claim to; for any photo they keep one width and stay small."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def larger(pixels, factor):
 
 
 def top_of(page, block, column, inside=0, after=0):
-    """The row where a block stands in one of the three columns, pixel for pixel; fails where it does not."""
+    """Return the row of a block in one of the three columns, pixel for pixel; fail if it is missing."""
     left = MARGIN + column * (SIDE + MARGIN) + inside
     strip = page[:, left : left + block.shape[1]]
     for row in range(after, len(page) - len(block) + 1):
@@ -86,7 +86,7 @@ def test_values_that_no_resize_rounds_are_shown_rounded():
 @pytest.mark.parametrize("flips", [[], [pp.flip("horizontal")]])
 def test_the_frame_is_where_the_model_looks_and_what_lies_outside_is_dark(flips):
     ops = [pp.resize(256), pp.center_crop(224), *flips, pp.tensor()]
-    # 427 x 640 becomes 256 x 383, of which rows 16 to 240 and columns 80 to 304 are kept (79.5 to the even 80)
+    # 427 x 640 becomes 256 x 383, of which rows 16 to 240 and columns 80 to 304 are kept (79.5 rounds to the even 80)
     top, bottom = (round(row * 342 / 256) for row in (16, 240))  # the photo is shown as 342 x 512
     left, right = (round(column * 512 / 383) for column in (80, 304))
     panel = panels_of(*ops)[0]
@@ -260,7 +260,7 @@ def test_both_results_stand_side_by_side_and_the_difference_is_amplified_to_whit
     page = np.asarray(worst(Certificate([row(actual, expected)])))
     difference = np.zeros((64, 64, 3), np.uint8)
     difference[40, 20], difference[10, 50] = 255, 128
-    marked = np.zeros((512, 512), bool)  # the frame, 3 wide, lies 6 around the pixel of 8 x 8
+    marked = np.zeros((512, 512), bool)  # the frame, 3 wide, is 6 away from the pixel of 8 x 8
     marked[40 * 8 - 9 : 41 * 8 + 9, 20 * 8 - 9 : 21 * 8 + 9] = True
     marked[40 * 8 - 6 : 41 * 8 + 6, 20 * 8 - 6 : 21 * 8 + 6] = False
     for column, pixels in enumerate((actual, expected, difference)):

@@ -1,4 +1,4 @@
-"""Preview of one photo: where it is seen, what its values are, and what is odd about them."""
+"""Preview of one photo: the visible region, the values, and notes on unusual values."""
 
 import numpy as np
 import pytest

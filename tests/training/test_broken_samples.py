@@ -130,7 +130,7 @@ def test_a_source_of_broken_samples_alone_ends(caplog):
 
 
 class Raising(list):
-    """Samples of which one raises an error."""
+    """Samples, one of which raises an error."""
 
     def __init__(self, error, index):
         super().__init__(samples())

@@ -47,7 +47,7 @@ def loader(ops, **options):
 
 @pytest.mark.parametrize("name", [name for name in CHAINS if name not in ("boxes", "erasing")])
 def test_a_draw_is_the_fixed_ops_of_its_parts(name):
-    """Each sample is what a pipeline of fixed ops makes; a canvas, a window by boxes and a rectangle have none."""
+    """Each sample equals the result of a fixed pipeline. A canvas, a crop by boxes and an erase lack a fixed op."""
     one = loader(CHAINS[name])
     (batch,) = one
     for row, draws in enumerate(batch.draws):
@@ -73,7 +73,7 @@ def test_a_sample_is_replayed_whatever_was_chosen(ops):
     "op", [pp.warp(matrix=((1, 0, 0), (0, 1, 0)), height=40, width=50), pp.rotate(90, expand=True)]
 )
 def test_an_op_that_changes_the_size_is_no_step_on_levels(kind, op):
-    """The tensor of each draw has the size of what was done."""
+    """The tensor of each draw has the size that the drawn op produces."""
     ops = [
         pp.decode(),
         pp.resize(height=30, width=44),

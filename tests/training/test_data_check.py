@@ -1,4 +1,4 @@
-"""``pixprep data check``: which source is meant, what is said of it, the exit code."""
+"""``pixprep data check``: the detected source, the report, the exit code."""
 
 import json
 

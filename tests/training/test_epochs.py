@@ -41,7 +41,7 @@ def test_an_epoch_may_be_set_by_the_one_that_counts_them():
         ours.set_epoch(1)  # from its beginning: a batch of it has come
         assert all(map(same, ours, expected))
         ours.load_state_dict(whole.state_dict() | {"epoch": 1, "position": 16})
-        ours.set_epoch(1)  # as frameworks do behind a resume
+        ours.set_epoch(1)  # as frameworks do after a resume
         assert all(map(same, ours, expected[2:]))
         assert ours.epoch == 2
 
@@ -105,7 +105,7 @@ def test_a_state_behind_the_last_batch_is_the_beginning_of_the_next_epoch():
         assert (state["epoch"], state["position"], ours.epoch) == (1, 0, 0)
         assert next(batches, None) is None
         assert ours.state_dict() == state
-        ours.load_state_dict(state | {"epoch": 0, "position": 35})  # of a smaller batch, which left five samples
+        ours.load_state_dict(state | {"epoch": 0, "position": 35})  # of a smaller batch size, with five samples left
         assert len(list(ours)) == 5
         assert ours.epoch == 2
 

@@ -1,4 +1,4 @@
-"""Types of fields: a value is what its type says in every source, and only what is certain is guessed."""
+"""Types of fields: a value has the declared type in every source, and only certain types are inferred."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""kill -9 in mid-epoch: of every source and every sampler, another process goes on with the rest."""
+"""kill -9 in mid-epoch: for every source and sampler, a new process continues with the remaining samples."""
 
 from importlib.util import find_spec
 from itertools import islice
@@ -33,7 +33,7 @@ SAMPLERS = {
 OBJECTS = pp.Pipeline(
     [pp.decode(), pp.random_resized_crop(24), pp.boxes(), pp.masks(), pp.normalize(), pp.tensor(only="training")]
 ).for_training()
-"""What copy-paste takes; the others take ``TRAINING``."""
+"""The pipeline for copy-paste; the other cases use ``TRAINING``."""
 
 
 def objects():
@@ -66,7 +66,7 @@ PAIRS += [
     if each not in OF_EACH
 ]
 MISSING = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
-PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]  # the tests of these sources say so
+PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]  # the tests of these sources report them
 CODE = """
 import json, sys
 from itertools import islice
@@ -114,4 +114,4 @@ def test_another_process_goes_on_after_kill_9(found, kind, sampler):
         assert all(map(same, rest, expected[DONE:]))
         assert all(map(same, islice(again, 1), islice(whole, 1)))  # and the next epoch
     crops = [str(each["random_resized_crop#0"]) for batch in expected for each in batch.draws]
-    assert len({*crops}) == len(crops)  # else equal draws would say nothing
+    assert len({*crops}) == len(crops)  # equal draws would not prove the order

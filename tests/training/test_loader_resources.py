@@ -1,4 +1,4 @@
-"""Memory, threads and processes of a Loader, its cache, and nothing left behind."""
+"""Memory, threads and processes of a Loader, its cache, and a complete cleanup."""
 
 import gc
 import pickle
@@ -205,14 +205,14 @@ def test_no_sample_is_begun_once_an_epoch_is_left():
 
     with loader(Gated(samples(64)), batch_size=8) as ours:
         next(batches := iter(ours))
-        while len(begun) < 12:  # of each thread the first of its share
+        while len(begun) < 12:  # the first sample of each thread's chunk
             time.sleep(0.001)
         readers = [thread for thread in threading.enumerate() if thread.name == "pixprep-read"]
         del batches
         go_on.set()
         for thread in readers:
             thread.join(60)
-    assert not [index for index in begun if index >= 8 and index % 8 >= 4]  # of four threads at most
+    assert not [index for index in begun if index >= 8 and index % 8 >= 4]  # at most four threads
 
 
 def test_cached_pixels_are_not_those_of_another_image_that_has_come_in_their_place():

@@ -70,7 +70,7 @@ def test_a_slow_source_gets_more_threads(tmp_path):
             return super().__getitem__(index)
 
     source = Slow(samples(96))
-    shares, deadline = {4}, time.monotonic() + 60  # of a batch, which two threads read
+    shares, deadline = {4}, time.monotonic() + 60  # a batch's samples, which two threads read
     with loader(source, batch_size=8) as ours:
         while min(shares) > 1 and time.monotonic() < deadline:
             list(ours)
@@ -102,7 +102,7 @@ def test_a_progress_bar_is_shown_in_a_notebook_in_one_line(tmp_path):
         run(code, stderr=file)
     shown = (tmp_path / "shown").read_bytes()
     assert b"0/5 [" in shown
-    assert b"\n" not in shown  # a notebook draws what follows a \r over what came before
+    assert b"\n" not in shown  # a notebook draws text after a \r over the previous text
 
 
 def test_a_closed_loader_says_so():

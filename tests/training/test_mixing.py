@@ -1,4 +1,4 @@
-"""mixup and cutmix in the Loader: by its seed, with labels as shares of the classes."""
+"""mixup and cutmix in the Loader: reproducible by seed, with labels as fractions of the classes."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_each_image_is_mixed_with_the_one_before_it_and_so_is_its_label():
 )
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
 def test_no_image_is_mixed_with_a_copy_of_itself(options, kind):
-    """Each has the share of its own image that is said, and the rest of one other."""
+    """Each image has the reported fraction of itself, and the rest comes from one other image."""
     source = [{**sample, "label": index} for index, sample in enumerate(samples(40))]
     options = {"batch_size": 8, "shuffle": True, "seed": 6} | options
     mix = pp.Mix(40, **{kind: 1.0})

@@ -1,4 +1,4 @@
-"""Batches of images of their own sizes: what is padded has the shape that the tensor has, and nothing is lost."""
+"""Batches of images of different sizes: padded outputs have the shape of the tensor, and all data is kept."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""An object painted into a photo lies where its box, its masks and its points say, whatever chain of ops moved it.
+"""A painted object in a photo matches its box, masks and points after any chain of ops.
 
-Chains are drawn from every op that moves pixels, on both sides, and from mosaic and copy-paste behind them.
+Chains are drawn from every op that moves pixels, on both sides, followed by mosaic and copy-paste.
 """
 
 import random
@@ -20,11 +20,14 @@ CHAINS = 40
 GREY, BLACK = (90, 90, 90), (0, 0, 0)
 COLOURS = [(0, 255, 0), (0, 0, 255), (255, 0, 0), (255, 255, 0)]
 PALETTE = np.array([GREY, BLACK, *COLOURS], float)
-"""What a pixel shows: the photo, what lies outside of it, or an object. Where two meet, the nearest one counts."""
+"""Possible contents of a pixel: the photo, the area outside of it, or an object.
+
+Where two meet, the nearest color counts.
+"""
 PLACES = [(45, 35, 101, 83), (108, 12, 139, 74), (20, 40, 64, 90), (60, 24, 121, 60)]
 """Left, top, right and bottom of the object of each colour; no two of the first two overlap."""
 ZOOM = 1.3
-"""How much larger than in the photo an object may be where no outline tells."""
+"""Maximum magnification of an object relative to the photo, for objects without an outline."""
 
 
 def between(draw, least, most):
@@ -119,13 +122,13 @@ TURNING = {type(op(random.Random(0))) for op in TURNS.values()}
 
 @dataclass(frozen=True)
 class Chain:
-    """Ops of both sides, and what is known of them.
+    """Ops of both sides, and the facts about them.
 
     Attributes:
         ops: that move pixels, those inside of choices too.
-        pipeline: of them and of annotations.
+        pipeline: Pipeline of the ops and of annotations.
         boxes: the op ``boxes``.
-        mix: behind the pipeline.
+        mix: Mix after the pipeline.
     """
 
     ops: list
@@ -143,7 +146,7 @@ class Chain:
         return sum(type(op) in RESIZING for op in self.ops)
 
     def slack(self, zoom):
-        """Pixels that the edge of what is seen may lie off the outline.
+        """Return the tolerance in pixels between the visible edge and the outline.
 
         The first interpolation puts the edge of whole pixels where it is, to a tenth of a pixel. Each further one is
         given an edge that was rounded to whole pixels where nothing is antialiased: 0.7 is half of a pixel's diagonal.
@@ -163,7 +166,7 @@ def flat(ops):
 
 
 def chain(seed, side, *, is_mixed=False):
-    """A chain of a side: what no pipeline has is drawn again."""
+    """Return a chain of a side; chains that are not valid pipelines are drawn again."""
     while True:
         seed = f"{seed} {side}"
         draw = random.Random(seed)
@@ -187,7 +190,7 @@ def chain(seed, side, *, is_mixed=False):
 
 @cache
 def photo(*which):
-    """A grey photo with objects, and what is said of it."""
+    """Return a gray photo with objects, and its annotations."""
     image, masks = np.full((HEIGHT, WIDTH, 3), GREY, np.uint8), np.zeros((len(which), HEIGHT, WIDTH), np.uint8)
     share, outlines = np.linspace(0, 1, 16, endpoint=False)[:, None], []
     for mask, index in zip(masks, which, strict=True):
@@ -202,7 +205,7 @@ def photo(*which):
 
 
 def images(chain):
-    """(pixels, what is said of them) of each image: (3, height, width), without a batch's margins."""
+    """Yield (pixels, annotations) of each image: (3, height, width), without a batch's padding."""
     source = [photo(0, 1)] * 2 if chain.mix is None else [photo(index) for index in range(4)]
     with pp.Loader(source, chain.pipeline, batch_size=len(source), seed=3, threads=1, mix=chain.mix) as loader:
         (batch,) = loader
@@ -226,12 +229,12 @@ def corners_of(boxes, op, height, width):
 
 
 def shown(pixels):
-    """The place in the palette of what each pixel shows."""
+    """Return the palette index of each pixel."""
     return np.stack([np.square(pixels - colour[:, None, None]).sum(0) for colour in PALETTE]).argmin(0)
 
 
 def inside(outline, shape):
-    """Pixels whose middle lies in a polygon: a line from it to the left meets an odd number of sides."""
+    """Return the pixels whose center is in a polygon: a line from it to the left crosses an odd number of sides."""
     rows, columns = np.arange(shape[0]) + 0.5, np.arange(shape[1]) + 0.5
     (ax, ay), (bx, by) = outline.T, np.roll(outline, -1, 0).T
     side, row = np.nonzero((ay[:, None] <= rows) != (by[:, None] <= rows))
@@ -262,20 +265,20 @@ def span(seen):
 
 
 def deep(mask, by):
-    """Pixels of a mask that lie so many from any other; a sliver that is cut off by a mosaic or by an edge has none."""
+    """Return a mask's pixels with this distance from its outside. A sliver at a mosaic's seam or an edge has none."""
     padded = np.pad(mask, by)
     height, width = mask.shape
     return np.all([padded[y : y + height, x : x + width] for y in range(2 * by + 1) for x in range(2 * by + 1)], 0)
 
 
 def moved(said, name, by):
-    """Annotations of which one is moved to the right and down by so many pixels."""
+    """Return annotations, one of which is moved to the right and down by so many pixels."""
     labels = {"mask", "masks"} & {name}
     return {**said, name: np.roll(said[name], (by, by), (-2, -1)) if labels else said[name] + by}
 
 
 def astray(chain, pixels, said):
-    """Names of the annotations that do not lie where the objects are seen.
+    """Return the names of the annotations that do not match the visible objects.
 
     Args:
         chain: which moved them.
@@ -297,7 +300,7 @@ def astray(chain, pixels, said):
                 wrong.add("mask")
             ends = np.concatenate([outline.min(0), outline.max(0)])
             is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
-            is_whole &= not (within & (seen == 1)).any()  # what is cut off, less than a pixel, covers no middle
+            is_whole &= not (within & (seen == 1)).any()  # a part cut off by less than a pixel covers no center
             smaller = (box - ends) * (1, 1, -1, -1)
             if is_whole and chain.turns < 2 and not (-0.1 < smaller.min() <= smaller.max() < 1.0):
                 wrong.add("boxes")
@@ -308,7 +311,7 @@ def astray(chain, pixels, said):
             if isinstance(chain.mix, pp.CopyPaste):  # what a mask hides ends where the mask does: slivers are left
                 here = deep(here, depth)
         if here.any():
-            room = (box - span(here)) * (1, 1, -1, -1)  # of each side: over 0 where the object is seen outside
+            room = (box - span(here)) * (1, 1, -1, -1)  # for each side: above 0 where the object is visible outside
             slack = 0.5 + (chain.slack(zoom) if chain.mix is None else chain.slack_of_masks(zoom))
             is_tight = chain.turns == 0 and not isinstance(chain.mix, pp.CopyPaste)
             if (room > slack).any() or (is_tight and (room < -slack).any()):
@@ -317,7 +320,7 @@ def astray(chain, pixels, said):
 
 
 def judged(seeds, side, *, is_mixed=False):
-    """(chain, pixels, annotations) of each image; a chain that fits no photo has none."""
+    """Yield (chain, pixels, annotations) of each image; chains that do not fit a photo are skipped."""
     for seed in seeds:
         one = chain(seed, side, is_mixed=is_mixed)
         try:
@@ -339,7 +342,7 @@ def test_an_object_lies_where_its_annotations_say(side, is_mixed):
 
 @pytest.mark.parametrize(("side", "is_mixed"), CASES)
 def test_annotations_that_are_a_pixel_off_are_found(side, is_mixed):
-    """Each by itself, of chains that interpolate once at most; of a mask in a mosaic, which is a pixel off, by two."""
+    """Each is tested alone, with at most one interpolation. A mask in a mosaic, itself a pixel off, moves by two."""
     far = {"points": 1, "boxes": 1, "masks": 1, "mask": 1} if not is_mixed else {"boxes": 5, "masks": 1, "mask": 3}
     few = [each for each in judged(range(30), side, is_mixed=is_mixed) if each[0].turns + each[0].resizes < 2]
     few = [each for each in few if sum((shown(each[1]) == label + 1).sum() for label in each[2]["labels"]) > 50]

@@ -1,4 +1,4 @@
-"""Mosaic and copy-paste: every pixel, box and mask lies where the numbers of ``batch["mix"]`` say."""
+"""Mosaic and copy-paste: every pixel, box and mask is at the position that ``batch["mix"]`` specifies."""
 
 import numpy as np
 import pytest

@@ -56,7 +56,7 @@ def test_a_reader_that_is_stopped_gives_up_samples_that_have_begun_and_those_tha
             return super().__getitem__(index)
 
     reader = Reader(Hanging([{"image": b"x"}] * 40), Limits(), Timeline())
-    reader.width = 40  # of 32 threads
+    reader.width = 40  # for 32 threads
     part = Part(np.arange(40), np.zeros(40, bool), np.zeros(40, int), 40)
 
     def wait():

@@ -1,4 +1,4 @@
-"""Mistakes of whoever trains: an order that cannot be, a Loader's options, and files that are no data set."""
+"""Mistakes in training: impossible orders, options of a Loader, and files that are not a data set."""
 
 import gzip
 from pathlib import Path

@@ -81,7 +81,7 @@ def test_shares_are_exact_and_no_sample_comes_again_before_all_others_of_its_sou
         assert sorted(index for each in found[first : first + 3] for index in each[each < 30]) == list(range(30))
     assert set(np.bincount(found[0][found[0] >= 30] - 30)) == {3}
     assert not np.array_equal(found[0], found[3])
-    assert np.mean(np.diff((found[0] < 30).astype(int)) != 0) > 0.1  # mixed, and not one behind the other
+    assert np.mean(np.diff((found[0] < 30).astype(int)) != 0) > 0.1  # mixed, and not one after the other
 
 
 def test_repeats_stand_side_by_side_and_go_through_all_samples_before_one_comes_again():
@@ -205,7 +205,10 @@ def stored(ops):
 
 
 def test_sizes_that_a_source_knows_are_not_read(tmp_path):
-    """COCO's file says them, through a subset and a concat, too; of a list, its samples may; a broken image is said."""
+    """COCO's file contains the sizes, also in a subset and a concat.
+
+    A list's samples may; a broken image is reported.
+    """
     images = [{"id": n, "file_name": f"{n}.jpg", "height": 30 + n % 2 * 20, "width": 40} for n in range(16)]
     (tmp_path / "a.json").write_text(json.dumps({"images": images, "categories": [], "annotations": []}))
     coco = read.coco(tmp_path, tmp_path / "a.json")

@@ -1,4 +1,4 @@
-"""Boxes, points and masks of the serving side: what a validation needs lies where serving lays the photo."""
+"""Boxes, points and masks of the serving side: annotations for validation match the served photo."""
 
 import numpy as np
 import pytest

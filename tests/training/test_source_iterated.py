@@ -9,7 +9,7 @@ from support.loading import PLAIN, same, samples
 
 
 class Stream:
-    """Rows that are counted as they are read; the passes, too."""
+    """Counts rows as they are read, and the passes."""
 
     def __init__(self, count=40):
         self.count, self.read, self.passes = count, 0, 0

@@ -1,4 +1,4 @@
-"""LMDB: keys with numbers, values of images alone, and what is damaged."""
+"""LMDB: numeric keys, values that are bare images, and damaged files."""
 
 import pickle
 

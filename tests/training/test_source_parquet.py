@@ -1,4 +1,4 @@
-"""Parquet files: row groups read once, columns that fit, and what is damaged."""
+"""Parquet files: row groups that are read once, matching columns, and damaged files."""
 
 import json
 import os

@@ -20,7 +20,7 @@ CHECKSUMS = find_spec("google_crc32c") is not None
 
 
 class Shaky(fsspec.AbstractFileSystem):
-    """The memory file system, whose calls fail as often as ``faults`` says; ``log`` has the others."""
+    """The memory file system; ``faults`` is the number of calls that fail, and ``log`` contains the others."""
 
     protocol = "shaky"
     cachable = False
@@ -53,7 +53,7 @@ fsspec.register_implementation("shaky", Shaky, clobber=True)
 
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
-    """A function that puts what lies in ``tmp_path`` into a bucket, and gives its URL."""
+    """Return a function that uploads the files of ``tmp_path`` to a bucket and returns its URL."""
     monkeypatch.setattr(Shaky, "faults", 0)
     monkeypatch.setattr(Shaky, "log", [])
     monkeypatch.setattr(Shaky, "whole", False)

@@ -19,7 +19,7 @@ def test_what_hugging_face_stores_is_an_image():
     rows = [{"bytes": b"a", "path": "a.jpg"}, {"bytes": None, "path": "/b.jpg"}, {"bytes": b"", "path": "c.jpg"}]
     source = read.rows([{"image": row} for row in rows])
     assert source[0] == {"name": "row 0, a.jpg", "image": b"a"}
-    assert source[2] == {"name": "row 2, c.jpg", "image": b""}  # no bytes are no path
+    assert source[2] == {"name": "row 2, c.jpg", "image": b""}  # empty bytes are not a path
     assert source[1]["image"] == Path("/b.jpg")
 
 

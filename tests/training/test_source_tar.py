@@ -107,7 +107,7 @@ def test_a_file_that_ends_early_costs_its_last_sample(tmp_path, left):
 
 
 def test_the_last_member_may_end_where_the_file_ends_and_not_a_byte_behind(tmp_path):
-    """A file that was cut behind its last byte lacks only what fills the block up."""
+    """A file that is cut after its last byte only lacks the padding of the block."""
     data = tar_bytes([("a.jpg", b"photo"), ("a.cls", b"17")])
     end = 3 * 512 + 2
     (tmp_path / "t.tar").write_bytes(data[:end])

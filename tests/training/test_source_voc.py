@@ -1,4 +1,4 @@
-"""``read.voc``: VOC's boxes as corners from 0, and what is wrong with an XML file."""
+"""``read.voc``: VOC's boxes as corners from 0, and faults of an XML file."""
 
 import numpy as np
 import pytest

@@ -18,7 +18,7 @@ def loader():
 
 @pytest.fixture
 def again():
-    """The same once more, for what is expected."""
+    """Return the data set once more, for the expected results."""
     with pp.Loader(samples(), TRAINING, batch_size=8, shuffle=True, seed=5, threads=1) as ours:
         yield ours
 
@@ -44,7 +44,7 @@ def detection():
 
 @pytest.fixture
 def learnable():
-    """40 photos, of which every other one is a negative."""
+    """Return 40 photos, half of which are negatives."""
     photos = [scene(40, 40, seed) for seed in range(40)]
     source = [
         {"image": jpeg(255 - photo if seed % 2 else photo), "label": seed % 2} for seed, photo in enumerate(photos)

@@ -110,14 +110,14 @@ def test_a_detector_that_was_trained_on_padded_batches_is_served(tmp_path):
 def test_the_measures_are_those_that_a_hand_computes():
     measures = runpy.run_path(EXAMPLES / "measures.py")
     told, true = np.array([[0, 0, 1, 1]]), np.array([[0, 1, 1, 255]])
-    assert measures["mean_iou"](told, true, 3) == (1 / 2 + 1 / 2) / 2  # class 2 is nowhere, the last pixel is none
+    assert measures["mean_iou"](told, true, 3) == (1 / 2 + 1 / 2) / 2  # class 2 is absent, the last pixel is unlabeled
     answers = np.full((1, 5, 1, 3), -9.0)
     answers[0, 1:] = 8 / 64  # cells of 16 pixels, each its own box
     answers[0, 0, 0] = [2, 3, 1]  # the surest is at 16 to 32
     ap = measures["mean_ap"]
     first, both = [[0, 0, 16, 16]], [[0, 0, 16, 16], [32, 0, 48, 16]]
     assert ap(answers, np.array([first]), np.array([[0]])) == 1 / 2  # found second
-    assert ap(answers, np.array([both]), np.array([[0, 0]])) == pytest.approx(2 / 3)  # of both, at 2 of 3
+    assert ap(answers, np.array([both]), np.array([[0, 0]])) == pytest.approx(2 / 3)  # for both, at 2 of 3
     assert ap(answers, np.array([both]), np.array([[0, -1]])) == 1 / 2  # a row that is padding
     assert ap(answers, np.array([[[0, 0, 7, 16]]]), np.array([[0]])) == 0  # overlaps by 7 / 16
 
@@ -211,7 +211,7 @@ def test_boxes_are_drawn_where_the_objects_are(tmp_path):
         top, left = 300 * (number // 4), 300 * (number % 4)
         tile = sheet[top : top + 300, left : left + 300].astype(int)
         assert int(re.search(r": (\d) boxes; ", line)[1]) > 0
-        if line.startswith("flower"):  # the rectangle is cyan, and holds what is orange
+        if line.startswith("flower"):  # the rectangle is cyan and contains the orange pixels
             rows, columns = np.nonzero((tile == (0, 255, 255)).all(axis=2))
             orange = (tile[..., 0] > 200) & (tile[..., 2] < 150) & (tile[..., 1] > 60)
             inside = orange[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]

@@ -1,4 +1,4 @@
-"""Padded batches in each framework: one tensor for each name, of the shapes of ``Batch.padded``."""
+"""Padded batches in each framework: one tensor per name, with the shapes of ``Batch.padded``."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Pages about training: each program runs as it stands behind those before it, and prints what stands below it.
+"""Pages about training: each program runs after those before it, and prints the output that the page shows.
 
 A program that imports a framework runs where that framework is: `make training` has them all.
 """
@@ -98,7 +98,7 @@ def test_the_pages_have_these_programs():
     assert {page: len(list(programs(page))) for page in PAGES} == PAGES
 
 
-@pytest.mark.filterwarnings("ignore")  # of frameworks
+@pytest.mark.filterwarnings("ignore")  # warnings of frameworks
 @pytest.mark.parametrize(("page", "number"), CASES, ids=[f"{page} {number}" for page, number in CASES])
 def test_a_program_of_a_page_runs(page, number, here, capsys, request):
     found = list(programs(page))

@@ -16,11 +16,11 @@ from support.records import tar_bytes, tar_members, write_folder, write_tfrecord
 
 pytest.importorskip("aiohttp", reason="NO AIOHTTP: make training")
 pytest.importorskip("fsspec", reason="NO FSSPEC: make training")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the clients
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Files with ranges. ``faults`` says how many answers break off in the middle."""
+    """Serves files with ranges. ``faults`` is the number of responses that break off in the middle."""
 
     faults = 0
 
@@ -101,7 +101,7 @@ def google(monkeypatch):
 
 @pytest.fixture(params=[amazon, google], ids=lambda cloud: cloud.__name__)
 def bucket(request, tmp_path, monkeypatch):
-    """A function that puts what lies in ``tmp_path`` into a bucket, and gives its URL."""
+    """Return a function that uploads the files of ``tmp_path`` to a bucket and returns its URL."""
     files, scheme, stop = request.param(monkeypatch)
     files.mkdir("photos")
 

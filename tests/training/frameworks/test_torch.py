@@ -123,7 +123,7 @@ def test_pytorchs_dataloader_passes_the_batches_on(loader, again):
     ("context", "words"),
     [("fork", "a Loader works in the process that made it"), ("spawn", "a Loader cannot be sent to another process")],
 )
-@pytest.mark.filterwarnings("ignore")  # Python's, of a fork beside threads; and PyTorch's, of what it did not start
+@pytest.mark.filterwarnings("ignore")  # Python warns of a fork with threads, PyTorch of processes not its own
 def test_workers_are_refused_with_a_remedy(loader, context, words):
     next(iter(loader))
     with pytest.raises(pp.SetupError, match=f"(?s){words}.*take num_workers=0"):
@@ -261,4 +261,4 @@ def test_mixed_batches_are_torchvisions_given_the_draw(kind):
                 assert torch.equal(after.torch("tensor"), expected[0])
                 assert torch.equal(after.torch("label"), expected[1])
                 partly += not torch.equal(expected[0], images)
-    assert partly > 200  # of 300; the rest have a share near 1, or an empty window
+    assert partly > 200  # out of 300; the rest have a fraction near 1, or an empty window
