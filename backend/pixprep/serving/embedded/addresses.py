@@ -28,7 +28,7 @@ def resolve(host: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     return ipaddress.ip_address(address).is_loopback
 
 
@@ -64,7 +64,7 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
 
 
 def claim(address: str, port: int, name: str) -> socket.socket:
-    """A socket that is bound to a port, and does not listen yet: until then a client's connection is refused.
+    """A socket that is bound to a port but does not listen yet; client connections are rejected until it does.
 
     Raises:
         SetupError: The port cannot be bound.
@@ -126,7 +126,7 @@ def unsent(*ports: int) -> int:
 
 
 def unread(*ports: int) -> set[str]:
-    """The connections of TCP ports of this machine, by their other ends, whose last bytes have come and wait."""
+    """Connections of TCP ports of this machine with received but unread bytes, named by their other ends."""
     sockets = (each for port in ports for each in _sockets(port))
     return {remote for state, remote, _, received, _ in sockets if received and state != _LISTENS}
 

@@ -50,7 +50,7 @@ def send(
     timeout_s: float = 30.0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Answer]:
-    """Send files, one request after the other, and give the answers in their order.
+    """Send files, one request after the other, and yield the responses in the same order.
 
     A request with one bad image fails as a whole. Its images are then sent again one by one, so that only the bad ones
     fail.

@@ -285,7 +285,7 @@ class Triton:
 
 
 def _is_ours(config: Mapping[str, Any]) -> bool:
-    """Tell whether a model that takes pixels prepares them: a classifier may take the same FP32 [3, height, width]."""
+    """Return whether a model of pixels prepares them: a classifier may also accept FP32 [3, height, width]."""
     return bool(config.get("backend") == "pixprep" or PIXELS in config.get("parameters", {}))
 
 

@@ -1,7 +1,7 @@
-"""Talks to the Triton that `serve` has started: what it has, how it does, and what it should load and unload.
+"""Control of the Triton that `serve` has started: its models, their state, and requests to load and unload them.
 
-Loads go over gRPC: over HTTP, a load that never ends would hold one of Triton's eight HTTP threads, and with it every
-connection that this thread serves.
+Loads use gRPC. Over HTTP, a load that never ends would occupy one of Triton's eight HTTP threads, and with it every
+connection of that thread.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Control:
         return model_input(config) if config else None
 
     def is_live(self) -> bool:
-        """Tell whether Triton answers over HTTP, within 2 s."""
+        """Return whether Triton answers over HTTP, within 2 s."""
         return self._ask("GET", "/v2/health/live", timeout_s=_LIVE_S)[0] == 200
 
     def is_ready(self) -> bool:

@@ -13,7 +13,7 @@ from pixprep.errors import PixprepError, SetupError
 
 DIED = "its Python process ended while it loaded (a crash, an exit, or no memory left)"
 ENOUGH_FILES = 1024
-"""Connections, models and threads; each of them takes some."""
+"""Number of files that must be allowed, because every connection, model and thread opens some."""
 NO_DEATHS: Mapping[str, str] = MappingProxyType({})
 _LAST_LINES, _MOST_LETTERS = 3, 300
 _TRITONS = re.compile(r"[IWEF]\d{4} |error: |Error: Failed to initialize NVML|[+|\s]|At:$|$")

@@ -1,8 +1,8 @@
-"""A helper process that serves a port of pixprep, and that is started again when it ends.
+"""A helper process that serves a port of pixprep, and that is restarted when it ends.
 
-It is not the supervisor's own process: a crash, a gigabyte, a core that is busy are then the helper's, and not the
-supervisor's, whose end would be Triton's. The socket stays here, so that a client that comes between two processes just
-waits.
+It is separate from the supervisor's process. A crash, a gigabyte of memory or a busy core then affects only the helper
+and not the supervisor, whose end would also end Triton. The supervisor keeps the socket, so that a client that connects
+between two helper processes only waits.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
 sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
 
-The kernel kills Triton with us, and its stubs then end by themselves, so that nothing outlives us even if the guard is
-killed first. The guard also ends a stub that hangs, and removes shared memory and folders.
+The kernel kills Triton together with this process, and its stubs then end by themselves. No process therefore outlives
+this one, even if the guard is killed first. The guard also kills a stub that hangs, and removes shared memory and
+folders.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class NumberInput:
         return prod(self.shape)
 
     def rows(self, values: Any) -> Array:
-        """Numbers as they are sent: (rows, *shape) of the input's type; one row may come alone.
+        """Numbers in the form of a request: (rows, *shape) with the input's type; a single row may be passed alone.
 
         Raises:
             PixprepError: The rows are invalid.
@@ -129,7 +129,7 @@ class ModelInput:
 
     @property
     def has_rows(self) -> bool:
-        """Tell whether an image gives as many tensors as it has boxes."""
+        """Return whether an image gives as many tensors as it has boxes."""
         return self.max_batch_size == 0
 
     def rows(self, values: Mapping[str, Any]) -> dict[str, Array]:
@@ -163,7 +163,7 @@ class ModelInput:
         """Convert images to the tensor of one input, with decoded pixels if the model takes pixels.
 
         Raises:
-            ImageError: a photo that has to be decoded for it is refused, or their sizes differ.
+            ImageError: A photo that must be decoded here is rejected, or the sizes of the photos differ.
         """
         if self.pixels:
             arrays = [pixels_of(image, self.pixels.order).astype(self.pixels.dtype, copy=False) for image in encoded]
@@ -265,10 +265,10 @@ def sample(config: Config) -> Post:
 
 
 def sample_jpeg() -> bytes:
-    """A small JPEG that differs from every other one in its bytes and in its pixels.
+    """A small JPEG whose bytes and pixels differ from those of all others.
 
-    With ``response_cache``, Triton answers for a model whose process is dead if it has had the same image, and an
-    ensemble's step if it has had the same tensor.
+    With ``response_cache``, Triton would respond from the cache to a repeated image, even if the model's process is
+    dead. The same applies to a repeated tensor at a step of an ensemble.
     """
     return jpeg_of(_new_pixels(_SIDE, _SIDE, 3))
 

@@ -153,7 +153,7 @@ def check_python(executable: Path) -> None:
 
 
 def check_stub(stub: Path, environment: dict[str, str]) -> None:
-    """Refuse a stub that cannot load its libraries: Triton would wait for it for ever."""
+    """Reject a stub that cannot load its libraries: Triton would wait for it for ever."""
     try:
         # Started by hand it ends at once, asking for its arguments.
         done = subprocess.run([stub], env=environment, capture_output=True, text=True, timeout=20, check=False)
@@ -168,7 +168,7 @@ def check_stub(stub: Path, environment: dict[str, str]) -> None:
 
 
 def check_shared_memory(folder: Path) -> None:
-    """Refuse to serve where Python models could not exchange a batch with Triton."""
+    """Reject to serve where Python models could not exchange a batch with Triton."""
     try:
         space = os.statvfs(folder)
     except OSError as error:
@@ -196,11 +196,11 @@ def temporary_folder() -> Path:
 
 
 def check_stub_folder(folder: Path, what: str, setting: str) -> None:
-    """Refuse a folder from which Triton could not start its Python stub: it would end, or wait for the stub for ever.
+    """Reject a folder from which Triton cannot start its Python stub: Triton would end, or wait for the stub forever.
 
     Args:
         folder: Folder of the backends or of the models, or one above these.
-        what: Words for the folder.
+        what: Description of the folder for messages.
         setting: Option or environment variable that names the folder.
 
     Raises:

@@ -1,7 +1,7 @@
 """Checks of a request body before Triton 2.51 reads it: nesting depth of its JSON, and shapes that fit their data.
 
-Triton parses JSON recursively: 40,000 levels end it. It multiplies the sides of a shape modulo 2^64 before it compares
-them with the bytes, and NumPy, which does not, ends the process of the model.
+Triton parses JSON recursively, and 40,000 levels crash it. It multiplies the sides of a shape modulo 2^64 before it
+compares them with the bytes. NumPy does not, and then the process of the model crashes.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pixprep.serving.front.refusal import Refusal
 
 MAX_DEPTH = 32
 MAX_REGION_BYTES = 1 << 48
-"""Bytes of one tensor in shared memory: 2^48, so that no product of 8 bytes an element wraps."""
+"""Maximum number of bytes of one tensor in shared memory: 2^48, so that no product with 8 bytes per element wraps."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-"""A string, or one that does not end: it matches as well, because a search from each of its quotes would take as long
-as the square of its length."""
+"""A string, or an unterminated one. The latter also matches, because a search that starts from each of its quotes would
+take a time quadratic in its length."""
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _INFLATE = 32 + zlib.MAX_WBITS  # detect gzip or zlib by the header
 
 
 def check_json(text: bytes, n_bytes: int) -> Any:
-    """Refuse JSON that Triton must not read; what it holds.
+    """Reject JSON that Triton must not read; return its value.
 
     Args:
-        text: JSON of a request, in front of its tensors.
+        text: JSON of a request, which precedes its tensors.
         n_bytes: Number of bytes of the request's body.
 
     Raises:

@@ -14,7 +14,7 @@ _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+
 
 
 def is_own(host: str, names: Collection[str] = ("localhost",)) -> bool:
-    """Tell whether a host, with or without a port, is an address or one of the names in lower case."""
+    """Return whether a host, with or without a port, is an address or one of the names in lower case."""
     found = _HOST.fullmatch(host)
     if not found:
         return False

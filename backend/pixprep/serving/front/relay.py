@@ -184,7 +184,7 @@ class Connection:
         self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # 1: there is something to read
 
     def serve(self) -> None:
-        """Answer requests until the client has gone, or one is refused."""
+        """Answer requests until the client has gone, or a request is rejected."""
         try:
             while self._answer_one():
                 pass
@@ -306,7 +306,7 @@ class Connection:
         raise Refusal(400, f"more than {_MAX_TRAILERS} lines follow the chunks of the body")
 
     def _linger(self) -> None:
-        """Take what is on its way for a moment: a connection that is closed on it loses the answer."""
+        """Read arriving bytes for a moment: closing the connection before that would discard the response."""
         self._client.shutdown(socket.SHUT_WR)
         with suppress(TimeoutError), gevent.Timeout(_LINGER_S, TimeoutError):
             while self._client.recv(_PIECE):
@@ -315,7 +315,7 @@ class Connection:
     # Triton's side
 
     def _connect(self) -> None:
-        """Connect to Triton, unless there is a connection that it has not closed meanwhile."""
+        """Connect to Triton, unless an open connection exists that Triton has not closed."""
         if self._triton is not None and not self._stale.poll(0):
             return
         self._close_triton()
@@ -328,7 +328,7 @@ class Connection:
         self._stale.register(triton.fileno(), select.POLLIN)
 
     def _refuse_empty(self, request: Request, asked: dict[str, Any], tensors: bytes, names: Sequence[str]) -> None:
-        """Refuse a request for classes that would end Triton; where they may, it is asked for the values first."""
+        """Reject a request for classes of an empty output, which crashes Triton. The front asks for values first."""
         path = request.path.rpartition("/")[0]
         if names := may_be_empty(self._ask(f"GET {path}/config", {}, b"") or {"output": ()}, names):
             outputs = [{"name": name, "parameters": {"binary_data": True}} for name in names]
@@ -337,7 +337,7 @@ class Connection:
             check_not_empty(self._ask(f"POST {request.path}", lengths, text + tensors) or {"outputs": ()})
 
     def _ask(self, what: str, headers: dict[str, int], body: bytes) -> dict[str, Any] | None:
-        """JSON of Triton's answer to a request of the front's own; None: it refuses the request."""
+        """JSON of Triton's response to a request from the front itself; None if Triton rejects the request."""
         self._connect()
         lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
         self._triton.sendall(f"{what} HTTP/1.1\r\nhost: localhost{lines}\r\n\r\n".encode() + body)
@@ -389,7 +389,7 @@ class Connection:
         return request.stays and left == 0 and not request.ends_with_connection
 
     def _read_answer(self) -> tuple[bytes, int, int | None]:
-        """First bytes of Triton's answer, where its body begins in them, and how long that is; None: until the end."""
+        """First bytes of Triton's response, the start of its body in them, and its length; None: until the end."""
         data = b""
         while (end := data.find(b"\r\n\r\n")) < 0:
             data += self._from_triton()
@@ -403,7 +403,7 @@ class Connection:
         return data
 
     def _notice_end(self) -> None:
-        """Tell Triton that the client sends no more; it may then give the request up."""
+        """Signal Triton that the client sends no more bytes; Triton may then cancel the request."""
         self._watcher.stop()
         if self._gone.poll(0):
             with suppress(OSError):
@@ -427,7 +427,7 @@ def _too_large(length: int, limit_bytes: int) -> str:
 
 
 def main(sockets: str, settings: str) -> None:
-    """Serve sockets that the supervisor holds, as soon as they listen, until the supervisor ends.
+    """Serve sockets that the supervisor keeps open, as soon as they listen, until the supervisor ends.
 
     Args:
         sockets: File descriptor and Triton's Unix socket of each, as JSON.

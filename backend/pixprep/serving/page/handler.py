@@ -44,7 +44,7 @@ from pixprep.serving.page.answer import Photos
 CONNECTIONS = 8
 """Connections served at once; more wait for their turn. A browser opens six."""
 READ_S = 20.0
-"""Seconds for a whole request to come, and for its answer to go."""
+"""Time limit in seconds for receiving a whole request, and for sending its response."""
 HURRY_S = 1.0
 """Seconds that a connection may wait for its client while others wait for its place."""
 _LINGER_S = 1.0
@@ -142,7 +142,7 @@ class PageServer(ThreadingHTTPServer):
         self._waiting: dict[socket.socket, float] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Let a thread answer, as soon as there is a place."""
+        """Let a thread answer the request as soon as the number of connections allows it."""
         while not self._places.acquire(timeout=HURRY_S / 10):
             self._hurry()
         try:
@@ -160,7 +160,7 @@ class PageServer(ThreadingHTTPServer):
 
     @contextmanager
     def waiting(self, connection: socket.socket, since: float) -> Iterator[None]:
-        """Note that a connection waits for its client to send or to take, since then."""
+        """Note that since this time a connection waits for its client to send or to receive."""
         self._waiting[connection] = since
         try:
             yield
@@ -168,7 +168,7 @@ class PageServer(ThreadingHTTPServer):
             self._waiting.pop(connection, None)
 
     def _hurry(self) -> None:
-        """Cut off the client that is waited for longest, if it had its time."""
+        """Cut off the client that has been waited for longest, if its minimum time is over."""
         waiting = self._waiting.copy()
         slowest = min(waiting, key=waiting.__getitem__, default=None)
         if slowest is not None and time.monotonic() - waiting[slowest] > HURRY_S:
@@ -176,13 +176,13 @@ class PageServer(ThreadingHTTPServer):
                 slowest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Say what went wrong, unless the browser has just gone."""
+        """Print the error, unless the browser has only closed the connection."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             traceback.print_exc()
 
 
 class _Until(io.RawIOBase):
-    """Reader of a connection until a deadline, however much has come."""
+    """Reader of a connection that stops at a deadline, regardless of the number of bytes read."""
 
     def __init__(self, server: PageServer, connection: socket.socket, within_s: float) -> None:
         self._server = server
@@ -279,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(HTTPStatus.OK, photos.answer(model, parts, names=names))
 
     def _refuse(self, status: HTTPStatus, words: str) -> None:
-        """Say why not. What is still on its way is taken for a moment: a connection closed on it loses the words."""
+        """Respond with the reason. Arriving bytes are read for a moment, since closing would discard the response."""
         self._say(status, {"error": words})
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)

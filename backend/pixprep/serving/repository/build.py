@@ -3,7 +3,8 @@
 image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime or TensorRT) ─► logits
 └─────────────────────────────────────── ensemble ────────────────────────────────────┘
 
-A model of several images has a preprocess model for each. In a chain, a detector and the user's lines give the rows.
+A model of several images has a preprocess model for each. In a chain, a detector and the user's function provide the
+rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A chain of models in one ensemble: a detector, the lines of a user that make rows of what it found, and a pipeline.
+"""A chain of models in one ensemble: a detector, the user's function that computes rows from its output, a pipeline.
 
 photo ─► detector's steps ─► rows (the user's lines) ─► boxes ─► preprocess ─► classifier
 """
@@ -116,7 +116,7 @@ def chain_from(
 
 
 def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config]) -> list[str]:
-    """The outputs of the detector that the user's function takes; the file is read, and not run.
+    """Names of the detector's outputs that are parameters of the user's function. The file is read but not run.
 
     Raises:
         PipelineError: The file has no such function, or its parameters are not outputs of the detector.

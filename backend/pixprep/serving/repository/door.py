@@ -276,7 +276,7 @@ def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
 
 
 def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether a resize is to the size that the pipeline gives."""
+    """Return whether a resize is to the size that the pipeline gives."""
     constants = [_constant(graph, name) for name in node.input[1:] if name]
     scales_or_sizes = constants[-1] if constants else None
     if scales_or_sizes is None or len(scales_or_sizes) < 2:

@@ -26,7 +26,7 @@ _KNOWN = {
 }
 """Inputs of RT-DETR and PaddleDetection, and the ops that produce them."""
 _MAX_NUMBERS = 6
-"""Numbers that a pipeline may give of an image, such as ``transform``."""
+"""Maximum number of values of an output that a pipeline may compute per image, such as ``transform``."""
 _EACH = "give --pipeline INPUT=FILE for each"
 _COLORS = {1: "gray", 3: "rgb"}
 _USUAL = "tchw"
@@ -34,10 +34,10 @@ _USUAL = "tchw"
 
 
 def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
-    """Find for each input of the classifier the output of the pipeline that it takes.
+    """Find for each input of the classifier the output of the pipeline that feeds it.
 
-    Names need not be equal where one tensor and one input are left; the ensemble translates. So a model may have an
-    input "image", which is what the ensemble calls its own.
+    If only one tensor and one input remain, their names may differ, because the ensemble maps names. A model may
+    therefore have an input "image", which is also the name of the ensemble's own input.
 
     Args:
         classifier: Classifier that takes the tensors.
@@ -227,7 +227,7 @@ def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> 
 
 
 def is_batch_second(tensor: Tensor) -> bool:
-    """Tell whether an output is time-major: a fixed length first, and the free one of the batch second."""
+    """Return whether an output is time-major: a fixed length first, and the free one of the batch second."""
     shape = tensor.shape or ()
     return len(shape) > 2 and shape[0] > 0 and shape[1] == -1 and -1 not in shape[2:]
 
@@ -337,7 +337,7 @@ def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> 
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
-    """Tell whether dims agree; -1 agrees with any length, None with any dims."""
+    """Return whether dims agree; -1 agrees with any length, None with any dims."""
     if ours is None or theirs is None:
         return True
     return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))

@@ -117,7 +117,7 @@ def export(checkpoint: Path) -> tuple[bytes, onnx.ModelProto]:
 
 
 def is_exported(path: Path) -> bool:
-    """Tell whether ``export`` wrote an ONNX file, in any version: the producer is near its beginning."""
+    """Return whether ``export`` wrote an ONNX file, in any version: the producer is near its beginning."""
     with path.open("rb") as file:
         return _PRODUCER.encode() in file.read(32)
 

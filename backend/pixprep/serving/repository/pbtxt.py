@@ -141,7 +141,7 @@ def config_text(config: Config) -> str:
 
 
 def is_unchanged(text: str) -> bool | None:
-    """Tell whether nobody has changed a text since ``build`` wrote it; None if it did not write the text."""
+    """Return whether nobody has changed a text since ``build`` wrote it; None if it did not write the text."""
     if STAMP not in text:
         return None
     return text == _stamped(text.rpartition("parameters {")[0])

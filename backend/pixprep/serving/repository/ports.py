@@ -1,4 +1,4 @@
-"""A classifier seen from outside: the tensors it takes and gives, and whether those of a pipeline fit them."""
+"""Interface of a classifier: its input and output tensors, and whether a pipeline's tensors fit them."""
 
 from __future__ import annotations
 

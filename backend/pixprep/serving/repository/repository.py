@@ -1,8 +1,8 @@
 """A model repository as Triton reads it. Each of its files is opened at most once.
 
-Whoever needs a fact of a repository asks a ``Repository``, which keeps what it has read. It is a view of one moment:
-after an edit, make another. A fact raises ``PipelineError`` or ``OSError`` where its file cannot be read or is wrong,
-and ``SetupError`` where tritonclient, onnx or an installed operator is missing.
+Code that needs a fact of a repository asks a ``Repository``, which keeps everything it has read. It is a view of one
+moment: after an edit, create a new one. A property raises ``PipelineError`` or ``OSError`` if its file is invalid or
+cannot be read, and ``SetupError`` if tritonclient, onnx or an installed operator is missing.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Model:
 
     @property
     def is_unchanged(self) -> bool | None:
-        """Tell whether nobody has changed the configuration since ``build`` wrote it; None: it did not write it."""
+        """Return whether nobody has changed the configuration since ``build`` wrote it; None: it did not write it."""
         try:
             return pbtxt.is_unchanged(self.text or "")
         except PipelineError:
@@ -194,7 +194,7 @@ class Version:
         return f"{self.model.name}/{self.number}/{file}"
 
     def has(self, file: str) -> bool:
-        """Tell whether the version has such a file."""
+        """Return whether the version has such a file."""
         return (self.folder / file).exists()
 
     @cached_property

@@ -67,7 +67,7 @@ def _settings(config: Config) -> Config:
 
 
 def has_content(path: Path, content: Content) -> bool:
-    """Tell whether a file is there with that content."""
+    """Return whether a file is there with that content."""
     if not path.is_file():
         return False
     if isinstance(content, Path):
@@ -76,7 +76,7 @@ def has_content(path: Path, content: Content) -> bool:
 
 
 def refuse_taken(plan: RepositoryPlan) -> None:
-    """Refuse to write a model that belongs to another ensemble, unless it stays what it is; ``--force`` or not.
+    """Reject overwriting a model of another ensemble, unless the model stays unchanged. ``--force`` does not allow it.
 
     Raises:
         SetupError: It names the first such model, or a configuration that cannot be read.

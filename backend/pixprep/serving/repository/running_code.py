@@ -109,7 +109,7 @@ def _own() -> frozenset[bytes]:
 
 
 def _is_own(path: Path) -> bool:
-    """Tell whether a file is a program that pixprep wrote."""
+    """Return whether a file is a program that pixprep wrote."""
     most = max(map(len, _own()))
     try:
         return path.suffix == ".py" and not path.is_symlink() and read_bytes(path, most=most) in _own()

@@ -214,7 +214,7 @@ def _standing(tensor: Array, spec: TensorSpec) -> Array:
 
 
 def _is_refused(version: Version, why: str) -> bool:
-    """Tell whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
+    """Return whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
     is_same = any(group.get("kind") == "KIND_CPU" for group in version.model.config.get("instance_group", []))
     return is_same and why.startswith(_REFUSED) and "alloc" not in why
 

@@ -1,6 +1,6 @@
-"""Warm-ups of a model: the files that ``model_warmup`` names, and whether the model accepts what they hold.
+"""Warm-ups of a model: the files that ``model_warmup`` names, and whether the model accepts their contents.
 
-Triton 2.51 ends by signal 11, with every model, where a Python model refuses a request of its warm-up.
+Triton 2.51 crashes with signal 11, and with it every model, if a Python model rejects a request of its warm-up.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ class _Trial:
                 raise error
 
     def _array(self, entry: Config, given: Config) -> Any:
-        """The tensor that Triton makes of an input of a warm-up.
+        """The tensor that Triton creates for an input of a warm-up.
 
         Raises:
-            PipelineError: Triton refuses it, or its values differ from start to start.
+            PipelineError: Triton rejects it, or its values differ from start to start.
         """
         where, dims, want = (
             f"input {quoted(entry['name'])}",

@@ -12,7 +12,7 @@ from pixprep.serving.repository.repository import Model, Repository
 
 
 def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
-    """The wiring: each tensor is given once, as what its takers expect, and none is left over or waited for in vain."""
+    """Check the wiring: each tensor has one source, fits its consumers' type and shape, and is consumed."""
     where, ensemble = model.where, Declared(model.config)
     sources: dict[str, tuple[str, Tensor | None]] = {}
     taken: list[tuple[str, str, Tensor | None]] = []
@@ -78,7 +78,7 @@ def _declared(step: Step, repository: Repository) -> Declared | None:
 
 
 def _fits(have: Tensor, want: Tensor) -> bool:
-    """Tell whether shapes agree, or would with a batch of one that Triton adds or takes away."""
+    """Return whether shapes agree, or would with a batch of one that Triton adds or takes away."""
     if compatible(have.shape, want.shape):
         return True
     if have.is_batched == want.is_batched or have.shape is None or want.shape is None:

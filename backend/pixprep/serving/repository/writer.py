@@ -1,4 +1,4 @@
-"""Writer of model repositories: a model takes the place of an old one whole, or the old one stays."""
+"""Writer of model repositories: a new model replaces the old one as a whole, or the old one remains."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WORK = ".pixprep-build-"
 
 
 def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
-    """Write models aside, then put them in the place of the old ones by renames.
+    """Write models to a separate folder, then replace the old ones by renaming.
 
     Args:
         repository: Folder of the repository.
         models: Files of each model by their paths in its folder.
 
     Raises:
-        SetupError: The disk refuses. Every model is what it was.
+        SetupError: Writing fails. Every model is then unchanged.
     """
     with refusing(repository):
         _write(repository, models)

@@ -1,11 +1,12 @@
 """The model configuration that a pipeline implies, and the fields that ``config.pbtxt`` may add to it.
 
-``config.pbtxt`` is optional: the backend derives it. Where it is written, it may choose the name and the type of the
-input, the batch size and the parameters below; what the pipeline fixes (outputs, dtypes, dims) must agree.
+``config.pbtxt`` is optional: the backend derives it. If the file exists, it may specify the name and the type of the
+input, the batch size and the parameters below. The properties that the pipeline determines (outputs, dtypes, dims) must
+agree.
 
-A photo gives as many tensors as it has boxes, so a model that takes boxes does not batch: ``max_batch_size`` is 0, a
-request has one photo, and the first dimension of the other inputs and of the outputs is its boxes. docs/decisions.md
-has what else was tried.
+A photo yields as many tensors as it has boxes. A model that accepts boxes therefore does not batch: ``max_batch_size``
+is 0, a request has one photo, and the first dimension of the other inputs and of the outputs is its boxes.
+docs/decisions.md describes the alternatives that were tried.
 """
 
 from __future__ import annotations
@@ -391,9 +392,10 @@ def count_instances(config: Mapping[str, Any]) -> int:
 
 
 def is_stalling(config: Mapping[str, Any]) -> bool:
-    """Tell whether Triton 2.51 makes requests wait for nothing: a queue policy, and one instance.
+    """Return whether Triton 2.51 delays requests without a reason: with a queue policy and one instance.
 
-    With a policy it hands an instance nothing before that is free; and if it has just looked, looks again after 0.5 s.
+    With a queue policy, Triton passes a batch to an instance only when the instance is free. If it has just checked, it
+    checks again after 0.5 s.
     """
     batching = config.get("dynamic_batching") or {}
     policies = [batching.get("default_queue_policy") or {}, *(batching.get("priority_queue_policy") or {}).values()]

@@ -29,16 +29,17 @@ from pixprep.serving.triton.warm_up import warm_up
 from pixprep.serving.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
 
 _MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
-"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. glibc raises the second to 64 MiB by itself, and then a thread's
-50 MB stay after a trim."""
+"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. By default, glibc raises the second to 64 MiB, and then 50 MB of a
+thread remain after a trim."""
 _OF_THE_WHOLE = {"TOO_LARGE_RESPONSE": "INVALID_ARG", "ABANDONED": "CANCELLED"}
-"""Reasons for which a request is refused as a whole, and Triton's codes of the refusals."""
+"""Reasons for which a whole request is rejected, and Triton's error codes for them."""
 
 
 def _keep_blocks() -> None:
     """Let the C library keep large blocks for the next batch in this process, until a trim.
 
-    `pixprep serve` has Triton give them back, which this process inherits: it made a batch of 8 cost a fifth more CPU.
+    `pixprep serve` makes Triton return such blocks, and this process inherits that setting. With it, a batch of 8 used
+    a fifth more CPU time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
     if mallopt is not None:

@@ -11,12 +11,13 @@ from threading import Lock
 from typing import Any
 
 ASK_BYTES = 128 << 10
-"""Encoded bytes between two questions. A question is a message to Triton and takes 40 to 100 microseconds; that JPEG
-takes about 5 ms. Triton may abort if the process dies in the middle of a message: it did in 4 of 30 deaths."""
+"""Encoded bytes between two queries. A query is a message to Triton and takes 40 to 100 microseconds, while this many
+bytes of JPEG take about 5 ms. Triton may abort if the process dies in the middle of a message: it did in 4 of 30
+deaths."""
 
 
 class Patience:
-    """The patience of the clients of one batch; may be asked by many threads.
+    """State of the clients of one batch: which of them still wait. Many threads may query it.
 
     Args:
         images: Triton's request and the number of bytes of each image.
@@ -29,9 +30,9 @@ class Patience:
         self._lock = Lock()
 
     def is_over(self, index: int) -> bool:
-        """Tell whether the request of an image that is decoded next was given up.
+        """Return whether the client canceled the request of the image that is decoded next.
 
-        After a request that was given up, the next one is asked for whatever its size: it came from the same queue.
+        After a canceled request, the next one is queried regardless of its size, because it came from the same queue.
         """
         request, n_bytes = self._images[index]
         with self._lock:

@@ -37,11 +37,11 @@ def bytes_per_image(pipeline: Pipeline) -> int:
 
 
 def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> int:
-    """The pool for this number of images between the steps of an ensemble, and half as much again.
+    """Pool size for this number of images between the steps of an ensemble, with a reserve of one half.
 
-    Requests of 1 to 64 images come and go in any order and leave gaps. Simulated with the pool's rule (the smallest gap
-    that is large enough) and always so many images, 512 without a reserve refuse 11 to 81 % of the requests, with a
-    quarter more up to 4 %, and with half more 0.02 %.
+    Requests of 1 to 64 images come and go in any order and leave gaps. A simulation used the pool's rule (the smallest
+    gap that is large enough) and a constant number of 512 images. Without a reserve, the pool rejects 11 to 81 % of the
+    requests; with a reserve of a quarter up to 4 %, and with a reserve of one half 0.02 %.
     """
     return bytes_per_image(pipeline) * images_in_flight * 3 // 2
 

@@ -10,12 +10,12 @@ import os
 from typing import Any
 
 HEADER = "pixprep-probe"
-"""The HTTP header that holds the word; Triton hands it over as a parameter of the request."""
+"""The HTTP header that contains the secret; Triton passes it on as a parameter of the request."""
 VARIABLE = "PIXPREP_PROBE"
 """Environment variable that passes the secret from `pixprep serve` to the backend."""
 
 
 def is_probe(request: Any) -> bool:
-    """Tell whether a request of Triton's is a probe; false where no supervisor has given a word."""
+    """Return whether a request from Triton is a probe; False if no supervisor has set a secret."""
     word = os.environ.get(VARIABLE, "")
     return bool(word) and word in request.parameters()

@@ -12,7 +12,7 @@ from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 
 _SIZE = (375, 500)
 LEAST = 16
-"""Images: on a GPU a chunk has 8, and there are two lanes. On the CPU they take 40 ms of one core."""
+"""Number of images: on a GPU a chunk has 8, and there are two lanes. On the CPU they take 40 ms of one core."""
 
 
 def warm_up(engine: Engine) -> None:
