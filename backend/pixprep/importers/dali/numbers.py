@@ -221,8 +221,7 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
 def are_shares(start: Value) -> bool:
     """Return DALI's default of ``normalized_anchor``: whether start and shape are tensors of a floating-point type.
 
-    An input for which the graph does not specify a type counts as float. In the configuration it also becomes float
-    unless a type is written there.
+    An input without a type in the graph counts as float32. A model configuration declares it as float32 by default.
     """
     if isinstance(start, Encoded):
         return (start.cast or start.dtype or "float32").startswith("float")
