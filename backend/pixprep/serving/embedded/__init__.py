@@ -1,1 +1,1 @@
-"""Programs that a user runs beside Triton: the embedded server and its supervisor, the client, perf, the doctor."""
+"""Programs that a user runs with Triton: the embedded server and its supervisor, the client, perf, the doctor."""

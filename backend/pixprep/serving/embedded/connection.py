@@ -1,4 +1,4 @@
-"""A connection to a running Triton, over HTTP or gRPC: requests, its models, and what it counts."""
+"""A connection to a running Triton, over HTTP or gRPC: requests, models, and statistics."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Triton:
         return self._configs[model]
 
     def _ready_models(self) -> str:
-        """Models whose statistics the server has: ``pixprep serve`` shows nobody the list of models."""
+        """Models for which the server has statistics, since ``pixprep serve`` hides the list of models."""
         try:
             entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
         except self._failure:  # a closed API also fails here: our proxy closes this one
@@ -180,7 +180,7 @@ class Triton:
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
     def source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
+        """Configuration of the model that computes an output, through ensembles, and the output as declared there."""
         config = self.config(model)
         for step in steps(config):
             for port, tensor in step["output_map"].items():
@@ -246,7 +246,7 @@ class Triton:
             outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
             lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
             scores = {name: length * _MAX_ROWS for name, length in lengths.items()}
-            if lengths and self.protocol == "http":  # asked for classes of no rows, Triton 2.51 ends
+            if lengths and self.protocol == "http":  # Triton 2.51 crashes if classes of zero rows are requested
                 plain = self.infer(model, model_input, encoded, numbers)
                 if not all(len(plain[name]) for name in lengths):
                     return plain
@@ -309,6 +309,6 @@ def _ms(parts: dict[str, Any], *names: str) -> float:
 
 
 def _message(error: Exception) -> str:
-    """The server's words without tritonclient's frame, in one line."""
+    """The server's message without tritonclient's additions, in one line."""
     words = getattr(error, "message", None)
     return " ".join(str(words() if callable(words) else error).split())

@@ -1,4 +1,4 @@
-"""Each known trap that a machine can hold, looked for, with its remedy."""
+"""Checks for all known problems of a machine, each with its remedy."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def gpu_engine(device: str) -> Check:
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
-    """A distribution, by the name that pip knows."""
+    """A distribution, by its name in pip."""
     try:
         return Check(name, ok=True, found=version(name))
     except PackageNotFoundError:

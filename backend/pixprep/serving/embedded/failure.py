@@ -1,4 +1,4 @@
-"""Words for how processes ended; and Triton's log of a failed start, as one line for each model."""
+"""Descriptions of how processes ended, and Triton's log of a failed start as one line per model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRITONS = re.compile(r"[IWEF]\d{4} |error: |Error: Failed to initialize NVML|[+
 
 
 def ended(code: int) -> str:
-    """Words for the exit code of a process, as Python has it: that of a signal is negative."""
+    """Description of a process's exit code in Python's form, in which signals are negative."""
     if code >= 0:
         return f"ended with exit code {code}"
     name = next((number.name for number in signal.Signals if number == -code), "of real time")
@@ -93,7 +93,7 @@ def loaded(log: str) -> set[str]:
 
 
 def still_loading(log: str) -> list[str]:
-    """The models whose loading began and has not ended."""
+    """The models that are still loading."""
     ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))
     return [name for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
 

@@ -21,7 +21,7 @@ from pixprep.serving.embedded.processes import OF_MODEL, Waits, after
 
 _END_S = 5.0
 _MOST_LETTERS = 2000
-"""Longest line read from the process."""
+"""Maximum length of a line that is read from the process."""
 _logger = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ class Helper:
         self._thread.start()
 
     def _look_after(self, *arguments: str) -> None:
-        """Start the process, and start it again, until the end. Whatever becomes of it, the server goes on."""
+        """Start the process, and start it again, until the end. The server continues in any case."""
         waits = Waits(*OF_MODEL)
         while not self._ending.is_set():
             began_at = time.monotonic()
@@ -67,11 +67,11 @@ class Helper:
             [sys.executable, "-m", self._module, *arguments],
             cwd="/",  # Python looks for modules there first
             env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
-            stdin=subprocess.PIPE,  # it ends when nobody holds the other end: with us, however we end
+            stdin=subprocess.PIPE,  # closed when this process ends for any reason; the helper then also ends
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=[each.fileno() for each in self._sockets],
-            start_new_session=True,  # Ctrl-C reaches us alone
+            start_new_session=True,  # Ctrl-C reaches only this process
         )
         if self._ending.is_set():  # ``close`` has not seen it
             process.kill()

@@ -39,7 +39,7 @@ _WINDOWS, _STRETCH = 3, 1.2
 _LONGER = (1, 4, 16)  # factors of the time, for windows in which no request began and ended
 _TOO_SHORT = (
     "No valid requests recorded within time interval",
-    "failed to find the requested model version",  # whose statistics did not change meanwhile
+    "failed to find the requested model version",  # printed if its statistics did not change
 )
 
 
@@ -346,7 +346,7 @@ def parse_report(text: str) -> dict[str, float]:
 
 
 def to_table(rows: Sequence[Measurement]) -> str:
-    """Rows for people: aligned columns under their names."""
+    """Rows as text: aligned columns under their names."""
     found = _reported(rows)
     are_clips = any("frames_per_s" in row for row in found)
     columns = []

@@ -29,9 +29,9 @@ from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.stubs import stat
 from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, max_files
 
-CALM_S = 10.0  # what ran for so long begins at the first wait again
-OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve meanwhile
-OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take a minute or so: who started us should know
+CALM_S = 10.0  # after a run of this length, the first wait applies again
+OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # without end: the other models continue to serve
+OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take about a minute; then `serve` gives up
 _logger = logging.getLogger(__name__)
 
 # Kills the process group that was named last when the other end of stdin is closed, and then removes leftover files.
@@ -93,7 +93,7 @@ class Processes:
         self._tell_guard(str(self._triton.pid))
 
     def end(self, *, until: float) -> None:
-        """Ask Triton to end, and wait until it has, or it is too late."""
+        """Ask Triton to end, and wait until it has ended or the time is over."""
         if self._triton is not None:
             self._triton.terminate()
             self.poll(within_s=max(0.0, until - time.monotonic()))
@@ -174,11 +174,11 @@ class Waits:
         self.failures = 0
 
     def count(self, *, ran_s: float) -> float | None:
-        """Count a failure of what ran for so many seconds; the wait in seconds, None: give up."""
+        """Count a failure after a run of this length in seconds; return the wait in seconds, None to give up."""
         self.failures = 1 if ran_s > CALM_S else self.failures + 1
         return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
 
 
 def after(wait_s: float) -> str:
-    """Words for a wait."""
+    """Text for a wait."""
     return f" in {wait_s:g} s" if wait_s else ""

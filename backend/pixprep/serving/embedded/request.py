@@ -43,7 +43,7 @@ _NPY = b"\x93NUMPY"
 _AXES = 2  # axes of a row of numbers
 _SIDE, _BLOCKS = 64, 8  # side and number of blocks of a sample image
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
-"""Letters of a line that is an example."""
+"""Names of the files in example commands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ def model_input(config: Config) -> ModelInput | None:
     facts = texts(config)
     rows = json.loads(facts.get(EXAMPLES, "{}"))
     numbers = []
-    # Any other model of FP32 [3, height, width] takes what a preprocess makes, such as normalized values.
+    # Any other model with FP32 [3, height, width] expects preprocessed input, such as normalized values.
     is_ours = "pixprep" in str(config.get("backend", "")) or config.get("platform") == "ensemble"
     pixels = ("UINT8", "FP32") if is_ours else ("UINT8",)
     for entry in config["input"]:

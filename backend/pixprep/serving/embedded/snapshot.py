@@ -66,7 +66,7 @@ class Snapshot:
         return {name: number for name, (number, _) in self._served.items()}
 
     def touch(self, model: str) -> None:
-        """Make Triton see a change in a model: it loads none again whose files are the same."""
+        """Make Triton see a change in a model: it does not reload a model with unchanged files."""
         for path, status in _entries(self.folder / model):
             if S_ISDIR(status.st_mode):
                 os.utime(path)
@@ -110,7 +110,7 @@ class Snapshot:
         shutil.rmtree(self._beside, ignore_errors=True)
 
     def _look_for_room(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
-        n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # a sparse file holds less
+        n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # a sparse file occupies less
         free = shutil.disk_usage(self.folder.parent).free
         if n_bytes > free:
             raise self._no_room(f"{n_bytes / 2**20:,.0f} MiB, and {free / 2**20:,.0f} are free")
@@ -163,7 +163,7 @@ def _next_data(file: int, at: int) -> int:
     try:
         return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
     except OSError as error:
-        return -1 if error.errno == errno.ENXIO else at  # some file systems know no holes
+        return -1 if error.errno == errno.ENXIO else at  # some file systems do not support holes
 
 
 def _signature(folder: Path) -> Signature:
@@ -173,7 +173,7 @@ def _signature(folder: Path) -> Signature:
             for path, status in _files(folder)
             if _is_shown(path.relative_to(folder))
         )
-    except OSError:  # someone is at it
+    except OSError:  # the folder is being changed
         return ()
 
 
@@ -186,7 +186,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
-    """Folders and files below a folder, a folder before what it holds; no devices, no links in a circle."""
+    """Folders and files below a folder, a folder before its contents; without devices and cyclic links."""
     own = folder.stat()
     above = (*above, (own.st_dev, own.st_ino))
     for path in sorted(folder.iterdir()):

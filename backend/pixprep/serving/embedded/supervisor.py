@@ -216,7 +216,7 @@ class _Edits:
         self.deploying = Lock()
 
     def watch(self, stopping: Event) -> None:
-        """Deal with the models that change, as soon as all of them have rested."""
+        """Handle the models that change, as soon as all changes are complete."""
         changes: dict[str, Signature] = {}
         settled: dict[str, Signature] = {}  # handled, until the model changes again
         while not stopping.wait(DISK_S):
@@ -224,7 +224,7 @@ class _Edits:
             news = {name: signature for name, signature in changes.items() if settled.get(name) != signature}
             if any(last.get(name) != signature for name, signature in news.items()):
                 continue
-            with suppress(ConnectionError, InterruptedError):  # what the end of Triton interrupts begins again
+            with suppress(ConnectionError, InterruptedError):  # interrupted by the end of Triton: it begins again
                 for name, signature in sorted(news.items()):
                     if name not in self._snapshot.hashes or not signature:
                         _say(name, "is new or gone on disk: a restart deploys that")
@@ -273,7 +273,7 @@ class _Model:
         self._name = name
         self._versions = versions
         self._is_probed = is_probed
-        self._lock = Lock()  # held while it is looked at or loaded
+        self._lock = Lock()  # held while the model is examined or loaded
         self._stubs: set[Stub] = set()
         self._old: set[Stub] = set()  # stubs from before the model was reloaded
         self._count = 0  # number of its stubs
@@ -380,7 +380,7 @@ class _Model:
     def _bring_back(self) -> None:
         for stub in self._stubs:
             if stub.state == "T" or self._misses >= MISSES:
-                stub.kill()  # what waits for it gets an error
+                stub.kill()  # waiting requests receive an error
         down_at = self._down_at
         try:
             error = self._load()

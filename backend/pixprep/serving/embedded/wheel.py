@@ -1,4 +1,4 @@
-"""The Triton inside the nvidia-pytriton wheel: where its parts are, and what they need of this machine."""
+"""The Triton inside the nvidia-pytriton wheel: the places of its parts, and their requirements of this machine."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The front: a small HTTP server before Triton's, which refuses what a website sends and what ends Triton."""
+"""The front: a small HTTP server before Triton's that rejects requests of websites and requests that crash Triton."""

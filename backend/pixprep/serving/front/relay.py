@@ -44,13 +44,13 @@ _HEAD = re.compile(
 _INFER = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 _CODINGS = re.compile(r"[a-z*-]*(;q=[01](\.[0-9]{0,3})?)?(, ?[a-z*-]+(;q=[01](\.[0-9]{0,3})?)?)*", re.IGNORECASE)
-"""``Accept-Encoding`` by RFC 9110: a weight such as 1e999 ends Triton."""
+"""``Accept-Encoding`` by RFC 9110: a weight such as 1e999 crashes Triton."""
 _JSON_LENGTH = "inference-header-content-length"
 _OWN = {
     *("connection", "keep-alive", "proxy-connection", "te", "expect"),
     *("content-length", "content-encoding", "transfer-encoding"),
 }
-"""Headers that end here, because they are about one connection, or are written again."""
+"""Headers that are not passed on, because they concern one connection or are rewritten."""
 
 
 @dataclass(frozen=True)

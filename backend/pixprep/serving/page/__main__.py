@@ -1,4 +1,4 @@
-"""The page's process: ``python -m pixprep.serving.page SOCKET SETTINGS``. It ends when its standard input does."""
+"""The page's process: ``python -m pixprep.serving.page SOCKET SETTINGS``. It ends when its standard input is closed."""
 
 import sys
 

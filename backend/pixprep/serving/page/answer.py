@@ -36,7 +36,7 @@ from pixprep.show.preview import Shown, notes, preview
 Config = Mapping[str, Any]
 
 MOST_BYTES = 64 << 20
-"""Bytes of one photo, whatever a model allows."""
+"""Maximum number of bytes of one photo, regardless of the model."""
 _BINS = 64
 _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
@@ -44,7 +44,7 @@ _BUSY_S = 30.0
 _COUNTED_S = 1.0
 """Triton counts a request just after it has answered it."""
 _FEWEST, _MAX_RUNS, _MEASURED_S = 2, 8, 0.2
-"""Runs of the engine whose fastest is shown."""
+"""Number of runs of the engine; the page shows the fastest."""
 
 
 class Photos:
@@ -61,7 +61,7 @@ class Photos:
         self._folder = folder
         self._http_url = http_url
         self._grpc_url = grpc_url
-        self._drawing = Lock()  # one photo at a time: at the limits it takes a gigabyte
+        self._drawing = Lock()  # one photo at a time: the largest one needs a gigabyte
 
     def models(self) -> list[Said]:
         """Models that accept photos: ``name``, names of the ``inputs``, and the maximum number of bytes of a photo.
@@ -72,7 +72,7 @@ class Photos:
         found = []
         with self._triton() as triton:
             for model in self._models:
-                with suppress(PixprepError):  # an ensemble of something else, or a model that is just not ready
+                with suppress(PixprepError):  # an ensemble without images, or a model that is not ready at the moment
                     taken = triton.model_input(model)
                     if taken.frames is None:  # no clips
                         found.append((model, taken.names))
@@ -190,7 +190,7 @@ class Photos:
         return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MOST_BYTES)
 
     def _with_pipeline(self, triton: Triton, model: str, port: str = "") -> Version | None:
-        """The model that decodes for a model: itself, or the first such step of an ensemble."""
+        """The model that decodes the images of a model: the model itself, or the first such step of an ensemble."""
         found = Repository(self._folder).pipelines
         first = [triton.first(model, port)] if port else []
         return next((found[name] for name in (*first, model, *_steps(triton, model)) if name in found), None)
@@ -204,7 +204,7 @@ class Photos:
         return read_export(files[0]) if len(files) == 1 else Export()
 
     def _levels(self, version: Version, settings: Options) -> list[str]:
-        """Notes on levels that nobody normalizes; the ONNX file is looked at only where there are such levels."""
+        """Notes on pixel values that are never normalized; only if there are some, the ONNX file is examined."""
         pipeline = version.pipeline.for_serving()
         if settings.engine.odd_range or not bare_levels(pipeline):
             return []
@@ -213,7 +213,7 @@ class Photos:
         return [note.removeprefix(f"{self._folder}/") for note in found]
 
     def _labels(self, config: Config, output: Config) -> list[str]:
-        """The labels of an output of the model of this configuration; none where nobody gave any."""
+        """Labels of an output of the model with this configuration; empty if it does not have any."""
         file = output.get("label_filename")
         try:
             return read_labels(self._folder / config["name"] / file) if file else []
@@ -223,7 +223,7 @@ class Photos:
     def _lines(
         self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, names: Sequence[str]
     ) -> dict[str, str]:
-        """The lines that send the same photo, and need nothing but its file."""
+        """Commands that send the same photo and need only its file."""
         usual = [*names, *[""] * len(model_input.names)][: len(model_input.names)]
         photo, *others = [
             name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg" for name in usual
@@ -241,7 +241,7 @@ class Photos:
 
 
 def _steps(triton: Triton, model: str) -> list[str]:
-    """The models of an ensemble in their order; none of another model."""
+    """The models of an ensemble in their order; empty for a model that is not an ensemble."""
     return [step["model_name"] for step in steps(triton.config(model))]
 
 

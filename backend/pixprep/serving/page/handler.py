@@ -42,7 +42,7 @@ from pixprep.serving.front.hosts import is_own
 from pixprep.serving.page.answer import Photos
 
 CONNECTIONS = 8
-"""Connections served at once; more wait for their turn. A browser opens six."""
+"""Maximum number of simultaneous connections; further ones wait. A browser opens six."""
 READ_S = 20.0
 """Time limit in seconds for receiving a whole request, and for sending its response."""
 HURRY_S = 1.0
@@ -50,7 +50,7 @@ HURRY_S = 1.0
 _LINGER_S = 1.0
 SAMPLE = "flower.jpg"
 _OCTETS = "application/octet-stream"
-_MOST_LETTERS = 255  # of a file's name
+_MOST_LETTERS = 255  # letters of a file name
 
 Refusal = tuple[HTTPStatus, str]
 
@@ -71,13 +71,13 @@ def refusal(method: str, headers: Message) -> Refusal | None:
     is_visit = method == "GET" and headers.get("Sec-Fetch-Mode") == "navigate"
     if site not in (None, "none", "same-origin") and not is_visit:
         return HTTPStatus.FORBIDDEN, "only the page itself may ask"
-    if method == "POST" and headers.get("Content-Type") != _OCTETS:  # else a form of any site could send one
+    if method == "POST" and headers.get("Content-Type") != _OCTETS:  # a form of any site could send other types
         return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the photo itself, as {_OCTETS}"
     return None
 
 
 def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
-    """The bytes of a request's body; or why they are not read."""
+    """The number of bytes of a request's body, or the reason why the body is not read."""
     lengths = headers.get_all("Content-Length", [])
     if "Transfer-Encoding" in headers or len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,12}", lengths[0]):
         return HTTPStatus.LENGTH_REQUIRED, "say how long the photo is, in one Content-Length"
@@ -98,7 +98,7 @@ def cut(body: bytes, lengths: Sequence[str]) -> list[bytes] | None:
 
 
 def page() -> str:
-    """The page, with its style and its script in it."""
+    """The page, including its style and its script."""
     html, style, script = (
         Path(__file__).with_name(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
     )
@@ -152,7 +152,7 @@ class PageServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, in the thread."""
+        """Answer the request in its thread, then release its place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -216,10 +216,10 @@ class _Handler(BaseHTTPRequestHandler):
         return "pixprep"
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: a line for each request is too much."""
+        """Do not log requests, since a line per request is too much."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Answer a request that the standard library refuses by itself."""
+        """Answer a request that the standard library rejects."""
         self._say(HTTPStatus(code), {"error": HTTPStatus(code).phrase})
 
     def do_GET(self) -> None:
@@ -311,7 +311,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main(number: str, settings: str) -> None:
-    """Serve the page over a socket that the supervisor holds, until the supervisor ends."""
+    """Serve the page over a socket that the supervisor keeps open, until the supervisor ends."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # Pillow's remarks on damaged files quote them
     with suppress(OSError):  # where memory ends, the kernel takes the page first
         Path("/proc/self/oom_score_adj").write_text("1000")

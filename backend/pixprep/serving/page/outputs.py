@@ -24,20 +24,20 @@ from pixprep.show.summary import summary
 
 Array = npt.NDArray[Any]
 Said = dict[str, Any]
-"""Content of JSON."""
+"""JSON object."""
 
 _FEW = 16
-"""Values that are shown one by one."""
+"""Maximum number of values that are shown individually."""
 _LEAST_SIDE, _MAX_SIDE = 8, 4096
 _HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
 _ENDS = (0, 1 / 3, 2 / 3, 1)
 """Colors of a heat map, from the minimum to the maximum."""
 _COLORS = ((255, 122, 0), (0, 150, 255), (40, 200, 80), (230, 60, 160), (250, 200, 0), (130, 90, 255), (0, 200, 200))
-"""Colours of objects, in turn."""
+"""Colors of objects, used in rotation."""
 _OPAQUE = 110
 _MASK_SIDE = 1024
 _SURE = 0.5
-"""Score of a keypoint that is drawn."""
+"""Minimum score of a keypoint that is drawn."""
 
 
 class Export(NamedTuple):
@@ -164,5 +164,5 @@ def _png(pixels: Array) -> str:
 
 
 def _finite(value: Any) -> float | str:
-    """A number for JSON, which knows no infinity."""
+    """A number for JSON, which does not support infinity."""
     return float(value) if np.isfinite(value) else str(value)

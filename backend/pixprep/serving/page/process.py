@@ -41,7 +41,7 @@ class Page:
         return f"http://{_ADDRESS}:{self._socket.getsockname()[1]}"
 
     def start(self, server: Server) -> None:
-        """Show the page of a server, which is ready."""
+        """Serve the page of a server that is ready."""
         settings = {
             "models": [*server.ensembles, *server.pipeline_models],
             "folder": str(server.snapshot.folder),
@@ -51,7 +51,7 @@ class Page:
         self._helper.start(str(self._socket.fileno()), json.dumps(settings))
 
     def close(self) -> None:
-        """End the process, and give the port back."""
+        """End the process and release the port."""
         self._helper.close()
         self._socket.close()
 

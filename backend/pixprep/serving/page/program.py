@@ -1,4 +1,4 @@
-"""A Python program that asks a model for the same as the page does."""
+"""A Python program that sends the same request to a model as the page does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pixprep.serving.embedded.request import DTYPES, ModelInput
 
 BEST = 5
-"""Classes that are shown of each output."""
+"""Number of classes that are shown for each output."""
 
 
 def python_program(

@@ -1,4 +1,4 @@
-"""Choices of a build: the configuration that they make of a pipeline, and how a later build reads them there."""
+"""Choices of a build: the configuration that follows from them, and how a later build reads them from it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def last_choices(model: Model, *, is_shared: bool) -> Choices:
 
 
 def as_options(chosen: Choices) -> str:
-    """Choices as they are given on the command line."""
+    """Choices in the form of command-line options."""
     words = []
     for key, value in chosen.items():
         option = f"--{key.replace('_', '-')}"

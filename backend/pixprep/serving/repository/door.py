@@ -31,7 +31,7 @@ F64 = npt.NDArray[np.float64]
 
 _PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _CARRIED = (*_PASSED, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
-"""Nodes that leave the values what they are."""
+"""Nodes that do not change the values."""
 _LEARNED = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
     *("QLinearConv", "QLinearMatMul"),
@@ -40,7 +40,7 @@ _LEARNED = (
 _ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _RESIZES = ("Resize", "Upsample")
 _MAX_NODES = 64
-"""A start is a handful of nodes; a broken file may have a circle."""
+"""Maximum number of nodes at the start: usually there are a few, but a broken file may contain a cycle."""
 _MAX_VALUES = 16
 """Maximum number of values of a constant that is a scalar or a vector of channels."""
 
@@ -129,7 +129,7 @@ def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
 
 
 def bare_levels(pipeline: Pipeline) -> list[str]:
-    """Names of the tensors of floats that hold the levels 0 to 255, which few models are trained with."""
+    """Names of the float tensors with pixel values 0 to 255, with which few models are trained."""
     return [
         name
         for name, plan in pipeline.plan.outputs.items()
@@ -141,7 +141,7 @@ def bare_levels(pipeline: Pipeline) -> list[str]:
 
 
 def doors_in(repository: Repository) -> dict[str, list[Door]]:
-    """Doors in the ensembles of a repository, by the model whose tensors they take."""
+    """Doors in the ensembles of a repository, by the model whose tensors they receive."""
     found: dict[str, list[Door]] = {}
     for steps in repository.ensembles.values():
         sources = {tensor: (step.model, output) for step in steps for output, tensor in step.outputs.items()}
@@ -201,7 +201,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
 
 
 def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Start:
-    """Follow an input while one node takes what the one before gave."""
+    """Follow an input while each node consumes the output of the previous one."""
     start = _Start(makes_images=_makes_images(graph, channels))
     for _ in range(_MAX_NODES):
         takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
@@ -227,7 +227,7 @@ def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Star
 
 
 def _constant(graph: Any, name: str) -> F64 | None:
-    """The values of a constant, flat; None where they are computed, many, or in another file."""
+    """The values of a constant, flat; None if they are computed, too many, or in another file."""
     import onnx  # noqa: PLC0415
 
     for _ in range(8):  # an exporter may shape a constant by nodes of its own
@@ -299,7 +299,7 @@ def _shown(node: Any) -> str:
 
 
 def _normalized_twice(start: _Start, output: Output) -> str:
-    """The note; ``""`` where pipeline and model together do what one normalization would."""
+    """The note; ``""`` if pipeline and model together amount to one normalization."""
     own = [op for op in output.chain if isinstance(op, Normalize)]
     if not own or not start.arithmetic:
         return ""

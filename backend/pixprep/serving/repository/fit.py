@@ -1,4 +1,4 @@
-"""Fit of a pipeline's tensors to a classifier's inputs, and the remedy where they do not fit."""
+"""Comparison of a pipeline's tensors with a classifier's inputs, and the remedy if they do not fit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
 
 
 def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
-    """The half of ``connect`` that is about inputs."""
+    """The part of ``connect`` that handles the inputs."""
     try:
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
@@ -128,7 +128,7 @@ def _is_image(tensor: Tensor) -> bool:
 
 
 def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """A note where several inputs take images: all are made of the one image of a request."""
+    """A note if several inputs accept images: all of them receive the one image of a request."""
     images = [port for port, name in pairs.items() if pipeline.outputs[name].spec.layout is not None]
     if len(images) < 2:
         return []
@@ -153,7 +153,7 @@ def of_turned_images(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[
 
 
 def _sides(tensor: Tensor) -> str:
-    """``hw`` or ``wh``, as the file names the dims of an input; ``""`` where it does not."""
+    """``hw`` or ``wh``, according to the names of an input's dims in the file; ``""`` without such names."""
     words = [word.lower() for word in tensor.words]
     found = [side[0] for word in words for side in ("height", "width") if word == side[0] or side in word]
     return "".join(found) if sorted(found) == ["h", "w"] else ""
@@ -164,7 +164,7 @@ def _order(layout: Layout) -> str:
 
 
 def _turned(layout: Layout) -> Layout:
-    """A layout with height and width in each other's place."""
+    """A layout with height and width swapped."""
     return layout.translate(str.maketrans("hw", "wh"))
 
 
@@ -204,7 +204,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
 
 
 def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
-    """Remedy in the pipeline for a model that takes one size."""
+    """Remedy in the pipeline for a model that accepts a single size."""
     most, lengths = (spec.lengths_of(shape) for shape in (spec.largest, wanted))
     names = {"h": "min_height", "w": "min_width"}
     if all(most[axis] <= lengths[axis] for axis in free):

@@ -1,4 +1,4 @@
-"""Dims that an export froze, freed again, and tried with ONNX Runtime before they are believed."""
+"""Dims that an export fixed are made variable again, and the result is verified with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pixprep.spec import TensorSpec
 Array = npt.NDArray[Any]
 _ROWS = 2
 _CLOSE = 1e-3
-"""Share of the largest value by which a row may differ in a batch: an order of sums, and no other row's number."""
+"""Tolerance of a row in a batch, as a fraction of the maximum: it covers the order of sums, not other rows' values."""
 
 
 def loosened(model: Classifier) -> Classifier:
-    """A classifier whose dims are all free, to find out what feeds it."""
+    """A classifier with only variable dims, from which the outputs that feed it are determined."""
 
     def free(tensor: Tensor) -> Tensor:
         return tensor if tensor.shape is None else replace(tensor, shape=(-1,) * len(tensor.shape))
@@ -100,7 +100,7 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
 
 
 def _free_forms(graph: Any, batch: int) -> None:
-    """Free the batch in the constant forms of Reshape nodes, where it comes first."""
+    """Make the batch variable in the constant shapes of Reshape nodes that begin with it."""
     import onnx  # noqa: PLC0415
 
     forms = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
@@ -121,7 +121,7 @@ def _free_forms(graph: Any, batch: int) -> None:
 
 
 def _set_dims(value: Any, sides: Any) -> None:
-    """Make the batch free, and the sides these; -1 is free."""
+    """Make the batch variable and set the sides to these; -1 is variable."""
     shape = value.type.tensor_type.shape
     del shape.dim[:]
     shape.dim.add().dim_param = "batch"

@@ -1,4 +1,4 @@
-"""The names of a classifier's classes, out of the files in which people have them."""
+"""The names of a classifier's classes, read from files in common formats."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str
 
 
 def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
-    """A note on the other outputs with one score a class, where the output ``name`` has the labels."""
+    """A note on the other outputs with one score per class, if the output ``name`` has the labels."""
     dims = {each.name: (each.shape or ())[1:] for each in outputs if each.name != name}
     others = {other: lengths[0] for other, lengths in dims.items() if len(lengths) == 1 and lengths != (1,)}
     if not name or not others:

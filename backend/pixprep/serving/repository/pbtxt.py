@@ -22,7 +22,7 @@ _UNSET = -(1 << 31)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _LISTS = ("dims", "input", "output", "instance_group", "step")
 _MAPS = ("parameters", "input_map", "output_map")
-"""Repeated fields of the texts that ``build`` writes."""
+"""Fields that may occur repeatedly in the texts that ``build`` writes."""
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
 # Parts of a classifier's config.pbtxt: where the model runs, and where its inputs arrive.
 _PLACES = {
@@ -148,7 +148,7 @@ def is_unchanged(text: str) -> bool | None:
 
 
 def preprocess(config: Config) -> str:
-    """Configuration of the model that makes tensors of images."""
+    """Configuration of the model that converts images to tensors."""
     return _text(
         "it declares what 1/pipeline.json implies",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
@@ -161,7 +161,7 @@ def preprocess(config: Config) -> str:
 
 
 def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: bool) -> str:
-    """Configuration of the model that makes rows of what a detector found, in a batch of one or without a batch."""
+    """Configuration of the model that computes rows from a detector's output, in a batch of one or without a batch."""
     return _text(
         "1/rows.py has the function that it calls",
         'backend: "python"\nmax_batch_size: 0',
@@ -173,7 +173,7 @@ def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: boo
 
 
 def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
-    """Configuration of the model that takes the tensors."""
+    """Configuration of the model that receives the tensors."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
     return _text(
         "the tensors are those of the classifier's file",

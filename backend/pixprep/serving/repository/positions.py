@@ -1,4 +1,4 @@
-"""Outputs of a detector that are positions, and what leads them back to the photo."""
+"""Outputs of a detector that are positions, and the outputs that map them back to the photo."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Repository:
 
     @classmethod
     def at(cls, place: Path | Repository) -> Repository:
-        """The repository in a folder, or the one that is given."""
+        """The repository in a folder; a ``Repository`` is returned unchanged."""
         return place if isinstance(place, Repository) else cls(place)
 
     @cached_property
@@ -48,7 +48,7 @@ class Repository:
 
     @cached_property
     def ensembles(self) -> dict[str, list[Step]]:
-        """The steps of each ensemble; a model whose configuration cannot be read is left out."""
+        """The steps of each ensemble; models with an unreadable configuration are omitted."""
         found = {}
         for name, model in self.models.items():
             try:
@@ -64,7 +64,7 @@ class Repository:
         return {name: version for name, version in newest.items() if version and version.has(PIPELINE_FILE)}
 
     def version_of(self, step: Step) -> Version | None:
-        """The version that a step of an ensemble names; None if Triton does not serve it, or nothing is known of it."""
+        """The version that a step of an ensemble names; None if Triton does not serve it, or it is unknown."""
         model = self.models.get(step.model)
         try:
             served = model.served if model else {}
@@ -139,7 +139,7 @@ class Model:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps of an ensemble, in their order; none of another model."""
+        """The steps of an ensemble in their order; empty for a model that is not an ensemble."""
         found = []
         for step in model_config.steps(self.config):
             inputs, outputs = (dict(sorted(step.get(f"{side}_map", {}).items())) for side in ("input", "output"))
@@ -224,13 +224,13 @@ class Version:
 
     @cached_property
     def plan_fault(self) -> str:
-        """Words for a ``model.plan`` that is not a plan; empty if it is one, or missing."""
+        """Problem of a ``model.plan`` that is not a plan; empty if it is one, or if it is missing."""
         path = self.folder / PLAN_FILE
         return plan_fault(read_bytes(path, most=PLAN_BYTES)) if path.is_file() else ""
 
 
 def models_in(repository: Path) -> list[str]:
-    """The names of the models of a repository: its folders that are not hidden; none of a folder that is missing."""
+    """The names of the models of a repository: its folders that are not hidden; empty if it does not exist."""
     folders = repository.iterdir() if repository.is_dir() else ()
     return sorted(path.name for path in folders if path.is_dir() and not path.name.startswith("."))
 

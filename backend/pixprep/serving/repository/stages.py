@@ -41,7 +41,7 @@ class Stage:
 
     @property
     def inputs(self) -> dict[str, Config]:
-        """The ensemble's inputs, by the model's names of them."""
+        """Inputs of the ensemble, keyed by their names in the model."""
         image = self.config["input"][0]["name"] if self.is_of_one_image else None
         return {
             entry["name"]: {**entry, "name": entry["name"] if entry["name"] == image else self.named(entry["name"])}
@@ -63,11 +63,11 @@ class Stage:
 
     @property
     def waited_for(self) -> Config:
-        """The output of the fewest bytes."""
+        """The output with the fewest bytes."""
         return min(self.config["output"], key=lambda entry: prod(abs(side) for side in entry["dims"]))
 
     def named(self, tensor: str) -> str:
-        """The ensemble's name of one of its tensors."""
+        """Name that the ensemble uses for one of its tensors."""
         return f"{self.port}_{tensor}" if self.port else tensor
 
     @property
@@ -81,7 +81,7 @@ class Stage:
 
 
 Pairs = Mapping[str, tuple[Stage, str]]
-"""Stage and output that each input of the classifier takes."""
+"""Stage and output that feed each input of the classifier."""
 
 
 def check_stages(stages: Sequence[Stage]) -> None:
@@ -133,13 +133,13 @@ def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int
 
 
 def tensors_of(stages: Sequence[Stage]) -> Iterator[str]:
-    """Names of the ensemble's tensors that the stages take or give."""
+    """Names of the ensemble's tensors that are inputs or outputs of the stages."""
     for stage in stages:
         yield from (*stage.step.inputs.values(), *stage.step.outputs.values())
 
 
 def ensemble_inputs(stages: Sequence[Stage]) -> list[Config]:
-    """The inputs of an ensemble of these stages; one image of all stages is there once."""
+    """The inputs of an ensemble of these stages; an image that all stages share appears once."""
     return list({entry["name"]: entry for stage in stages for entry in stage.inputs.values()}.values())
 
 
@@ -154,7 +154,7 @@ def parameters(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:
-    """The outputs that the classifier does not take: they are outputs of the ensemble."""
+    """Outputs that the classifier does not receive; they are outputs of the ensemble."""
     taken = {(stage.model, name) for stage, name in pairs.values()}
     return [
         {**entry, "name": stage.named(entry["name"])}

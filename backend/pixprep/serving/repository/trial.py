@@ -43,7 +43,7 @@ MAX_ONNX_BYTES = 1 << 30
 _BEST = 3
 _REFUSED = "ONNX Runtime could not run it: "
 _ALONE = "export the model with the sizes that it takes, and give the pipeline these"
-_MOST_LETTERS = 300  # of ONNX Runtime's error message
+_MOST_LETTERS = 300  # letters of an error message
 _PLACE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
 """Parts of ONNX Runtime's error messages that name the place in its own code."""
 
@@ -103,7 +103,7 @@ def try_out(
 def _takers(
     repository: Repository, wired: Mapping[str, Sequence[Step]], found: Mapping[str, Version]
 ) -> Iterator[_Taker]:
-    """The classifiers all of whose inputs come from pipelines."""
+    """The classifiers whose inputs all come from pipelines."""
     names = set()
     for steps in wired.values():
         sources = {
@@ -171,7 +171,7 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
         for op in pipelines[giver].side_ops
         if isinstance(op, Transform)
     ]
-    if backs and not words and not heads:  # a detector's, and no scores of classes
+    if backs and not words and not heads:  # outputs of a detector, not class scores
         images = [output.spec for output in sources.values() if output.spec.layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
@@ -251,7 +251,7 @@ def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[s
 
 
 def shares(scores: Array) -> Array:
-    """Scores as shares of 1: as they are where they are probabilities, or else their softmax."""
+    """Scores as probabilities: unchanged if they already are, or else their softmax."""
     scores = scores.astype(np.float64)
     if scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3:
         return scores

@@ -55,7 +55,7 @@ def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
 
 
 def _unserved(step: Step, model: Model) -> str:
-    """Words for a version that a step names and Triton does not serve; empty if it does, or nothing is known of it."""
+    """Problem if a step names a version that Triton does not serve; empty if it does, or if that is unknown."""
     try:
         served = model.served
     except (PixprepError, OSError):
@@ -87,7 +87,7 @@ def _fits(have: Tensor, want: Tensor) -> bool:
 
 
 def _check_step(where: str, ensemble: Declared, who: str, step: Step, model: Declared) -> Iterator[Problem]:
-    """The maps of one step against its model."""
+    """Compare the maps of one step with its model."""
     for direction, ports in (("input", step.inputs), ("output", step.outputs)):
         tensors = model.tensors.get(direction)
         if not ports:
@@ -108,10 +108,10 @@ def _check_step(where: str, ensemble: Declared, who: str, step: Step, model: Dec
 
 
 def _check_cycles(ensemble: Model, repository: Repository) -> Iterator[Problem]:
-    """Steps that wait for each other, and ensembles that contain themselves."""
+    """Find steps that wait for each other, and ensembles that contain themselves."""
     waiting = list(enumerate(ensemble.steps, 1))
     while True:
-        # A tensor that no step gives is there from the start, or has been reported.
+        # A tensor that no step produces is available from the start, or has already been reported.
         missing = {name for _, step in waiting for name in step.outputs.values()}
         stuck = [(number, step) for number, step in waiting if not missing.isdisjoint(step.inputs.values())]
         if len(stuck) == len(waiting):

@@ -181,7 +181,7 @@ class TritonPythonModel:
                 )
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
-            if not self._engine.is_working():  # every later request would fail, for ever
+            if not self._engine.is_working():  # without this, every later request would fail
                 self._watchdog.end("the GPU does nothing more for this process")
             return None
         if clients:
