@@ -1,12 +1,12 @@
-"""Formats of boxes, and boxes and points after a motion.
+"""Formats of boxes, and the transform of boxes and points by a matrix.
 
-Coordinates are continuous: x to the right, y down; the image begins at (0, 0) and ends at (width, height), and the
-centre of its first pixel is (0.5, 0.5). A box is four numbers, in a format that says which:
+Coordinates are continuous, with x to the right and y down. The image begins at (0, 0) and ends at (width, height), and
+the center of its first pixel is (0.5, 0.5). A box is four numbers in one of these formats:
 
 ==========  =====================================================
 ``xyxy``    left, top, right, bottom; right and bottom are its end
 ``xywh``    left, top, width, height (COCO)
-``cxcywh``  x and y of its centre, width, height (YOLO)
+``cxcywh``  x and y of its center, width, height (YOLO)
 ==========  =====================================================
 """
 
@@ -26,22 +26,22 @@ Numbers = npt.ArrayLike
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 _HORIZON = 1e-6
-"""Share of its largest depth at which a box ends before the horizon."""
+"""Fraction of its largest depth at which a box ends before the horizon."""
 
 
 def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
-    """Boxes (..., 4) of one format in another.
+    """Convert boxes (..., 4) from one format to another.
 
     Raises:
-        PixprepError: a shape or a format is wrong.
+        PixprepError: A shape or a format is invalid.
     """
     return from_corners(to_corners(checked("boxes", boxes, 4), source), target).astype(np.float32)
 
 
 class Shares:
-    """Boxes xyxy in shares of an image whose size is not known yet: 0 to 1.
+    """Boxes xyxy as fractions, 0 to 1, of an image whose size is still unknown.
 
-    NumPy makes the shares of it, float64 (n, 4).
+    NumPy converts the object to the fractions, float64 (n, 4).
     """
 
     def __init__(self, corners: F64) -> None:
@@ -51,24 +51,24 @@ class Shares:
         return len(self._corners)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        del copy  # it is always a new one
+        del copy  # the array is always new
         return np.array(self._corners, dtype)
 
     def pixels(self, height: int, width: int) -> F32:
-        """The boxes in an image of this size."""
+        """Return the boxes in pixels of an image of this size."""
         return (self._corners * (width, height, width, height)).astype(np.float32)
 
 
 def in_pixels(boxes: Any, height: int, width: int) -> Any:
-    """Boxes as they are; ``Shares`` in the pixels of an image of this size."""
+    """Return boxes unchanged, but convert ``Shares`` to pixels of an image of this size."""
     return boxes.pixels(height, width) if isinstance(boxes, Shares) else boxes
 
 
 def to_xyxy(boxes: Numbers, format: BoxSource) -> F32 | Shares:
-    """Boxes (n, 4) of a sample as xyxy in pixels, or as the ``Shares`` of normalized ones.
+    """Return the boxes (n, 4) of a sample as xyxy in pixels, or as ``Shares`` if they are normalized.
 
     Raises:
-        ImageError: BAD_RECORD: they are no rows of four numbers.
+        ImageError: BAD_RECORD: The boxes are not rows of four numbers.
     """
     form, _, normalized = format.partition("_")
     try:
@@ -79,10 +79,10 @@ def to_xyxy(boxes: Numbers, format: BoxSource) -> F32 | Shares:
 
 
 def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> None:
-    """Refuse boxes of which none lies in its image of this size, and pixels that were meant to be shares of it.
+    """Reject boxes that are all outside of their image, and normalized boxes that were declared as pixels.
 
     Raises:
-        ImageError: BAD_RECORD.
+        ImageError: BAD_RECORD: The boxes are rejected.
     """
     if not len(boxes):
         return
@@ -97,17 +97,17 @@ def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> N
 
 
 def check_source_format(format: Any) -> None:
-    """Refuse what is no format of a source's boxes.
+    """Reject an invalid format of a source's boxes.
 
     Raises:
-        DataError: see above.
+        DataError: The format is invalid.
     """
     if format not in get_args(BoxSource):
         raise DataError(f"box_format is one of {', '.join(get_args(BoxSource))}, not {format!r}")
 
 
 def checked(name: str, values: Numbers, last: int) -> F64:
-    """Convert to float64, and check the last dimension; an empty list is no boxes."""
+    """Convert to float64 and check the last dimension; an empty list contains zero boxes."""
     array = np.asarray(values, np.float64)
     if array.shape == (0,):
         array = array.reshape(0, last)
@@ -117,7 +117,10 @@ def checked(name: str, values: Numbers, last: int) -> F64:
 
 
 def carried(points: F64, matrix: F64) -> F64:
-    """Points (..., n, 2) after a motion (..., 3, 3): (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w)."""
+    """Return points (..., n, 2) after a transform (..., 3, 3), which maps (x, y, 1) to (u, v, w).
+
+    The transformed point is (u / w, v / w).
+    """
     (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(matrix, (-2, -1), (0, 1))[..., None]
     x, y = points[..., 0], points[..., 1]
     moved: F64 = np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1) / (g * x + h * y + i)[..., None]
@@ -125,9 +128,9 @@ def carried(points: F64, matrix: F64) -> F64:
 
 
 def around(boxes: F64, matrix: F64) -> F64:
-    """Boxes xyxy (..., n, 4) around what boxes become by a motion (..., 3, 3).
+    """Return the bounding boxes xyxy (..., n, 4) of boxes after a transform (..., 3, 3).
 
-    Of a box across the horizon of a perspective it is the part before it, where w is over 0.
+    If a box crosses the horizon of a perspective, only the part with positive w counts.
     """
     each = matrix[..., None, :, :]
     corners = carried(_before(boxes[..., [[0, 1], [2, 1], [2, 3], [0, 3]]], each), each)
@@ -135,7 +138,10 @@ def around(boxes: F64, matrix: F64) -> F64:
 
 
 def _before(corners: F64, matrix: F64) -> F64:
-    """Corners (..., 4, 2) of boxes; if one lies across the horizon, (..., 8, 2) of the parts before it."""
+    """Return the corners (..., 4, 2) of boxes.
+
+    If a box crosses the horizon, the result has the corners (..., 8, 2) of the parts before it.
+    """
     depths = (corners * matrix[..., 2:, :2]).sum(axis=-1) + matrix[..., 2:, 2]
     least = _HORIZON * depths.max(axis=-1, keepdims=True)
     behind = (depths < least) & (least > 0)
@@ -143,7 +149,7 @@ def _before(corners: F64, matrix: F64) -> F64:
         return corners
     deepest = np.take_along_axis(corners, depths.argmax(axis=-1)[..., None, None], axis=-2)
     made = []
-    for step in (1, -1):  # a corner behind goes to the horizon along either side, if the side's other end is before it
+    for step in (1, -1):  # a corner past the horizon moves to it along a side whose other end is before it
         others, theirs = np.roll(corners, step, axis=-2), np.roll(depths, step, axis=-1)
         share = np.divide(least - depths, theirs - depths, where=behind & (theirs >= least), out=np.zeros_like(depths))
         cut = np.where((theirs >= least)[..., None], corners + share[..., None] * (others - corners), deepest)
@@ -152,7 +158,7 @@ def _before(corners: F64, matrix: F64) -> F64:
 
 
 def to_corners(boxes: F64, format: BoxFormat) -> F64:
-    """Boxes (..., 4) in a format as xyxy."""
+    """Convert boxes (..., 4) from a format to xyxy."""
     _check(format)
     first, second = boxes[..., :2], boxes[..., 2:]
     if format == "xyxy":
@@ -163,7 +169,7 @@ def to_corners(boxes: F64, format: BoxFormat) -> F64:
 
 
 def from_corners(corners: F64, format: BoxFormat) -> F64:
-    """Boxes (..., 4) of a format, of left, top, right and bottom; not rounded to float32."""
+    """Convert boxes from left, top, right and bottom to a format; the result (..., 4) is not rounded to float32."""
     _check(format)
     first, last = corners[..., :2], corners[..., 2:]
     if format == "xyxy":

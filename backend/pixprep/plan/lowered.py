@@ -1,4 +1,4 @@
-"""The ops of a pipeline on their way to a plan: geometry folds with geometry, arithmetic with arithmetic."""
+"""Intermediate form of a pipeline: geometric ops fold with geometric ops, and arithmetic with arithmetic."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pixprep.plan.steps.operators import Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
-"""Decoded channel that each channel of an image is."""
+"""Decoded channel for each channel of an image."""
 
 
 @lru_cache
 def colour(fill: Levels, color: Color) -> tuple[int, ...]:
-    """A level for each decoded channel, of what a field says in the order of the image's channels."""
+    """Convert a field's color from the image's channel order to one pixel value per decoded channel."""
     levels, channels = [int(level) for level in as_tuple(fill)], CHANNELS[color]
     levels *= len(channels) if len(levels) == 1 else 1
     return tuple(levels[channels.index(channel)] for channel in range(len(channels)))
@@ -62,7 +62,7 @@ class Lowered:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """Decoded channel that each channel of the image is."""
+        """Decoded channel for each channel of the image."""
         return CHANNELS[self.color]
 
     @property
@@ -73,10 +73,11 @@ class Lowered:
         return Geometry(before, self.resize, after, self.levels, self.erasures, fill, self.photo)
 
     def tensor(self, spec: TensorSpec) -> TensorPlan:
-        """The plan of the image as a tensor.
+        """Return the plan of the image as a tensor.
 
         Raises:
-            PipelineError: the arithmetic leaves the range of float32; one channel is to be what may be three.
+            PipelineError: The arithmetic leaves the range of float32, or one channel is requested of three that may
+                differ.
         """
         fill = self.fill if self.fill and not isinstance(self.fill, inputs.Fill) else (0,)
         plan = TensorPlan(
@@ -91,10 +92,10 @@ class Lowered:
         return plan
 
     def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: PaddingMode = "constant") -> Lowered:
-        """Add one more step, which may leave a margin: of a colour, or by another mode of the image itself.
+        """Add one more step, which may pad the image with a color or by a different padding mode.
 
         Raises:
-            PipelineError: there is a margin of another colour, or what must come after.
+            PipelineError: The image is already padded with a different color, or an earlier op has to come later.
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is done to the tensor")
@@ -124,12 +125,13 @@ class Lowered:
         return replace(self, after=(*self.after, step), fill=margin)
 
     def resized(self, resize: geometry_steps.Resize) -> Lowered:
-        """Add a resize. A centre crop before it has to fit inside; ``pad`` and random ops may make margins.
+        """Add a resize. A center crop before it has to fit inside; ``pad`` and random ops may add padding.
 
-        A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
+        Padding is resampled where it meets the image, and keeps its color elsewhere. Therefore the result must have
+        integer pixel values.
 
         Raises:
-            PipelineError: what comes before cannot be resized, or not so.
+            PipelineError: An earlier op does not support a later resize, or not this one.
         """
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
         if self.is_repeated:
@@ -159,10 +161,10 @@ class Lowered:
         return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
 
     def _resampled(self, resize: geometry_steps.Resize) -> Lowered:
-        """Add a resize of what a warp has made, which is an image like any other.
+        """Add a resize of the result of a warp, which is treated as an image.
 
         Raises:
-            PipelineError: it gives no levels, or the decode was to be reduced by it.
+            PipelineError: The resize does not return integers, or a decode to a fraction depends on it.
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is done to the tensor")
@@ -178,16 +180,16 @@ class Lowered:
         return self.do(resize)
 
     def do(self, *steps: LevelsStep) -> Lowered:
-        """Add steps on the levels."""
+        """Add steps on the pixel values."""
         return replace(self, levels=(*self.levels, *steps))
 
     def _on_photo(self, why: str) -> Lowered:
-        """Do the steps on levels to the whole photo, and put what was to move their result back into the geometry.
+        """Apply the steps on pixel values to the whole photo, and move later geometric steps back into the geometry.
 
-        So a margin that is behind them in the list keeps its colour, and what is in front of them gives the same.
+        Padding that follows these steps keeps its color, and the result of earlier steps does not change.
 
         Raises:
-            PipelineError: nothing of the kind can come first; ``why`` what comes here has to.
+            PipelineError: The steps cannot come first; ``why`` is the reason why the new op requires it.
         """
         first = tuple(takewhile(lambda step: not isinstance(step, Move), self.levels))
         moves = [step for step in self.levels[len(first) :] if isinstance(step, Move)]
@@ -209,7 +211,7 @@ class Lowered:
         return lowered
 
     def _check_gray(self, plan: TensorPlan) -> None:
-        """Raise PipelineError unless all channels are equal by what is done to them, whatever the image."""
+        """Raise PipelineError unless the steps make all channels equal for every image."""
         values = (getattr(step.op, "value", "") for step in self.erasures)
         is_erased_alike = all(isinstance(value, str) or _is_one(value) for value in values)  # any channel may be noise
         are_alike = is_erased_alike and len({*map(bytes, plan.table)}) == 1
@@ -221,25 +223,28 @@ class Lowered:
 
     @property
     def is_gray(self) -> bool:
-        """Tell whether its channels are equal by what is done to them, whatever the image."""
+        """Tell whether the steps make all channels equal for every image."""
         is_gray = are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
         return are_gray(self.levels, was_gray=is_gray)
 
     @property
     def is_moved(self) -> bool:
-        """Tell whether a pixel may lie elsewhere than in the photo."""
+        """Tell whether the coordinates of a pixel may differ from those in the photo."""
         return bool(self.before or self.resize) or self.geometry.motion[3:] != ()
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether a margin may show parts of the image again."""
+        """Tell whether padding may repeat parts of the image."""
         return any(isinstance(step, Move) and step.mode != "constant" for step in self.levels)
 
     def check_boxes(self) -> None:
-        """Refuse boxes and points where there are none of what a margin shows, as torchvision does.
+        """Reject boxes and points if padding repeats parts of the image, since they are not repeated with it.
+
+        torchvision does not repeat them either.
 
         Raises:
-            PipelineError: a margin shows parts of the image again, or pixels are displaced; or see ``check_places``.
+            PipelineError: Padding repeats parts of the image, pixels are displaced, or ``check_places`` raises this
+                error.
         """
         self.check_places()
         if why := next(filter(None, (each.no_boxes for each in traits(*self.levels))), ""):
@@ -250,25 +255,27 @@ class Lowered:
             )
 
     def check_places(self) -> None:
-        """Refuse what says where a pixel came from, behind an operator that does not say it, or a sum of places.
+        """Reject an output with pixel coordinates if their origin is unknown.
+
+        It is unknown after an operator without a motion, or after a sum of moved images.
 
         Raises:
-            PipelineError: there is one.
+            PipelineError: There is such a step.
         """
         if why := next(filter(None, (each.no_places for each in traits(*self.levels))), ""):
             raise PipelineError(why)
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
-        """Tell whether a step of the geometry may come before what is done to the levels, with the same result."""
+        """Tell whether a geometric step may move before the steps on pixel values without a change of the result."""
         if _is_flip(step):
             return all(each.keeps_places for each in traits(*self.levels))
         return not self.levels or (not leaves_margin and all(each.is_pointwise for each in traits(*self.levels)))
 
 
 def _check_reduced(resize: geometry_steps.Resize) -> None:
-    """Refuse the resizes that a decode to a fraction contradicts.
+    """Reject the resizes that do not support a decode to a fraction.
 
-    Their values are to be some library's, or they look at single pixels, or cut them at a hard edge.
+    They reproduce a library's values exactly, read single pixels, or clip pixels at a hard edge.
     """
     reducible = PROFILES[resize.like].reducible
     refused = {
@@ -285,7 +292,7 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
 
 
 def _is_one(fill: object) -> bool:
-    """Tell whether it is the same number for each channel."""
+    """Tell whether all channels have the same number."""
     return isinstance(fill, tuple) and len({*fill}) == 1
 
 

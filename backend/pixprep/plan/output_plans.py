@@ -1,4 +1,4 @@
-"""Plans of the outputs: a tensor and its arithmetic, sizes and scales, a flow, boxes, points, masks."""
+"""Plans of the outputs: tensors and their arithmetic, sizes and scales, optical flow, boxes, points and masks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pixprep.spec import BoxFormat, MaskDType, Own, Preset, TensorSpec
 
 @dataclass(frozen=True)
 class Affine:
-    """``value * scale + offset`` of each channel, in float64."""
+    """Computes ``value * scale + offset`` per channel in float64."""
 
     scale: tuple[float, ...]
     offset: tuple[float, ...]
@@ -28,7 +28,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Float32:
-    """``value - x``, ``value * x`` or ``value / x`` of each channel, where value, x and result are float32."""
+    """Computes ``value - x``, ``value * x`` or ``value / x`` per channel, where value, x and the result are float32."""
 
     operation: Literal["subtract", "multiply", "divide"]
     by: tuple[float, ...]
@@ -36,10 +36,10 @@ class Float32:
 
 @dataclass(frozen=True)
 class ByOwn:
-    """``(level / own - mean) / std`` of each channel, in float64; ``own`` is a number of the image's own levels.
+    """Computes ``(level / own - mean) / std`` per channel in float64; ``own`` is a statistic of the image itself.
 
     Attributes:
-        number: the greatest level of any channel, or the mean of all; 1 in place of 0.
+        number: Statistic: the maximum pixel value of all channels, or the mean of all; 1 replaces 0.
     """
 
     number: Own
@@ -55,16 +55,16 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """Plan of one tensor of an image, or of each frame's part of one.
+    """Plan of one tensor of an image, or of the part of a tensor that one frame makes.
 
     Attributes:
-        spec: of the tensor.
-        geometry: where each pixel looks.
-        fill: the level of each channel where the canvas shows no image, in the order of ``channels``.
-        channels: for each channel of the tensor the decoded one it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
-        arithmetic: what is done to the value, in this order.
-        calls: operators that are then given the tensor, one after the other; ``spec`` is that of the first's tensor.
-        is_real: the resize gives float32 values, not uint8 levels, and the arithmetic is done on every one of them.
+        spec: Spec of the tensor.
+        geometry: Geometry, which determines where each pixel samples the image.
+        fill: Pixel value of each channel of the padding, in the order of ``channels``.
+        channels: Decoded channel of each channel of the tensor: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
+        arithmetic: Steps that compute the value, in this order.
+        calls: Operators that then receive the tensor in order; ``spec`` is that of the tensor for the first operator.
+        is_real: Whether the resize returns float32 instead of uint8, so that the arithmetic applies to every value.
     """
 
     spec: TensorSpec
@@ -75,10 +75,12 @@ class TensorPlan:
     calls: tuple[Extern, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse arithmetic that overflows, or makes all levels one; every step is monotone, so black and white tell.
+        """Reject arithmetic that overflows, or maps all pixel values to one.
+
+        Every step is monotonic, so a check of black and white is sufficient.
 
         Raises:
-            PipelineError: a step leaves the numbers of its type.
+            PipelineError: A step leaves the range of its type.
         """
         ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
         for index, step in enumerate(self.arithmetic, 1):
@@ -96,18 +98,18 @@ class TensorPlan:
 
     @property
     def operators(self) -> tuple[Extern, ...]:
-        """Every use of an operator, in its order."""
+        """All uses of an operator in order."""
         return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
 
     @property
     def is_hosts(self) -> bool:
-        """Tell whether a GPU leaves the plan to the host: it has an operator, or a step without a kernel there."""
+        """Tell whether the host runs the plan because of an operator, or a step for which the GPU lacks a kernel."""
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
         return is_any or bool(self.operators or self.geometry.photo)
 
     @property
     def frame(self) -> TensorPlan:
-        """The plan of one frame; of an image, the plan itself."""
+        """The plan of one frame; for an image, the plan itself."""
         lengths = self.spec.lengths
         if "t" not in lengths:
             return self
@@ -117,42 +119,48 @@ class TensorPlan:
 
     @property
     def is_real(self) -> bool:
-        """Tell whether the resize makes real values."""
+        """Tell whether the resize returns float32 values."""
         return self.geometry.resize is not None and self.geometry.resize.is_real
 
     @property
     def own(self) -> Own | None:
-        """The number of each image's own levels that its values depend on."""
+        """The statistic of the image's own pixel values that the tensor depends on."""
         return next((step.number for step in self.arithmetic if isinstance(step, ByOwn)), None)
 
     @property
     def has_canvas(self) -> bool:
-        """Tell whether an image is whole before its values are made: its levels change, or are measured."""
+        """Tell whether a whole image is made first, because steps change or measure its pixel values."""
         return bool(self.geometry.levels or self.own)
 
     @property
     def table(self) -> npt.NDArray[np.generic]:
-        """(channels, 256) of the tensor's dtype: the value of each level, of an image whose own number is 255."""
+        """Table (channels, 256) of the tensor's value for each pixel value, in the tensor's dtype.
+
+        It applies to an image with the statistic 255.
+        """
         return self.table_of(255.0)
 
     def table_of(self, own: float) -> npt.NDArray[np.generic]:
-        """The same of an image with this number of its own."""
+        """Return the same table for an image with this statistic."""
         return self.values(np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1)), own)
 
     @property
     def lines(self) -> npt.NDArray[np.float64]:
-        """(channels, 2): scale and offset of the last ``Affine``; they give the table where there is no other step."""
+        """Scale and offset of the last ``Affine`` per channel, (channels, 2).
+
+        They define the table if it is the only step.
+        """
         count = len(self.channels)
         none = Affine((1.0,) * count, (0.0,) * count)
         *_, last = [none, *(step for step in self.arithmetic if isinstance(step, Affine))]
         return np.stack([last.scale, last.offset], axis=1)
 
     def values(self, levels: npt.NDArray[np.float32], own: float = 255.0) -> npt.NDArray[np.generic]:
-        """The tensor's values, of its dtype.
+        """Return the tensor's values in its dtype.
 
         Args:
-            levels: float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
-            own: number of the image's own levels.
+            levels: Pixel values, float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
+            own: Statistic of the image's own pixel values.
 
         Every step but the last rounds to float32; the last result is rounded to the dtype.
         """
@@ -168,7 +176,7 @@ _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
 def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
-    """Formula of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
+    """Return the formula of a value as text, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
     text, is_sum = "level", False
     for step in arithmetic:
         if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
@@ -188,7 +196,10 @@ def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
 
 
 def _done(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
-    """A step done to float32 values, the channels in the first axis: float32, or by the others float64."""
+    """Apply a step to float32 values with the channels in the first axis.
+
+    ``Float32`` returns float32, and the other steps return float64.
+    """
     shape = (-1,) + (1,) * (values.ndim - 1)
     if isinstance(step, Affine):
         scale, offset = (np.array(x).reshape(shape) for x in (step.scale, step.offset))
@@ -213,13 +224,14 @@ NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"
 
 @dataclass(frozen=True, kw_only=True)
 class NumbersPlan:
-    """An output of a few numbers that the place of an image says.
+    """An output of a few numbers that the placement of an image determines.
 
     Attributes:
-        kind: the size of the decoded image, or of the image here; the scale, or the whole transform, between them.
-        geometry: None of the decoded image, which has no place.
-        is_x_first: the width, or the scale of x, comes first.
-        channels: of the image, which are the last number; 0: they are none.
+        kind: Numbers of the output: the size of the decoded image, the current size, or the scale or the whole
+            transform between the two.
+        geometry: Geometry of the current image; None: The output describes the decoded image.
+        is_x_first: Whether the width, or the scale of x, comes first.
+        channels: Number of channels as the last number; 0: The output does not contain it.
     """
 
     spec: TensorSpec
@@ -241,11 +253,11 @@ class NumbersPlan:
 
     @property
     def meaning(self) -> str:
-        """Words for the numbers."""
+        """Description of the numbers."""
         return f"{', '.join(self.words)}: {_MEANINGS[self.kind]}"
 
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
-        """The numbers of an image of this size; ``placement``: where it lies in the geometry."""
+        """Return the numbers of an image of this size; ``placement`` is its position in the geometry."""
         numbers: tuple[float, ...] = (height, width)
         if placement is not None and self.spec.shape == (3, 3):
             return placement.matrix
@@ -262,8 +274,8 @@ class FlowPlan:
     """An output that is the optical flow between the frames of a clip.
 
     Attributes:
-        frames: the tensor of the frames: uint8, thwc.
-        preset: of OpenCV's DIS.
+        frames: Plan of the frames' tensor: uint8, thwc.
+        preset: Preset of OpenCV's DIS.
     """
 
     spec: TensorSpec
@@ -280,12 +292,12 @@ OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 
 
 OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
-"""Fields of a sample that have one value for each box. So have those whose names begin with ``box_``."""
+"""Fields of a sample that have one value per box. Fields whose names begin with ``box_`` have one as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxesPlan:
-    """An output that is a sample's boxes; the fields are those of the op ``boxes``."""
+    """An output of a sample's boxes; the fields are those of the op ``boxes``."""
 
     field: ClassVar[str] = "boxes"
     geometry: Geometry
@@ -299,13 +311,13 @@ class BoxesPlan:
     follow: tuple[str, ...] = ()
 
     def takes_along(self, name: str) -> bool:
-        """Tell whether a field of a sample has one value for each box, which goes with it."""
+        """Tell whether a field of a sample has one value per box, which is kept or dropped with the box."""
         return name in OF_EACH_BOX or name.startswith("box_") or name in self.follow
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointsPlan:
-    """An output that is a sample's points; the fields are those of the op ``points``."""
+    """An output of a sample's points; the fields are those of the op ``points``."""
 
     field: ClassVar[str] = "points"
     geometry: Geometry
@@ -317,14 +329,15 @@ class PointsPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskPlan:
-    """An output that is a sample's segmentation map, or the masks of its objects.
+    """An output of a sample's segmentation map, or of the masks of its objects.
 
     Attributes:
-        geometry: of the image here.
-        field: of the sample: ``mask`` (height, width), or ``masks`` (n, height, width), which go with the boxes.
-        ignore: the label where no image is.
-        dtype: of the result.
-        is_one_size: every image here has the same size.
+        geometry: Geometry of the current image.
+        field: Field of the sample: ``mask`` (height, width), or ``masks`` (n, height, width), which are kept with the
+            boxes.
+        ignore: Label of the padding.
+        dtype: Type of the result.
+        is_one_size: Whether all images have the same size here.
     """
 
     geometry: Geometry
@@ -335,4 +348,4 @@ class MaskPlan:
 
 
 AnnotationPlan = BoxesPlan | PointsPlan | MaskPlan
-"""An output that is made of a sample's annotation, and not by the engine."""
+"""An output that is made of a sample's annotation instead of by the engine."""

@@ -1,4 +1,4 @@
-"""Placement: where each output pixel of a pipeline looks, in an image of one size."""
+"""Placement: the position in an image of one size that each output pixel of a pipeline samples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pixprep.plan.steps.levels import Erase, LevelStep
 class Reduction:
     """Position of an image in pixels that were decoded to a fraction of its size.
 
-    Each pixel stands for ``denominator`` x ``denominator`` pixels of the image. The last row and column may reach over
-    the image's end; in an image that was turned upright they may have become the first.
+    Each pixel represents ``denominator`` x ``denominator`` pixels of the image. The last row and column may extend
+    beyond the image; in an image whose EXIF orientation was applied, they may have become the first.
 
     Attributes:
-        denominator: 2, 4 or 8.
-        origin: (y, x), where the image begins, in these pixels: at least 0, and below 1.
+        denominator: Denominator of the fraction: 2, 4 or 8.
+        origin: Position (y, x) of the image's upper left corner in these pixels, at least 0 and below 1.
     """
 
     denominator: int
@@ -36,33 +36,35 @@ class Reduction:
 
 NO_MARGINS = (0, 0, 0, 0)
 Part = tuple[int, int, int, int]
-"""(top, left, bottom, right) of an image, in whole pixels, the last two exclusive."""
+"""Part (top, left, bottom, right) of an image in integer pixels; the last two are exclusive."""
 
 
 class Placement(NamedTuple):
-    """A geometry applied to an image of one size. Rows before columns; every number is in whole pixels.
+    """A geometry applied to an image of one size. Rows come before columns; windows are in integer pixels.
 
-    The image is cropped to ``box``, mirrored, surrounded by ``margins`` of the fill, and resized to ``resized``. The
-    ``region`` of the result is flipped and laid on the canvas with its first pixel at ``at``. The fill covers the rest
-    of the canvas. A mirror before the resize and a flip after it differ: the ties of ``nearest`` and ``box`` do not
-    fall alike from both sides.
+    The image is cropped to ``box``, mirrored, padded by ``margins`` with the fill, and resized to ``resized``. The
+    ``region`` of the result is flipped and placed on the canvas with its first pixel at ``at``. The fill covers the
+    rest of the canvas. A mirror before the resize and a flip after it are different, because ``nearest`` and ``box`` do
+    not resolve ties symmetrically.
 
     Attributes:
-        ratio: (y, x), pixels of the box and its margins for each resized pixel.
-        begin: (y, x), where the first resized pixel begins, in pixels of the box with its margins; 0 unless a part is
-            resized, or the resize is ``subpixel``.
-        swaps: (vertical, horizontal), where ``flips`` has mirrored a part; DALI counts from its end.
-        box, region: (top, left, bottom, right), the last two exclusive.
-        resized, at, canvas: (rows, columns). An empty region may lie outside the canvas: then ``at`` only says where
-            the image would be. Where there are margins, the region leaves out what is of their colour.
-        mirrors, flips: (vertical, horizontal), before and after the resize.
-        reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
-        margins: (top, left, bottom, right) of the mirrored box, before the resize.
-        levels: what is then done to the canvas, fill and all.
-        fill: their level, and that of the canvas, for each channel of the tensor, where an input says it.
-        erasures: what is then done to the tensor; the values are those of its channels.
-        photo: what is done to the levels of the whole image, before all else.
-        leaf: number of the plan that it is of, where a choice gives an image one of several.
+        ratio: Pixels (y, x) of the box with its margins per resized pixel.
+        begin: Position (y, x) where the first resized pixel begins, in pixels of the box with its margins; 0 unless a
+            part is resized, or the resize is ``subpixel``.
+        swaps: Whether ``flips`` mirrors a part, (vertical, horizontal); DALI counts from its end.
+        box, region: Windows (top, left, bottom, right); the last two are exclusive.
+        resized, at, canvas: Sizes and position as (rows, columns). An empty region may be outside of the canvas; ``at``
+            is then the position that the image would have. If there are margins, the region excludes pixels of the fill
+            color.
+        mirrors, flips: Mirrors before and after the resize, (vertical, horizontal).
+        reduction: Position in the decoded pixels; None: These are the image's pixels. All other numbers are in pixels
+            of the image itself.
+        margins: Padding (top, left, bottom, right) of the mirrored box before the resize.
+        levels: Steps that then change the pixel values of the canvas, including the fill.
+        fill: Value of the margins and the canvas for each channel of the tensor, if an input specifies it.
+        erasures: Steps that then change the tensor; their values are those of its channels.
+        photo: Steps that change the pixel values of the whole image before all others.
+        leaf: Number of the plan, if a choice selects one of several.
     """
 
     box: tuple[int, int, int, int]
@@ -85,17 +87,17 @@ class Placement(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Tell whether each resized pixel is one of the box with its margins."""
+        """Tell whether each resized pixel equals one pixel of the box with its margins."""
         return self.resized == self.laid and self.ratio == (1.0, 1.0) and self.begin == (0.0, 0.0)
 
     @property
     def size(self) -> tuple[int, int]:
-        """(rows, columns) of the tensor."""
+        """Size (rows, columns) of the tensor."""
         return levels.size_after(self.levels, *self.canvas) if self.levels else self.canvas
 
     @property
     def matrix(self) -> F64:
-        """Motion from a point of the image to the tensor: see ``levels.motions``."""
+        """Coordinate transform from the image to the tensor (see ``levels.motions``)."""
         scale_y, scale_x, offset_y, offset_x = self.transform
         whole = np.array([[scale_x, 0.0, offset_x], [0.0, scale_y, offset_y], [0.0, 0.0, 1.0]])
         for forward, _ in levels.motions(self.levels, *self.canvas):
@@ -104,24 +106,24 @@ class Placement(NamedTuple):
 
     @property
     def laid(self) -> tuple[int, int]:
-        """(rows, columns) of the box with its margins: what is resized."""
+        """Size (rows, columns) of the box with its margins, which is the input of the resize."""
         top, left, bottom, right = self.box
         above, before, below, behind = self.margins
         return above + bottom - top + below, before + right - left + behind
 
     @property
     def read(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right) of the decoded pixels that show any of the box."""
+        """Window (top, left, bottom, right) of the decoded pixels that show any part of the box."""
         if self.reduction is None:
             return self.box
         top, left, bottom, right = (self.reduction.position(index % 2, edge) for index, edge in enumerate(self.box))
         return floor(top), floor(left), ceil(bottom), ceil(right)
 
     def part(self, reach: int) -> Part | None:
-        """The part of the image that the region is made of; None: there is no region.
+        """Return the part of the image that the region reads; None if the region is empty.
 
         Args:
-            reach: how far the filter looks from an output's centre (``Resize.reach``).
+            reach: Reach of the filter from the center of an output pixel (``Resize.reach``).
         """
         parts = []
         for axis in (0, 1):
@@ -142,7 +144,7 @@ class Placement(NamedTuple):
 
     @property
     def offset(self) -> tuple[float, float]:
-        """(y, x), where the box begins in the pixels of ``read``, mirrored; 0 unless the decode was reduced."""
+        """Position (y, x) of the mirrored box in the pixels of ``read``; 0 unless the decode was reduced."""
         if self.reduction is None:
             return 0.0, 0.0
         offsets, read = [], self.read
@@ -168,14 +170,16 @@ class Placement(NamedTuple):
 
 
 def stretch(box: Sequence[int], margin: int, begin: float, ratio: float, *, is_mirrored: bool) -> tuple[float, float]:
-    """(scale, offset) of one axis: ``resized = image * scale + offset`` of what is cropped, mirrored and surrounded.
+    """Return (scale, offset) of one axis, where ``resized = image * scale + offset``.
+
+    The transform includes the crop, the mirror and the padding.
 
     Args:
-        box: its begin and its end.
-        margin: before it.
-        begin: see ``Placement``.
-        ratio: see ``Placement``.
-        is_mirrored: before the margin is added.
+        box: Begin and end of the box.
+        margin: Padding before the box.
+        begin: Position of the first resized pixel, see ``Placement``.
+        ratio: Pixels per resized pixel, see ``Placement``.
+        is_mirrored: Whether the box is mirrored before the padding is added.
     """
     if is_mirrored:
         return -1 / ratio, (box[1] + margin - begin) / ratio
@@ -183,9 +187,9 @@ def stretch(box: Sequence[int], margin: int, begin: float, ratio: float, *, is_m
 
 
 class Span:
-    """Part of one axis that a canvas shows while steps are folded: ``length`` pixels from ``begin``, seen at ``at``.
+    """Part of one axis that a canvas shows during folding: ``length`` pixels from ``begin``, at the position ``at``.
 
-    Where it shows none, ``at`` may lie outside it.
+    If the canvas shows none, ``at`` may be outside of it.
     """
 
     __slots__ = ("at", "begin", "canvas", "is_flipped", "length", "stretch")
@@ -198,7 +202,7 @@ class Span:
         self.is_flipped = False
 
     def window(self, start: int, length: int) -> None:
-        """Lay a canvas of ``length`` over this one, beginning at ``start`` (negative: a margin before)."""
+        """Replace the canvas by one of ``length`` that begins at ``start``; a negative start pads before it."""
         first, last = max(self.at, start), min(self.at + self.length, start + length)
         if last <= first:  # nothing is seen, and an empty range stays where the image begins, for the transform
             first = last = self.at
@@ -210,20 +214,20 @@ class Span:
 
     @property
     def transform(self) -> tuple[float, float]:
-        """(scale, offset) from the decoded image to the canvas."""
+        """Transform (scale, offset) from the decoded image to the canvas."""
         scale, offset = self.stretch
         if self.is_flipped:
             return -scale, self.at + self.length + self.begin - offset
         return scale, offset - self.begin + self.at
 
     def flip(self) -> None:
-        """Mirror what lies on the canvas."""
+        """Mirror the contents of the canvas."""
         self.at = self.canvas - self.at - self.length
         self.is_flipped = not self.is_flipped
 
 
 def moved(boxes: F64, transform: tuple[float, float, float, float]) -> F64:
-    """Boxes after a ``Placement.transform``: float64 (n, 4) xyxy; a mirror swaps the ends."""
+    """Return boxes after a ``Placement.transform``, float64 (n, 4) xyxy; a mirror swaps the ends."""
     scale_y, scale_x, offset_y, offset_x = transform
     ends = boxes * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
     if scale_x < 0:

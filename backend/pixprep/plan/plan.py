@@ -1,9 +1,9 @@
-"""Plan: what a pipeline is compiled to, and all that the CPU and the GPU read of it.
+"""Plan: the compiled form of a pipeline, which contains all that the CPU and the GPU read of it.
 
-A plan has three small vocabularies. Geometry says where each output pixel looks: ``Window`` and ``Flip`` steps around
-at most one ``Resize``; for an image of known size they fold into one ``Placement``. The steps of ``levels`` are done to
-what is then an image of uint8. Arithmetic says what is done to the value, in a few steps, which become a table of 256
-values where the resize gives whole levels.
+A plan consists of three parts. The geometry determines where each output pixel samples the image: ``Window`` and
+``Flip`` steps before and after at most one ``Resize``, which fold into one ``Placement`` for an image of known size.
+The steps of ``levels`` change the resulting uint8 image. The arithmetic computes the tensor's values in a few steps,
+which become a table of 256 values if the resize returns uint8.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Alpha, Chroma, Frames, Idct, InputSpec
 
 SPARE = 2
-"""The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
-fraction of its size. docs/decisions.md has what fewer would cost."""
+"""Minimum number of decoded pixels per resized pixel on each axis, if a JPEG is decoded to a fraction of its size.
+
+docs/decisions.md describes the cost of a smaller number.
+"""
 
 NEEDS_NUMBERS = (
     "random ops need numbers: use a Loader, or give places=[plan.placing(numbers) for numbers in "
@@ -43,28 +45,30 @@ NEEDS_NUMBERS = (
 )
 
 RECENT_SIZES = 512
-"""Image sizes whose placements are cached: 1 kB each, and 10 us to make."""
+"""Number of image sizes whose placements are cached; each takes 1 kB, and 10 us to compute."""
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 Place = Callable[[int, int], "Placed"]
-"""``place(height, width)``: where an image of this size, upright if the plan says so, lies in every output.
+"""``place(height, width)`` returns the position of an image of this size in every output.
+
+The size is that of the EXIF-oriented image if the plan applies the orientation.
 
 Raises:
-    ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: one of the outputs has no place for it.
+    ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: The image does not fit one of the outputs.
 """
 
 
 @dataclass(frozen=True)
 class ClipPlan:
-    """Choice of the frames of a clip that are decoded, and how.
+    """Selection of the frames of a clip, and their orientation.
 
     Attributes:
-        sampling: which.
-        drawn: the numbers that choose them; None: nothing is drawn.
-        apply_rotation: turn them as the container says.
+        sampling: Rule that selects the frames.
+        drawn: Step that draws the random numbers of the selection; None: Nothing is drawn.
+        apply_rotation: Whether the frames are rotated according to the container.
     """
 
     sampling: Sampling
@@ -74,11 +78,11 @@ class ClipPlan:
 
 @dataclass(frozen=True)
 class Fork:
-    """Plans of which a draw takes one: ``{"chosen": [1]}``.
+    """Several plans, one of which a draw selects: ``{"chosen": [1]}``.
 
     Attributes:
-        step: which draws.
-        plans: by what is chosen; each may have a fork of its own.
+        step: Step that draws.
+        plans: Plans by the drawn choice; each may have a fork of its own.
     """
 
     step: RandomStep
@@ -90,17 +94,17 @@ class Plan:
     """A compiled pipeline.
 
     Attributes:
-        clip: of clips their frames; None: images come.
-        is_gray: decode to one channel; else to RGB.
-        takes: the form of the pixels that come, which nothing decodes; None: encoded images come.
-        apply_exif_orientation: turn the image upright.
-        chroma, idct, reduced, alpha, window: as in the ``decode`` op.
-        outputs: by name, in the order of the pipeline.
-        annotations: what is made of a sample's annotation, by name.
-        inputs: the numbers that come with each image, by name.
-        fork: where a choice differs in geometry, what each of its draws comes to; ``outputs`` then say what all have in
-            common, and their geometry is that of the first leaf.
-        leaf: number of a plan that other forks lead to; see ``Placement.leaf``.
+        clip: Selection of the frames of a clip; None: The inputs are images.
+        is_gray: Whether images are decoded to one channel; if False, to RGB.
+        takes: Form of decoded pixels as the input; None: The inputs are encoded images.
+        apply_exif_orientation: Whether the EXIF orientation is applied.
+        chroma, idct, reduced, alpha, window: Fields of the ``decode`` op.
+        outputs: Outputs by name, in the order of the pipeline.
+        annotations: Outputs that are made of a sample's annotation, by name.
+        inputs: Inputs of each image, by name.
+        fork: Choice between plans with a different geometry. ``outputs`` then describe the properties that all of them
+            share, with the geometry of the first leaf.
+        leaf: Number of a plan that a fork leads to (see ``Placement.leaf``).
     """
 
     is_gray: bool
@@ -120,22 +124,22 @@ class Plan:
 
     @cached_property
     def leaves(self) -> tuple[Plan, ...]:
-        """The plans that forks lead to, by their numbers; a plan without a fork is its own."""
+        """The plans that forks lead to, by number; a plan without a fork is its own leaf."""
         plans = () if self.fork is None else self.fork.plans.values()
         return tuple(leaf for plan in plans for leaf in plan.leaves) or (self,)
 
     def of(self, placed: Placed) -> Plan:
-        """The leaf by which an image was placed."""
+        """Return the leaf that placed an image."""
         return self.leaves[placed.leaf]
 
     @property
     def takes_boxes(self) -> bool:
-        """Tell whether an image gives as many tensors as it has boxes, or other parts by numbers; else it gives one."""
+        """Tell whether an image makes one tensor per box, or per other region from inputs, instead of one tensor."""
         return any(spec.is_region for spec in self.inputs.values())
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
-        """The steps that differ from image to image, each once."""
+        """The steps with random parameters, each once."""
         if self.fork is not None:
             forked = {step.key: step for plan in self.fork.plans.values() for step in plan.random_steps}
             return tuple(({self.fork.step.key: self.fork.step} | forked).values())
@@ -145,7 +149,7 @@ class Plan:
 
     @property
     def is_random(self) -> bool:
-        """Tell whether an image's place depends on more than its size."""
+        """Tell whether the position of an image depends on more than its size."""
         return bool(self.random_steps)
 
     @cached_property
@@ -154,14 +158,14 @@ class Plan:
 
     @cached_property
     def _boxes(self) -> tuple[str, ...]:
-        """The keys of the steps that are windows of boxes, or other parts by numbers, each once."""
+        """The keys of the steps whose windows are boxes or other regions from inputs, each once."""
         regions = {name for name, spec in self.inputs.items() if spec.is_region}
         steps: list[Any] = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
         return tuple(dict.fromkeys(step.key for step in steps if getattr(step, "input", None) in regions))
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
-        """The outputs of each geometry, and whether a tensor is among them: an image is placed once in each."""
+        """The outputs of each geometry, and whether one is a tensor; an image is placed once per geometry."""
         names: dict[Geometry, list[str]] = {}
         for name, each in (*self.outputs.items(), *self.annotations.items()):
             if each.geometry is not None:
@@ -173,18 +177,18 @@ class Plan:
 
     @cached_property
     def reaches(self) -> Sequence[tuple[str, int]]:
-        """Reach of the filter of each tensor's resize."""
+        """Reach of the resize filter of each tensor."""
         tensors = ((name, each.geometry.resize) for name, each in self.outputs.items() if isinstance(each, TensorPlan))
         return [(name, resize.reach if resize else 0) for name, resize in tensors]
 
     def part(self, placed: Placed) -> Part | None:
-        """The part of an upright image that its tensors are made of; None: of nothing, or of all."""
+        """Return the part of an EXIF-oriented image that its tensors read; None: They read nothing, or all of it."""
         parts = set[Part]()
         rows = (row for row in placed.rows or (placed,) if isinstance(row, Placed))
         for row in rows:
             for name, reach in self.of(row).reaches:
                 placement = row.placements[name]
-                if placement.photo:  # as the mean of contrast
+                if placement.photo:  # for example, the mean of a contrast depends on the whole image
                     return None
                 part = placement.part(reach)
                 parts |= {part} if part else set()
@@ -196,10 +200,10 @@ class Plan:
 
     @cached_property
     def place(self) -> Place:
-        """The place of an image in a plan without random ops and inputs; of a recent size the same object.
+        """The function that places images, for a plan without random ops and inputs; it caches recent sizes.
 
         Raises:
-            PipelineError: there are random ops, or inputs.
+            PipelineError: The plan has random ops or inputs.
         """
         if self.is_random:
             raise PipelineError(NEEDS_NUMBERS)
@@ -210,26 +214,26 @@ class Plan:
     def draw(
         self, *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
     ) -> list[Numbers]:
-        """The random numbers of samples, which depend on nothing else than these arguments and the op.
+        """Draw the random numbers of samples, which depend only on these arguments and the op.
 
         Args:
-            seed: 0 to 2^32 - 1.
-            epoch: 0 to 2^32 - 1.
-            indices: of the samples in their source.
-            attempts: of each sample, or of all: other numbers for the same sample.
+            seed: Seed, 0 to 2^32 - 1.
+            epoch: Epoch, 0 to 2^32 - 1.
+            indices: Indices of the samples in their source.
+            attempts: Attempt of each sample, or of all; each attempt draws different numbers for the same sample.
         """
         return philox.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
 
     def placing(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
-        """The place of one sample, by its numbers.
+        """Return the function that places one sample with its random numbers.
 
         Args:
-            numbers: of ``draw``, or what ``replaying`` takes.
-            annotation: of the sample: ``boxes``, float32 (n, 4) xyxy in pixels of the decoded image, for
-                ``random_iou_crop``; and one row of each input, by its name.
+            numbers: Result of ``draw``, or the draws for ``replaying``.
+            annotation: Annotation of the sample: ``boxes``, float32 (n, 4) xyxy in pixels of the decoded image, for
+                ``random_iou_crop``; and one row of each input, by name.
 
         Raises:
-            PipelineError: ``random_iou_crop`` is there, and no boxes are; or an input is missing.
+            PipelineError: ``random_iou_crop`` lacks its boxes, or an input is missing.
         """
         if not self.is_random and not self.inputs:
             return self.place
@@ -249,22 +253,23 @@ class Plan:
         return place
 
     def placing_rows(self, rows: Sequence[Row | ImageError], *, most_pixels: int) -> Place:
-        """The place of an image in each of its tensors, by the numbers that came with it.
+        """Return the function that places an image in each of its tensors, with the inputs of the image.
 
         Args:
-            rows: of ``inputs.rows``.
-            most_pixels: that all its boxes may cover together.
+            rows: Result of ``inputs.rows``.
+            most_pixels: Maximum number of pixels that all boxes of the image may cover together.
 
         Returns:
-            A place, whose result has for each row its own, or why there is none: see ``Placed.rows``.
+            Function whose result contains, for each row, its placement or the error that prevents it (see
+            ``Placed.rows``).
         """
         return lambda height, width: self._place_rows(height, width, rows, most_pixels)
 
     def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
-        """The place of one sample again, by the ``Placed.draws`` that came back with it.
+        """Return the function that places one sample again, with the ``Placed.draws`` of its first placement.
 
         Raises:
-            PipelineError: an op of the plan is not in ``draws``; or as ``placing``.
+            PipelineError: ``draws`` lacks an op of the plan, or ``placing`` raises this error.
         """
         return self.placing(draws, annotation)
 
@@ -296,7 +301,7 @@ class Plan:
         if self.clip is not None and self.clip.drawn is not None:
             drawing.words(self.clip.drawn, Span(height), Span(width))
         placements: dict[str, Placement] = {}
-        least = inf  # decoded pixels for each pixel of a tensor
+        least = inf  # decoded pixels per pixel of a tensor
         for geometry, (names, has_tensor) in self._geometries.items():
             placement = geometry.place(height, width, drawing)
             placement = placement._replace(leaf=self.leaf) if self.leaf else placement
@@ -309,19 +314,19 @@ class Plan:
 
 
 class Placed(NamedTuple):
-    """An image of known size in every output of a plan.
+    """Position of an image of known size in every output of a plan.
 
     Attributes:
-        height, width: of the whole image, upright if the plan says so.
-        placements: by output; an output that is the image's size has none.
-        denominator: 1, 2, 4 or 8: a JPEG may be decoded to this fraction. It is the largest that leaves the resize of
-            every tensor ``SPARE`` pixels for each that it makes, on both axes.
-        draws: what was drawn for this image, by the key of each random op, in the op's own words; JSON holds it.
-        kept: by the key of each ``random_iou_crop``, which of the annotated boxes its window keeps: bool (n,).
-        frames: of a clip: the places of its frames in the file, in the order shown.
-        rows: of an image with inputs, its place in each of its tensors, or why there is none; then ``placements`` are
-            there.
-        leaf: see ``Plan.leaves``.
+        height, width: Size of the whole image in pixels, after the EXIF orientation if the plan applies it.
+        placements: Placements by output; an output that reports the image's size has no placement.
+        denominator: Fraction to which a JPEG may be decoded: 1, 2, 4 or 8. It is the largest for which the resize of
+            every tensor reads ``SPARE`` pixels per resized pixel on both axes.
+        draws: Random parameters of this image by the key of each random op; JSON can represent them.
+        kept: Annotated boxes that the window of each ``random_iou_crop`` keeps, by the op's key: bool (n,).
+        frames: Indices of a clip's frames in the file, in presentation order.
+        rows: For an image with inputs, its position in each of its tensors, or the error that prevents it. The elements
+            then contain the ``placements``.
+        leaf: Number of the leaf, see ``Plan.leaves``.
     """
 
     height: int
@@ -335,14 +340,14 @@ class Placed(NamedTuple):
     leaf: int = 0
 
     def reduced(self, reduction: Reduction) -> Placed:
-        """The same image in pixels that were decoded to a fraction."""
+        """Return the same image in pixels that were decoded to a fraction of its size."""
         placements = {name: each._replace(reduction=reduction) for name, each in self.placements.items()}
         rows = tuple(row if isinstance(row, ImageError) else row.reduced(reduction) for row in self.rows)
         return self._replace(placements=placements, rows=rows)
 
 
 def _check_pixels(pixels: int, left: int, most: int) -> None:
-    """Refuse a box that covers more pixels than the boxes before it have left."""
+    """Reject a box that covers more pixels than the earlier boxes have left."""
     if pixels > left:
         raise ImageError(
             "TOO_MANY_PIXELS",
