@@ -19,12 +19,12 @@ _BACKLOG = 4096
 
 
 def resolve(host: str) -> str:
-    """The address of a name: Triton takes addresses only, and would listen nowhere for ``localhost``."""
+    """The address of a name: Triton accepts only addresses, and would not listen at all on ``localhost``."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise SetupError(f"host {host}: {error.strerror}: use 127.0.0.1, or an address of this machine") from None
-    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])  # IPv4 where there is a choice
+    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])  # IPv4 is preferred
 
 
 def is_loopback(address: str) -> bool:
@@ -121,7 +121,7 @@ def listeners(port: int) -> set[int]:
 
 
 def unsent(*ports: int) -> int:
-    """Bytes that were written to the connections of TCP ports of this machine, and not taken by the other side yet."""
+    """Bytes written to the connections of TCP ports of this machine, but not yet received by the other side."""
     return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
 
 

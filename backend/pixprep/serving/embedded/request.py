@@ -38,7 +38,7 @@ DTYPES: dict[str, Any] = {
     for name in ("bool", *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)))
     if name != "float8"
 }
-"""NumPy's dtypes of Triton's types of numbers."""
+"""NumPy dtypes for Triton's numeric types."""
 _NPY = b"\x93NUMPY"
 _AXES = 2  # axes of a row of numbers
 _SIDE, _BLOCKS = 64, 8  # side and number of blocks of a sample image

@@ -1,4 +1,4 @@
-"""The page of `pixprep serve --page`: drop a photo, see what the served models make of it, stage by stage.
+"""The page of `pixprep serve --page`: drop a photo and see the outputs of the served models and each stage.
 
 process     the supervisor's side: holds the port, starts the page's process, starts it again when it ends
 handler     the page's process: who may ask, how much, how long

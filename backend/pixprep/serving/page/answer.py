@@ -1,4 +1,4 @@
-"""Answer of the page for one photo: the model's answer, the time of each step, the stages of the pipeline."""
+"""Response of the page for one photo: the model's outputs, the time of each step, the stages of the pipeline."""
 
 from __future__ import annotations
 

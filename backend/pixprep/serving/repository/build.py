@@ -393,9 +393,9 @@ def _own_classifier(
 
 
 def _trtexec(folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int) -> str:
-    """The command that makes the plan for every batch from one image to ``max_batch_size``, and for every size."""
+    """Command that builds the plan for all batch sizes from 1 to ``max_batch_size``, and for every image size."""
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
-    if any(-1 in (tensor.shape or ()) for tensor in model.inputs):  # trtexec refuses shapes for a model with none free
+    if any(-1 in (tensor.shape or ()) for tensor in model.inputs):  # trtexec rejects shapes for fixed dims
         for end, batch in (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size)):
             sides = {name: spec.least if end == "min" else spec.largest for name, spec in specs.items()}
             shapes = [f"{name}:{'x'.join(map(str, [batch, *dims]))}" for name, dims in sides.items()]

@@ -20,7 +20,7 @@ from pixprep.spec import TensorSpec
 
 GRAPH_FILE, SCRIPT_FILE = "model.dali", "dali.py"
 _KEPT = ("dynamic_batching", "version_policy", "response_cache", "model_warmup", "optimization")
-"""Fields that mean to every model the same."""
+"""Fields with the same meaning for every model."""
 _READ = (
     "name",
     "backend",
@@ -35,7 +35,7 @@ _PARAMETERS = {"num_threads": "threads"}
 """Parameters of dali_backend that are translated, with pixprep's names. No other parameter is copied: some of Triton's
 own run a program, such as EXECUTION_ENV_PATH."""
 _SPLITS = ("split_along_outer_axis", "split_outer_dim")
-"""Names of the parameter that cuts a tensor into several, the older one last."""
+"""Names of the parameter that splits a tensor into several, the older one last."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _check_output(model: DaliModel, face: Config, spec: TensorSpec) -> None:
 
 
 def _left_out(what: str, entry: Config, known: Sequence[str]) -> list[str]:
-    """Notes on the fields of an input or output that have no place in a pixprep model."""
+    """Notes on the fields of an input or output without an equivalent in a pixprep model."""
     return [
         f"{what}: {key} has no place in a pixprep model, and is left out"
         for key in entry

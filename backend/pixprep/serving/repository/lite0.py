@@ -159,7 +159,7 @@ def read_checkpoint(path: Path) -> dict[str, Array]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Stands plain data in for what the checkpoint names, so that torch is not needed."""
+    """Replaces the classes that the checkpoint names with plain data, so that torch is not needed."""
 
     def find_class(self, module: str, name: str) -> Any:
         known: dict[tuple[str, str], Any] = {
@@ -215,7 +215,7 @@ def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
         kernel = weight.shape[-1]
         before = (kernel - stride) // 2
         pads = [before, before, kernel - stride - before, kernel - stride - before]
-        groups = len(weight) if weight.shape[1] == 1 else 1  # each channel by itself
+        groups = len(weight) if weight.shape[1] == 1 else 1  # depthwise
         return node("Conv", inputs, name, pads=pads, strides=[stride, stride], group=groups)
 
     def relu6(value: str) -> str:

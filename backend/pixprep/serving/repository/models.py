@@ -10,7 +10,7 @@ from typing import Any
 
 from pixprep.errors import shown
 
-_MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message lists
+_MAX_SUGGESTED = 64  # maximum number of names that are compared with a mistyped one and listed in a message
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Declared:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """The known name that is meant, or all of them."""
+    """Suggestion of the closest known name, or else a list of all."""
     if len(known) > _MAX_SUGGESTED:
         return f"it is none of {len(known):,} names"
     near = get_close_matches(name, list(known), n=1)

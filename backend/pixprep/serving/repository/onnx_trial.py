@@ -22,7 +22,7 @@ import onnxruntime
 from pixprep.cores import cores
 
 MAX_BYTES = 16 << 30
-"""Bytes of addresses: an ONNX file may ask for any amount."""
+"""Limit of the address space in bytes, because an ONNX file may allocate any amount."""
 _SIDES = (112, 128, 160, 192, 224, 240, 256, 260, 288, 299, 300, 320, 336, 384, 416, 448, 480, 512, 608, 640, 768, 800)
 _SEARCH_S = 5.0
 
@@ -49,7 +49,7 @@ def main(onnx: str) -> None:
 
 
 def _shape(session: Any, example: Any) -> list[int] | None:
-    """The shape nearest to the given one that the model takes, where its file leaves height and width free."""
+    """The closest shape that the model accepts, if height and width are variable in its file."""
     (tensor,) = session.get_inputs()
     end = time.monotonic() + _SEARCH_S
     for shape in _shapes(example.shape, tensor.shape):

@@ -52,7 +52,7 @@ class Classifier:
 
 
 def plan_fault(head: bytes) -> str:
-    """Words for a file whose first bytes are not those of a plan that Triton's TensorRT backend reads; or empty."""
+    """Problem of a file that does not begin like a plan for Triton's TensorRT backend; empty if it does."""
     if head.startswith((b"ftrt", b"ptrt")):
         return ""
     if head.startswith(b"vtrt"):
@@ -117,7 +117,7 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
 
 
 def without_weights(model: Any) -> Any:
-    """A copy of an ``onnx.ModelProto`` in which larger weights have their shapes and no values."""
+    """A copy of an ``onnx.ModelProto`` in which larger weights keep their shapes but not their values."""
     import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
 
     slim = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)

@@ -1,4 +1,4 @@
-"""Plan of a model repository: what its files will be, and what they may take the place of."""
+"""Plan of a model repository: the files to write, and the files that they may replace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RepositoryPlan:
 
     @property
     def replaced(self) -> list[str]:
-        """Models that are there already, and give way as a whole."""
+        """Existing models that are replaced as a whole."""
         return [model for model in self.models if (self.output / model).exists()]
 
 

@@ -66,7 +66,7 @@ def _of_model(model: Model) -> Iterator[str]:
 
 
 def _kind(path: Path, backend: str, folder: Path) -> str:
-    """Kind of code that a file holds, by its name; empty where it is data."""
+    """Kind of code in a file, judged by its name; empty for data."""
     name, suffix = path.name, path.suffix.lower()
     if _LIBRARY.search(name):
         return "shared library"

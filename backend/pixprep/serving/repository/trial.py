@@ -39,7 +39,7 @@ Array = npt.NDArray[Any]
 
 LIMIT_S = 30.0
 MAX_ONNX_BYTES = 1 << 30
-"""A larger model takes longer to load than a preview is worth."""
+"""Maximum size of a model; a larger one takes too long to load for a preview."""
 _BEST = 3
 _REFUSED = "ONNX Runtime could not run it: "
 _ALONE = "export the model with the sizes that it takes, and give the pipeline these"

@@ -27,7 +27,7 @@ from pixprep.serving.triton.images import images_of
 FOLDER = "warmup"
 MAX_SAMPLES = 64
 MAX_BYTES = 64 << 20
-"""The default of ``max_request_bytes``: a larger request is refused."""
+"""Default of ``max_request_bytes``; larger requests are rejected."""
 _NUMPY = {"TYPE_FP16": "float16", "TYPE_FP32": "float32", "TYPE_FP64": "float64", "TYPE_STRING": "object"}
 
 
@@ -107,7 +107,7 @@ def check_warmups(folder: Path, config: Mapping[str, Any], pipeline: Pipeline, *
 
 @dataclass(frozen=True)
 class _Trial:
-    """A model whose warm-ups are tried; ``contents`` are those of the files."""
+    """A model whose warm-ups are tried; ``contents`` holds the contents of the files."""
 
     config: Mapping[str, Any]
     contents: Mapping[str, bytes]

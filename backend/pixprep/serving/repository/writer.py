@@ -17,7 +17,7 @@ from pixprep.errors import SetupError
 Content = str | bytes | Path
 """Text or bytes of a file, or the file to copy."""
 _WORK = ".pixprep-build-"
-"""Beginning of the name of its own folder."""
+"""Prefix of the name of the writer's temporary folder."""
 
 
 def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
@@ -36,12 +36,12 @@ def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None
 
 @contextmanager
 def refusing(repository: Path) -> Iterator[None]:
-    """Raise a refusal of the system as a SetupError."""
+    """Convert an error of the operating system to a SetupError."""
     try:
         yield
     except OSError as error:
-        at = error.filename or ""  # a full disk comes without
-        at = repository.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it
+        at = error.filename or ""  # the error of a full disk lacks a file name
+        at = repository.resolve().parent if _WORK in str(at) else at  # users do not know the temporary folder
         raise SetupError(f"{repository}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
 
 
@@ -49,7 +49,7 @@ def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> Non
     beside = repository.resolve().parent
     beside.mkdir(parents=True, exist_ok=True)
     is_mount = repository.exists() and beside.stat().st_dev != repository.stat().st_dev
-    if is_mount or not os.access(beside, os.W_OK):  # else not in it: Triton takes every directory for a model
+    if is_mount or not os.access(beside, os.W_OK):  # elsewhere if possible: Triton treats every directory as a model
         beside = repository
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=beside) as folder, ExitStack() as undo:
         new, old = Path(folder, "new"), Path(folder, "old")
