@@ -1,4 +1,4 @@
-"""Answers: the tensors of images that leave together, measured by their places before any is made."""
+"""Responses: sets of tensors that are sent together; their sizes are checked before the tensors are made."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pixprep.plan.plan import Place, Placed
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers that the images of a batch are parts of; each has a bound of its own.
+    """Responses that the images of a batch belong to; each response has its own limit.
 
     Attributes:
-        parts: the images of each answer.
+        parts: Images of each response.
         max_bytes: Maximum number of bytes of the tensors of one answer, requested or not.
     """
 
@@ -29,9 +29,10 @@ class Answers:
     def bound(
         self, places: Sequence[Place], counts: Sequence[int], outputs: Mapping[str, OutputPlan]
     ) -> tuple[list[Place], list[int]]:
-        """The places of a batch, each of which refuses its image once the answer is too large, and their rows.
+        """Return the places of a batch and their rows; each place rejects its image once the response is too large.
 
-        An answer whose smallest tensors are too large gets one row per image, so that no array is made for the others.
+        A response whose smallest tensors are too large gets one row per image, so arrays for the other rows are not
+        allocated.
 
         Args:
             places: Places of the images.
@@ -49,7 +50,7 @@ class Answers:
 
 
 class _Answer:
-    """The tensors of one answer, each padded to the largest that was placed so far."""
+    """The tensors of one response, each padded to the largest tensor placed so far."""
 
     def __init__(self, outputs: Mapping[str, OutputPlan], images: int, rows: int, max_bytes: int) -> None:
         self._specs = {name: output.spec for name, output in outputs.items() if output.spec.is_open}
@@ -60,10 +61,13 @@ class _Answer:
         self._max_bytes = max_bytes
         self.is_open = bool(self._specs)
         self.is_too_large = self._n_bytes > max_bytes
-        self._lock = Lock()  # of some formats the size is known to the thread alone that has decoded the image
+        self._lock = Lock()  # for some formats, only the thread that decodes an image knows its size
 
     def bound(self, place: Place) -> Place:
-        """The same place, which raises TOO_LARGE_RESPONSE once the answer is too large with this image."""
+        """Return the same place with a check of the size of the response.
+
+        It raises TOO_LARGE_RESPONSE once the response is too large with this image.
+        """
 
         def bounded(height: int, width: int) -> Placed:
             if self.is_too_large:

@@ -1,4 +1,4 @@
-"""Choice of a clip's frames by their times alone, in exact numbers."""
+"""Selects the frames of a clip by their times alone, with exact numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sampling:
         by: Step or rate, see ``rule``.
         start: First frame of a step or a rate: the remaining frames are after the selection, on both sides, or split at
             random.
-        repeats: Whether a clip that is too short repeats its last frame; otherwise, it is rejected.
+        repeats: Whether a clip that is too short repeats its last frame; if False, it is rejected.
     """
 
     frames: int
@@ -46,7 +46,7 @@ class Sampling:
 
     @property
     def least(self) -> int:
-        """Frames of a clip of 25 a second that has enough of them."""
+        """Number of frames in the shortest sufficient clip with 25 frames per second."""
         if self.rule == "step":
             return int((self.frames - 1) * self.by) + 1
         return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
@@ -84,7 +84,7 @@ class Sampling:
         return [max(bisect_right(times, begin + index / self.by) - 1, 0) for index in range(self.frames)]
 
     def _begin(self, left: Fraction, drawn: Sequence[float]) -> Fraction:
-        """Distance from the first frame, where ``left`` is what a clip has too much."""
+        """Return the distance from the first frame; ``left`` is the excess length of the clip."""
         if left <= 0 or self.start == "first":
             return Fraction(0)
         if self.start == "middle":

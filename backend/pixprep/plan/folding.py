@@ -1,6 +1,6 @@
 """Folding: the steps of a geometry become one ``Placement`` for an image of known size.
 
-What was drawn, or came with the request, is known then.
+Random parameters and inputs of the image are known at that time.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from pixprep.plan.steps.levels import Erase, LevelStep, Take
 from pixprep.plan.steps.operators import Extern
 
 MAX_RESIZED_PIXELS = 1 << 28
-"""A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
+"""Maximum number of pixels of a resize's whole result before any crop (1 GB); a larger one is rejected."""
 
 MAX_LEVELS_SIDE = 1 << 16
-"""An image whose levels change, and that has more rows or columns, is refused: a GPU's grid has no more."""
+"""Maximum number of rows or columns of an image whose pixel values change, because a GPU's grid has no more."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Geometry:
         )
 
     def words(self) -> Iterator[str]:
-        """Each step, such as ``take the middle 224 x 224``."""
+        """Yield each step as text, such as ``take the middle 224 x 224``."""
         yield from (f"{step}, of the whole photo" for step in self.photo)
         yield from map(str, self.before)
         yield from map(str, filter(None, (self.resize,)))
@@ -199,7 +199,7 @@ class Geometry:
     def _placed_levels(
         steps: tuple[LevelsStep, ...], height: int, width: int, drawing: Drawing
     ) -> tuple[LevelStep, ...]:
-        """The steps for a canvas of this size."""
+        """Return the steps for a canvas of this size."""
         made: list[LevelStep] = []
         _check_levels_size(height, width)
         left = [*reversed(steps)]
@@ -231,12 +231,15 @@ class Geometry:
 
 
 def _moves(step: LevelsStep) -> bool:
-    """Tell whether a step may move pixels, and with them what boxes and masks lie on."""
+    """Tell whether a step may move pixels, and with them boxes and masks."""
     return any(each.moves for each in traits(step))
 
 
 def _check_levels_size(height: int, width: int) -> None:
-    """Refuse what a small image may become, when one of its sides is resized, or it is turned and expands."""
+    """Reject a canvas that is too large.
+
+    A small image may become one by the resize of one side, or by an expanding rotation.
+    """
     if height * width > MAX_RESIZED_PIXELS or max(height, width) > MAX_LEVELS_SIDE:
         raise ImageError(
             "BAD_DIMENSIONS",
@@ -246,7 +249,7 @@ def _check_levels_size(height: int, width: int) -> None:
 
 
 def _take(rows: Span, columns: Span, move: Move) -> Take:
-    """Window of the image before that the canvas shows."""
+    """Return the window of the earlier image that the canvas shows."""
     top, left = (
         span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
     )
@@ -254,7 +257,10 @@ def _take(rows: Span, columns: Span, move: Move) -> Take:
 
 
 def _seen(span: Span, resized: int, ratio: float, begin: float) -> Span:
-    """Positions of a resized axis that a filter makes of more than its margins; an end without one is repeated."""
+    """Return the positions of a resized axis that depend on more than padding.
+
+    An end without padding is repeated.
+    """
     if span.length <= 0:
         return Span(resized, 0, 0)
     reach, end = max(REACH.values()) * max(ratio, 1.0) + 1, span.at + span.length
@@ -280,9 +286,9 @@ def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> N
 
 
 def _lay(rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool) -> None:
-    """Lay a canvas, (top, left, height, width), over this one."""
+    """Replace the canvas by the window (top, left, height, width)."""
     top, left, height, width = window
-    if not (height and width):  # of shares alone
+    if not (height and width):  # only possible with fractions
         raise ImageError("DOES_NOT_FIT", f"the window covers no whole pixel of {rows.canvas} x {columns.canvas}")
     larger = rows.canvas > height or columns.canvas > width
     is_inside = top >= 0 and left >= 0 and top + height <= rows.canvas and left + width <= columns.canvas

@@ -1,4 +1,4 @@
-"""Steps of a geometry, for images of any size: windows and flips around at most one resize."""
+"""Steps of a geometry for images of any size: windows and flips before and after at most one resize."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, Side
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
 PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
-"""Kinds of steps whose margin a resize may resample."""
+"""Windows whose padding a resize may resample."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """A new canvas laid over the image: it crops where it is smaller, and pads where it is larger.
+    """A canvas that replaces the image: it crops if it is smaller than the image, and pads if it is larger.
 
     Attributes:
         height, width: Height and width of the canvas; None: a square of ``int(fraction * side)``.
@@ -56,7 +56,7 @@ class Window:
     beyond: Beyond
 
     def of(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """The (top, left, height, width) in an image of this size; negative where it begins before the image."""
+        """Return the window (top, left, height, width) in an image of this size; the begin may be negative."""
         square = max(1, int(self.fraction * (min if self.side == "shorter" else max)(height, width)))
         free = [upward(side, self.multiple) if self.multiple else square for side in (height, width)]
         top, rows = self._on_axis(height, self.top, free[0] if self.height is None else self.height)
@@ -64,7 +64,7 @@ class Window:
         return top, left, rows, columns
 
     def _on_axis(self, length: int, begin: float, size: float) -> tuple[int, int]:
-        """Begin and size on an axis, in whole pixels; shares by the formulas of DALI (slice_attr.h)."""
+        """Return begin and size on an axis in integer pixels; fractions follow the formulas of DALI (slice_attr.h)."""
         if self.place in ("share", "share32"):
             at = begin * length
             if self.place == "share32":
@@ -122,12 +122,12 @@ GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
 
 @dataclass(frozen=True)
 class Move(Traits):
-    """A step of the geometry that comes after steps of ``levels`` with which it does not change places.
+    """A geometric step that runs after steps of ``levels``, because a different order would change the result.
 
     Attributes:
-        fill: the level of each decoded channel where it leaves a margin.
-        mode: of the margin, as of a ``levels.Take``; by another than ``constant`` it is always done here.
-        has_margin: it may show the fill.
+        fill: Pixel value of each decoded channel of the padding.
+        mode: Padding mode, as in ``levels.Take``. A mode other than ``constant`` always makes a ``Move``.
+        has_margin: Whether the step may show the fill.
     """
 
     step: GeometryStep
@@ -147,20 +147,20 @@ class Move(Traits):
 
 @dataclass(frozen=True)
 class Chosen(Traits):
-    """Steps on levels of which a draw names some parts, one after the other.
+    """Parts of steps on pixel values; a draw selects some parts, which run in order.
 
-    ``{"chosen": [2, 0]}``; of a single part also ``{"apply": true}``.
+    A draw has the form ``{"chosen": [2, 0]}``. A draw of a single part may also be ``{"apply": true}``.
 
     Attributes:
-        step: which draws.
-        parts: steps that keep the size.
+        step: Step that draws.
+        parts: Parts, whose steps keep the size.
     """
 
     step: RandomStep
     parts: tuple[tuple[LevelsStep, ...], ...]
 
     def drawn(self, words: Words) -> Sequence[LevelsStep]:
-        """Steps that a draw names."""
+        """Return the steps that a draw selects."""
         if "apply" in words:
             return self.parts[0] if words["apply"] else ()
         return [step for part in words["chosen"] for step in self.parts[part]]
@@ -175,11 +175,11 @@ class Chosen(Traits):
 
 
 LevelsStep = Union[LevelStep, Augment, Move, "Resize", Chosen]
-"""A step of a plan on levels, for an image of any size."""
+"""A step of a plan on pixel values, for an image of any size."""
 
 
 def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | Resize]:
-    """The steps, and those of each part of a choice in its place."""
+    """Yield the steps, with the steps of all parts in place of each choice."""
     for step in steps:
         if isinstance(step, Chosen):
             for part in step.parts:
@@ -189,7 +189,7 @@ def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | R
 
 
 def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
-    """The draws of all choices."""
+    """Yield the draws of all choices."""
     for step in steps:
         if isinstance(step, Chosen):
             yield step.step
@@ -198,19 +198,19 @@ def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
 
 
 def traits(*steps: LevelsStep) -> Iterator[Traits]:
-    """The answers of steps: of each part of a choice, and of an op for its steps."""
+    """Return the traits of steps; a choice has those of all its parts, and an op those of its steps."""
     return (step.op if isinstance(step, Augment) else step for step in flat(steps))
 
 
 def are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
-    """``Traits.is_gray`` after all steps, of an image of any size."""
+    """Return ``Traits.is_gray`` after all steps for an image of any size."""
     for step in steps:
         was_gray = (step.op if isinstance(step, Augment) else step).is_gray(was_gray=was_gray)
     return was_gray
 
 
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
-"""Reach of each filter from an output's centre: resized pixels, or pixels of an image that grows."""
+"""Reach of each filter from the center of an output pixel, in resized pixels, or in image pixels if the image grows."""
 
 Rule = Literal["both", "shorter", "longer", "nearer", "height", "width", "fit", "cover", "letterbox", "shrink"]
 
@@ -220,19 +220,23 @@ class Resize(Traits):
     """One separable resize of the whole canvas.
 
     Attributes:
-        rule: ``both``: to ``height`` x ``width``. ``shorter``, ``longer``: that side to ``height``, the other to
-            ``height * other / side``; ``nearer``: likewise, the side whose scale is nearer to 1. ``height``, ``width``:
-            that side, and the other keeps the aspect ratio. ``fit``, ``cover``: the side whose ``side / self.side`` is
-            larger or smaller to ``self.side``, the other as of ``shorter``. ``letterbox``: both to ``side * scale``
-            with the smaller scale; ``shrink``: the same, but no scale over 1.
-        rounding: of a side that the rule computes; at least 1. ``detr``: of both sides, see the op ``resize``.
-        like: whose arithmetic the filter follows.
-        subpixel: the scale is what the rule says before rounding, of DALI about the image's middle.
-        most, multiple, up_to: as in the op ``resize``.
-        scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
-        drawn: gives ``height`` and ``width`` of each image, or one of them, or the ``roi``; None: all are the same.
-        roi: the part that becomes the result; None: it is the whole image.
-        order: of the library's channels.
+        rule: Rule for the size of the result. ``both``: ``height`` x ``width``. ``shorter``, ``longer``: that side
+            becomes ``height``, and the other ``height * other / side``. ``nearer``: likewise, for the side whose scale
+            is nearer to 1. ``height``, ``width``: that side is set, and the other keeps the aspect ratio. ``fit``,
+            ``cover``: the side with the larger or smaller ``side / self.side`` becomes ``self.side``, and the other
+            follows as in ``shorter``. ``letterbox``: both become ``side * scale`` with the smaller scale. ``shrink``:
+            the same, but the scale is at most 1.
+        rounding: Rounding of a side that the rule computes; the result is at least 1. ``detr`` rounds both sides, see
+            the op ``resize``.
+        like: Library whose arithmetic the filter reproduces.
+        subpixel: Whether the scale is that of the rule before rounding; for DALI it applies about the center of the
+            image.
+        most, multiple, up_to: Fields of the op ``resize``.
+        scales: Whether the one scale that makes both sides of ``shorter`` or ``longer`` may shrink an image, and
+            whether it may enlarge it; None: The rule computes the sides separately.
+        drawn: Step that determines ``height``, ``width`` or both, or the ``roi``, per image; None: They are constant.
+        roi: Part that becomes the result; None: The whole image.
+        order: Channel order of the library.
     """
 
     rule: Rule
@@ -255,12 +259,12 @@ class Resize(Traits):
     is_hosts: ClassVar[bool] = True
 
     def of(self, words: Words) -> Resize:
-        """The resize of one image, by what was drawn for it, or came with it."""
+        """Return the resize of one image with its random parameters or inputs."""
         height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
         return replace(self, height=height, width=width, drawn=None, roi=self.roi and self.roi.of(words))
 
     def resample(self, height: int, width: int) -> Resample:
-        """The step on the levels of an image of this size that it is."""
+        """Return the resize as a step on the pixel values of an image of this size."""
         size = self.size(height, width)
         rows, columns = self.extents(height, width, size)
         ratio, begin = (rows.ratio(size[0]), columns.ratio(size[1])), (rows.begin, columns.begin)
@@ -268,13 +272,13 @@ class Resize(Traits):
 
     @property
     def is_real(self) -> bool:
-        """Tell whether it gives float32 values, not uint8 levels."""
+        """Tell whether the resize returns float32 values instead of uint8."""
         return self.filter in PROFILES[self.like].real
 
     def keeps_margins(self, columns: int) -> bool:
-        """Tell whether a result of so many columns has the margin's colour where only margin is near.
+        """Tell whether pixels made only of padding keep its color in a result with this number of columns.
 
-        OpenCV's weights of lanczos4 do not add up to one; of PyTorch's only column each row is the first.
+        The weights of OpenCV's lanczos4 do not add up to one. In a result of one column, PyTorch repeats the first row.
         """
         return self.filter != "lanczos4" and not (columns == 1 and self.filter in PROFILES[self.like].across)
 
@@ -285,11 +289,11 @@ class Resize(Traits):
 
     @property
     def method(self) -> Method:
-        """Method that the profile is asked for."""
+        """Method that the profile receives."""
         return Method(self.filter, self.antialias)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """The (height, width) that an image of this size is resized to."""
+        """Return the (height, width) to which an image of this size is resized."""
         sides = (height, width) if self.roi is None else (part.length for part in self._parts(height, width))
         rows, columns = self.sides(*sides)
         of_rows, of_columns = (1 if self.rule == side else self.multiple for side in ("height", "width"))
@@ -299,7 +303,7 @@ class Resize(Traits):
         )
 
     def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:
-        """The parts of the rows and of the columns of an image of this size that become the result."""
+        """Return the parts of the rows and the columns of an image of this size that become the result."""
         rows, columns = self._parts(height, width)
         if not self.subpixel:
             return rows, columns
@@ -314,7 +318,7 @@ class Resize(Traits):
         return whole if self.roi is None else self.roi.extents(height, width, self.filter)
 
     def sides(self, height: float, width: float) -> tuple[float, float]:
-        """The sides before they are rounded; a side that the rule names is whole."""
+        """Return the sides before they are rounded; a side that the rule sets is an integer."""
         if self.rule == "both":
             return self.height, self.width
         ratios = (height / self.height, width / self.width)
@@ -329,7 +333,7 @@ class Resize(Traits):
             return self._by_detr(height, width)
         is_dali = self.rounding in DALIS and self.rule not in ("height", "width")
         if is_dali and np.float32(self.height / height) == np.float32(self.width / width):
-            return self.height, self.width  # DALI takes both as they are given
+            return self.height, self.width  # DALI uses both as they are given
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
         if self.rule == "nearer":
             is_height_named = abs(1 - self.width / width) >= abs(1 - self.height / height)
@@ -338,9 +342,10 @@ class Resize(Traits):
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
 
     def _scaled(self, height: float, width: float) -> tuple[float, float] | None:
-        """Sides by one scale: torchvision's detectors', with ``multiple`` PaddleOCR's, or of graphs of DALI.
+        """Return sides that one scale makes, or None to use the sides of the rule.
 
-        None: those of the rule.
+        The formulas are those of torchvision's detectors, with ``multiple`` those of PaddleOCR, and those of graphs of
+        DALI.
         """
         scale = self._scale(height, width)
         if self.multiple == 1:
@@ -361,7 +366,7 @@ class Resize(Traits):
         return rows, columns
 
     def _scale(self, height: float, width: float) -> float:
-        """Scale of both sides: of DALI and of ``multiple`` before ``most`` limits it."""
+        """Return the scale of both sides; for DALI and ``multiple``, it is the scale before ``most`` limits it."""
         longest = max(height, width)
         scale = self.height / (min(height, width) if self.rule == "shorter" else longest)
         scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
@@ -372,12 +377,12 @@ class Resize(Traits):
         return min(scale, self.most / longest)
 
     def _by_detr(self, height: float, width: float) -> tuple[float, float]:
-        """Whole sides by the formula of transformers 5: ``get_size_with_aspect_ratio``, and YOLOS' with ``multiple``.
+        """Return integer sides by ``get_size_with_aspect_ratio`` of transformers 5, or of YOLOS with ``multiple``.
 
-        DETR's own function of that name goes on with the rounded shorter side.
+        DETR's own function of that name continues with the rounded shorter side.
 
         Raises:
-            ImageError: DOES_NOT_FIT: the longer side of an image of a few rows or columns would be over ``past``.
+            ImageError: DOES_NOT_FIT: The longer side of an image with only a few rows or columns would exceed ``past``.
         """
         assert self.most is not None
         least, longest = min(height, width), max(height, width)
@@ -396,7 +401,7 @@ class Resize(Traits):
         return sides
 
     def _limited(self, named: int, other: float) -> tuple[float, float]:
-        """The side that the rule names, and the other one, where there is a most."""
+        """Return the side that the rule sets, and the other side with its limit."""
         if self.rule in ("shorter", "nearer"):
             if self.most is None or (whole := rounded(other, self.rounding)) <= self.most:
                 return named, other
@@ -406,7 +411,7 @@ class Resize(Traits):
         return named, other if self.most is None else min(other, self.most)
 
     def _other(self, length: float, size: int, side: float) -> float:
-        """Scale ``length`` as ``side`` is scaled to ``size``."""
+        """Scale ``length`` by the ratio of ``size`` to ``side``."""
         if self.rule in ("fit", "cover") and self.rounding == "half_even":
             return length / (side / size)  # timm's order: may miss an integer by a bit, which ``half_even`` mends
         if self.rule in ("height", "width") and self.rounding not in DALIS:
@@ -445,8 +450,9 @@ class Resize(Traits):
 
 
 def past(most: int) -> int:
-    """The longest side with a rounding of ``DETRS``, which leaves 600 x 1334 as it is where 1333 are allowed.
+    """Return the maximum longer side with a rounding of ``DETRS``.
 
-    A shorter side of n pixels is the rounded one up to a longer side of ``most * n / (n - 0.5)``: here of 16.
+    It does not resize an image of 600 x 1334 if 1333 pixels are allowed. A shorter side of n pixels equals the rounded
+    one up to a longer side of ``most * n / (n - 0.5)``; the limit here corresponds to n = 16.
     """
     return most + most // 31

@@ -1,8 +1,8 @@
-"""Numbers that come with an image: how they are checked, and what the steps of a plan make of them.
+"""Inputs: numbers that come with an image, their checks, and the steps of a plan that use them.
 
-An input has a row of numbers for each tensor. Of a pipeline that takes boxes, a photo gives as many tensors as it has
-boxes; of every other, one. A step whose numbers come with the image is placed like one whose numbers are drawn: see
-``Drawing``.
+An input has one row of numbers per tensor. In a pipeline with boxes as inputs, a photo makes one tensor per box; in all
+other pipelines it makes one tensor. A step whose numbers are inputs is placed like a step whose numbers are drawn (see
+``Drawing``).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Bound, InputSpec
 
 _KINDS = {"float32": "fiu", "float64": "fiu", "bool": "biu", "uint8": "iu"}
-"""The kinds of NumPy's dtypes that hold such numbers."""
+"""Kinds of NumPy dtypes that each dtype of an input accepts."""
 
 
 Row = Mapping[str, npt.NDArray[Any]]
-"""One row of each input, by its name: the numbers of one tensor."""
+"""One row of each input by name: the numbers of one tensor."""
 
 
 def check_inputs(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
-    """Refuse inputs of a batch that are not those of a pipeline, or not of so many images.
+    """Reject inputs of a batch that do not match the pipeline or the number of images.
 
     Raises:
-        PipelineError: one is missing, or is none of the pipeline's, or is not of as many images.
+        PipelineError: An input is missing, the pipeline has no such input, or its number of images is wrong.
     """
     if not isinstance(inputs, Mapping):
         raise PipelineError('inputs are given by name: {"boxes": [[[left, top, right, bottom]]]}')
@@ -54,25 +54,25 @@ def check_inputs(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[A
 
 
 def needed(specs: Mapping[str, InputSpec]) -> str:
-    """Message where the numbers that come with each image are missing."""
+    """Return the message for missing inputs."""
     each = ", ".join(f'"{name}": [...]' for name in specs)
     forms = ", ".join(f'"{name}" as {spec}' for name, spec in specs.items())
     return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"
 
 
 def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Row | ImageError]:
-    """Numbers of an image's tensors, one row after the other.
+    """Return the numbers of an image's tensors, one row per tensor.
 
     Args:
-        specs: the inputs, at least one.
-        values: of each: numbers (rows, count), or one row alone.
-        most: rows that the image may have; None: each input has one.
+        specs: Specs of the inputs, at least one.
+        values: Values of each input: numbers (rows, count), or a single row.
+        most: Maximum number of rows of the image; None: Each input has exactly one.
 
     Returns:
-        For each row its numbers, or why it gives no tensor.
+        For each row its numbers, or the error because of which it does not make a tensor.
 
     Raises:
-        ImageError: EMPTY, BAD_INPUT: the image gives none at all.
+        ImageError: EMPTY, BAD_INPUT: The whole image does not make a tensor.
     """
     arrays = {name: _array(spec, values[name]) for name, spec in specs.items()}
     counts = {name: len(array) for name, array in arrays.items()}
@@ -90,10 +90,12 @@ def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int
 
 
 def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
-    """(rows, count) of the input's dtype, values that it cannot hold made infinite or refused.
+    """Return the values as (rows, count) of the input's dtype.
+
+    Values out of its range become infinite or are rejected.
 
     Raises:
-        ImageError: BAD_INPUT.
+        ImageError: BAD_INPUT: The values do not match the spec.
     """
     try:
         array = np.asarray(values)
@@ -115,7 +117,7 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
     if most and array.size and not 0 <= array.min() <= array.max() <= most:
         what = f"{'levels' if spec.kind == 'color' else 'flags'} of 0 to {most}"
         raise ImageError("BAD_INPUT", f'"{spec.name}" has {what}, not {array.min()} to {array.max()}')
-    with np.errstate(over="ignore"):  # what is then infinite is refused in its row
+    with np.errstate(over="ignore"):  # infinite values are rejected in their row
         return array.astype(spec.dtype, copy=False)
 
 
@@ -137,19 +139,19 @@ def _row(specs: Mapping[str, InputSpec], arrays: Row, index: int, count: int) ->
 
 
 def named(name: str, index: int, count: int) -> str:
-    """Beginning of an error about one row of an input: ``"boxes" 3 of 5: ``."""
+    """Return the beginning of an error about one row of an input: ``"boxes" 3 of 5: ``."""
     return f'"{name}" {index + 1:,} of {count:,}: '
 
 
 def shown(numbers: npt.NDArray[Any]) -> str:
-    """Numbers of a row, as an error shows them."""
+    """Return the numbers of a row as text for an error."""
     return ", ".join(f"{number:.6g}" for number in numbers.tolist())
 
 
 MAX_BOX = 1 << 16
-"""Pixels of a side of a box that has a margin where it reaches over the image's edge."""
+"""Maximum side in pixels of a box that is padded where it extends beyond the image."""
 MAX_COUNT = 16
-"""Numbers in a row of an input."""
+"""Maximum number of values in a row of an input."""
 _REFERENCE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[0-9]{1,2})\])?")
 
 
@@ -157,9 +159,9 @@ class Number(NamedTuple):
     """One number of an input.
 
     Attributes:
-        input: its name.
-        place: in the row.
-        bound: its limits.
+        input: Name of the input.
+        place: Index in the row.
+        bound: Limits of the number.
     """
 
     input: str
@@ -168,12 +170,15 @@ class Number(NamedTuple):
 
     @property
     def spec(self) -> InputSpec:
-        """The input, as far as this number says it."""
+        """Spec of the input, as far as this number determines it."""
         count = self.place + 1
         return InputSpec(name=self.input, kind="number", count=count, bounds=(*[Bound()] * self.place, self.bound))
 
     def of(self, row: Row | None) -> float:
-        """The number that came with the image, whole if it must be; of nothing its example."""
+        """Return the number of an image's row, or the example if the row is None.
+
+        It is an integer if its limits require one.
+        """
         number = self.bound.example if row is None else row[self.input][self.place].item()
         return int(number) if self.bound.is_whole else float(number)
 
@@ -182,10 +187,10 @@ class Number(NamedTuple):
 
 
 def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (it is a tuple)
-    """The number that a field names: ``name`` is the first of an input, ``name[1]`` its second.
+    """Return the number that a field names: ``name`` is the first number of an input, and ``name[1]`` the second.
 
     Raises:
-        PipelineError: it is no such name.
+        PipelineError: The reference is invalid.
     """
     match = _REFERENCE.fullmatch(reference)
     index = int(match["index"] or 0) if match else MAX_COUNT
@@ -214,16 +219,16 @@ class Requested:
 
     @property
     def input(self) -> str:
-        """The first of the inputs."""
+        """Name of the first input."""
         return self.numbers[0][1].input
 
     @property
     def is_inside(self) -> bool:
-        """Tell whether the window has to lie inside the image."""
+        """Tell whether the window must be entirely inside the image."""
         return self.window is None or self.window.beyond == "refuse_smaller"
 
     def of(self, words: Words) -> Any:
-        """The window of one image."""
+        """Return the window of one image."""
         return replace(self.window, **words)
 
     def __str__(self) -> str:
@@ -238,7 +243,7 @@ class Box:
     Attributes:
         key: Key of the op.
         input: Name of the input that contains the box.
-        is_inside: Whether a box that extends beyond the image is cut off; otherwise, it is padded.
+        is_inside: Whether a box that extends beyond the image is clipped; if False, it is padded.
     """
 
     key: str
@@ -247,12 +252,12 @@ class Box:
     axis: ClassVar[None] = None
 
     def words(self, height: int, width: int, box: F64 | None) -> Words:
-        """The whole pixels of a box, as Pillow's ``Image.crop`` rounds its edges: half to even.
+        """Return the integer pixels of a box; its edges are rounded half to even, as in Pillow's ``Image.crop``.
 
         Args:
             height: Height of the canvas.
             width: Width of the canvas.
-            box: float64 (4,) left, top, right, bottom in pixels of the canvas; None: all of it.
+            box: Box in pixels of the canvas, float64 (4,): left, top, right, bottom; None: The whole canvas.
 
         Raises:
             ImageError: DOES_NOT_FIT: No part of the box is inside the canvas.
@@ -310,16 +315,16 @@ class Fill:
 
     @property
     def key(self) -> str:
-        """The input's name, which no op has."""
+        """Key of the step: the name of the input, which differs from the keys of all ops."""
         return self.input
 
 
 InputStep = Box | Flip | Requested
-"""The steps of a geometry whose numbers come with the image."""
+"""Steps of a geometry whose numbers are inputs."""
 
 
 def is_given(step: object) -> bool:
-    """Tell whether the numbers of a step come with the image."""
+    """Tell whether the numbers of a step are inputs."""
     return getattr(step, "input", None) is not None
 
 
@@ -354,7 +359,7 @@ class Drawing:
         rows: Span,
         columns: Span,
     ) -> Words:
-        """Give a step its words; its canvas so far is ``rows`` x ``columns``."""
+        """Return the parameters of a step, whose canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
@@ -378,7 +383,7 @@ class Drawing:
         return words
 
     def _input_words(self, step: InputStep | Fill | Augment, rows: Span, columns: Span) -> Words:
-        """Words of a step that an input gives."""
+        """Return the parameters of a step from its input."""
         if isinstance(step, Requested):
             return {field: number.of(self._row) for field, number in step.numbers}
         assert step.input is not None
@@ -394,6 +399,6 @@ class Drawing:
 
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:
-    """Boxes of the image, float64 (n, 4) xyxy, on a canvas."""
+    """Return boxes of the image, float64 (n, 4) xyxy, in pixels of a canvas."""
     (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
     return moved(boxes, (scale_y, scale_x, offset_y, offset_x))

@@ -1,7 +1,7 @@
-"""Matrices of warps by OpenCV's formulas, operation by operation in float64: inverses, four points, a similarity.
+"""Matrices of warps by OpenCV's formulas, step by step in float64: inverse, perspective and similarity.
 
-A matrix is (a, b, c, d, e, f), or of a perspective (a, ..., i), row by row. It says where a point of the photo goes,
-in pixels from centre to centre.
+A matrix is (a, b, c, d, e, f), or for a perspective (a, ..., i), row by row. It maps a point of the photo to the
+result. The origin of the coordinates is the center of the first pixel.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import numpy as np
 from pixprep.spec import Matrix
 
 Points = Sequence[Sequence[float]]
-"""(x, y) of each point."""
+"""Points (x, y)."""
 _SINGULAR = 100 * float(np.finfo(np.float64).eps)
-"""A pivot below it is none to OpenCV."""
+"""Minimum of a pivot; OpenCV treats a smaller one as zero."""
 
 
 def inverse(matrix: Matrix) -> Matrix | None:
-    """Matrix from the result to the photo, as ``warpAffine`` and ``warpPerspective`` make it; None: there is none."""
+    """Return the matrix from the result to the photo, as ``warpAffine`` and ``warpPerspective`` compute it.
+
+    It is None if the inverse does not exist.
+    """
     if len(matrix) == 6:
         a, b, c, d, e, f = matrix
         over = a * e - b * d
@@ -44,14 +47,14 @@ def inverse(matrix: Matrix) -> Matrix | None:
 
 
 def perspective(source: Points, target: Points) -> Matrix | None:
-    """Perspective that takes four points to four others, as ``getPerspectiveTransform`` makes it.
+    """Return the perspective that maps four points to four others, as ``getPerspectiveTransform`` computes it.
 
     Args:
-        source: float32 numbers.
-        target: float32 numbers.
+        source: Points, float32 numbers.
+        target: Points to which the perspective maps them, float32 numbers.
 
     Returns:
-        Nine numbers; None: OpenCV finds none.
+        Nine numbers; None if OpenCV finds no perspective.
     """
     f32 = np.float32
     rows: list[list[float]] = []
@@ -79,13 +82,14 @@ def perspective(source: Points, target: Points) -> Matrix | None:
 
 
 def similarity(source: Points, target: Points) -> Matrix | None:
-    """Turn, scale and move that bring points nearest to others, by the least squares of their distances.
+    """Return the rotation, scale and translation from points to others with the minimum sum of squared distances.
 
-    Umeyama's solution in the plane ("Least-squares estimation of transformation parameters", 1991), without a mirror:
-    scikit-image's ``SimilarityTransform``, by singular values, gives the same but for rounding.
+    The formula is Umeyama's solution in the plane ("Least-squares estimation of transformation parameters", 1991)
+    without a reflection. scikit-image's ``SimilarityTransform`` uses singular values, and returns the same except for
+    rounding.
 
     Returns:
-        Six numbers; None: all points are one.
+        Six numbers; None if all points are equal.
     """
     there, goal = np.asarray(source, np.float64), np.asarray(target, np.float64)
     middle, centre = there.mean(0), goal.mean(0)

@@ -1,4 +1,4 @@
-"""Parts of an image of which a resize makes its result; they may begin and end at fractions of a pixel."""
+"""Parts of an image that a resize reads; their edges may be at fractions of a pixel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ EDGES = ("top", "left", "bottom", "right")
 
 
 class Extent(NamedTuple):
-    """The part of an axis that becomes the resized one, in positions; if swapped, from the end to the begin.
+    """The part of an axis that is resized, in positions; if it is swapped, it runs from the end to the begin.
 
-    ``step``: of OpenCV's ``fx``, positions for each resized one.
+    ``step`` is the number of positions per resized position with OpenCV's ``fx``.
     """
 
     begin: float
@@ -26,35 +26,42 @@ class Extent(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Positions, a float32, as of DALI."""
+        """Number of positions, rounded to float32 as in DALI."""
         return float(np.float32(self.end - self.begin))
 
     def ratio(self, resized: int) -> float:
-        """Positions for each resized one."""
+        """Return the number of positions per resized position."""
         return self.step or (self.end - self.begin) / resized
 
     def grown(self, resized: int, side: float) -> Extent:
-        """The same about its middle, as much larger as the side is by its rounding; tenfold at most, as in DALI."""
+        """Return the part enlarged about its center, at most tenfold as in DALI.
+
+        The factor is the ratio of the rounded side to ``side``.
+        """
         middle, growth = float(np.float32(self.begin + self.end)) / 2, resized / max(side, resized / 10)
         begin, end = (float(np.float32(middle + (edge - middle) * growth)) for edge in self[:2])
         return Extent(begin, end, self.is_swapped)
 
 
 class Roi(NamedTuple):
-    """A part of an image of any size: its ``EDGES``, in pixels or shares; mirrored if it ends before it begins."""
+    """Region of interest of an image of any size: its ``EDGES`` in pixels or fractions.
+
+    The region is mirrored if its end is before its begin.
+    """
 
     edges: tuple[float, ...]
     is_share: bool
 
     def of(self, words: Words) -> Roi:
-        """The part of one image, of which some edges came with it."""
+        """Return the region of one image, with the edges that are inputs."""
         return Roi(tuple(words.get(name, edge) for name, edge in zip(EDGES, self.edges, strict=True)), self.is_share)
 
     def extents(self, height: int, width: int, filter_: Filter) -> tuple[Extent, Extent]:
-        """The part of an image of this size, with float32 ends, as DALI finds them (resize_attr.cc).
+        """Return the region in an image of this size, with float32 ends, as DALI computes it (resize_attr.cc).
 
         Raises:
-            ImageError: DOES_NOT_FIT: it is outside, or nearly empty; or partly outside, with the filter ``nearest``.
+            ImageError: DOES_NOT_FIT: The region is outside or nearly empty; or, with the filter ``nearest``, it is
+                partly outside.
         """
         found = []
         units = (height, width, height, width) if self.is_share else 1
@@ -62,7 +69,7 @@ class Roi(NamedTuple):
         for first, last, side in zip(ends[:2], ends[2:], (height, width), strict=True):
             begin, end = sorted((first, last))
             is_inside = begin >= 0 and end <= side if filter_ == "nearest" else begin < side and end > 0
-            if not is_inside or end - begin < 1e-3:  # which DALI makes so large
+            if not is_inside or end - begin < 1e-3:  # DALI enlarges a smaller region to this size
                 what = "under a thousandth of a pixel" if is_inside else "not inside"
                 raise ImageError("DOES_NOT_FIT", f"{self} of {height} x {width} pixels is {what}")
             found.append(Extent(begin, end, last < first))

@@ -62,7 +62,7 @@ class Profile:
         across: Filters whose windows of one axis depend on the other axis.
         reducible: Filters whose antialiased resize accepts a JPEG that was decoded to a fraction of its size.
         passes: Function from a method and both axes to the arithmetic of both passes.
-        is_vertical_first: Function from a method and both axes that tells whether the first pass is vertical.
+        is_vertical_first: Function from a method and both axes; it returns whether the first pass is vertical.
         formula: Function from a method and its passes to the formula of the windows; it returns None for ``nearest``
             and ``nearest_exact``.
         windows: Function that returns the windows of one axis for a method without a formula. It is never called for an
