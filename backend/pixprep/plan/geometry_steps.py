@@ -293,7 +293,7 @@ class Resize(Traits):
         return Method(self.filter, self.antialias)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the (height, width) to which an image of this size is resized."""
+        """Return the size (height, width) of the result for an image of this size."""
         sides = (height, width) if self.roi is None else (part.length for part in self._parts(height, width))
         rows, columns = self.sides(*sides)
         of_rows, of_columns = (1 if self.rule == side else self.multiple for side in ("height", "width"))
@@ -413,7 +413,7 @@ class Resize(Traits):
     def _other(self, length: float, size: int, side: float) -> float:
         """Scale ``length`` by the ratio of ``size`` to ``side``."""
         if self.rule in ("fit", "cover") and self.rounding == "half_even":
-            return length / (side / size)  # timm's order: may miss an integer by a bit, which ``half_even`` mends
+            return length / (side / size)  # timm's order; ``half_even`` corrects an error of one bit
         if self.rule in ("height", "width") and self.rounding not in DALIS:
             return size * (length / side) if self.rounding == "up" else length * (size / side)
         return scaled(length, size, side, self.rounding)

@@ -69,7 +69,7 @@ def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int
         most: Maximum number of rows of the image; None: Each input has exactly one.
 
     Returns:
-        For each row its numbers, or the error because of which it does not make a tensor.
+        For each row its numbers, or the error that prevents its tensor.
 
     Raises:
         ImageError: EMPTY, BAD_INPUT: The whole image does not make a tensor.
@@ -99,7 +99,7 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
     """
     try:
         array = np.asarray(values)
-    except (TypeError, ValueError):  # lists of different lengths
+    except (TypeError, ValueError):  # the lists have different lengths
         array = np.empty(0, object)
     if array.shape[-2:] == spec.shape and array.ndim in (2, 3):
         array = array.reshape(-1, spec.count)

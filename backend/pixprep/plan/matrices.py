@@ -51,7 +51,7 @@ def perspective(source: Points, target: Points) -> Matrix | None:
 
     Args:
         source: Points, float32 numbers.
-        target: Points to which the perspective maps them, float32 numbers.
+        target: Points that the perspective maps them to, float32 numbers.
 
     Returns:
         Nine numbers; None if OpenCV finds no perspective.

@@ -55,7 +55,7 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """Plan of one tensor of an image, or of the part of a tensor that one frame makes.
+    """Plan of one tensor of an image, or the plan of one frame's part of a tensor.
 
     Attributes:
         spec: Spec of the tensor.
@@ -329,7 +329,7 @@ class PointsPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskPlan:
-    """An output of a sample's segmentation map, or of the masks of its objects.
+    """An output of a sample's segmentation map or its object masks.
 
     Attributes:
         geometry: Geometry of the current image.

@@ -137,7 +137,7 @@ class Placement(NamedTuple):
             around = reach * max(ratio, 1.0) + 1
             begin, end = floor(min(centers) - around), ceil(max(centers) + around)
             parts.append((min(max(begin, first), last - 1), max(min(end, last), first + 1)))
-        if self.resized[1] == 1:  # PyTorch makes each row of the first ones
+        if self.resized[1] == 1:  # PyTorch makes every row from the first input rows
             return self.box
         (top, bottom), (left, right) = parts
         return top, left, bottom, right
@@ -204,7 +204,7 @@ class Span:
     def window(self, start: int, length: int) -> None:
         """Replace the canvas by one of ``length`` that begins at ``start``; a negative start pads before it."""
         first, last = max(self.at, start), min(self.at + self.length, start + length)
-        if last <= first:  # nothing is seen, and an empty range stays where the image begins, for the transform
+        if last <= first:  # an empty range keeps the begin of the image, which the transform needs
             first = last = self.at
         cut_before, cut_after = first - self.at, self.at + self.length - last
         self.begin += cut_after if self.is_flipped else cut_before

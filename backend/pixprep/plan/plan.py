@@ -78,7 +78,7 @@ class ClipPlan:
 
 @dataclass(frozen=True)
 class Fork:
-    """Several plans, one of which a draw selects: ``{"chosen": [1]}``.
+    """Several plans and the step that selects one of them: ``{"chosen": [1]}``.
 
     Attributes:
         step: Step that draws.
@@ -220,7 +220,7 @@ class Plan:
             seed: Seed, 0 to 2^32 - 1.
             epoch: Epoch, 0 to 2^32 - 1.
             indices: Indices of the samples in their source.
-            attempts: Attempt of each sample, or of all; each attempt draws different numbers for the same sample.
+            attempts: Attempt of each sample, or one for all samples; each attempt draws different numbers.
         """
         return philox.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
 
@@ -289,7 +289,7 @@ class Plan:
                     box = next(name for name, spec in self.inputs.items() if spec.is_region)
                     detail = inputs.named(box, index, len(rows)) + detail
                 placements.append(ImageError(error.reason, detail))
-        if len(placements) == 1 and isinstance(placements[0], ImageError):  # nothing is decoded for it
+        if len(placements) == 1 and isinstance(placements[0], ImageError):  # the image need not be decoded
             raise placements[0]
         denominator = min((each.denominator for each in placements if isinstance(each, Placed)), default=1)
         return Placed(height, width, _NOTHING, denominator, rows=tuple(placements))
@@ -319,8 +319,8 @@ class Placed(NamedTuple):
     Attributes:
         height, width: Size of the whole image in pixels, after the EXIF orientation if the plan applies it.
         placements: Placements by output; an output that reports the image's size has no placement.
-        denominator: Fraction to which a JPEG may be decoded: 1, 2, 4 or 8. It is the largest for which the resize of
-            every tensor reads ``SPARE`` pixels per resized pixel on both axes.
+        denominator: Denominator of the fraction to which a JPEG may be decoded: 1, 2, 4 or 8. It is the largest that
+            leaves ``SPARE`` decoded pixels per resized pixel for every tensor on both axes.
         draws: Random parameters of this image by the key of each random op; JSON can represent them.
         kept: Annotated boxes that the window of each ``random_iou_crop`` keeps, by the op's key: bool (n,).
         frames: Indices of a clip's frames in the file, in presentation order.

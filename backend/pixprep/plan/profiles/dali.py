@@ -94,7 +94,7 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 def _window(method: Method, axis: Axis) -> _Window:
     begin, end = np.float32(axis.offset), np.float32(axis.offset + abs(axis.ratio) * axis.out_length)
     begin, end = (end, begin) if axis.ratio < 0 else (begin, end)
-    none, one, two = map(np.float32, range(3))  # NumPy 1 makes a float64 of a float32 and a number of Python's
+    none, one, two = map(np.float32, range(3))  # NumPy 1 converts a float32 and a Python number to float64
     seen, out = end - begin, np.float32(axis.out_length)
     if method.filter == "nearest":
         return _Window(begin, end, seen / out, one, none, 1)
@@ -132,7 +132,7 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
     A side of an expanded result is rounded up after a subtraction of 0.01. It is made even or odd like the image's side
     with the nearest direction.
     """
-    del center  # it is the middle
+    del center  # DALI rotates about the center only
     one = np.float32
     turn = float(one(angle) * one(np.pi / 180))
     across, down = abs(cos(turn)), abs(sin(turn))
@@ -193,12 +193,12 @@ def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Com
 def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
     """Call ``fn.resize``."""
     rule: dict[str, Any] = {"resize_y": size[0], "resize_x": size[1]}
-    if getattr(op, "rounding", None) == "half_away":  # as DALI itself computes the size
+    if getattr(op, "rounding", None) == "half_away":  # DALI computes the size itself
         mode = "not_larger" if op.mode == "fit" else "not_smaller"
         rule = {"resize_y": op.height, "resize_x": op.width, "mode": mode}
         if op.size is not None:
             rule = {f"resize_{op.side}": op.size} | ({"max_size": op.max_size} if op.max_size else {})
-        if op.mode == "scale" and not op.max_size:  # as a graph computes it
+        if op.mode == "scale" and not op.max_size:  # a graph computes the size
             scale = op.size / (min if op.side == "shorter" else max)(pixels.shape[:2])
             scale = scale if (op.shrink, op.enlarge)[scale > 1] else 1.0
             sides = zip("yx", pixels.shape, strict=False)

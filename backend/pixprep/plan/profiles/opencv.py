@@ -77,7 +77,7 @@ def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
         scale = scale if (op.shrink, op.enlarge)[scale > 1] else 1.0
         if op.max_size and np.round(scale * longest) > op.max_size:
             scale = op.max_size / longest
-    if op.filter == "bicubic":  # Intel IPP, in the wheels for x86, has its own bicubic: 2 % of values off by one
+    if op.filter == "bicubic":  # Intel IPP, in the wheels for x86, differs by one in 2 % of the bicubic values
         cv2.ipp.setUseIPP(False)
     try:
         to = size[::-1] if scale is None else None

@@ -9,8 +9,8 @@ PyTorch uses these kernels for bilinear if ``torch.backends.cpu.get_cpu_capabili
 uses them for bicubic, and since torchvision 0.27 for lanczos, on every CPU. The results were measured as equal with
 AVX2 and AVX512 (PyTorch 2.13). With DEFAULT (plain x86) they are equal for bicubic and lanczos unless the result is one
 pixel wide, which PyTorch computes wrongly. Bilinear with DEFAULT, and everything on CUDA, is computed in float32, which
-differs by 1 in 11 % of the values. The memory layout of the tensor, (3, height, width) or channels last, makes no
-difference.
+differs by 1 in 11 % of the values. The results do not depend on the memory layout of the tensor, (3, height, width)
+or channels last.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class Windows:
         first: First input position, int32 (out,); a position outside of the axis means the nearest one inside.
         count: Number of positions, int32 (out,).
         weights: Weights, (out, taps), int32 or float32 depending on the passes; 0 beyond ``count``.
-        bits: Precision of the passes ``fixed``, whose window weights have a sum of about 2^bits, and of
-            ``opencv_lanczos``, where the product of the weights of both axes has this sum.
+        bits: Precision. With the passes ``fixed``, the weights of a window have a sum of about 2^bits; with
+            ``opencv_lanczos``, the products of the weights of both axes have this sum.
     """
 
     first: npt.NDArray[np.int32]
