@@ -328,7 +328,7 @@ def classes(*names):
 def test_classes_that_end_triton_are_refused(front, name):
     """Tensors of text, and tensors without elements, for which Triton divides by 0.
 
-    The one that may be empty is requested first.
+    For an output that may be empty, the front requests the configuration first.
     """
     text = classes("scores", name)
     for path in ("/v2/models/empty/infer", "/v2/models/empty/versions/1/infer"):

@@ -46,7 +46,7 @@ def cuda():
 def builds():
     """(code, options) of every set of options that a plan can ask for, the plain kernels in place of the fast too.
 
-    Resizes whose channel counts differ from the image's are built for three dtypes in one resize.
+    Plans whose number of channels differs from the image's are built for three dtypes, with one resize only.
     """
     made = {}
     for plan in other_channels():

@@ -23,8 +23,10 @@ SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200
 WIDTHS = {"opencv_linear": 2, "lerp": 2, "opencv_cubic": 4}
 """Positions per window, for passes whose windows all have the same number."""
 SCALES = {"opencv_linear": 1462, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
-"""Sum of a window's weights, for passes with integer weights of a fixed scale, divided by up to 1.4: the first pass of
-``opencv_linear`` keeps 16 bits of sums up to 2^11.
+"""Factor by which the weights of a window become integers, for passes with a fixed scale.
+
+The weights of a window sum to at most 1.4 times this factor: the first pass of ``opencv_linear`` keeps 16 bits, for
+sums up to 2^11.
 """
 
 

@@ -385,7 +385,7 @@ def codecs():
         reused = ()  # images of an earlier call, whose memory the last one may write into
         padding = 13  # bytes after each row
         hardware = None  # how many images the hardware engine decodes at once; None: no engine
-        engines = 1  # number of hardware engines: if there are several, neighboring images decide which one decodes
+        engines = 1  # number of hardware engines; with several, the images of a call decide how each is decoded
         shares = ()  # for each call: how many images the engine decoded, and how many CUDA
         changes = {}  # noqa: RUF012  ("cuda" or a way of the hardware: what it makes of pixels)
         largest = None  # bytes of the pixels that there is memory for
@@ -424,7 +424,7 @@ def codecs():
             again = {"images": [images[index] and images[index].real for index in new]} if images else {}
             reals = dict(zip(new, self._real.decode([streams[i].real for i in new], **again, **arguments), strict=True))
             DECODED.update((keys[index], None if real is None else np.array(real)) for index, real in reals.items())
-            changed = {}  # changes of one decoder, once: a call contains many identical images
+            changed = {}  # pixels by decoder, changed once: a call contains many identical images
             by_hardware, hardware = self._by_hardware(streams), self._way(streams)
             results = []
             for index, (stream, key) in enumerate(zip(streams, keys, strict=True)):

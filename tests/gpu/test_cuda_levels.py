@@ -152,7 +152,7 @@ def test_margins_before_the_resize_and_the_fill_of_a_letterbox_are_levels_too(fo
     [("pillow", "float16", "hwc"), ("tensorflow", "float32", "chw"), ("pillow", "uint8", "chw")],
 )
 def test_rectangles_of_the_tensor_are_erased_in_their_order(folder, like, dtype, layout):
-    """This includes tensors without pixel values; the fill values are the tensor's."""
+    """This includes profiles that do not round to pixel values; the fill values are the tensor's."""
     normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.5, std=0.25)]
     value = (7.0, 8.0, 9.0) if dtype == "uint8" else (0.1, -1.7, 1e-3)
     erasing = pp.random_erasing(value=value, p=1.0)

@@ -168,7 +168,7 @@ def test_nvimagecodec_has_no_more_threads_and_streams_than_its_memory_allows(gpu
 
 
 def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, gpu):
-    """It happens between batches, and includes its first call, which is a full one."""
+    """It happens between batches. The first call of the new decoder is a full one as well."""
     decoder = gpu.codec.Decoder
 
     def made():

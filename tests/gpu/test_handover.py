@@ -125,7 +125,7 @@ class Tensor:
         raw = np.frombuffer((np.ctypeslib.ctypes.c_char * like.nbytes).from_address(place), like.dtype).reshape(
             like.shape
         )
-        self.gpu.current.add(lambda: target.__setitem__(..., raw))  # no reference: what is there when it runs
+        self.gpu.current.add(lambda: target.__setitem__(..., raw))  # no reference: it reads late
         return Tensor(self.gpu, target, self.gpu.current)
 
 

@@ -202,7 +202,7 @@ def test_batches_rounds_and_their_statistics(benchmark):
         "batch_ms": {"median": 100.0, "p99": 391.0, "count": 4},
     }
     ours, theirs = ({"images_per_s_of_rounds": rates} for rates in ([90, 9, 95, 100, 80], [100, 10, 100, 100, 100]))
-    assert measure.ratio(ours, theirs) == 0.9  # of rounds that ran concurrently
+    assert measure.ratio(ours, theirs) == 0.9  # the rounds ran concurrently
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def affine(rng):
 
 
 def resizes(rng):
-    """Return a random resize, or a transform that includes one."""
+    """Return a random resize, or transforms that act as one."""
     how = {"interpolation": rng.choice([0, 1, 1, 3, 4])}
     side, pair = rng.randint(5, 90), (rng.randint(5, 90), rng.randint(5, 90))
     position = rng.choice(["center", "top_left"])

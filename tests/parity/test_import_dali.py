@@ -399,7 +399,7 @@ def combined(dali, encoded):
 
 
 def one_channel(dali, encoded, *, is_first=False, color="RGB", **options):
-    """Test gray before and after the resize, with one mean and one deviation."""
+    """Return DALI's tensor of gray pixels, converted before or after the resize, with the given normalization."""
     pixels = dali.fn.decoders.image(encoded, output_type=getattr(dali.types, color))
     gray = converted(dali, pixels, color, "GRAY") if is_first else None
     pixels = dali.fn.resize(pixels if gray is None else gray, size=[61, 83])

@@ -87,7 +87,7 @@ KEEPING = [
 @pytest.mark.parametrize("op", KEEPING, ids=str)
 @pytest.mark.parametrize("like", ["pillow", "torchvision", "opencv"])
 def test_what_may_stand_behind_gray_keeps_it(op, like):
-    """Any other op would make the channels differ. The file does not reject an op that keeps them equal."""
+    """Any other op would make the channels differ. ``KEEPING`` lists the ops that a file accepts after gray."""
     three, one = (
         made(pp.resize(height=41, width=39), pp.grayscale(like=like), op, dtype="uint8", channels=count)
         for count in (None, 1)

@@ -232,7 +232,7 @@ def test_shared_memory_follows_its_formula():
 def test_every_option_is_one_of_the_program_that_gets_it():
     """``pixprep serve --help`` lists the options of the embedded server.
 
-    Those of tritonserver are in our version's help.
+    The options of tritonserver are in our version's help.
     """
     from pixprep.serving.embedded.wheel import environment, find_wheel  # noqa: PLC0415  (its environment alone has it)
 

@@ -266,7 +266,7 @@ def test_what_triton_says_of_a_model_that_it_was_asked_to_load_is_one_line(reaso
 
 
 def test_an_end_where_few_files_may_be_open_says_so_first():
-    """Without this message, Triton reports that a free port is in use, or that a missing CUDA driver is too old."""
+    """Triton then reports that a free port is in use, or that a missing CUDA driver is too old."""
     log = NOISE + error_line("failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use")
     assert str(failure(log, 1, files=1023)) == (
         "Triton ended with exit code 1, where 1023 files may be open at once: say ulimit -n 1024 first; its last "
@@ -288,7 +288,7 @@ def test_what_a_client_has_not_taken_yet_is_seen():
         port = server.getsockname()[1]
         assert addresses.unsent(port) == 0
         with socket.create_connection(server.getsockname()) as client, server.accept()[0] as served:
-            client.sendall(b"x" * 1000)  # the data that the server has not read is not checked here
+            client.sendall(b"x" * 1000)  # received but not read: it counts as unread, not as unsent
             assert addresses.unsent(port) == 0
             assert len(addresses.unread(port)) == 1
             served.recv(1000)

@@ -189,7 +189,7 @@ class Endurance:
         its guard; often after an edit on disk. Clients try again until they are right.
 
         Returns:
-            Return the counts of events. After every ten kills the server has 15 s to recover.
+            Counts of events. After every ten kills the server has 15 s to recover.
         """
         killed, ended = Counter(), threading.Event()
         slowest_s = 0.0
@@ -309,7 +309,7 @@ def drain(folder, oracle, protocol, *, count=8):
     """End `pixprep serve` while clients ask for large images without a pause.
 
     Returns:
-        Return the outcomes of the requests in flight, the outcomes of all requests, and the seconds to the end.
+        Outcomes of the requests in flight, outcomes of all requests, and the seconds to the end.
     """
     ended, in_flight = threading.Event(), Counter()
     with (

@@ -48,9 +48,10 @@ class Proxy:
     """
 
     def __init__(self, kind, tritons, *, heap_bytes=None, folder=DEPLOY):
-        """Start the proxy in ``folder``, to which it writes HAProxy's files.
+        """Start the proxy of this kind.
 
-        ``tritons``: up to three servers, each as HOST:PORT for HTTP and for gRPC; ``heap_bytes``: heap limit of Envoy.
+        ``tritons``: up to three servers, each as HOST:PORT for HTTP and for gRPC; ``heap_bytes``: heap limit of Envoy;
+        ``folder``: folder that contains HAProxy's files.
         """
         self.kind, self.log = kind, []
         listening = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]

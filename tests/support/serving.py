@@ -391,7 +391,7 @@ def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
 
 
 def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S, answers=None):
-    """Do the same with a gRPC client; ``answers``: responses of its stream, over which to send."""
+    """Do the same with a gRPC client. With ``answers``, the responses of its stream, send over that stream."""
     name = output_of(model)
     rows = np.empty((len(images), 1), np.object_)
     rows[:, 0] = images

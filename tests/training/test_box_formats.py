@@ -110,7 +110,7 @@ def test_a_crop_takes_the_box_of_a_sample_in_any_format_of_its_source(box_format
     pipeline = pp.Pipeline(
         [pp.decode(), pp.crop(box="boxes"), pp.resize(height=60, width=80), pp.tensor(dtype="uint8")]
     )
-    whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])  # one pixel, if wrongly normalized
+    whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])  # one pixel, if read as pixels
     boxes = whole / WHOLE if "_" in box_format else whole
     (batch,), _ = loaded(rows(None, boxes.tolist(), box_format), pipeline)
     np.testing.assert_array_equal(batch["tensor"][0], scene(*SIZE).transpose(2, 0, 1))

@@ -70,7 +70,7 @@ def test_a_slow_source_gets_more_threads(tmp_path):
             return super().__getitem__(index)
 
     source = Slow(samples(96))
-    shares, deadline = {4}, time.monotonic() + 60  # a batch's samples, which two threads read
+    shares, deadline = {4}, time.monotonic() + 60  # samples per read: two threads share a batch
     with loader(source, batch_size=8) as ours:
         while min(shares) > 1 and time.monotonic() < deadline:
             list(ours)

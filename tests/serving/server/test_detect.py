@@ -254,7 +254,7 @@ def test_the_page_draws_what_was_found(server, folder):
             assert np.abs(np.subtract(objects[name]["corners"], corners)).max() < 2
             assert objects[name]["score"] == pytest.approx(210 / 255, abs=0.02)
             assert objects[name]["points"] == []
-    corners = [[240, 80], [400, 80], [400, 240], [240, 240]]  # the corners for each task
+    corners = [[240, 80], [400, 80], [400, 240], [240, 240]]  # corners of the object in every task
     for model, label in (("pose", "person"), ("seg", "red box"), ("named", "class 7")):
         (each,) = answers[model]["found"]["objects"]
         assert each["label"] == label

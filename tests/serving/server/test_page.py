@@ -519,7 +519,7 @@ def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(brow
 
 
 def test_the_menu_of_48_models_says_that_it_loads_and_filters_them(browser):
-    assert browser.run("document.querySelector('#filter').hidden")  # of eight ensembles
+    assert browser.run("document.querySelector('#filter').hidden")  # eight models fit without it
     assert "<option>loading" in browser.run("fetch('/').then(response => response.text())")
     names = [f"{kind}_{number:02}" for kind in ("cat", "dog") for number in range(24)]
     said = {"models": [{"name": name, "inputs": ["image"], "limit_bytes": 9} for name in names]}

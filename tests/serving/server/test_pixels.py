@@ -335,7 +335,7 @@ def calling(tmp_path_factory, called):
     models = tmp_path_factory.mktemp("operators") / "models"
     for name, pipeline in called.items():
         allowed = "" if name == "denoised" else parameters(allow_operators="acme.patches, acme.corner, acme.faulty")
-        if name == "cornered":  # the same in Triton's own parser's words
+        if name == "cornered":  # the same parameter in a different notation, which Triton's own parser also accepts
             allowed = (
                 "parameters [ < value: { string_value: 'acme.' \"corner\" } # {\n key: 'allow\\137operators' > ]\n"
             )

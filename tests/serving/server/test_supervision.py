@@ -280,7 +280,7 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_request_that_ends_a_process_costs_triton_few_threads_and_the_other_models_nothing(tmp_path, oracle):
-    """Triton counts 64 rows of 2^58 bytes as 0 bytes, modulo 2^64; NumPy counts too many."""
+    """For Triton, 64 rows of 2^58 bytes are 0 bytes, modulo 2^64. For NumPy they are too many."""
     models = write_repository(tmp_path / "models")
     dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     write_model(models, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
