@@ -40,7 +40,10 @@ def test_a_row_speaks_of_its_own_filters_and_has_its_default(like):
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_windows_of_a_formula_are_such_as_the_fast_kernels_can_take(like, filter_name, antialias):
-    """Each is ``fixed``, has weights of three signed bytes, stays inside the axis, and is monotonic; without a formula some are not."""
+    """Each is ``fixed``, has weights of three signed bytes, stays inside the axis, and is monotonic.
+
+    Without a formula some are not.
+    """
     formula = PROFILES[like].formula(Method(filter_name, antialias), "fixed")
     is_fast = formula is not None and not formula.is_rule
     fit = []
