@@ -126,7 +126,7 @@ def loaded(root, tmp_path, images, **options):
         ("1gone.jpg", "[UNREADABLE] image 110: cannot be read: no such object"),
         (
             "1.jpg::http://127.0.0.1:9/x",
-            "[BAD_RECORD] image 110: its file '1.jpg::http://127.0.0.1:9/x' is a URL, and ",
+            "[BAD_RECORD] image 110: its file '1.jpg::http://127.0.0.1:9/x' is a URL, not a name in ",
         ),
     ],
 )
