@@ -262,7 +262,7 @@ def test_random_layers_become_the_training_side():
     [
         (layer("RandomFlip"), '"mode" is missing: it turns half of the images by 180 degrees'),
         (layer("RandomFlip", mode="horizontal_and_vertical"), "turns half of the images by 180 degrees, by one draw"),
-        (layer("RandomCrop", height=64, width=40), '"height": 64 may be no less than the image has'),
+        (layer("RandomCrop", height=64, width=40), '"height": 64 must be smaller than the image'),
         (
             layer("RandomRotation", factor=0.1),
             'layer "randomrotation" (RandomRotation) is not supported: it comp',

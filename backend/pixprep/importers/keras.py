@@ -285,7 +285,8 @@ def _random_crop(fields: Fields, ops: list[Op]) -> list[Op]:
         return []
     if known is None or height >= known[0] or width >= known[1]:
         fields.refuse(
-            "height", "may be no less than the image has: Keras then resizes; put a larger Resizing before it"
+            "height",
+            "must be smaller than the image, because Keras resizes otherwise: add a larger Resizing layer before it",
         )
     return [RandomCrop(height, width)]
 

@@ -115,7 +115,7 @@ class Control:
             if (error := call.exception()) is None:
                 return ""
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise TimeoutError(f"Triton never ends to load model {model}")
+                raise TimeoutError(f"Triton did not finish loading model {model} within {timeout_s:.0f} s")
             try:
                 triton.ServerLive(service_pb2.ServerLiveRequest(), timeout=_LIVE_S)
             except grpc.RpcError:

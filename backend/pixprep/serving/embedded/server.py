@@ -291,7 +291,9 @@ class Server:
             if over is not None and over.is_set():
                 raise ConnectionError("Triton is about to end")
             if not launches.stuck().isdisjoint({model, ""}):
-                raise TimeoutError(f"Triton never ends to load model {model}: {died(launches.deaths.get(model, ''))}")
+                raise TimeoutError(
+                    f"Triton does not finish loading model {model}: {died(launches.deaths.get(model, ''))}"
+                )
 
         error = self.control.load(model, timeout_s=self._patience_s, meanwhile=look)
         return died(launches.deaths.get(model, "")) if error == DIED else error

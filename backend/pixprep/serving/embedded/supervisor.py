@@ -400,7 +400,7 @@ class _Model:
             ConnectionError: The load would never end now, or Triton has ended.
         """
         if self._is_stuck:
-            raise ConnectionError(f"Triton never ends to load model {self._name}")
+            raise ConnectionError(f"Triton does not finish loading model {self._name}")
         before = {stub for stub in stubs(self._server.pid) if stub.model == self._name}
         try:
             error = self._server.load(self._name, over=self._life.over)
