@@ -190,7 +190,7 @@ class _Error:
 
 
 class _Metric:
-    COUNTER = HISTOGRAM = ""
+    COUNTER = GAUGE = HISTOGRAM = ""
 
     def __init__(self, **_: Any) -> None:
         pass
@@ -198,8 +198,8 @@ class _Metric:
     def increment(self, value: float) -> None:
         """Nothing."""
 
-    observe = increment
-    Metric = type("Metric", (), {"__init__": __init__, "increment": increment, "observe": increment})
+    observe = set = increment
+    Metric = type("Metric", (), {"__init__": __init__, "increment": increment, "observe": increment, "set": increment})
 
 
 def play_triton() -> None:

@@ -107,24 +107,29 @@ static void colour_one(void) {
 }
 
 static void warp_one(void) {
-    int height = between(2, 90), width = between(2, 90), kind = between(0, 6), apart = (int[]){1, 3, 4}[next() % 3];
+    int height = between(2, 90), width = between(2, 90), apart = (int[]){1, 3, 4}[next() % 3];
+    int arithmetic = between(WARP_PILLOW_FIXED, WARP_TORCHVISION_BILINEAR);
+    int is_torchvision = arithmetic >= WARP_TORCHVISION_NEAREST;
     enum { ROWS = 60, COLUMNS = 50 };
     uint8_t *pixels = random_bytes(height * width * apart + 8);
     uint32_t *out = calloc(ROWS * COLUMNS + 8, sizeof *out);
     struct warp n = {
         .pixels = pixels, .pitch = width * apart, .height = height, .width = width, .channels = apart == 1 ? 1 : 3,
-        .apart = apart, .out = (uint8_t *)out, .rows = ROWS, .columns = COLUMNS, .kind = kind, .half_width = width / 2.0,
-        .half_height = height / 2.0, .middle_x = 24.5, .middle_y = 29.5, .fill = next() & 0xFFFFFF, .is_filled = next() % 2,
+        .apart = apart, .out = (uint8_t *)out, .rows = ROWS, .columns = COLUMNS, .whole_height = ROWS,
+        .whole_width = COLUMNS, .arithmetic = arithmetic, .fill = next() & 0xFFFFFF, .is_filled = next() % 2,
     };
-    double *matrix[] = {&n.a, &n.b, &n.c, &n.d, &n.e, &n.f, &n.g, &n.h};
-    n.is_perspective = kind == 4 || (kind != 3 && kind != 6 && next() % 2);
+    n.is_perspective = arithmetic != WARP_PILLOW_FIXED && arithmetic != WARP_PILLOW_WALK && next() % 2;
     for (int i = 0; i < 8; ++i) {
         double value = between(-1000, 1000) / 700.0;
-        int is_small = kind == 1 || kind == 2 || i > 5;
-        *matrix[i] = kind == 3 ? (int)(value * 65536) : is_small ? value / 25 : i % 3 == 2 ? value * 20 : value;
+        int is_small = is_torchvision || i > 5;
+        n.matrix[i] = arithmetic == WARP_PILLOW_FIXED ? (int)(value * 65536)
+                      : is_small                      ? value / 25
+                      : i % 3 == 2                    ? value * 20
+                                                      : value;
     }
+    n.matrix[8] = 1;
     static float places[2][ROWS * COLUMNS + 8];
-    if ((kind == 1 || kind == 2) && next() % 3 == 0) {
+    if (is_torchvision && next() % 3 == 0) {
         for (int i = 0; i < 2 * ROWS * COLUMNS; ++i) places[i % 2][i / 2] = between(-3000, 3000) / 2000.0f;
         n.x = places[0], n.y = places[1];
     }
