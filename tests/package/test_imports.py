@@ -246,6 +246,19 @@ def test_a_library_is_imported_in_its_homes_only(library):
     assert found == HOMES[library]
 
 
+NEWER = (
+    "LiteralString Never NotRequired Required Self TypeVarTuple Unpack assert_never assert_type clear_overloads"
+    " dataclass_transform get_overloads reveal_type TypeAliasType override NoDefault ReadOnly TypeIs"
+)
+"""Names that ``typing`` does not have in Python 3.10, the oldest one that the package supports."""
+
+
+def test_a_module_loads_in_the_oldest_python_and_without_libraries_that_only_tests_have():
+    at_start = {name for names in SOURCES.values() for name, is_late in names if not is_late}
+    assert {name.split(".")[0] for name in at_start} - sys.stdlib_module_names - {"pixprep", "numpy"} <= HOMES.keys()
+    assert not at_start & {f"typing.{name}" for name in NEWER.split()}
+
+
 def _python(code, **environment):
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | environment)

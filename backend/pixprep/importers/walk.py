@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import RandomApply, RandomChoice, changed
 from pixprep.spec import Side
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Walk:
