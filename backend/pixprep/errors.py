@@ -86,10 +86,15 @@ def install(extra: str) -> str:
 
 @contextmanager
 def needing(words: str) -> Iterator[None]:
-    """Raise SetupError if an import in the block fails, with ``words`` as its message; ``{error}`` is filled in."""
+    """Raise SetupError if an import in the block fails, with ``words`` as its message; ``{error}`` is filled in.
+
+    A fault of a module of pixprep itself is not a missing library, and stays as it is.
+    """
     try:
         yield
     except ImportError as error:
+        if (error.name or "").partition(".")[0] == "pixprep":
+            raise
         raise SetupError(words.format(error=error)) from None
 
 
