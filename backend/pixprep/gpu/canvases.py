@@ -18,6 +18,7 @@ from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP, pack_ste
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.plan.profiles import WARPS
 from pixprep.plan.profiles.warps import ARITHMETICS
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.hsv import Hsv
@@ -38,12 +39,13 @@ from pixprep.spec import BlendLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
+_HOSTS = tuple(f"{like}_" for like, warps in WARPS.items() if warps.is_hosts)
 KINDS = (
     *("curve", "blend_own", "blend_mean", "hue", "hsv", "matrix", "autocontrast", "equalize", "own_max", "own_mean"),
     *("permute", "erase"),
-    *("take", "sharpness", "blur", *(f"warp_{arithmetic}" for arithmetic in ARITHMETICS)),
+    *("take", "sharpness", "blur", *(f"warp_{name}" for name in ARITHMETICS if not name.startswith(_HOSTS))),
 )
-"""Names of the steps in levels.cu: LEVEL_CURVE..."""
+"""Names of the steps in levels.cu: LEVEL_CURVE... A warp without a kernel has none, so that it cannot be launched."""
 MODES: tuple[str, ...] = get_args(PaddingMode)
 _ALIGNED = 16
 

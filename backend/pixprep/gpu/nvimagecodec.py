@@ -317,6 +317,8 @@ def to_array(image: Any) -> Any:
 def on_host(pixels: Any) -> U8:
     """Copy pixels with any row stride to host memory. CuPy's own copy would compile a kernel for strided rows."""
     height, width, channels = pixels.shape
+    assert pixels.dtype == np.uint8
+    assert pixels.strides[1:] == (channels, 1)
     n_bytes = (height - 1) * pixels.strides[0] + width * channels
     whole = cupy.ndarray(n_bytes, np.uint8, memptr=pixels.data).get()
     return as_strided(whole, pixels.shape, pixels.strides)
