@@ -157,6 +157,10 @@ class Tensor:
     def __init__(self, name: str, values: Any) -> None:
         self.name, self.values = name, values
 
+    def is_cpu(self) -> bool:
+        """Return True: BYTES are always in host memory."""
+        return True
+
     def as_numpy(self) -> Any:
         """One row, one element."""
         elements = np.empty((1, 1), np.object_)
