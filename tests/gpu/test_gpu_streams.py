@@ -138,9 +138,9 @@ def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
 
 def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):
     before = threading.active_count()
-    with on_gpu(PIPELINE.inserting(pp.gaussian_blur(5, 1.0, like="opencv"))) as engine:  # on the host
+    with on_gpu(PIPELINE.inserting(pp.gaussian_blur(5, 1.0, like="opencv")), threads=1) as engine:  # on the host
         engine.run_batch(mixed())
-        assert any(thread.name.startswith("pixprep-host") for thread in threading.enumerate())
+        assert sum(thread.name.startswith("pixprep-host") for thread in threading.enumerate()) == 1
         assert len(gpu.codec.Decoder.alive) == 1
     assert threading.active_count() == before
     assert not gpu.codec.Decoder.alive  # nvImageCodec's own threads and device memory

@@ -92,7 +92,7 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
                 f'device "{name}": {error.filename}: {error.strerror}: '
                 "set CUPY_CACHE_DIR to a folder that can be written"
             ) from None
-        gpu: Device = make(int(index or 0))
+        gpu: Device = make(int(index or 0), threads)
         return gpu
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
 

@@ -64,6 +64,8 @@ class Gpu:
 
     Args:
         index: Index of the GPU in CUDA's order.
+        threads: Number of threads on the host for plans that the GPU leaves to it. Default: number of cores that this
+            process may use.
 
     Raises:
         SetupError: The GPU or its driver is missing.
@@ -71,7 +73,7 @@ class Gpu:
 
     lanes = 2
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, threads: int | None = None) -> None:
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -85,7 +87,7 @@ class Gpu:
         self._decoder: Decoder | None = None
         self._kernels: WeakSet[GpuKernel] = WeakSet()
         self._queued: Any = None
-        self._threads = ThreadPoolExecutor(cores(), "pixprep-host")
+        self._threads = ThreadPoolExecutor(threads or cores(), "pixprep-host")
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``.
