@@ -10,7 +10,7 @@
 #   make soak                               15,000 requests and every disturbance (15 minutes)
 #   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
 #   make fuzz-huffman SECONDS=600           pixprep's Huffman loop beside libjpeg-turbo's, by libFuzzer (needs Clang)
-#   make opencv-versions                    write the table of OpenCV's releases in docs/importing.md again (15 minutes)
+#   make opencv-versions                    update the table of OpenCV's releases in docs/importing.md (15 minutes)
 #   make pillow-versions                    parts of JPEGs with each libjpeg-turbo that Pillow has had since 10.0 (5 minutes)
 #   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
 #   make docs-site                          the documentation as a site, in build/site; fails at a warning (1 minute)
@@ -21,15 +21,15 @@
 #   make training                           the Loader in PyTorch, Lightning, accelerate, Trainer, JAX, TensorFlow, Keras (3 GB)
 #   make native                             compile the kernels in C again, after a change of them
 #   make sanitize                           the kernels' tests with GCC's sanitizers of addresses and undefined behaviour
-#   make lock                               write requirements/*.txt again, with the newest versions that fit
+#   make lock                               update requirements/*.txt, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make sbom                               build/sbom.cdx.json, and the licences of every dependency (1.5 GB)
 #   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
 #   make scale RESULTS=benchmarks/results/balancing.json    and what it counted
 #   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
-#   make dashboard                          write docs/dashboard.png again, out of a real Prometheus (3 minutes)
-#   make docs                               write docs/operators.md and docs/explain.png again
-#   make page                               write docs/page.png again, the picture of that page (needs Chromium)
+#   make dashboard                          update docs/dashboard.png, out of a real Prometheus (3 minutes)
+#   make docs                               update docs/operators.md and docs/explain.png
+#   make page                               update docs/page.png, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make benchmark-families                 of these what users of other libraries leave, a row each (5 minutes)
