@@ -21,7 +21,9 @@ def test_a_gpu_gets_code_that_it_understands(capability, expected):
 
 
 def test_a_gpu_that_is_older_than_every_code_is_refused():
-    with pytest.raises(RuntimeError, match=r"^NVRTC makes no code for compute capability 6.1, its oldest is 7.5$"):
+    with pytest.raises(
+        RuntimeError, match=r"^NVRTC does not support compute capability 6.1; the oldest it supports is 7.5$"
+    ):
         nvrtc.architecture(61, KNOWN)
 
 

@@ -142,7 +142,7 @@ class NvImageCodec:
     def trim(self) -> None:
         """Free the memory that is kept for later images. Any thread may call this.
 
-        nvImageCodec gives none back, so between batches it is made again.
+        nvImageCodec does not release its own memory, so its decoder is created again between batches.
         """
         self._local = threading.local()
         with self._lock:

@@ -68,7 +68,7 @@ def architecture(capability: int, known: Sequence[int]) -> str:
     older = [each for each in known if each <= capability]
     if not older:
         raise RuntimeError(
-            f"NVRTC makes no code for compute capability {capability / 10}, its oldest is {min(known) / 10}"
+            f"NVRTC does not support compute capability {capability / 10}; the oldest it supports is {min(known) / 10}"
         )
     best = max(older)
     return f"{'sm' if best // 10 == capability // 10 else 'compute'}_{best}"
