@@ -33,6 +33,9 @@ A pipeline file lists the ops in the order in which they run. In Python, `pixpre
 
 Sizes are in pixels, height before width. A pixel value is an integer from 0 to 255. Colors are lists in the order of
 the channels. `like` selects the library whose rounding or formulas an op reproduces.
+
+The ops by family:
+
 """
 OFTEN = ("Probability that the op is applied, 0 to 1.", "how often", "how often, 0 to 1")
 """Notes of ``p`` that the page leaves out, because its head describes ``p``."""
@@ -57,7 +60,17 @@ FAMILIES = {
 
 def operators() -> str:
     """Return the text of docs/operators.md."""
-    return HEAD + "".join(f"\n{line}\n" for name, cls in OPS.items() for line in _section(name, cls))
+    return HEAD + _families() + "".join(f"\n{line}\n" for name, cls in OPS.items() for line in _section(name, cls))
+
+
+def _families() -> str:
+    """The list of families with links to their ops."""
+    families: dict[str, list[str]] = {}
+    for name in OPS:
+        if name in FAMILIES:
+            family = families[FAMILIES[name]] = []
+        family.append(f"[{name}](#{name})")
+    return "".join(_item(f"- **{family}**: {', '.join(ops)}") + "\n" for family, ops in families.items())
 
 
 def schema() -> str:

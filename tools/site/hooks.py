@@ -40,6 +40,13 @@ API = {
     "Errors": ["PixprepError", "PipelineError", "ImageError", "DataError", "SetupError"],
 }
 """Every public name but the ops, which have a page of their own, by subject."""
+PICTURES = ROOT / "build" / "pictures"
+CAPTIONS: dict[str, str] = {}
+"""Caption of the picture of each op that has one."""
+CREDIT = (
+    "The pictures of the ops show a photo by [vultilion](https://www.flickr.com/photos/vultilion/), which the build of "
+    "this site changed, under [CC BY 2.0](https://creativecommons.org/licenses/by/2.0/)."
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -49,6 +56,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages["cli.md"] = command_line()
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    CAPTIONS.update(json.loads(output_of("python", "tools/site/pictures.py", str(PICTURES))))
+    for op in CAPTIONS:
+        files.append(File.generated(config, f"pictures/{op}.jpg", abs_src_path=str(PICTURES / f"{op}.jpg")))
     return files
 
 
@@ -68,7 +78,19 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
         return text if text.strip("`") == path else f"{text} (`{path}`)"
 
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else LINK.sub(replaced, part) for part in parts)
+    text = "".join(part if part.startswith("```") else LINK.sub(replaced, part) for part in parts)
+    return with_pictures(text) if page.file.src_uri == "operators.md" else text
+
+
+def with_pictures(markdown: str) -> str:
+    """Return the page of operators with a picture and its caption after the first paragraph of each op."""
+    head, *sections = re.split(r"^### ", f"{markdown.rstrip()}\n", flags=re.MULTILINE)
+    for number, section in enumerate(sections):
+        name, summary, rest = section.split("\n\n", 2)
+        if caption := CAPTIONS.get(name):
+            picture = f"![{name}: before and after](pictures/{name}.jpg)\n\n*{caption}*"
+            sections[number] = f"{name}\n\n{summary}\n\n{picture}\n\n{rest}"
+    return "### ".join([head.replace("\n## ", f"\n{CREDIT}\n\n## ", 1), *sections])
 
 
 def api() -> str:
@@ -105,4 +127,5 @@ def help_of(*command: str) -> str:
 def output_of(program: str, *arguments: str) -> str:
     """Return what a program of the environment ``.venv`` prints."""
     run = [ROOT / ".venv" / "bin" / program, *arguments]
-    return subprocess.run(run, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "100"}).stdout
+    environment = {**os.environ, "COLUMNS": "100"}
+    return subprocess.run(run, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
