@@ -28,7 +28,7 @@
 #   make scale RESULTS=benchmarks/results/balancing.json    and what it counted
 #   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
 #   make dashboard                          update docs/dashboard.png, out of a real Prometheus (3 minutes)
-#   make docs                               update docs/operators.md and docs/explain.png
+#   make docs                               update the generated pages of docs and docs/explain.png
 #   make page                               update docs/page.png, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
@@ -317,6 +317,8 @@ sanitize: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/stubs.py
 	$(VENV)/python tools/operators.py
+	$(VENV)/python tools/settings.py
+	$(VENV)/python tools/compatibility.py
 	$(VENV)/python tools/explain_picture.py
 
 docs-site: .venv/.dev .venv-docs/.done

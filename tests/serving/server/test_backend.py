@@ -220,6 +220,15 @@ def test_the_metrics_port_counts_images_by_outcome(server):
         missing = [line for line in lines if not re.search(line, metrics_of(server))]
 
 
+def test_the_page_of_metrics_lists_every_metric_of_the_port(server):
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \|", page, re.MULTILINE))
+    exported = dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics_of(server), re.MULTILINE))
+    exported = {name: kind for name, kind in exported.items() if not name.startswith("nv_gpu_")}
+    assert exported == {name: kind for name, kind in listed.items() if name in exported}
+    assert set(listed) - set(exported) <= {"pixprep_frames_total"}
+
+
 def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     """Test the setup for NVIDIA's container: model.py with the package in the same folder."""
     from pixprep.serving.embedded.wheel import assemble_backends  # noqa: PLC0415

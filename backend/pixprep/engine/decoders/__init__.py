@@ -99,8 +99,8 @@ class Limits:
             bytes it has. Encoders write about 10 scans.
         max_frames: Maximum number of frames of a GIF, WebP, PNG or TIFF; 0 means no limit. Only the first frame is
             decoded, and for AVIF and HEIC the still picture.
-        max_boxes: Maximum number of boxes per image, each of which yields a tensor of the response. The default equals
-            the default batch size of a classifier.
+        max_boxes: Maximum number of boxes per image. Each box yields a tensor of the response. The default equals the
+            default batch size of a classifier.
         max_box_pixels: Maximum number of pixels that all boxes of an image cover in total, counting only their parts
             inside the image. Resizing 50 megapixels takes 0.05 s with Pillow's arithmetic, and 2 to 3 s with
             PyTorch's and DALI's.

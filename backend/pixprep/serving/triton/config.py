@@ -53,7 +53,7 @@ _INPUT_TYPES = {"float32": "TYPE_FP32", "float64": "TYPE_FP64", "bool": "TYPE_BO
 _INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _NUMBER_TYPES = {"number": _INTEGERS | {"TYPE_FP16", "TYPE_FP32", "TYPE_FP64"}, "flag": _INTEGERS}
 """Types that config.pbtxt may declare for inputs of a kind."""
-_CHOICES = {
+CHOICES = {
     "on_error": ("fail", "zero"),
     "decoder": CODECS,
     "damage": DAMAGES,
@@ -62,11 +62,13 @@ _CHOICES = {
     "no_rows": ("refused", "empty"),
     "accept_base64": ("false", "true"),
 }
+"""Parameters that are one of a few words; the first word is the default."""
 _LIMITS = {name: number for name, number in vars(Limits()).items() if name != "formats"}
-_NUMBERS = {"threads": 0, "max_request_bytes": 64 << 20, "max_response_bytes": MAX_RESPONSE_BYTES, **_LIMITS}
+NUMBERS = {"threads": 0, "max_request_bytes": 64 << 20, "max_response_bytes": MAX_RESPONSE_BYTES, **_LIMITS}
 """Parameters that are numbers, with their defaults; that of ``threads`` depends on the instances."""
-_PARAMETERS = (*_CHOICES, PIXELS, FRAMES, EXAMPLES, "allow_operators", "formats", *_NUMBERS)
-_OFF_AT_ZERO = ("max_expansion", "max_frames")
+PARAMETERS = (*CHOICES, PIXELS, FRAMES, EXAMPLES, "allow_operators", "formats", *NUMBERS)
+"""All parameters, except Triton's own, whose names are in upper case."""
+ZERO_IS_NO_LIMIT = ("max_expansion", "max_frames")
 _MOST = 999_999_999
 _MAX_OF = {"threads": 1024, "max_response_bytes": MAX_OUTPUT_BYTES}
 
@@ -128,16 +130,16 @@ def options(config: Mapping[str, Any]) -> Options:
     """
     parameters = texts(config)
     for key in parameters:
-        if key not in _PARAMETERS and not key.isupper():  # upper case: Triton's own, such as EXECUTION_ENV_PATH
-            near = get_close_matches(key, _PARAMETERS, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
+        if key not in PARAMETERS and not key.isupper():  # upper case: Triton's own, such as EXECUTION_ENV_PATH
+            near = get_close_matches(key, PARAMETERS, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(PARAMETERS)}"
             raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
     if parameters.get("decoder") == "fastest":  # it was removed, and a file that has it still loads
         parameters["decoder"] = "consistent"
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, cores() // instances)
-    words = {name: _choice(parameters, name, choices) for name, choices in _CHOICES.items()}
-    defaults = _NUMBERS | {"threads": share}
+    words = {name: _choice(parameters, name, choices) for name, choices in CHOICES.items()}
+    defaults = NUMBERS | {"threads": share}
     numbers = {name: _number(parameters, name, default) for name, default in defaults.items()}
     damage, decoder, odd_range = (words.pop(name) for name in ("damage", "decoder", "odd_range"))
     engine = EngineOptions(
@@ -187,13 +189,18 @@ def _formats(parameters: Mapping[str, str]) -> tuple[Format, ...]:
     return tuple(name for name in FORMATS if name in named)
 
 
+def maximum(key: str) -> int:
+    """Return the largest value of a parameter that is a number."""
+    return _MAX_OF.get(key, _MOST)
+
+
 def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
     text = parameters.get(key, str(default))
-    if key in _OFF_AT_ZERO and text == "0":
+    if key in ZERO_IS_NO_LIMIT and text == "0":
         return 0
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
         raise PipelineError(f"parameters: {key} is an integer of at least 1, not {quoted(text)}")
-    most = _MAX_OF.get(key, _MOST)
+    most = maximum(key)
     if len(text) > len(str(most)) or int(text) > most:
         raise PipelineError(f"parameters: {key} is at most {most:,}, not {quoted(text)}")
     return int(text)
