@@ -62,6 +62,9 @@ from pixprep.pipeline.ops.outputs import Points as points
 from pixprep.pipeline.ops.outputs import ScaleFactor as scale_factor
 from pixprep.pipeline.ops.outputs import Tensor as tensor
 from pixprep.pipeline.ops.outputs import Transform as transform
+from pixprep.pipeline.ops.patches import PatchGrid as patch_grid
+from pixprep.pipeline.ops.patches import PatchMask as patch_mask
+from pixprep.pipeline.ops.patches import Patches as patches
 from pixprep.pipeline.ops.perspective import Perspective as perspective
 from pixprep.pipeline.ops.perspective import RandomPerspective as random_perspective
 from pixprep.pipeline.ops.policies import AugMix as aug_mix
@@ -90,6 +93,8 @@ from pixprep.pipeline.ops.random_sizes import RandomShortestSize as random_short
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as scale_jitter
 from pixprep.pipeline.ops.random_warp import RandomWarp as random_warp
 from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as random_warp_perspective
+from pixprep.pipeline.ops.sizes import ResizeToPatches as resize_to_patches
+from pixprep.pipeline.ops.sizes import ResizeToPixels as resize_to_pixels
 from pixprep.pipeline.ops.warp import Affine as affine
 from pixprep.pipeline.ops.warp import RandomAffine as random_affine
 from pixprep.pipeline.ops.warp import RandomRotate as random_rotate

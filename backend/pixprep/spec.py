@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.patch_layout import PatchLayout
+
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32", "int64"]
 Layout = str
@@ -90,6 +92,8 @@ class ImageSpec:
         max_height, max_width: Maximum size of every image. None: unbounded.
         color: Order of the channels.
         low, high: Range of the values.
+        multiples: Factors that the height and the width of every image have.
+        max_pixels: Maximum number of pixels of every image. None: the product of the maximum height and width.
         values: ``levels``: uint8 from the decoder or the resize. ``real``: float32 in the same range, from a resize
             that does not round. ``normalized``: the result of ``normalize``.
     """
@@ -105,6 +109,8 @@ class ImageSpec:
     low: float = 0.0
     high: float = 255.0
     values: Values = "levels"
+    multiples: tuple[int, int] = (1, 1)
+    max_pixels: int | None = None
 
     @property
     def channels(self) -> int:
@@ -119,7 +125,7 @@ class ImageSpec:
         """Return the same image with ``least`` and ``most`` as bounds of (height, width), in pixels."""
         height, width = (low if low == high else None for low, high in zip(least, most, strict=True))
         bounds = dict(zip(("min_height", "min_width", "max_height", "max_width"), (*least, *most), strict=True))
-        return replace(self, height=height, width=width, **bounds)  # type: ignore[arg-type]
+        return replace(self, height=height, width=width, multiples=(1, 1), max_pixels=None, **bounds)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         size = f"{f'{self.frames} x ' if self.frames else ''}{self.height or '?'} x {self.width or '?'}"
@@ -326,6 +332,7 @@ class TensorSpec:
         low, high: Range of the values of the image.
         padding: Padding of the tensor.
         fourth: Value of an additional fourth channel. None: the tensor does not have this channel.
+        patches: Layout of a tensor of patches, (patches, values per patch), whose ``layout`` is None.
     """
 
     shape: tuple[int, ...]
@@ -336,6 +343,7 @@ class TensorSpec:
     high: float
     padding: Padding = NO_PADDING
     fourth: float | None = None
+    patches: PatchLayout | None = None
 
     @property
     def is_open(self) -> bool:
@@ -360,6 +368,8 @@ class TensorSpec:
 
     def shape_of(self, height: int, width: int) -> tuple[int, ...]:
         """The shape of the tensor of an image that is ``height`` x ``width`` when it has come here."""
+        if self.patches is not None:
+            return self.patches.fixed or self.patches.count(height, width), *self.patches.shape
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
         return tuple(sides.get(axis, length) for axis, length in zip(self.layout or "", self.shape, strict=True))
 
@@ -394,6 +404,8 @@ class TensorSpec:
     @property
     def channels(self) -> int:
         """Number of channels of the image in the tensor."""
+        if self.patches is not None:
+            return self.patches.channels
         return self.lengths["c"] - (self.fourth is not None)
 
     @property
@@ -408,6 +420,8 @@ class TensorSpec:
         return prod(self.largest) * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
+        if self.patches is not None:
+            return f"{self.dtype} {list(self.shape)} {self.patches}, at most {self.largest[0]:,}"
         image = f" {self.layout}, values {self.low:.4g}..{self.high:.4g}" if self.layout else ""
         most = f", at most {list(self.most)}" if self.is_open else ""
         return f"{self.dtype} {list(self.shape)}{image}{most}"

@@ -97,6 +97,11 @@ def _sizes():
         yield [pp.resize(width=31, multiple=8, max_size=64, rounding=rounding)]
         yield [pp.resize(50, mode="scale", multiple=4, rounding=rounding)]
     yield [pp.resize(40, max_size=60)]
+    for like, small in itertools.product(("pillow", "torchvision"), ("keep", "truncate", "round")):
+        how = {"like": like, "filter": "bicubic", "small": small}
+        yield [pp.resize_to_pixels(multiple=14, min_pixels=1000, max_pixels=3000, **how)]
+        yield [pp.resize_to_pixels(multiple=100, max_pixels=30_000, frames=2, **how)]
+    yield [pp.resize_to_patches(patch_size=8, max_patches=64, like="torchvision")]
     yield [pp.resize(40, max_size=60, rounding="detr")]
     yield [pp.resize(40, max_size=60, multiple=8, rounding="detr")]
     yield [pp.resize(80, mode="scale", shrink=False)]

@@ -22,6 +22,8 @@ FIELDS = {
     "color_matrix": {"matrix": ((0.5, 0.5, 0, 3), (0, 1, 0, 0), (0.2, 0, 0.8, -9))},
     "erase": {"top": 4, "left": 5, "height": 10, "width": 12},
     "warp": {"quad": ((5, 2), (60, 5), (50, 40), (9, 47))},
+    "resize_to_pixels": {"multiple": 8, "max_pixels": 1500},
+    "resize_to_patches": {"patch_size": 8, "max_patches": 20},
 }
 USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "kernel_size": 3, "shift": 0.1,

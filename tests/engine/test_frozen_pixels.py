@@ -49,7 +49,7 @@ def test_they_are_of_every_arithmetic_and_every_op_on_pixels():
                     found.add(PROFILES[op.like].passes(Method(op.filter, antialias=op.antialias), *axes))
     assert found == {*get_args(Passes)}
     others = {"decode", "decode_video", "extern", "original_size", "image_size", "scale_factor", "transform"}
-    others |= {"optical_flow", "boxes", "points", "mask", "masks"}
+    others |= {"optical_flow", "boxes", "points", "mask", "masks", "patches", "patch_grid", "patch_mask"}
     assert ops == {*OPS} - others
 
 

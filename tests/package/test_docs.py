@@ -134,6 +134,10 @@ REQUIRED = {
     **{op: {"factor": 0.5} for op in ("sharpness", "random_sharpness")},
     "gaussian_blur": {"kernel_size": 3, "sigma": 1.0},
     "random_gaussian_blur": {"kernel_size": 3},
+    "resize_to_pixels": {"multiple": 8, "max_pixels": 999},
+    "patches": {"patch_size": 8},
+    "patch_grid": {"patch_size": 8},
+    "patch_mask": {"patch_size": 8, "max_patches": 9},
 }
 SIZES = (
     *({}, {"height": 16, "width": 16}, {"size": 16}, {"size": 16, "mode": "scale"}, {"size": 16, "max_size": 32}),
@@ -171,6 +175,9 @@ def accepted(op, **fields):
                 ops = [{"op": "decode"}, geometry, {"op": "grayscale"}, entry]
             case "normalize" | "tensor" | "boxes" | "points" | "mask" | "masks":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
+            case "patches" | "patch_grid" | "patch_mask":
+                side = 2 * fields.get("patch_size", 8)
+                ops = [{"op": "decode"}, {"op": "resize", "height": side, "width": side}, entry, {"op": "tensor"}]
             case "warp" if fields.get("like") == "dali" or "inverse_map" in fields:
                 entry = {
                     "op": op,

@@ -141,6 +141,11 @@ def smallest():
         {"op": "points"},
         {"op": "mask"},
         {"op": "masks"},
+        {"op": "resize_to_pixels", "multiple": 28, "max_pixels": 1003520},
+        {"op": "resize_to_patches", "patch_size": 16, "max_patches": 256},
+        {"op": "patches", "patch_size": 14},
+        {"op": "patch_grid", "patch_size": 14},
+        {"op": "patch_mask", "patch_size": 16, "max_patches": 256},
     )
     for like in get_args(Like):
         yield {"op": "resize", "size": 256, "like": like}

@@ -244,8 +244,6 @@ EXACT = {
 """Configurations that must be imported, and equal the processor."""
 
 REFUSED = {
-    "Qwen/Qwen2-VL-2B-Instruct": {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136},
-    "google/siglip2-base-patch16-naflex": {"image_processor_type": "Siglip2ImageProcessor", "patch_size": 16},
     "facebook/dinov3-vits16-pretrain-lvd1689m": {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2}
     | {"size": square(224)}
     | FAST

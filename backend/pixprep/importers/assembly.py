@@ -16,12 +16,23 @@ import msgspec
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import place
 from pixprep.pipeline.file import MAX_OPTION, Origin
-from pixprep.pipeline.ops import Letterbox, Normalize, Op, RandomResizedCrop, Resize, Tensor, changed
+from pixprep.pipeline.ops import (
+    Letterbox,
+    Normalize,
+    Op,
+    RandomResizedCrop,
+    Resize,
+    ResizeToPatches,
+    ResizeToPixels,
+    Tensor,
+    changed,
+)
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Like, Side
 
 log = logging.getLogger(__name__)
 
+RESIZES = (Resize, Letterbox, RandomResizedCrop, ResizeToPixels, ResizeToPatches)
 UNRECORDED = ("python", "run_python", "name")
 """Options that no pipeline file records.
 
@@ -57,7 +68,7 @@ def assembled(
     Raises:
         PipelineError: The ops are not compatible.
     """
-    resizes = (op for op in (*(ops or ()), *(training or ())) if isinstance(op, Resize | Letterbox | RandomResizedCrop))
+    resizes = (op for op in (*(ops or ()), *(training or ())) if isinstance(op, RESIZES))
     profile = next((op.like for op in resizes), like)
     version = version or _installed_version(library)
     with place(where):

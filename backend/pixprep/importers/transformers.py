@@ -21,6 +21,7 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
 from pixprep.importers.transformers_classes import COMMON, DEFAULTS, DETRS, HARMLESS, NEEDED, UNUSED, VIDEO_DEFAULTS
+from pixprep.importers.transformers_patches import PATCHED, patched
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
@@ -29,13 +30,14 @@ from pixprep.pipeline.ops import (
     Normalize,
     Op,
     Pad,
+    Patches,
     Reals,
     Resize,
     Tensor,
     changed,
 )
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.spec import Filter, Layout, Like
+from pixprep.spec import Filter, Layout, Like, TensorDType
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ Backend = Literal["torchvision", "pil"]
 Sides = tuple[int, ...]
 
 LIKE: dict[Backend, Like] = {"torchvision": "torchvision", "pil": "pillow"}
+KNOWN = DEFAULTS | {name: each.defaults for name, each in PATCHED.items()}
+"""Supported image processors, each with the values of all fields that its configuration may omit."""
 SIZE = f"must be height and width, or shortest_edge, or a number, of 1 to {MAX_SIDE} pixels"
 SPELLINGS = (
     *({"height", "width"}, {"shortest_edge"}, {"shortest_edge", "longest_edge"}, {"longest_edge"}),
@@ -81,7 +85,8 @@ def from_transformers(
     processor = _processor(values, where)
     unused = UNUSED.get(processor, ())
     is_video = processor in VIDEO_DEFAULTS
-    defaults = VIDEO_DEFAULTS[processor] if is_video else DEFAULTS[processor]
+    is_patched = processor in PATCHED
+    defaults = VIDEO_DEFAULTS[processor] if is_video else KNOWN[processor]
     if is_video and frames is None:
         raise PipelineError(
             f"{where}: a {processor} does not say how many frames a clip has: give the option frames, such as "
@@ -101,11 +106,15 @@ def from_transformers(
         fields.ignore(*defaults, *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
         fields.finish()  # before the code below reads fields of a different class
         pads = _pads(fields, processor)
-        geometry = _geometry(fields, processor, backend)
+        outputs: list[Op] = []
+        if is_patched:
+            geometry, outputs = patched(fields, processor, LIKE[backend])
+        else:
+            geometry = _geometry(fields, processor, backend)
         arithmetic = _arithmetic(fields, processor, backend)
         why = 'is not supported; remove it, and give the pipeline\'s tensor "layout": "hwc"'
         fields.expect("data_format", "channels_first", why=why)
-        canvas = _canvas(fields, processor, geometry) if not pads and fields.flag("do_pad") else ()
+        canvas = _canvas(fields, processor, geometry) if not pads and fields.flag("do_pad") and not is_patched else ()
         if is_video:
             fields.off("do_sample_frames")
         decode = Decode(
@@ -128,8 +137,14 @@ def from_transformers(
     tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout)
     if canvas:
         tensor = changed(tensor, min_height=canvas[0], min_width=canvas[1])
+    if is_patched:
+        is_float = (
+            backend == "pil" and "max_num_patches" not in defaults
+        )  # this backend converts pixel values to floats
+        dtype: TensorDType = "float32" if is_float else tensor.dtype
+        outputs = [changed(op, dtype=dtype) if isinstance(op, Patches) else op for op in outputs]
     return assembled(
-        [first, *pads, *geometry, *arithmetic, tensor],
+        [first, *pads, *geometry, *arithmetic, *(outputs or [tensor])],
         library="transformers",
         version=version,
         name=name or folder or processor,
@@ -183,8 +198,8 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
     video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # also reads older files
     name = video if video in VIDEO_DEFAULTS else name
-    if name not in DEFAULTS and name not in VIDEO_DEFAULTS:
-        fields.refuse(field, f"is not supported; {', '.join([*DEFAULTS, *VIDEO_DEFAULTS])} are")
+    if name not in KNOWN and name not in VIDEO_DEFAULTS:
+        fields.refuse(field, f"is not supported; {', '.join([*KNOWN, *VIDEO_DEFAULTS])} are")
     return name
 
 

@@ -16,7 +16,7 @@ IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 CLIP = (CLIP_MEAN, CLIP_STD)
 
 
-def _class(
+def class_fields(
     size: Sides,
     resample: int,
     mean_std: tuple[tuple[float, ...], tuple[float, ...]],
@@ -41,7 +41,7 @@ def _class(
     return common | others
 
 
-DETR = _class((800,), BILINEAR, IMAGENET, max_size=None, do_pad=True) | {
+DETR = class_fields((800,), BILINEAR, IMAGENET, max_size=None, do_pad=True) | {
     "size": {"shortest_edge": 800, "longest_edge": 1333}
 }
 DETRS: dict[str, dict[str, Any]] = {
@@ -49,14 +49,14 @@ DETRS: dict[str, dict[str, Any]] = {
     "DeformableDetrImageProcessor": DETR,
     "DetrImageProcessor": DETR,
     "GroundingDinoImageProcessor": DETR,
-    "RTDetrImageProcessor": _class(
+    "RTDetrImageProcessor": class_fields(
         (640, 640), BILINEAR, IMAGENET, default_to_square=False, do_normalize=False, do_pad=False
     ),
     "YolosImageProcessor": DETR,
 }
 """Classes that use DETR's resize and do not crop."""
 
-SAM = _class((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True, default_to_square=True) | {
+SAM = class_fields((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True, default_to_square=True) | {
     "size": {"longest_edge": 1024},
     "pad_size": {"height": 1024, "width": 1024},
     "mask_size": {"longest_edge": 256},
@@ -65,39 +65,41 @@ SAM = _class((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True, defa
 
 # DINOv3 is missing because it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "BeitImageProcessor": _class((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
-    "BitImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
-    "BlipImageProcessor": _class((384, 384), BICUBIC, CLIP, do_convert_rgb=True),
-    "CLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, use_square_size=None),
-    "ChameleonImageProcessor": _class((512,), LANCZOS, ONE, 512, do_convert_rgb=True, rescale_factor=0.0078),
-    "ChineseCLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
-    "ConvNextImageProcessor": _class((384,), BICUBIC, HALF, crop_pct=224 / 256),
-    "DeiTImageProcessor": _class((256, 256), BICUBIC, HALF, 224),
-    "DPTImageProcessor": _class((384, 384), BICUBIC, HALF, do_pad=False)
+    "BeitImageProcessor": class_fields((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
+    "BitImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
+    "BlipImageProcessor": class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True),
+    "CLIPImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, use_square_size=None),
+    "ChameleonImageProcessor": class_fields((512,), LANCZOS, ONE, 512, do_convert_rgb=True, rescale_factor=0.0078),
+    "ChineseCLIPImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
+    "ConvNextImageProcessor": class_fields((384,), BICUBIC, HALF, crop_pct=224 / 256),
+    "DeiTImageProcessor": class_fields((256, 256), BICUBIC, HALF, 224),
+    "DPTImageProcessor": class_fields((384, 384), BICUBIC, HALF, do_pad=False)
     | {"keep_aspect_ratio": False, "ensure_multiple_of": 1, "size_divisor": None},
-    "EfficientNetImageProcessor": _class(
+    "EfficientNetImageProcessor": class_fields(
         (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
     ),
-    "LevitImageProcessor": _class((224,), BICUBIC, IMAGENET, 224),
-    "LlavaImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
-    "MobileNetV1ImageProcessor": _class((256,), BILINEAR, HALF, 224),
-    "MobileNetV2ImageProcessor": _class((256,), BILINEAR, HALF, 224),
-    "MobileViTImageProcessor": _class((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
-    "OwlViTImageProcessor": _class((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
-    "PoolFormerImageProcessor": _class((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
-    "PvtImageProcessor": _class((224, 224), BICUBIC, IMAGENET),
+    "LevitImageProcessor": class_fields((224,), BICUBIC, IMAGENET, 224),
+    "LlavaImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
+    "MobileNetV1ImageProcessor": class_fields((256,), BILINEAR, HALF, 224),
+    "MobileNetV2ImageProcessor": class_fields((256,), BILINEAR, HALF, 224),
+    "MobileViTImageProcessor": class_fields((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
+    "OwlViTImageProcessor": class_fields((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
+    "PoolFormerImageProcessor": class_fields((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
+    "PvtImageProcessor": class_fields((224, 224), BICUBIC, IMAGENET),
     "SamImageProcessor": SAM,
-    "SegformerImageProcessor": _class((512, 512), BILINEAR, IMAGENET),
-    "SiglipImageProcessor": _class((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
-    "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
+    "SegformerImageProcessor": class_fields((512, 512), BILINEAR, IMAGENET),
+    "SiglipImageProcessor": class_fields((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
+    "ViTImageProcessor": class_fields((224, 224), BILINEAR, HALF),
     **DETRS,
 }
 """Supported processors, each with the values of all fields that its configuration may omit."""
 
 VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
-    "TimesformerVideoProcessor": _class((224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False),
-    "VideoMAEVideoProcessor": _class((224,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False),
-    "VivitVideoProcessor": _class(
+    "TimesformerVideoProcessor": class_fields(
+        (224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False
+    ),
+    "VideoMAEVideoProcessor": class_fields((224,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False),
+    "VivitVideoProcessor": class_fields(
         (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
     ),
 }

@@ -17,6 +17,7 @@ from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.parts import Extent, Roi
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
+from pixprep.plan.sizes import Sizer
 from pixprep.plan.steps.levels import LevelStep, Resample
 from pixprep.plan.steps.step import Traits
 from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
@@ -237,6 +238,7 @@ class Resize(Traits):
         drawn: Step that determines ``height``, ``width`` or both, or the ``roi``, per image; None: They are constant.
         roi: Part that becomes the result; None: The whole image.
         order: Channel order of the library.
+        sizer: Rule that computes both sides, in place of ``rule``.
     """
 
     rule: Rule
@@ -254,6 +256,7 @@ class Resize(Traits):
     drawn: RandomStep | Requested | None = None
     roi: Roi | None = None
     order: Order = Order.AS_DECODED
+    sizer: Sizer | None = None
     moves: ClassVar[bool] = True
     keeps_gray: ClassVar[bool] = True
     is_hosts: ClassVar[bool] = True
@@ -294,6 +297,8 @@ class Resize(Traits):
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """Return the size (height, width) of the result for an image of this size."""
+        if self.sizer is not None:
+            return self.sizer.size(height, width)
         sides = (height, width) if self.roi is None else (part.length for part in self._parts(height, width))
         rows, columns = self.sides(*sides)
         of_rows, of_columns = (1 if self.rule == side else self.multiple for side in ("height", "width"))
@@ -432,6 +437,7 @@ class Resize(Traits):
             "letterbox": f"to fit into {size}",
             "shrink": f"to fit into {size}, never enlarging",
         }[self.rule]
+        to = to if self.sizer is None else str(self.sizer)
         if isinstance(self.drawn, Requested):
             to += f" where the request says: {self.drawn}"
         elif self.drawn is not None:

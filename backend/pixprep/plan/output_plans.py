@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
+from pixprep.patch_layout import PatchLayout
 from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import traits
@@ -105,7 +106,7 @@ class TensorPlan:
     def is_hosts(self) -> bool:
         """Tell whether the host runs the plan because of an operator, or a step for which the GPU lacks a kernel."""
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
-        return is_any or bool(self.operators or self.geometry.photo)
+        return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
 
     @property
     def frame(self) -> TensorPlan:
@@ -218,8 +219,10 @@ _MEANINGS = {
     "image_size": "of the image here",
     "scale_factor": "here = decoded * scale",
     "transform": "here = decoded * scale + offset",
+    "patch_grid": "number of patches along each axis",
+    "patch_mask": "1 for each patch of the image, 0 for padding",
 }
-NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"]
+NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform", "patch_grid", "patch_mask"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +246,10 @@ class NumbersPlan:
     @property
     def words(self) -> tuple[str, ...]:
         """The name of each number."""
+        if self.kind == "patch_grid":
+            return ("frames", "rows", "columns")[-self.spec.shape[0] :]
+        if self.kind == "patch_mask":
+            return ("mask",)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))
         if self.kind == "transform":
@@ -259,6 +266,8 @@ class NumbersPlan:
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
         """Return the numbers of an image of this size; ``placement`` is its position in the geometry."""
         numbers: tuple[float, ...] = (height, width)
+        if placement is not None and self.spec.patches is not None:
+            return self._of_patches(self.spec.patches, *placement.size)
         if placement is not None and self.spec.shape == (3, 3):
             return placement.matrix
         if placement is not None:
@@ -267,6 +276,13 @@ class NumbersPlan:
             numbers = placement.size if self.kind == "image_size" else whole[: len(self.words)]
         numbers = numbers[::-1] if self.is_x_first else numbers
         return (*numbers, self.channels) if self.channels else numbers
+
+    def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...]:
+        """Return the numbers of a grid of patches, for an image of this size."""
+        if self.kind == "patch_grid":
+            return (1, *patches.grid(height, width))[-self.spec.shape[0] :]
+        count = patches.count(height, width)
+        return (1,) * count + (0,) * (self.spec.shape[0] - count)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,19 @@ struct ties {
     uint8_t *away;              // result: 1 for each value that is rounded away from 0
 };
 
+// A tensor of patches: each patch is a block of the image, in memory of its own. The strides of `struct values` then apply
+// within a patch.
+struct patches {
+    int64_t height;     // rows of the image per patch
+    int64_t width;      // columns of the image per patch
+    int64_t merge;      // patches per side of a merge window, whose patches are adjacent in memory
+    int64_t grid;       // patches per row of the image
+    int64_t stride;     // bytes from patch to patch
+    int64_t frames;     // number of times that a patch contains the image
+    int64_t frame;      // bytes from frame to frame within a patch
+    int64_t first;      // row of the image at which `struct values` begins
+};
+
 // Converts the pixel values of an image to the values of a tensor, (planes, rows, columns).
 struct values {
     const uint8_t *levels;
@@ -114,6 +127,7 @@ struct values {
     int64_t rows;
     int64_t columns;
     int64_t size;          // bytes per value
+    const struct patches *patches;  // layout of a tensor of patches; 0: the strides apply to the whole tensor
 };
 
 // A step of a plan's arithmetic on float32 values, with a number, or a scale and an offset, per plane.

@@ -16,6 +16,7 @@ from pixprep.engine.kernels import levels, resize
 from pixprep.engine.kernels.margins import margins
 from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.resampling import resampling
+from pixprep.patch_layout import PatchLayout
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import NO_MARGINS, Placement
@@ -51,29 +52,53 @@ class CpuKernel:
 
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
         """See ``Kernel.run``."""
+        patches = self._plan.spec.patches
         for pixels, placement, place in zip(images, placements, places, strict=True):
-            whole = self._plan.spec.view(outs[place], "chw")
-            planes = self._image(whole, placement.size)
-            *steps, last = placement.levels or (None,)
-            table, finish = self._table, self._finish
-            if isinstance(last, Curve) and not self._own:  # what comes last is looked up with the values
-                table = table.take(np.frombuffer(last.table, np.uint8), 1)
-                finish = finish and finish.of(table)
-            elif last is not None:
-                steps.append(last)
-            if steps or self._own:
-                canvas = levels.done(steps, self._canvas(pixels, placement))
-                table = self._plan.table_of(levels.measured(self._own, canvas)) if self._own else table
-                self._look_up(canvas, table, planes)
+            if patches is None:
+                self._run_one(pixels, placement, self._plan.spec.view(outs[place], "chw"))
             else:
-                self._write(pixels, placement, table, finish, planes)
-            for erase in placement.erasures:
-                rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
-                erased = planes[:, rows, columns]
-                values = np.reshape(erase.values[: len(planes)], (-1, 1, 1))
-                erased[:] = noise(erase.noise, erased.shape) if erase.noise else values
-            if self._plan.spec.fourth is not None:  # at last: kernels that write three bytes of four may write all
-                whole[3] = self._plan.spec.fourth
+                self._run_patches(pixels, placement, patches, outs[place])
+
+    def _run_one(self, pixels: U8, placement: Placement, whole: Planes) -> None:
+        """Write the tensor of one image, given as an array (channels, height, width) with any strides."""
+        planes = self._image(whole, placement.size)
+        *steps, last = placement.levels or (None,)
+        table, finish = self._table, self._finish
+        if isinstance(last, Curve) and not self._own:  # what comes last is looked up with the values
+            table = table.take(np.frombuffer(last.table, np.uint8), 1)
+            finish = finish and finish.of(table)
+        elif last is not None:
+            steps.append(last)
+        if steps or self._own:
+            canvas = levels.done(steps, self._canvas(pixels, placement))
+            table = self._plan.table_of(levels.measured(self._own, canvas)) if self._own else table
+            self._look_up(canvas, table, planes)
+        else:
+            self._write(pixels, placement, table, finish, planes)
+        for erase in placement.erasures:
+            rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
+            erased = planes[:, rows, columns]
+            values = np.reshape(erase.values[: len(planes)], (-1, 1, 1))
+            erased[:] = noise(erase.noise, erased.shape) if erase.noise else values
+        if self._plan.spec.fourth is not None:  # at last: kernels that write three bytes of four may write all
+            whole[3] = self._plan.spec.fourth
+
+    def _run_patches(self, pixels: U8, placement: Placement, patches: PatchLayout, out: Planes) -> None:
+        """Write the patches of one image, and padding after them.
+
+        The resize writes each value to its patch, unless a later step reads the whole image again.
+        """
+        rows, columns = placement.size
+        count = patches.count(rows, columns)
+        out[count:] = self._plan.spec.margin
+        is_one_pass = not (placement.levels or placement.erasures or self._own or self._is_real or placement.flips[0])
+        if is_one_pass and _size(placement) == (rows, columns) and out.flags.c_contiguous:
+            grid, first = resize.grid(patches, out, columns)
+            self._write(pixels, placement, self._table, self._finish, first, grid=grid)
+        else:
+            whole = np.empty((len(self._plan.channels), rows, columns), out.dtype)
+            self._run_one(pixels, placement, whole)
+            patches.split(whole, out[:count])
 
     def _image(self, planes: Planes, size: tuple[int, int]) -> Planes:
         """Return the part of a tensor that the image fills, after writing the padding around it."""
@@ -98,9 +123,19 @@ class CpuKernel:
         return canvas
 
     def _write(
-        self, pixels: U8, placement: Placement, table: Planes, finish: resize.Finish | None, planes: Planes
+        self,
+        pixels: U8,
+        placement: Placement,
+        table: Planes,
+        finish: resize.Finish | None,
+        planes: Planes,
+        *,
+        grid: resize.Grid | None = None,
     ) -> None:
-        """Write tensor values in one pass (arithmetic, channel order, layout), and the fill around the image."""
+        """Write tensor values in one pass (arithmetic, channel order, layout), and the fill around the image.
+
+        With a ``grid``, ``planes`` is the first patch, and the image fills the canvas.
+        """
         rows, columns = _size(placement)
         if (rows, columns) != placement.canvas:
             for plane, values, fill in zip(planes, table, placement.fill or self._plan.fill, strict=False):
@@ -108,12 +143,17 @@ class CpuKernel:
             top, left = placement.at
             planes = planes[:, top : top + rows, left : left + columns]
         if rows and columns:
-            block = self._block(pixels, placement, finish, planes)
+            block = self._block(pixels, placement, finish, planes, grid)
             if block is not None:
-                self._look_up(block[:, :, : len(self._plan.channels)], table, planes)
+                self._look_up(block[:, :, : len(self._plan.channels)], table, planes, grid)
 
     def _block(
-        self, pixels: U8, placement: Placement, finish: resize.Finish | None = None, out: Planes | None = None
+        self,
+        pixels: U8,
+        placement: Placement,
+        finish: resize.Finish | None = None,
+        out: Planes | None = None,
+        grid: resize.Grid | None = None,
     ) -> Any:
         """Compute the region of the resized image that is visible on the canvas.
 
@@ -122,6 +162,7 @@ class CpuKernel:
             placement: Placement of an image that is at least partly visible.
             finish: Last step, which converts pixel values to tensor values.
             out: Array to which tensor values may be written.
+            grid: Grid of patches, if ``out`` is the first patch.
 
         Returns:
             Pixel values (rows, columns, channels), which may be a view of the pixels; None if the tensor values were
@@ -141,16 +182,17 @@ class CpuKernel:
             remembers=self._remembers,
             finish=finish,
             out=out,
+            grid=grid,
         )
 
-    def _look_up(self, block: U8 | F32, table: Planes, planes: Planes) -> None:
+    def _look_up(self, block: U8 | F32, table: Planes, planes: Planes, grid: resize.Grid | None = None) -> None:
         """Write the tensor values of a block of pixels; only of its first channel if the tensor has one channel."""
         ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # in order, or backwards
         if self._is_real:
             planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
         else:
             is_same = self._is_identity and table is self._table
-            resize.look_up(cast("U8", ordered[:, :, : len(planes)]), None if is_same else table, planes)
+            resize.look_up(cast("U8", ordered[:, :, : len(planes)]), None if is_same else table, planes, grid)
 
 
 def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:

@@ -51,13 +51,38 @@ static void line(const struct values *arguments) {
     }
 }
 
-KERNEL void look_up(const struct values *n) {
+static void look_up_block(const struct values *n) {
     if (n->lines && n->levels_column == 4 && n->out_column == 4 && n->columns >= LANES) return line(n);
     switch (n->size) {
     case 1: return look_up_bytes(n);
     case 2: return look_up_16(n);
     default: return look_up_32(n);
     }
+}
+
+// The part of a row of patches that `n` contains is one block per patch and frame.
+static void look_up_patches(const struct values *n) {
+    const struct patches *p = n->patches;
+    const int64_t merged = p->merge * p->merge;
+    for (int64_t row = 0, rows; row < n->rows; row += rows) {
+        const int64_t inside = (p->first + row) % p->height, y = (p->first + row) / p->height;
+        rows = p->height - inside < n->rows - row ? p->height - inside : n->rows - row;
+        for (int64_t x = 0; x < p->grid; ++x) {
+            const int64_t window = y / p->merge * (p->grid / p->merge) + x / p->merge;
+            const int64_t patch = window * merged + y % p->merge * p->merge + x % p->merge;
+            struct values block = *n;
+            block.rows = rows;
+            block.columns = p->width;
+            block.levels += row * n->levels_row + x * p->width * n->levels_column;
+            block.out += patch * p->stride + inside * n->out_row;
+            for (int64_t frame = 0; frame < p->frames; ++frame, block.out += p->frame) look_up_block(&block);
+        }
+    }
+}
+
+KERNEL void look_up(const struct values *n) {
+    if (n->patches) look_up_patches(n);
+    else look_up_block(n);
 }
 
 KERNEL void look_up_colours(const struct colours *n) {

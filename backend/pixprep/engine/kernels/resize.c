@@ -105,7 +105,12 @@ static void finish(const struct work *k, const char *lines, int64_t pitch, int64
     const struct resize *n = k->n;
     const int64_t wide = k->columns->size, high = k->rows->size;
     struct values values = n->values;
-    values.out += (n->is_flipped ? high - 1 - row : row) * values.out_row;
+    struct patches patches;
+    if (values.patches) {
+        patches = *values.patches;
+        patches.first = row;
+        values.patches = &patches;
+    } else values.out += (n->is_flipped ? high - 1 - row : row) * values.out_row;
     if (n->is_flipped) values.out_row = -values.out_row;
     if (values.table) {
         values.levels = (const uint8_t *)lines + n->first_channel;

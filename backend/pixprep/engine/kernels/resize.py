@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pixprep.engine.kernels.layout import packer
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.native import PASSES, STRUCTS, checked, formula_numbers, library
+from pixprep.patch_layout import PatchLayout
 from pixprep.plan.output_plans import Affine, ArithmeticStep, Float32
 from pixprep.plan.profiles.windows import Axis, Formula, Resampling, Windows
 
@@ -30,6 +31,8 @@ _RESIZE, _VALUES = packer(STRUCTS["resize"]), packer(STRUCTS["values"])
 NO_FORMULA = Formula("box")
 WHOLE = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area"
 """Rules whose weights are integers."""
+Grid = Any
+"""``struct patches``: the positions in memory of the patches of one image."""
 OPERATIONS = "subtract", "multiply", "divide"
 """Operations in float32, in the order of arguments.h."""
 
@@ -84,7 +87,21 @@ def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
     return made
 
 
-def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -> None:
+def grid(patches: PatchLayout, tensor: npt.NDArray[Any], width: int) -> tuple[Grid, npt.NDArray[Any]]:
+    """Return the grid of an image of this width, and the first patch as a view (planes, rows, columns).
+
+    Args:
+        patches: Layout of the patches.
+        tensor: C-contiguous tensor (patches, values), with at least one patch.
+        width: Width of the image in pixels, a multiple of the width of a patch.
+    """
+    first = patches.first(tensor)
+    stride, frame = tensor.strides[0], patches.frame_size * tensor.itemsize
+    rows, columns = patches.size
+    return STRUCTS["patches"](rows, columns, patches.merge, width // columns, stride, patches.frames, frame, 0), first
+
+
+def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any], grid: Grid | None = None) -> None:
     """Compute ``out[c, y, x] = table[c, levels[y, x, c]]``.
 
     Args:
@@ -92,11 +109,13 @@ def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -
         table: C-contiguous look-up table (planes, 256); None to copy the pixel values.
         out: Array (planes, rows, columns) of the table's dtype, with any strides. In a ``blank`` image, the unused byte
             of each pixel may also be written.
+        grid: Grid of patches, if ``out`` is the first patch of a tensor of patches.
     """
     (rows, columns, planes), (row, column, plane) = levels.shape, levels.strides
     arguments = _VALUES.pack(
         levels.ctypes.data, plane, row, column, out.ctypes.data, *out.strides,
         0 if table is None else table.ctypes.data, 0, planes, rows, columns, out.itemsize,
+        addressof(grid) if grid else 0,
     )  # fmt: skip
     library().look_up(arguments)
 
@@ -196,6 +215,7 @@ def resize(
     remembers: bool = True,
     finish: Finish | None = None,
     out: npt.NDArray[Any] | None = None,
+    grid: Grid | None = None,
 ) -> npt.NDArray[Any] | None:
     """Resize, flip and compute tensor values in a single call, because each return from C waits for the GIL.
 
@@ -208,6 +228,8 @@ def resize(
         remembers: Whether to cache the windows for the next image, which may have the same size.
         finish: Last step, if ``out`` is set.
         out: Array of tensor values (planes, rows, columns) with any strides.
+        grid: Grid of patches, if ``out`` is the first patch of a tensor of patches. It supports neither a vertical flip
+            nor float32 values of the resize.
 
     Returns:
         None with ``out``. Otherwise the requested region, (rows, columns, channels): uint8, or float32 for the passes
@@ -224,10 +246,11 @@ def resize(
         dtype = np.dtype(np.float32 if passes in ("real", "lerp") else np.uint8)
         result = np.empty((rows.end - rows.begin, wide, words), dtype)
         channel, steps = (0, 0), (0, 0)
-        values: tuple[int, ...] = result.ctypes.data, 0, result.strides[0], *[0] * 6, dtype.itemsize
+        values: tuple[int, ...] = result.ctypes.data, 0, result.strides[0], *[0] * 6, dtype.itemsize, 0
     else:
         channel, steps = (finish.first, finish.step), finish.steps
-        values = out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize
+        layout = addressof(grid) if grid else 0
+        values = out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize, layout
     arguments = _RESIZE.pack(
         *formula_numbers(formula or NO_FORMULA), *rows, *columns,
         *([addressof(each.struct) for each in kept] or (0, 0)),

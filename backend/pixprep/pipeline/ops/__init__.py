@@ -24,8 +24,8 @@ from pixprep.pipeline.ops.op import (
 from pixprep.spec import Anchor, Arithmetic, Fill, Levels, Reals, TensorDType, as_tuple
 
 _ORDER = (
-    "decode geometry crops canvas random random_sizes color random_color warp perspective alignment random_warp "
-    "elastic filters erasing policies extern choices normalize outputs"
+    "decode geometry sizes crops canvas random random_sizes color random_color warp perspective alignment random_warp "
+    "elastic filters erasing policies extern choices normalize outputs patches"
 )
 """The modules in the order of the docs; those that are not named come last."""
 

@@ -61,6 +61,9 @@ from pixprep.pipeline.ops.outputs import Points as Points
 from pixprep.pipeline.ops.outputs import ScaleFactor as ScaleFactor
 from pixprep.pipeline.ops.outputs import Tensor as Tensor
 from pixprep.pipeline.ops.outputs import Transform as Transform
+from pixprep.pipeline.ops.patches import PatchGrid as PatchGrid
+from pixprep.pipeline.ops.patches import PatchMask as PatchMask
+from pixprep.pipeline.ops.patches import Patches as Patches
 from pixprep.pipeline.ops.perspective import Perspective as Perspective
 from pixprep.pipeline.ops.perspective import RandomPerspective as RandomPerspective
 from pixprep.pipeline.ops.policies import AugMix as AugMix
@@ -89,6 +92,8 @@ from pixprep.pipeline.ops.random_sizes import RandomShortestSize as RandomShorte
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as ScaleJitter
 from pixprep.pipeline.ops.random_warp import RandomWarp as RandomWarp
 from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as RandomWarpPerspective
+from pixprep.pipeline.ops.sizes import ResizeToPatches as ResizeToPatches
+from pixprep.pipeline.ops.sizes import ResizeToPixels as ResizeToPixels
 from pixprep.pipeline.ops.warp import Affine as Affine
 from pixprep.pipeline.ops.warp import RandomAffine as RandomAffine
 from pixprep.pipeline.ops.warp import RandomRotate as RandomRotate

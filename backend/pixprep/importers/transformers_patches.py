@@ -1,0 +1,188 @@
+"""Image processors of transformers that return patches, as vision-language models take them.
+
+Each class is a row of data: the defaults of its fields, its rule for the size, and the layout of its patches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pixprep.importers.fields import PILLOW_FILTERS, Fields
+from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, class_fields
+from pixprep.pipeline.ops import Op, Patches, PatchGrid, PatchMask, ResizeToPatches, ResizeToPixels
+from pixprep.plan.sizes import Small
+from pixprep.spec import Like
+
+MAX_PATCH = 1024
+
+
+@dataclass(frozen=True)
+class Patched:
+    """A class that returns patches.
+
+    Attributes:
+        defaults: Values of the fields that a configuration may omit.
+        small: Rule for small images, as in ``resize_to_pixels``.
+        counts_frames: Whether the limits count the pixels of all frames of a patch.
+        is_merged: Whether the patches of a merge window are adjacent.
+        layout: Order of the values within a patch.
+        is_flat: Whether a patch is one row of values.
+        filter: Filter of the class, which ignores ``resample``. None: that of the configuration.
+        overrides_size: Whether ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
+    """
+
+    defaults: dict[str, Any]
+    small: Small = "keep"
+    counts_frames: bool = False
+    is_merged: bool = True
+    layout: Any = "chw"
+    is_flat: bool = True
+    filter: Any = None
+    overrides_size: bool = True
+
+
+def _qwen(
+    mean_std: Any = CLIP,
+    *,
+    least: int = 56 * 56,
+    most: int = 28 * 28 * 1280,
+    patch: int = 14,
+    frames: int = 2,
+    merge: int = 2,
+    has_pixels: bool = False,
+    **others: Any,
+) -> dict[str, Any]:
+    """Return the defaults of a class with a minimum and a maximum number of pixels.
+
+    Args:
+        mean_std: Mean and standard deviation per channel.
+        least: Minimum number of pixels.
+        most: Maximum number of pixels.
+        patch: Side of a patch in pixels.
+        frames: Number of frames of a patch.
+        merge: Side of a merge window in patches.
+        has_pixels: Whether the class has the fields ``min_pixels`` and ``max_pixels``.
+        others: Further fields.
+    """
+    pixels = dict.fromkeys(("min_pixels", "max_pixels"))
+    return class_fields((1, 1), BICUBIC, mean_std, default_to_square=False, do_convert_rgb=True) | {
+        "size": {"shortest_edge": least, "longest_edge": most},
+        "patch_size": patch,
+        "temporal_patch_size": frames,
+        "merge_size": merge,
+        **(pixels if has_pixels else {}),
+        **others,
+    }
+
+
+_GLM = _qwen(least=112 * 112, most=28 * 28 * 15000)
+PATCHED: dict[str, Patched] = {
+    "CohereCompassImageProcessor": Patched(_qwen(has_pixels=True)),
+    "Cosmos3EdgeImageProcessor": Patched(
+        _qwen(HALF, least=256 * 256, most=4096 * 4096, patch=16, frames=1),
+        small="truncate",
+        counts_frames=True,
+        layout="hwc",
+        overrides_size=False,
+    ),
+    "Ernie4_5_VLMoeImageProcessor": Patched(_qwen(most=28 * 28 * 6177, frames=1), overrides_size=False),
+    "Glm46VImageProcessor": Patched(_GLM, small="truncate", counts_frames=True, overrides_size=False),
+    "Glm4vImageProcessor": Patched(_GLM, small="truncate", counts_frames=True, overrides_size=False),
+    "GlmgaImageProcessor": Patched(
+        _GLM | {"patch_expand_factor": 1}, small="truncate", counts_frames=True, overrides_size=False
+    ),
+    "HunYuanVLImageProcessor": Patched(
+        _qwen(least=512 * 512, most=2048 * 2048, patch=16, frames=1, spatial_patch_size=1, has_pixels=True),
+        is_merged=False,
+        filter="bicubic",
+    ),
+    "MiniMaxM3VLImageProcessor": Patched(_qwen(least=4 * 28 * 28, most=451584, has_pixels=True)),
+    "PaddleOCRVLImageProcessor": Patched(
+        _qwen(least=384 * 384, most=1536 * 1536, frames=1, has_pixels=True),
+        small="round",
+        is_merged=False,
+        is_flat=False,
+    ),
+    "Qwen2VLImageProcessor": Patched(_qwen(has_pixels=True)),
+    "Siglip2ImageProcessor": Patched(
+        class_fields((1, 1), BILINEAR, HALF, default_to_square=True)
+        | {"size": None, "patch_size": 16, "max_num_patches": 256},
+        layout="hwc",
+    ),
+}
+"""Supported classes that return patches."""
+
+
+def patched(fields: Fields, processor: str, like: Like) -> tuple[list[Op], list[Op]]:
+    """Return the resize and the outputs of a class that returns patches.
+
+    Args:
+        fields: Fields of the configuration and the defaults of the class.
+        processor: Name of the class.
+        like: Library whose resize the backend calls.
+
+    Raises:
+        PipelineError: A field is not supported.
+    """
+    row = PATCHED[processor]
+    patch = _length(fields, "patch_size")
+    filter_ = row.filter or fields.choice("resample", PILLOW_FILTERS)
+    fields.take("resample")
+    if filter_ == "nearest" and like == "torchvision":
+        filter_ = "nearest_exact"
+    is_resized = fields.flag("do_resize")
+    if "max_num_patches" in row.defaults:
+        count = _length(fields, "max_num_patches", most=1 << 20)
+        resizes: list[Op] = [ResizeToPatches(patch_size=patch, max_patches=count, filter=filter_, like=like)]
+        outputs: list[Op] = [
+            Patches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
+            PatchMask(patch, max_patches=count, name="pixel_attention_mask"),
+            PatchGrid(patch, max_patches=count, name="spatial_shapes"),
+        ]
+        return resizes * is_resized, outputs
+    merge, frames = _length(fields, "merge_size"), _length(fields, "temporal_patch_size")
+    if frames > 1 and row.layout == "hwc":
+        fields.refuse("temporal_patch_size", "is not supported for this class unless it is 1")
+    if (expand := fields.take("patch_expand_factor", 1)) != 1:
+        merge *= _length(fields, "patch_expand_factor") if expand is not None else 1
+    least, most = _pixels(fields, row)
+    resize = ResizeToPixels(
+        multiple=patch * merge,
+        min_pixels=least,
+        max_pixels=most,
+        frames=frames if row.counts_frames else 1,
+        small=row.small,
+        filter=filter_,
+        like=like,
+    )
+    merge = _length(fields, "merge_size") if row.is_merged else 1
+    outputs = [
+        Patches(patch, merge, temporal_patch_size=frames, layout=row.layout, flat=row.is_flat, name="pixel_values"),
+        PatchGrid(patch, merge, order="thw", name="image_grid_thw"),
+    ]
+    return [resize] * is_resized, outputs
+
+
+def _pixels(fields: Fields, row: Patched) -> tuple[int, int]:
+    """Return the minimum and the maximum number of pixels."""
+    size = fields.mapping("size")
+    found = [size.get("shortest_edge"), size.get("longest_edge")]
+    if row.overrides_size:
+        given = fields.take("min_pixels", None), fields.take("max_pixels", None)
+        found = [old if new is None else new for old, new in zip(found, given, strict=True)]
+    least, most = found
+    if type(least) is not int or type(most) is not int or not 1 <= least <= most <= 1 << 28:
+        fields.refuse(
+            "size", "must be shortest_edge and longest_edge, the minimum and the maximum number of pixels, up to 2^28"
+        )
+    return least, most
+
+
+def _length(fields: Fields, field: str, most: int = MAX_PATCH) -> int:
+    """Return an integer of at least 1."""
+    value = fields.take(field)
+    if type(value) is not int or not 1 <= value <= most:
+        fields.refuse(field, f"must be an integer of 1 to {most}")
+    number: int = value
+    return number

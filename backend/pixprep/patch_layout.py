@@ -1,0 +1,108 @@
+"""Patches: the layout of a tensor whose rows are square or rectangular parts of an image, as vision transformers use.
+
+The image is divided into a grid of patches of equal size. A row of the tensor contains the values of one patch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+PatchOrder = Literal["chw", "hwc"]
+"""Order of the values within a patch: channel, row, column; or row, column, channel."""
+
+
+@dataclass(frozen=True)
+class PatchLayout:
+    """Layout of a tensor of patches, (patches, values per patch).
+
+    Attributes:
+        size: Height and width of a patch in pixels.
+        channels: Number of channels.
+        merge: Side of a merge window in patches. The ``merge * merge`` patches of a window are adjacent in the tensor;
+            both they and the windows are in row-major order. With 1, all patches are in row-major order.
+        frames: Number of frames of a patch. An image is repeated as every frame. In the layout ``chw``, the order is
+            channel, frame, row, column.
+        layout: Order of the values within a patch.
+        fixed: Number of patches of every tensor; missing patches are padding. None: the number depends on the image.
+        is_flat: Whether a patch is one row of values. If not, it is an array (channels * frames, rows, columns) in the
+            layout ``chw``.
+    """
+
+    size: tuple[int, int]
+    channels: int
+    merge: int = 1
+    frames: int = 1
+    layout: PatchOrder = "chw"
+    fixed: int | None = None
+    is_flat: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a patch in the tensor."""
+        return (self.values,) if self.is_flat else (self.channels * self.frames, *self.size)
+
+    @property
+    def values(self) -> int:
+        """Number of values per patch."""
+        return prod(self.size) * self.channels * self.frames
+
+    @property
+    def multiples(self) -> tuple[int, int]:
+        """Factors of the height and of the width that an image must have."""
+        return self.size[0] * self.merge, self.size[1] * self.merge
+
+    @property
+    def frame_size(self) -> int:
+        """Number of values from a frame to the next frame within a patch."""
+        return prod(self.size) * (1 if self.layout == "chw" else self.channels)
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return the number of rows and columns of patches of an image of this size."""
+        return height // self.size[0], width // self.size[1]
+
+    def count(self, height: int, width: int) -> int:
+        """Return the number of patches of an image of this size."""
+        return prod(self.grid(height, width))
+
+    def fits(self, height: int, width: int) -> bool:
+        """Return whether an image of this size consists of complete merge windows, and not of too many patches."""
+        rows, columns = self.multiples
+        is_complete = height % rows == width % columns == 0
+        return is_complete and (self.fixed is None or self.count(height, width) <= self.fixed)
+
+    def first(self, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the first frame of the first patch as a view (channels, rows, columns)."""
+        if self.layout == "chw":
+            planes: npt.NDArray[Any] = tensor[0].reshape(self.channels, self.frames, *self.size)[:, 0]
+            return planes
+        frame: npt.NDArray[Any] = tensor[0].reshape(self.frames, *self.size, self.channels)[0]
+        return frame.transpose(2, 0, 1)
+
+    def split(self, image: npt.NDArray[Any], tensor: npt.NDArray[Any]) -> None:
+        """Write the values of an image (channels, height, width) to its patches, (``count``, ``values``)."""
+        rows, columns = self.grid(*image.shape[1:])
+        merge, (height, width) = self.merge, self.size
+        blocks = image.reshape(
+            self.channels, rows // merge, merge, height, columns // merge, merge, width
+        )  # channel, window row, row in it, pixel row, window column, column in it, pixel column
+        order = (1, 4, 2, 5, 0, 3, 6) if self.layout == "chw" else (1, 4, 2, 5, 3, 6, 0)
+        patches = blocks.transpose(order).reshape(len(tensor), -1)
+        if self.layout == "chw":
+            each = patches.reshape(len(tensor), self.channels, 1, -1)
+            tensor.reshape(len(tensor), self.channels, self.frames, -1)[...] = np.broadcast_to(
+                each, (len(tensor), self.channels, self.frames, each.shape[-1])
+            )
+        else:
+            tensor.reshape(len(tensor), self.frames, -1)[...] = patches[:, None]
+
+    def __str__(self) -> str:
+        order = "channel, frame, row, column" if self.frames > 1 else "channel, row, column"
+        if self.layout == "hwc":
+            order = f"{'frame, ' * (self.frames > 1)}row, column, channel"
+        windows = f", {self.merge} x {self.merge} of a merge window adjacent" if self.merge > 1 else ""
+        return f"patches of {self.size[0]} x {self.size[1]} pixels ({order}){windows}"

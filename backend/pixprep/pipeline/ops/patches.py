@@ -1,0 +1,180 @@
+"""Outputs for vision transformers: the image as patches, the size of their grid, and the mask of patches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pixprep.errors import PipelineError
+from pixprep.patch_layout import PatchLayout, PatchOrder
+from pixprep.pipeline.ops.limits import Length, Within
+from pixprep.pipeline.ops.op import OutputOp
+from pixprep.pipeline.ops.outputs import LARGEST
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.output_plans import NumbersPlan, TensorPlan
+from pixprep.spec import ImageSpec, Padding, TensorDType, TensorSpec
+
+Count = Annotated[int, Within(1, 1 << 20, " patches")]
+Few = Annotated[int, Within(1, 64)]
+
+
+class _PatchOp(OutputOp, frozen=True):
+    """An output that depends on a grid of patches."""
+
+    patch_size: Length
+    merge_size: Few = 1
+    max_patches: Count | None = None
+
+    def layout_of(self, image: ImageSpec) -> PatchLayout:
+        """Return the layout of the patches of an image.
+
+        Raises:
+            PipelineError: The image does not consist of complete patches, or has too many.
+        """
+        layout = PatchLayout((self.patch_size, self.patch_size), image.channels, self.merge_size)
+        for side, multiple, name in zip(image.multiples, layout.multiples, ("height", "width"), strict=True):
+            fixed = getattr(image, name)
+            if (fixed or side) % multiple:
+                is_now = f"it is {fixed}" if fixed else f"it is a multiple of {side}"
+                raise PipelineError(
+                    f"the {name} of the image must be a multiple of {multiple}, patch_size * merge_size, but {is_now}: "
+                    "use resize_to_pixels or resize_to_patches, or a resize or pad to such a size"
+                )
+        if self.max_patches is not None and self.most(image, layout) > self.max_patches:
+            raise PipelineError(
+                f'"max_patches" is {self.max_patches:,}, but an image may have {self.most(image, layout):,} patches: '
+                "use resize_to_patches, or a smaller size"
+            )
+        return replace(layout, fixed=self.max_patches)
+
+    def most(self, image: ImageSpec, layout: PatchLayout) -> int:
+        """Return the maximum number of patches of an image.
+
+        Raises:
+            PipelineError: The number is unlimited.
+        """
+        if image.max_height is None or image.max_width is None:
+            raise PipelineError("the number of patches has no upper bound: use resize_to_pixels or resize_to_patches")
+        pixels = image.max_height * image.max_width
+        pixels = pixels if image.max_pixels is None else min(pixels, image.max_pixels)
+        return pixels // (layout.size[0] * layout.size[1])
+
+
+class Patches(_PatchOp, frozen=True, tag="patches"):
+    """Defines an output: the image as patches, one row per patch, for vision transformers of variable resolution.
+
+    The shape is ``[patches, values]``, where the number of patches depends on the image, and a patch has ``3 *
+    temporal_patch_size * patch_size * patch_size`` values. Both sides of the image must be multiples of ``patch_size *
+    merge_size``. The kernel of the resize writes each value to its patch, so no further pass is required.
+
+    Args:
+        patch_size: Side of a patch in pixels.
+        merge_size: Side of a merge window in patches. The patches of a window are adjacent, as the patch merger of
+            Qwen2-VL requires; windows, and patches within a window, are in row-major order.
+        temporal_patch_size: Number of frames of a patch. The image is repeated as every frame.
+        max_patches: Number of patches of every tensor. Missing patches are filled with zeros. Default: the number of
+            patches of the image.
+        layout: Order of the values within a patch: ``chw`` (channel, frame, row, column) or ``hwc`` (row, column,
+            channel).
+        flat: Whether a patch is one row of values. If false, the shape is ``[patches, 3 * temporal_patch_size,
+            patch_size, patch_size]``, as for PaddleOCR-VL.
+        dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
+
+    Example:
+        {"op": "patches", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
+    """
+
+    temporal_patch_size: Few = 1
+    layout: PatchOrder = "chw"
+    flat: bool = True
+    dtype: TensorDType = "float32"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        if image.frames is not None:
+            raise PipelineError("supports images, not clips")
+        if self.layout == "hwc" and not self.flat:
+            raise PipelineError('"flat": false requires "layout": "chw"')
+        if self.dtype == "uint8" and image.values != "levels":
+            raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or drop normalize")
+        largest = max(abs(image.low), abs(image.high))
+        if largest > LARGEST[self.dtype]:
+            raise PipelineError(f"values up to {largest:g} exceed the range of {self.dtype}")
+        layout = replace(self.layout_of(image), frames=self.temporal_patch_size, layout=self.layout, is_flat=self.flat)
+        most = layout.fixed or self.most(image, layout)
+        is_fixed = layout.fixed or None not in (image.height, image.width)
+        return TensorSpec(
+            shape=(most if is_fixed else -1, *layout.shape),
+            most=() if is_fixed else (most, *layout.shape),
+            dtype=self.dtype,
+            low=image.low,
+            high=image.high,
+            padding=Padding((0.0,)),
+            patches=layout,
+        )
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> TensorPlan:
+        return before.tensor(spec)
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"return the image as {self.dtype} {self.infer(image).patches}"
+
+
+class PatchGrid(_PatchOp, frozen=True, tag="patch_grid"):
+    """Defines an output: the number of patches along each axis, without the padding of ``patches``.
+
+    ``thw`` is the ``image_grid_thw`` of Qwen2-VL and related models, where an image is one frame. ``hw`` is the
+    ``spatial_shapes`` of SigLIP 2.
+
+    Args:
+        patch_size, merge_size, max_patches: as in ``patches``.
+        order: Order of the numbers: ``hw`` is ``[rows, columns]``, and ``thw`` is ``[1, rows, columns]``.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "patch_grid", "patch_size": 14, "merge_size": 2, "order": "thw"}
+    """
+
+    order: Literal["hw", "thw"] = "hw"
+    dtype: Literal["int64", "int32"] = "int64"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        layout = self.layout_of(image)
+        return TensorSpec(shape=(len(self.order),), dtype=self.dtype, low=1, high=65535, patches=layout)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        return NumbersPlan(spec=spec, kind="patch_grid", geometry=before.geometry)
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"return {self.lower(before, self.infer(image)).meaning}"
+
+
+class PatchMask(_PatchOp, frozen=True, tag="patch_mask"):
+    """Defines an output: 1 for each patch of the image, and 0 for each patch of the padding that ``max_patches`` adds.
+
+    It is the ``pixel_attention_mask`` of SigLIP 2.
+
+    Args:
+        patch_size, merge_size: as in ``patches``.
+        max_patches: Number of patches of every tensor, as in ``patches``; required here.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "patch_mask", "patch_size": 16, "max_patches": 256}
+    """
+
+    dtype: Literal["int64", "int32"] = "int32"
+
+    def check(self) -> None:
+        if self.max_patches is None:
+            raise PipelineError('needs "max_patches", the number of patches of every tensor')
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        layout = self.layout_of(image)
+        assert layout.fixed is not None
+        return TensorSpec(shape=(layout.fixed,), dtype=self.dtype, low=0, high=1, patches=layout)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        return NumbersPlan(spec=spec, kind="patch_mask", geometry=before.geometry)
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"return {self.lower(before, self.infer(image)).meaning}"

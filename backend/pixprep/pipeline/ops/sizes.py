@@ -1,0 +1,110 @@
+"""Ops that resize to a size that a rule computes from the size of the image, as vision-language models require."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from pixprep.errors import ImageError, PipelineError
+from pixprep.pipeline.ops.geometry import check_like, resize_step, resized
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Within
+from pixprep.pipeline.ops.op import ImageOp
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.sizes import PatchBudget, PixelBudget, Sizer, Small
+from pixprep.spec import Filter, ImageSpec, Like
+
+MAX_PIXELS = 1 << 28
+Pixels = Annotated[int, Within(1, MAX_PIXELS, " pixels")]
+Count = Annotated[int, Within(1, 1 << 20, " patches")]
+
+
+class _BySize(ImageOp, frozen=True, kw_only=True):
+    """A resize to a size that ``sizer`` computes; ``Resize`` describes the fields."""
+
+    filter: Filter = "bilinear"
+    antialias: bool | None = None
+    like: Like = "pillow"
+
+    def check(self) -> None:
+        check_like(self)
+
+    @property
+    def sizer(self) -> Sizer:
+        """Rule for the size of the result."""
+        raise NotImplementedError
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """Return the spec after the resize: both sides are multiples of a number."""
+        image, sizer = resized(self, image), self.sizer
+        multiples = (sizer.factor, sizer.factor)
+        if image.height is not None and image.width is not None:
+            try:
+                return replace(image.sized(*sizer.size(image.height, image.width)), multiples=multiples)
+            except ImageError as error:
+                raise PipelineError(error.detail) from None
+        longest = min(MAX_SIDE, sizer.max_result // sizer.factor) // sizer.factor * sizer.factor
+        return replace(image.within(multiples, (longest, longest)), multiples=multiples, max_pixels=sizer.max_result)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer))
+
+
+class ResizeToPixels(_BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
+    """Resizes the image to sides that are multiples of a number, with a limited number of pixels in total.
+
+    The size is that of ``smart_resize`` in Hugging Face transformers, as the processors of Qwen2-VL and related models
+    use it. Each side is rounded to the nearest multiple, with ties to even. If the result has more than ``max_pixels``
+    or fewer than ``min_pixels``, both sides are scaled by one factor and rounded down or up. An image whose longer side
+    is more than 200 times as long as its shorter side is rejected.
+
+    Args:
+        multiple: Factor of both sides of the result: the patch size times the side of a merge window.
+        min_pixels: Minimum number of pixels of the result.
+        max_pixels: Maximum number of pixels of the result.
+        frames: Number of equal frames whose pixels ``min_pixels`` and ``max_pixels`` count, as for GLM-4.1V.
+        small: Treatment of an image with a side shorter than ``multiple``: ``keep`` treats it like any other;
+            ``truncate`` and ``round`` first scale it so that both sides reach ``multiple``, as for GLM-4.1V and for
+            PaddleOCR-VL.
+        filter, antialias, like: as in ``resize``.
+
+    Example:
+        {"op": "resize_to_pixels", "multiple": 28, "min_pixels": 3136, "max_pixels": 1003520, "filter": "bicubic"}
+    """
+
+    multiple: Length
+    min_pixels: Pixels = 1
+    max_pixels: Pixels
+    frames: Annotated[int, Within(1, 4096)] = 1
+    small: Small = "keep"
+
+    def check(self) -> None:
+        super().check()
+        if self.min_pixels > self.max_pixels:
+            raise PipelineError(f'"min_pixels" {self.min_pixels} must not exceed "max_pixels" {self.max_pixels}')
+
+    @property
+    def sizer(self) -> PixelBudget:
+        return PixelBudget(self.multiple, self.min_pixels, self.max_pixels, self.frames, self.small)
+
+
+class ResizeToPatches(_BySize, frozen=True, kw_only=True, tag="resize_to_patches"):
+    """Resizes the image to the largest size whose patches do not exceed a number, and keeps the aspect ratio.
+
+    The size is that of SigLIP 2's NaFlex processor in Hugging Face transformers: both sides are scaled by one factor
+    (at most 100) and rounded up to multiples of the patch size.
+
+    Args:
+        patch_size: Side of a patch in pixels.
+        max_patches: Maximum number of patches.
+        filter, antialias, like: as in ``resize``.
+
+    Example:
+        {"op": "resize_to_patches", "patch_size": 16, "max_patches": 256}
+    """
+
+    patch_size: Length
+    max_patches: Count
+
+    @property
+    def sizer(self) -> PatchBudget:
+        return PatchBudget(self.patch_size, self.max_patches)

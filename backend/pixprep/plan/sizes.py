@@ -1,0 +1,142 @@
+"""Rules that compute the size of a resized image from its own size, as the processors of vision-language models do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, sqrt
+from typing import Literal
+
+from pixprep.errors import ImageError
+
+Size = tuple[int, int]
+"""Height and width in pixels."""
+Small = Literal["keep", "truncate", "round"]
+
+
+@dataclass(frozen=True)
+class PixelBudget:
+    """Sides that are multiples of a factor, with a minimum and a maximum number of pixels in total.
+
+    This is ``smart_resize`` of transformers: each side is rounded to the nearest multiple (ties to even). If the result
+    has too many or too few pixels, both sides are scaled by one factor, and rounded down or up to multiples.
+
+    Attributes:
+        factor: Common factor of both sides.
+        min_pixels, max_pixels: Minimum and maximum number of pixels of the result, in all frames together.
+        frames: Number of equal frames whose pixels count.
+        small: Treatment of an image with a side shorter than ``factor``. ``keep``: like any other. ``truncate``: it is
+            first scaled so that both sides reach ``factor``, and truncated to integers, as for GLM-4.1V. ``round``: the
+            same for the height and then for the width, rounded, as for PaddleOCR-VL.
+        max_ratio: Maximum ratio of the longer side to the shorter side of an image.
+    """
+
+    factor: int
+    min_pixels: int
+    max_pixels: int
+    frames: int = 1
+    small: Small = "keep"
+    max_ratio: float = 200.0
+
+    def size(self, height: int, width: int) -> Size:
+        """Return the size of the result for an image of this size.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The image is too long and narrow.
+        """
+        height, width = self._enlarged(height, width)
+        if max(height, width) / min(height, width) > self.max_ratio:
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"one side of {height} x {width} pixels is more than {self.max_ratio:g} times as long as the other",
+            )
+        factor, frames = self.factor, self.frames
+        rows, columns = round(height / factor) * factor, round(width / factor) * factor
+        if frames * rows * columns > self.max_pixels:
+            scale = sqrt((frames * height * width) / self.max_pixels)
+            rows = max(factor, floor(height / scale / factor) * factor)
+            columns = max(factor, floor(width / scale / factor) * factor)
+        elif frames * rows * columns < self.min_pixels:
+            scale = sqrt(self.min_pixels / (frames * height * width))
+            rows = ceil(height * scale / factor) * factor
+            columns = ceil(width * scale / factor) * factor
+        if not rows * columns:
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"{height} x {width} pixels are too small for sides that are multiples of {factor}, and no minimum "
+                "number of pixels enlarges them",
+            )
+        return rows, columns
+
+    def _enlarged(self, height: int, width: int) -> Size:
+        """Return the size after the enlargement of a small image."""
+        factor = self.factor
+        if self.small == "truncate" and min(height, width) < factor:
+            scale = max(factor / height, factor / width)
+            return int(height * scale), int(width * scale)
+        if self.small == "round":
+            if height < factor:
+                height, width = factor, round((width * factor) / height)
+            if width < factor:
+                height, width = round((height * factor) / width), factor
+        return height, width
+
+    @property
+    def max_result(self) -> int:
+        """Upper bound on the number of pixels of a result."""
+        fewest, most = self.min_pixels / self.frames, self.max_pixels / self.frames
+        narrow = self.factor * max(sqrt(most * self.max_ratio), self.factor)
+        longer, shorter = sqrt(fewest * self.max_ratio), sqrt(fewest / self.max_ratio)
+        enlarged = max((longer + self.factor) * (shorter + self.factor), (sqrt(fewest) + self.factor) ** 2)
+        return ceil(max(most, narrow, enlarged))
+
+    def __str__(self) -> str:
+        frames = f" of {self.frames} frames" if self.frames > 1 else ""
+        return f"to multiples of {self.factor}, {self.min_pixels:,} to {self.max_pixels:,} pixels{frames} in total"
+
+
+@dataclass(frozen=True)
+class PatchBudget:
+    """The largest size of complete patches that does not exceed a number of patches, with the aspect ratio kept.
+
+    This is the size of SigLIP 2's NaFlex processor in transformers: both sides are scaled by one factor and rounded up
+    to multiples of the patch size. A bisection finds the factor, up to 100, with a precision of 1e-5.
+
+    Attributes:
+        patch: Side of a patch in pixels.
+        max_patches: Maximum number of patches of the result.
+    """
+
+    patch: int
+    max_patches: int
+
+    def size(self, height: int, width: int) -> Size:
+        """Return the size of the result for an image of this size."""
+        patch, precision = self.patch, 1e-5
+
+        def scaled(side: int, scale: float) -> int:
+            return max(patch, ceil(side * scale / patch) * patch)
+
+        low, high = precision / 10, 100.0
+        while high - low >= precision:
+            middle = (low + high) / 2
+            if (scaled(height, middle) / patch) * (scaled(width, middle) / patch) <= self.max_patches:
+                low = middle
+            else:
+                high = middle
+        return scaled(height, low), scaled(width, low)
+
+    @property
+    def max_result(self) -> int:
+        """Upper bound on the number of pixels of a result."""
+        return self.max_patches * self.patch**2
+
+    @property
+    def factor(self) -> int:
+        """Common factor of both sides."""
+        return self.patch
+
+    def __str__(self) -> str:
+        return f"to at most {self.max_patches:,} patches of {self.patch} x {self.patch} pixels"
+
+
+Sizer = PixelBudget | PatchBudget
