@@ -97,7 +97,7 @@ def find(module: str, environments: Sequence[str]) -> tuple[Path | None, str]:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return python, ""
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
     return None, reason
 
 

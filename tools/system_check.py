@@ -27,7 +27,7 @@ def missing():  # noqa: ANN201  (type hints of generators need imports that old 
     library = f"libpython{version}.so.1.0"
     beside = Path(sysconfig.get_config_var("LIBDIR") or "/", library)
     if not beside.exists() and not ctypes.util.find_library(f"python{version}"):
-        yield f"{library} is missing, which Triton's Python models load: apt-get install libpython{version}"
+        yield f"{library}, which Triton's Python backend requires, is missing: apt-get install libpython{version}"
 
 
 lines = list(missing())

@@ -3,7 +3,7 @@
 Defense: the outputs of one image, and of one batch, are limited to 2 GiB less one byte. This is the limit of one gRPC
 response, so no usable pipeline is rejected; and the size is known before any allocation. A default ``max_batch_size``
 is reduced automatically. Outcome: a PipelineError with the maximum batch size. Before the fix such a file passed every
-check, and its model used all memory while it loaded.
+check, and its model used all memory during the load.
 """
 
 import pytest

@@ -43,7 +43,7 @@ sys.exit(main())
 """
 NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] {NO_IMAGE}"
 PREVIEW = """\
-preview of china.jpg, which pixprep brings along:
+preview of china.jpg, a photo that ships with pixprep:
   "tensor": -2.101 to 2.64; mean red 0.4238, green 0.5034, blue 0.6541
 """
 NO_CLASS = '  "logits": every class has the same score\n'
@@ -193,8 +193,8 @@ def test_nothing_that_listens_is_said_with_the_address(pixprep, command, protoco
     assert pixprep(command, "flower.jpg", "--url", url, "--protocol", protocol) == (
         1,
         "",
-        f"pixprep: nothing answers {protocol} at {url} (Connection refused): "
-        "is `pixprep serve` running, on this port?\n",
+        f"pixprep: no {protocol} server responds at {url} (Connection refused): "
+        "check that `pixprep serve` is running, and its port\n",
     )
 
 
@@ -220,13 +220,13 @@ def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_that_sta
     text = explain(pp.presets.imagenet(), height=427, width=640)
     text += '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
     assert pixprep("explain", "pipeline.json", "--image", "flower.jpg") == (0, text, "")
-    said = "stages.png: the picture of its stages\n"
+    said = "stages.png: shows the stages of the pipeline\n"
     assert pixprep("explain", "pipeline.json", "--image", "flower.jpg", "--output", "stages.png") == (0, text, said)
     expected = stages(pp.presets.imagenet(), photo("flower"), title="pipeline.json", name="flower.jpg")
     with Image.open(folder / "stages.png") as written:
         assert (written.format, written.tobytes()) == ("PNG", expected.tobytes())
     code, out, err = pixprep("explain", "pipeline.json", "--output", "stages.PNG")
-    assert (code, err) == (0, "stages.PNG: the picture of its stages\n")
+    assert (code, err) == (0, "stages.PNG: shows the stages of the pipeline\n")
     assert out.endswith(PREVIEW.splitlines()[1].strip() + "\n")  # the photo that is part of pixprep
     with Image.open(folder / "stages.PNG") as written:
         assert written.width == WIDTH
@@ -260,7 +260,7 @@ def test_verify_draws_the_worst_image_beside_a_library_that_does_otherwise(folde
     arguments = ("verify", "like.json", "--images", "flower.jpg", "--output", "worst.png", "--json")
     verify = start(*arguments, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
     out, err = verify.communicate()
-    assert (verify.returncode, err) == (1, "worst.png: the picture of the worst image\n")
+    assert (verify.returncode, err) == (1, "worst.png: shows the image that differs most\n")
     assert json.loads(out)["summary"].startswith('NOT exact: resize of "tensor": ')
     assert "pair" not in json.loads(out)["rows"][1]
     with Image.open("worst.png") as picture:
@@ -399,7 +399,7 @@ def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep,
     assert pixprep("build", "--output", "models") == (1, "", refused)
     code, out, err = pixprep("demo", "flower.jpg", "--model-repository", "models")
     assert (code, out) == (1, "building  models: preprocess, classifier (EfficientNet-lite0), ensemble\n")
-    assert err == f"{refused}the demo takes another folder by --model-repository\n"
+    assert err == f"{refused}to write the demo to a different folder, pass --model-repository DIR\n"
     assert (models / "classifier" / "1" / "model.onnx").read_bytes() == before
     build_it = ("build", "--output", "models", "--image", "broken.jpg")  # no preview of it: that takes long
     assert pixprep(*build_it, "--force")[0] == 0
@@ -439,7 +439,7 @@ def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(
     assert (code, err) == (1, "")
     rows = json.loads(out)
     assert [": ".join(filter(None, (row["where"], row["what"], row["remedy"]))) for row in rows] == problems
-    refusal = "pixprep: models would not load; to serve it anyway, pass --no-check"
+    refusal = "pixprep: models has problems that prevent loading; to serve it anyway, pass --no-check"
     assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
 
 
@@ -469,15 +469,15 @@ def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pi
     code, out, err = pixprep("build", "--pipeline", "large.json", "--onnx", "my.onnx", "--output", "large")
     assert (code, len(out.splitlines())) == (0, 7)
     assert err == (
-        "preview of china.jpg, which pixprep brings along:\n"
-        "  not shown: [DOES_NOT_FIT] 427 x 640 pixels are too small for the window of 500 x 500 at 0, 0; "
-        "--image takes another\n"
+        "preview of china.jpg, a photo that ships with pixprep:\n"
+        "  no preview: [DOES_NOT_FIT] 427 x 640 pixels are too small for the window of 500 x 500 at 0, 0; to preview "
+        "a different photo, pass --image FILE\n"
         "next  pixprep serve --model-repository large\n"
     )
     code, out, err = pixprep("import", "keras:resnet50", "resnet.json", "--image", "broken.jpg")
     assert (code, err) == (
         0,
-        f"preview of broken.jpg:\n  not shown: {NOT_AN_IMAGE}; --image takes another\n"
+        f"preview of broken.jpg:\n  no preview: {NOT_AN_IMAGE}; to preview a different photo, pass --image FILE\n"
         "next  pixprep verify resnet.json\n",
     )
 
@@ -519,7 +519,7 @@ def test_doctor_names_a_trap_with_its_remedy_and_exits_1(tmp_path):
         "name": "numpy",
         "ok": False,
         "found": "NumPy 2.1.0",
-        "remedy": 'Triton 2.51 misreads every tensor under NumPy 2: pip install "numpy<2"',
+        "remedy": 'Triton 2.51 does not support NumPy 2: pip install "numpy<2"',
     } in json.loads(out)
 
 
@@ -585,5 +585,8 @@ def test_run_takes_the_numbers_that_come_with_each_image(pixprep, folder):
     said = 'china.jpg 2: [DOES_NOT_FIT] "boxes" 2 of 2: 900, 0, 999, 9 lies outside the 427 x 640 pixels\n'
     assert (code, err) == (1, said)
     assert sorted(file.name for file in Path("tensors").iterdir()) == ["china.1.npy", "flower.1.npy"]
-    said = 'pixprep: crops.json: takes "boxes", float32 [n, 4] (left, top, right, bottom), with each image: '
+    said = (
+        'pixprep: crops.json: each image requires the input "boxes" (float32 [n, 4] (left, top, right, bottom)): '
+        "pass it, such as "
+    )
     assert pixprep("run", "crops.json", "china.jpg") == (1, "", f"{said}--input boxes=[[0, 0, 16384, 16384]]\n")

@@ -38,7 +38,7 @@ def test_a_definition_becomes_a_file_that_runs(folder, pixprep, source, origin):
     options = ("--option", "imgsz=224") if library == "ultralytics" else ()
     code, out, err = pixprep("import", source, "pipeline.json", *options)
     assert code == 0
-    assert err.startswith('preview of china.jpg, which pixprep brings along:\n  "tensor": ')
+    assert err.startswith('preview of china.jpg, a photo that ships with pixprep:\n  "tensor": ')
     assert err.splitlines()[2:] == ["next  pixprep verify pipeline.json"]
     assert out.startswith(f"pipeline.json: {name} of {library}")
     assert out.endswith(f", pixels as in {profile}\n")
@@ -84,8 +84,9 @@ def test_a_package_that_prepares_images_itself_is_named(folder, pixprep):
     code, _, err = pixprep("import", "finder/model.onnx", "found.json")
     assert code == 0
     assert err.splitlines()[0] == (
-        "model.onnx: this is what Ultralytics does to an image; __init__.py of the same package orders channels "
-        "(swapRB), resizes (blobFromImage): docs/detection.md"
+        "model.onnx: the pipeline contains Ultralytics' preprocessing only; __init__.py of the same package orders "
+        "channels "
+        "(swapRB), resizes (blobFromImage) (docs/detection.md)"
     )
 
 
@@ -93,7 +94,7 @@ def test_a_pipeline_that_keeps_its_claim_is_certified(pixprep, folder):
     pixprep("import", "config.json", "p.json")
     options = ("--source", "config.json", "--option", "use_test_size=true")
     code, out, err = pixprep("verify", "p.json", "--images", "china.jpg", "--json", "--output", "worst.png", *options)
-    assert (code, err) == (0, "worst.png: not written: nothing differs\n")
+    assert (code, err) == (0, "worst.png: not written, because no image differs\n")
     assert not (folder / "worst.png").exists()
     assert json.loads(out)["is_exact"] is True
     named = "config.json, as imported with use_test_size=true"
@@ -117,7 +118,7 @@ def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
     assert (code, len(json.loads(out)) > 1) == (1, True)
     assert "differs from config.json, as imported with hflip=0.1: " in json.loads(out)[0]["what"]
     refused = pixprep("check", ".", "--source", "config.json")[2]
-    assert refused == "pixprep: --source: is for one pipeline file, and this is a folder\n"
+    assert refused == "pixprep: --source requires a pipeline file, and . is a folder\n"
     (folder / "config.json").unlink()
     code, out, _ = pixprep("verify", "p.json")
     assert code == 1

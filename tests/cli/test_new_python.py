@@ -45,7 +45,9 @@ def test_what_serves_names_the_python_that_it_needs(tmp_path, monkeypatch, capsy
     assert main([command, "--model-repository", str(tmp_path / "models"), *options]) == 1
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["m"]
     assert capsys.readouterr().err == (
-        "pixprep: the embedded Triton needs NumPy 1.26, which ends at Python 3.12, and this is "
-        f"{sys.version_info.major}.{sys.version_info.minor}: make an environment of Python 3.12 "
-        '(`uv venv --python 3.12`, pyenv, conda), and in it pip install ".[server]" in a checkout of pixprep\n'
+        "pixprep: the embedded Triton does not support Python "
+        f"{sys.version_info.major}.{sys.version_info.minor}, because it requires NumPy 1.26: create an environment "
+        "with "
+        'Python 3.12, such as with `uv venv --python 3.12`, and in it pip install ".[server]" in a checkout of '
+        "pixprep\n"
     )

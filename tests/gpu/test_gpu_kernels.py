@@ -120,7 +120,9 @@ def test_doctor_says_whether_the_engine_works_on_a_gpu(gpu):
     gpu.cupy.cuda.Module.changes = WRONG_COLUMN
     found = doctor.gpu_engine("gpu:0")
     assert (found.ok, found.found) == (None, "no CUDA kernels that work on this GPU")
-    assert re.match(r"KIND_GPU instances will not load: [\d,]+ of 301,056 values are not .*: pip install", found.remedy)
+    assert re.match(
+        r"instances of KIND_GPU cannot load: [\d,]+ of 301,056 values are not .*: pip install", found.remedy
+    )
 
 
 WRONG_STEPS = {

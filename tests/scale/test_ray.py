@@ -371,7 +371,7 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
     taking = pp.Pipeline([pp.decode(), pp.flip(when="turned"), pp.resize(height=8, width=8), pp.tensor()])
     taking.save(tmp_path / "taking.json")
     assert said(manifest, out, "--pipeline", tmp_path / "taking.json") == (
-        'pixprep: the pipeline takes "turned", bool [n, 1], with each image: run it by pixprep.Engine\n'
+        'pixprep: the pipeline takes "turned", bool [n, 1]): pass it, such as run it by pixprep.Engine\n'
     )
     assert said(manifest, out, "--device", "gpu") == "pixprep: 1 workers, each with one of the GPUs: this Ray has 0\n"
 

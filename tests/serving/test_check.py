@@ -384,4 +384,6 @@ def test_a_lack_of_memory_is_one_line(tmp_path, capsys):
     words = ["build", "--pipeline", tmp_path / "pipeline.json", "--onnx", tmp_path / "my.onnx"]
     with memory_for(256 << 20):
         assert main([*map(str, words), "--output", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err == ("pixprep: out of memory: give it more (ulimit -v, or the container's limit)\n")
+    assert capsys.readouterr().err == (
+        "pixprep: out of memory: raise the memory limit (ulimit -v, or that of the container)\n"
+    )

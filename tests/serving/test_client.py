@@ -15,19 +15,19 @@ from pixprep.serving.embedded.connection import Triton
 def test_an_address_of_another_form_is_refused(url):
     with pytest.raises(SetupError) as caught:
         Triton(url, protocol="http")
-    assert str(caught.value) == f"{url}: write HOST:PORT, such as localhost:8000 (plain, without TLS)"
+    assert str(caught.value) == f"invalid URL {url}: pass HOST:PORT such as localhost:8000 (TLS is not supported)"
 
 
 @pytest.mark.parametrize(
     ("batch", "datatype", "message"),
     [
-        (0, "BYTES", 'batch 0: model "m" takes 1 to 8 images a request'),
-        (9, "BYTES", 'batch 9: model "m" takes 1 to 8 images a request'),
+        (0, "BYTES", 'batch size 0: model "m" accepts 1 to 8 images per request'),
+        (9, "BYTES", 'batch size 9: model "m" accepts 1 to 8 images per request'),
         (
             2,
             "UINT8",
-            'batch 2: model "m" takes UINT8, whose rows must be equally long: '
-            "send one image a request, or make its input BYTES",
+            'batch size 2: the input of model "m" is UINT8, which requires images of equal length: '
+            "send one image per request, or declare the input as BYTES",
         ),
     ],
 )
@@ -43,7 +43,7 @@ def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
     angle = request.NumberInput(name="angle", datatype="FP32", shape=(1,))
     of_a_batch = request.ModelInput(names=("image",), datatype="BYTES", max_batch_size=8, numbers=(angle,))
     for count in (0, 2):
-        with pytest.raises(PixprepError, match=f'^input "angle" has {count} rows, and an image has one$'):
+        with pytest.raises(PixprepError, match=f'^input "angle" has {count} rows: pass one row per image$'):
             of_a_batch.rows({"angle": [[1.0]] * count})
     boxes = request.NumberInput(name="boxes", datatype="FP32", shape=(4,))
     of_boxes = request.ModelInput(names=("image",), datatype="BYTES", max_batch_size=0, numbers=(boxes,))

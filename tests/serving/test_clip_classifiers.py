@@ -215,5 +215,5 @@ def test_without_pyav_a_preview_says_so_and_the_build_is_whole(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", program, "build", *options], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert '  not shown: decode_video needs PyAV: pip install "av>=17"\n' in done.stderr
+    assert '  no preview: decode_video needs PyAV: pip install "av>=17"\n' in done.stderr
     assert len(done.stdout.splitlines()) == 7

@@ -207,7 +207,7 @@ def test_an_option_that_the_importer_lacks_is_refused_by_name(model, tmp_path, c
     assert main(["import", str(model), str(tmp_path / "made"), "--option", "outptu=B"]) == 1
     assert 'the importer of dali has no option "outptu"; it has output, ' in capsys.readouterr().err
     assert main(["import", str(model), str(tmp_path / "made"), "--option", 'dtypes={"x": "int32"}']) == 1
-    assert capsys.readouterr().err.startswith("pixprep: dtypes: config.pbtxt says the types of a model's inputs")
+    assert capsys.readouterr().err.startswith("pixprep: the option dtypes is not supported for a model folder")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,10 @@ def test_the_versions_that_triton_serves_are_imported(model, tmp_path, policy, s
     (model / "config.pbtxt").write_text(HEAD + INPUT + f"version_policy {{ {policy} }}")
     capsys.readouterr()
     assert main(["import", str(model), str(tmp_path / "other")]) == (len(served) > 1)
-    words = "3/model.dali: has other inputs or outputs than the versions before, and a model has one config.pbtxt"
+    words = (
+        "3/model.dali: the inputs or outputs differ from those of earlier versions, but all versions of a model "
+        "share one config.pbtxt"
+    )
     assert (words in capsys.readouterr().err) == (len(served) > 1)
 
 
@@ -246,7 +249,7 @@ def test_photos_of_a_warmup_come_along(model, tmp_path, capsys):
     assert main(["import", str(model), str(tmp_path / "made")]) == 0
     copy = tmp_path / "made" / "warmup" / "photo"
     assert copy.read_bytes() == photo
-    assert f"{copy}: a copy of {model / 'warmup' / 'photo'}\n" in capsys.readouterr().out
+    assert f"{copy}: copied from {model / 'warmup' / 'photo'}\n" in capsys.readouterr().out
 
 
 SLICED = [
@@ -385,9 +388,9 @@ def test_the_command_writes_a_folder_that_passes_the_check(model, tmp_path, caps
     assert err.splitlines()[-1].endswith("check served")
     assert check(tmp_path / "served") == []
     assert main(["import", "dali", "served/dali"]) == 1
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main(["import", "dali", "served/other", "--option", "chroma=fast"]) == 0
-    assert "clients ask for the model dali, and this is other" in capsys.readouterr().err
+    assert "the new model is named other: change the model name in clients that call dali" in capsys.readouterr().err
     (model / "1" / "model.dali").unlink()
     assert main(["import", "dali", "served/dali", "--force"]) == 1
     assert "has neither model.dali nor dali.py" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_a_folder_for_temporary_files_from_which_no_stub_starts_is_named_with_it
     (check,) = found(tmp_path / "a b")
     assert check.ok is False
     assert "has ' ' in its name" in check.found
-    assert check.remedy.startswith("name another folder by TMPDIR")
+    assert check.remedy == "set TMPDIR to a different folder"
 
 
 def test_a_folder_for_temporary_files_that_is_mounted_noexec_is_named_with_its_remedy(tmp_path):
@@ -85,26 +85,26 @@ def test_a_folder_for_temporary_files_that_is_mounted_noexec_is_named_with_its_r
     found, _, remedy = done.stderr.splitlines()[-1].partition("SetupError: ")[2].partition(": ")
     assert found.startswith(f"{tmp_path}, the folder for temporary files, is mounted noexec")
     assert f"docker run --tmpfs {tmp_path}:exec" in remedy
-    assert "name another folder by TMPDIR" in remedy
+    assert "set TMPDIR to a different folder" in remedy
 
 
 def test_a_low_limit_of_open_files_is_worth_knowing():
-    assert doctor.open_files(20_000) == Check("open files", ok=True, found="Triton may have 20,000")
-    remedy = "each connection is one: docker run --ulimit nofile=65536"
-    assert doctor.open_files(1024) == Check("open files", ok=None, found="Triton may have 1,024", remedy=remedy)
+    assert doctor.open_files(20_000) == Check("open files", ok=True, found="at most 20,000 for Triton")
+    remedy = "each connection uses one: docker run --ulimit nofile=65536"
+    assert doctor.open_files(1024) == Check("open files", ok=None, found="at most 1,024 for Triton", remedy=remedy)
 
 
 def test_a_port_in_use_is_worth_knowing():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         check = doctor.port("http", number)
-    assert (check.ok, check.remedy) == (None, "stop what listens there, or choose another --http-port")
+    assert (check.ok, check.remedy) == (None, "stop that process, or choose a different --http-port")
     assert check.found.startswith(f"port {number} is in use by ")
     assert doctor.port("http", number) == Check("http port", ok=True, found=f"{number} is free")
 
 
 def test_a_library_of_the_driver_that_a_container_lacks_is_named_with_its_remedy():
-    assert doctor.library("libc.so.6", "") == Check("libc.so.6", ok=True, found="there")
+    assert doctor.library("libc.so.6", "") == Check("libc.so.6", ok=True, found="found")
     assert doctor.library("libnvcuvid.so.99", "mount it") == Check("libnvcuvid.so.99", None, "not found", "mount it")
 
 
@@ -119,6 +119,6 @@ def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
         "gpu:1",
         None,
         'device "gpu:1" needs cupy',
-        'KIND_GPU instances will not load: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
+        'instances of KIND_GPU cannot load: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
         'or take the device "cpu"',
     )

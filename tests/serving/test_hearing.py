@@ -10,7 +10,7 @@ import pytest
 from pixprep.serving.embedded.stubs import thread_states
 from pixprep.serving.embedded.supervisor import SILENCES, Hearing
 
-HUNG = f"Triton answered none of {SILENCES} probes over HTTP"
+HUNG = f"Triton did not respond to {SILENCES} HTTP probes in a row"
 
 
 @pytest.fixture
@@ -68,4 +68,4 @@ def test_a_process_that_runs_and_answers_nothing_for_too_long_is_given_up(proces
     wait_for_state(busy.pid, "R")
     hearing = Hearing(busy.pid, deaf_s=0)
     assert hearing.count(is_answered=True) == ""
-    assert hearing.count(is_answered=False) == "Triton runs, and answered no probe over HTTP for 0 s"
+    assert hearing.count(is_answered=False) == "Triton is running, but has not responded to HTTP probes for 0 s"

@@ -148,5 +148,5 @@ def test_an_empty_folder_is_as_good_as_none_and_a_file_is_not(model, tmp_path):
     for force in (False, True):
         with pytest.raises(SetupError) as caught:
             build(model, pipeline=PIPELINE, onnx=model, force=force)
-        assert str(caught.value) == f"{model}: is a file: --output takes a folder"
+        assert str(caught.value) == f"{model} is a file: pass a folder to --output"
     assert read_onnx(model).source == "my.onnx"

@@ -49,7 +49,7 @@ def test_a_report_of_another_form_is_an_error_and_no_measurement(text):
         perf.parse_report(text)
     assert str(caught.value) == (
         "perf_analyzer's report is not one row with Inferences/Second and "
-        "p50 latency, p90 latency, p95 latency, p99 latency: is this version 2.51?"
+        "p50 latency, p90 latency, p95 latency, p99 latency: use version 2.51"
     )
 
 
@@ -77,7 +77,7 @@ def test_an_image_of_bytes_has_its_length_before_it_and_one_of_uint8_as_its_shap
             "Thread [1] had error: something else\n\n",
             "in ensemble 'ensemble', [EMPTY] image 1 of 1: no bytes",
         ),
-        ("\n \n", "no reason given"),
+        ("\n \n", "no error message"),
     ],
 )
 def test_the_reason_of_a_failure_is_the_line_that_says_it(printed, reason):
@@ -89,10 +89,10 @@ def test_the_reason_of_a_failure_is_the_line_that_says_it(printed, reason):
     [
         (
             "echo 'Thread [0] had error: [CORRUPT] image 1 of 1: no' >&2; exit 99",
-            "perf_analyzer: [CORRUPT] image 1 of 1: no; one failed request ends a measurement: "
-            "`pixprep send` says which images fail",
+            "perf_analyzer: [CORRUPT] image 1 of 1: no; a measurement ends at the first failed request: find the "
+            "images that fail with `pixprep send`",
         ),
-        ("exec sleep 60", "perf_analyzer was still running after 0.2 s: does the server still answer?"),
+        ("exec sleep 60", "perf_analyzer did not finish within 0.2 s: check that the server still responds"),
     ],
 )
 def test_a_failed_measurement_is_an_error_with_the_reason(script, message):
@@ -138,7 +138,7 @@ def test_the_windows_together_last_as_long_as_was_asked():
 
 
 def test_nothing_is_measured_without_images():
-    with pytest.raises(PixprepError, match=r"^nothing to measure with: no images$"):
+    with pytest.raises(PixprepError, match=r"^no images to send: pass at least one$"):
         perf.measure([], concurrency=[1])
 
 
@@ -165,7 +165,7 @@ MISSING = "perf_analyzer: error while loading shared libraries: {}: cannot open 
         (MISSING.format("libssl.so.3"), "apt-get install libssl3 libstdc++6 zlib1g"),
         (
             "perf_analyzer: /lib/libc.so.6: version `GLIBC_2.34 not found",
-            "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine",
+            "run bench on Debian 12, Ubuntu 22.04 or later; with --url, the server may be on another machine",
         ),
     ],
 )

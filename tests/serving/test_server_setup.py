@@ -46,20 +46,20 @@ def refusal(repository, **arguments):
     [
         (
             {"grpc_port": 18477, "http_port": 18477},
-            "--grpc-port and --http-port are both 18477: choose two, or 0 for any free one",
+            "--grpc-port and --http-port are both 18477: choose different ports, or 0",
         ),
         ({"log_file": Path("gone/log")}, "--log-file gone/log: cannot be written: No such file or directory"),
-        ({"metrics_port": 65536}, "--metrics-port 65536: ports go from 0 to 65535"),
+        ({"metrics_port": 65536}, "--metrics-port must be 0 to 65535, not 65536"),
         (
             {"host": "0.0.0.0"},  # noqa: S104  (it is refused)
-            "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
-            "use 127.0.0.1, or say --allow-remote",
+            "other machines can reach host 0.0.0.0, and this Triton (2.51.0) lacks later security fixes: "
+            "use 127.0.0.1, or pass --allow-remote",
         ),
         ({"host": "no.such.host.invalid"}, "host no.such.host.invalid: Name or service not known: use 127.0.0.1, "),
         ({"host": "192.0.2.1", "allow_remote": True}, "host 192.0.2.1: Cannot assign requested address: use 127.0.0.1"),
         (
             {"host": "192.0.2.1", "allow_remote": True, "allow_shared_memory": True},
-            "host 192.0.2.1 is open to other machines, and shared memory is for clients on this one: use 127.0.0.1",
+            "other machines can reach host 192.0.2.1, and shared memory is only for clients on this machine: ",
         ),
     ],
 )
@@ -78,8 +78,8 @@ def test_a_port_in_use_is_named_with_its_flag_and_by_whom(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refusal(tmp_path, grpc_port=port) == (
-            f"port {port} is in use by {Path('/proc/self/comm').read_text().strip()} (process {os.getpid()}): "
-            "stop what listens there, or choose another --grpc-port"
+            f"port {port} is in use by {Path('/proc/self/comm').read_text().strip()} (process {os.getpid()}): stop "
+            "that process, or choose a different --grpc-port"
         )
         assert addresses.listeners(port) == {os.getpid()}
     assert addresses.listeners(port) == set()
@@ -91,8 +91,8 @@ def test_a_python_that_is_not_called_python3_is_refused(tmp_path):
     with pytest.raises(pp.SetupError) as caught:
         wheel_module.check_python(tmp_path / "python3.11")
     assert str(caught.value) == (
-        f"{tmp_path}/python3 is not this Python, and Triton's stub looks for that name: "
-        "run pixprep in a virtual environment (python -m venv)"
+        f"{tmp_path}/python3, which Triton's stub processes use, is missing or a different Python: run pixprep in a "
+        "virtual environment (python -m venv)"
     )
 
 
@@ -102,7 +102,7 @@ def test_a_python_that_is_not_called_python3_is_refused(tmp_path):
         (
             "stub: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
             127,
-            "libpython3.11.so.1.0 is missing, which Triton's Python models load: apt-get install libpython3.11",
+            "libpython3.11.so.1.0, which Triton's Python backend requires, is missing: apt-get install libpython3.11",
         ),
         (
             "stub: /lib/libc.so.6: version `GLIBC_2.34' not found",
@@ -123,8 +123,8 @@ def test_a_stub_that_cannot_start_is_one_line(tmp_path, words, code, message):
 
 def test_too_little_shared_memory_is_refused_with_the_number_needed_and_none_is_named(tmp_path):
     for folder, message in (  # /proc: a file system without room
-        (Path("/proc"), "/proc has 0 MiB free, and Triton's Python models need 32 MiB: in Docker, say --shm-size=1g"),
-        (tmp_path, f"{tmp_path}/shm: No such file or directory: Triton's Python models need shared memory there"),
+        (Path("/proc"), "/proc has 0 MiB free, but Triton's Python models need 32 MiB: in Docker, pass --shm-size=1g"),
+        (tmp_path, f"{tmp_path}/shm: No such file or directory: mount shared memory there for Triton's Python models"),
     ):
         with pytest.raises(pp.SetupError) as caught:
             wheel_module.check_shared_memory(folder if folder == Path("/proc") else folder / "shm")
@@ -142,17 +142,17 @@ def test_too_little_shared_memory_is_refused_with_the_number_needed_and_none_is_
         (error_line(f"{LOAD}Internal: ValueError: two\n lines{AT}"), "ValueError: two lines"),
         (
             error_line(f"{LOAD}Internal: Stub process 'm_0' is not healthy."),
-            "its Python process ended while it loaded (a crash, an exit, or no memory left)",
+            "its Python process ended during the load (crashed, exited, or ran out of memory)",
         ),
         (
             error_line(
                 f"{LOAD}Invalid argument: unable to find backend library for backend 'tensorrt', try specifying"
             ),
-            'the embedded Triton has no backend "tensorrt": serve it in NVIDIA\'s Triton container',
+            'the embedded Triton does not have the backend "tensorrt": use NVIDIA\'s Triton container',
         ),
         (
             error_line(f"{LOAD}Invalid argument: unable to find backend library for backend 'pixpep', try specifying"),
-            'there is no backend "pixpep"; did you mean "pixprep"?',
+            'backend "pixpep" does not exist; did you mean "pixprep"?',
         ),
         (error_line("failed to load model 'm': no version is there"), "no version is there"),
         (
@@ -216,18 +216,18 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
             "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
             "Socket '127.0.0.1:80' already in use",
         ),
-        ("", 3, "Triton ended with exit code 3: its log says no more"),
-        ("", -9, "Triton was ended by signal 9 (SIGKILL: a kill, or no memory left) while it started"),
+        ("", 3, "Triton ended with exit code 3: its log contains no error"),
+        ("", -9, "Triton was ended by signal 9 (SIGKILL: killed, or out of memory) while starting"),
         (
             f"{NOISE}terminate called after throwing\nan instance of 'std::bad_alloc'\n",
             -6,
-            'Triton was ended by signal 6 (SIGABRT) while it loaded "slow"\nlast in the log: terminate called after '
+            'Triton was ended by signal 6 (SIGABRT) while loading "slow"\nlast in the log: terminate called after '
             "throwing\nlast in the log: an instance of 'std::bad_alloc'",
         ),
         (
             NOISE + error_line("no room") + "| a | table |\n+---+\n\n",
             -35,
-            'Triton was ended by signal 35 (of real time) while it loaded "slow"\nits last error: no room',
+            'Triton was ended by signal 35 (a real-time signal) while loading "slow"\nlast error of Triton: no room',
         ),
     ],
 )
@@ -246,7 +246,7 @@ def test_a_models_process_that_died_is_told_of_with_its_end_and_its_last_words()
     )
     error = failure(NOISE + words + log + END, 1, deaths={"m": ended(-11), "n": ended(3)})
     assert error.args == (
-        'model "m" does not load: its Python process was ended by signal 11 (SIGSEGV) while it loaded',
+        'model "m" does not load: its Python process was ended by signal 11 (SIGSEGV) during the load',
         'model "n" does not load: OSError: x',
         "last in the log: Fatal Python error: Segmentation fault",
     )
@@ -269,8 +269,8 @@ def test_an_end_where_few_files_may_be_open_says_so_first():
     """Triton then reports that a free port is in use, or that a missing CUDA driver is too old."""
     log = NOISE + error_line("failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use")
     assert str(failure(log, 1, files=1023)) == (
-        "Triton ended with exit code 1, where 1023 files may be open at once: say ulimit -n 1024 first; its last "
-        "words: failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use"
+        "Triton ended with exit code 1; the limit of 1023 open files may be too low: run `ulimit -n 1024` first; "
+        "last error: failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use"
     )
 
 

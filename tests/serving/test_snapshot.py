@@ -101,8 +101,8 @@ def test_without_room_for_the_copy_it_says_where_and_what_helps(repository):
     with pytest.raises(SetupError) as caught:
         Snapshot(repository, Path("/proc/self/models"))  # a file system without room
     assert str(caught.value) == (
-        f"/proc: no room for the copy of {repository} that is served: it needs 3 MiB, and 0 are free: "
-        "name another folder by TMPDIR"
+        f"not enough disk space in /proc for the copy of {repository} that is served "
+        "(3 MiB are required, 0 MiB are free): set TMPDIR to a different folder"
     )
 
 

@@ -231,9 +231,9 @@ def test_the_command_writes_either_side(tmp_path, capsys):
     pp.Pipeline(ops).save(tmp_path / "p.json")
     words = ["preview", str(tmp_path / "p.json"), str(tmp_path / "data"), "--count", "4", "--output"]
     assert main([*words, str(tmp_path / "s.png")]) == 0
-    assert capsys.readouterr().err == f"{tmp_path / 's.png'}: what training sees\n"
+    assert capsys.readouterr().err == f"{tmp_path / 's.png'}: shows the samples after training preprocessing\n"
     assert main([*words, str(tmp_path / "t.png"), "--serving"]) == 0
-    assert capsys.readouterr().err == f"{tmp_path / 't.png'}: what serving sees\n"
+    assert capsys.readouterr().err == f"{tmp_path / 't.png'}: shows the samples after serving preprocessing\n"
     with Image.open(tmp_path / "s.png") as training, Image.open(tmp_path / "t.png") as serving:
         assert training.width == serving.width == 1696
         assert training.tobytes() != serving.tobytes()
@@ -247,8 +247,8 @@ def _twin(side):
 @pytest.mark.parametrize(
     ("output", "text"),
     [
-        ("s.jpg", "s.jpg: the picture is a PNG file: name it .png"),
-        ("data/s.png", "data/s.png: would be one of the samples: name a file outside data"),
+        ("s.jpg", "s.jpg: the picture is written as PNG: choose a file name that ends in .png"),
+        ("data/s.png", "data/s.png is inside the data set, where it would become a sample: choose a file outside data"),
     ],
 )
 def test_what_should_not_be_written_is_refused(tmp_path, monkeypatch, capsys, output, text):

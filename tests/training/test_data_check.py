@@ -49,14 +49,14 @@ def test_json_has_the_same(tmp_path, capsys):
 
 def test_a_whole_data_set_is_said_to_be_whole(tmp_path, capsys):
     write_folder(tmp_path)
-    assert check(capsys, tmp_path) == (0, [f"{tmp_path}: 6 samples, all whole"], [])
+    assert check(capsys, tmp_path) == (0, [f"{tmp_path}: 6 samples, none broken"], [])
 
 
 def test_what_was_passed_over_is_a_note(tmp_path, capsys):
     write_folder(tmp_path)
     (tmp_path / "china" / "x\n.txt").write_text("")
     code, lines, errors = check(capsys, tmp_path)
-    assert (code, lines) == (0, [f"{tmp_path}: 6 samples, all whole"])
+    assert (code, lines) == (0, [f"{tmp_path}: 6 samples, none broken"])
     assert errors == ["note: china/x\\n.txt passed over, as no image by name"]
 
 
@@ -77,7 +77,7 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, n
     given = {"tfrecord": ["checksums=false"], "coco": [f"images={tmp_path}/images", "crowd=true"]}
     options = [word for each in given.get(kind, []) for word in ("--option", each)]
     for text in (path, f"{kind}:{path}"):
-        assert check(capsys, text, *options) == (0, [f"{text}: 6 samples, all whole"], [])
+        assert check(capsys, text, *options) == (0, [f"{text}: 6 samples, none broken"], [])
 
 
 @pytest.mark.parametrize(

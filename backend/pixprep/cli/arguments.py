@@ -11,52 +11,52 @@ from urllib.parse import urlsplit
 from pixprep.formats import FORMATS
 
 
-def read_parameter(text: str, such: str = "threads=2") -> tuple[str, str]:
-    """Read NAME=VALUE."""
+def read_parameter(text: str, example: str = "threads=2") -> tuple[str, str]:
+    """Parse ``NAME=VALUE``. An error message shows ``example``."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as {such}")
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE such as {example}, not {text!r}")
     return name, value
 
 
 def read_option(text: str) -> tuple[str, Any]:
-    """Read NAME=VALUE, where the value may be JSON."""
+    """Parse ``NAME=VALUE``; a value that is valid JSON is converted to a Python object."""
     from pixprep.importers import assembly
 
     _, written = read_parameter(text, "input=tensor")
     name, value = assembly.read_option(text)
     if written.startswith(("[", "{")) and isinstance(value, str):
-        raise argparse.ArgumentTypeError(f"{text!r}: not JSON")
+        raise argparse.ArgumentTypeError(f"{text!r}: the value is not valid JSON")
     return name, value
 
 
 def read_named_file(text: str) -> tuple[str, Path]:
-    """Read FILE or NAME=FILE. An existing file whose name contains ``=`` is read as FILE."""
+    """Parse ``FILE`` or ``NAME=FILE``. If a file named like the whole text exists, the text is a ``FILE``."""
     name, equals, file = text.partition("=")
     if not equals or Path(text).exists():
         return "", Path(text)
     if not (name and file):
-        raise argparse.ArgumentTypeError(f"{text!r} is not INPUT=FILE, such as left=left.json")
+        raise argparse.ArgumentTypeError(f"expected INPUT=FILE such as left=left.json, not {text!r}")
     return name, Path(file)
 
 
 def read_formats(text: str) -> tuple[str, ...]:
-    """Read names of formats, separated by commas."""
+    """Parse a comma-separated list of image formats."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in FORMATS:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(FORMATS)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a supported format: choose from {', '.join(FORMATS)}")
     return names
 
 
 def read_size(text: str) -> tuple[int, int]:
-    """Read HEIGHTxWIDTH within the default limits."""
+    """Parse ``HEIGHTxWIDTH`` and check the size against the default ``Limits``."""
     from pixprep.engine.decoders import Limits
     from pixprep.errors import ImageError
 
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 480x640")
+        raise argparse.ArgumentTypeError(f"expected HEIGHTxWIDTH such as 480x640, not {text!r}")
     try:
         Limits().check_size(int(height), int(width))
     except ImageError as error:
@@ -65,38 +65,38 @@ def read_size(text: str) -> tuple[int, int]:
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """Return a parser of integers of at least ``least``."""
+    """Return a function that parses an integer of at least ``least``."""
 
     def read(text: str) -> int:
         if not (text.isdecimal() and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {least}")
+            raise argparse.ArgumentTypeError(f"expected an integer of at least {least}, not {text!r}")
         return int(text)
 
     return read
 
 
 def read_collector(text: str) -> str:
-    """Read the URL of an OTLP collector."""
+    """Check that a text is an HTTP(S) URL with a path, as for an OTLP collector, and return it."""
     try:
         url = urlsplit(text)
-        is_whole = url.scheme in ("http", "https") and url.hostname and url.path.strip("/") and url.port != 0
+        is_complete = url.scheme in ("http", "https") and url.hostname and url.path.strip("/") and url.port != 0
     except ValueError:  # an invalid port
-        is_whole = False
-    if not is_whole:
+        is_complete = False
+    if not is_complete:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not the URL of a collector, such as http://localhost:4318/v1/traces"
+            f"expected the URL of a collector such as http://localhost:4318/v1/traces, not {text!r}"
         )
     return text
 
 
 def read_positive(text: str) -> float:
-    """Read a number above 0."""
+    """Parse a finite number greater than 0."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"expected a number greater than 0, not {text!r}")
     return number
 
 
@@ -106,16 +106,16 @@ PIPELINE: dict[str, Any] = {"type": Path, "metavar": "PIPELINE", "help": "a pipe
 IMAGES: dict[str, Any] = {**FILE, "nargs": "+", "help": "an image, or a folder of images"}
 SOURCE: dict[str, Any] = {
     "metavar": "SOURCE",
-    "help": "KIND:PATH, a folder, a pattern such as train-*.tar, or a .csv, .json (COCO) or .tfrecord file; "
-    "kinds: files, table, tfrecord, coco, voc, tar, videos",
+    "help": "the data set: a folder, a pattern such as train-*.tar, a .csv, .json (COCO) or .tfrecord file, or "
+    "KIND:PATH, where KIND is files, table, tfrecord, coco, voc, tar or videos",
 }
 SOURCE_OPTION: dict[str, Any] = {
     "type": read_option,
     "action": "append",
     "default": [],
     "metavar": "NAME=VALUE",
-    "help": "argument of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; "
-    "may be repeated",
+    "help": "keyword argument of the function in pixprep.read that reads the data set, such as images=train2017, "
+    "label=null, image=jpg; may be repeated",
 }
 IMPORT_OPTION: dict[str, Any] = {
     **SOURCE_OPTION,
@@ -126,8 +126,8 @@ NUMBERS: dict[str, Any] = {
     "action": "append",
     "dest": "inputs",
     "metavar": "NAME=ROWS",
-    "help": "numeric input for each image, such as boxes=[[0,0,99,99]], or a JSON file of rows, which may map the "
-    "name of each image file to its rows; may be repeated",
+    "help": "value of the numeric input NAME for each image, such as boxes=[[0,0,99,99]], or a JSON file that contains "
+    "the value, or an object with one value per image file name; may be repeated",
 }
 PHOTO: dict[str, Any] = {
     **FILE,
@@ -141,17 +141,17 @@ DEFAULT = "default: %(default)s"
 
 
 def one_of(choices: tuple[str, ...]) -> dict[str, Any]:
-    """An option with a few choices, whose default is the first one."""
+    """Return the settings of an option with fixed choices. The first choice is the default."""
     return {"choices": choices, "default": choices[0]}
 
 
 def as_json(text: str) -> dict[str, Any]:
-    """Return an option that prints JSON."""
+    """Return the settings of ``--json``; ``text`` describes the JSON output for ``--help``."""
     return {"action": "store_true", "dest": "as_json", "help": f"print {text}"}
 
 
 def add_request(command: argparse.ArgumentParser, *, has_images: bool) -> None:
-    """Add the arguments of a command that sends requests; ``has_images``: the user names the images."""
+    """Add the arguments of a command that sends requests. With ``has_images``, the command takes image paths."""
     if has_images:
         command.add_argument("paths", **IMAGES)
     command.add_argument("--protocol", **one_of(("http", "grpc")), help=f"protocol of the requests; {DEFAULT}")

@@ -1,4 +1,4 @@
-"""File helpers of the commands: pictures to write, skipped files, and numbers from JSON files."""
+"""File handling that commands share: write pictures, report skipped files, read numeric inputs from JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pixprep.files import expand, named, skipped, write
 
 
 def write_picture(output: Path, picture: Any) -> None:
-    """Write a picture as a PNG file."""
+    """Write a picture to a PNG file."""
     from pixprep.show.drawing import to_png
 
     with named(output, "cannot be written"):
@@ -22,23 +22,23 @@ def write_picture(output: Path, picture: Any) -> None:
 
 
 def check_picture(output: Path | None, photos: Sequence[Path]) -> None:
-    """Reject an output that is not a .png file, or that would overwrite one of the photos."""
+    """Raise ``PixprepError`` if an output is not a .png file, or would overwrite one of the photos."""
     if output is None:
         return
     if output.suffix.lower() != ".png":
-        raise PixprepError(f"{output}: the picture is a PNG file: name it .png")
+        raise PixprepError(f"{output}: the picture is written as PNG: choose a file name that ends in .png")
     if output.exists() and any(photo.exists() and photo.samefile(output) for photo in expand(photos)):
-        raise PixprepError(f"{output}: is one of the photos: name another file")
+        raise PixprepError(f"{output} is one of the input photos: choose a different output file")
 
 
 def say_skipped(paths: Sequence[Path]) -> None:
-    """Print which files of the folders are skipped."""
+    """Print to stderr which files in the folders are skipped."""
     for text in skipped(paths):
         say(text, file=sys.stderr)
 
 
 def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the numbers that ``--input`` contains, or those in the JSON file that it names."""
+    """Return the values of the ``--input`` options by name. A text value is the path of a JSON file to read."""
     found = {}
     for name, value in inputs:
         found[name] = value
@@ -48,5 +48,5 @@ def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             try:
                 found[name] = json.loads(text)
             except ValueError as error:
-                raise PixprepError(f"{value}: is not JSON: {error}") from None
+                raise PixprepError(f"{value}: not valid JSON: {error}") from None
     return found

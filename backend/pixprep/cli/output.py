@@ -1,6 +1,7 @@
-"""Printing of results on the command line: one line or JSON object per file.
+"""Print results on the command line, as one line or one JSON object per file.
 
-The output may contain untrusted text, such as file names. Control characters in it never reach the terminal.
+The output may contain untrusted text, such as file names. Control characters are escaped before printing, so they
+cannot change the terminal.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from pixprep.serving.embedded.client import Answer
 
 _EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
-"""Keys that a JSON object of the log may have besides its message."""
-# Triton's classification extension: score:class:label; a model without a label file omits the label
+"""Extra fields of a log record that are written to its JSON object."""
+# A result of Triton's classification extension: score:class:label, without the label if the model has no label file
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
 
 
@@ -41,12 +42,12 @@ def say(*lines: object, file: IO[str] | None = None) -> None:
 
 
 def say_text(text: str, *, file: IO[str] | None = None) -> None:
-    """Print a text like ``say``, but keep its line breaks."""
+    """Print a text like ``say``, but preserve its line breaks."""
     say(*text.removesuffix("\n").split("\n"), file=file)
 
 
 def forget_output() -> None:
-    """Discard output that cannot be written; otherwise Python tries again at exit, and prints an error."""
+    """Discard buffered output that cannot be written. Python would retry at exit and print an error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -54,7 +55,7 @@ def forget_output() -> None:
 
 
 def called() -> str:
-    """Return the name by which a shell finds this command, or else the path of its script next to this Python."""
+    """Return how to call pixprep in a shell: ``pixprep`` if it is on the PATH, or the path of the script."""
     ours, found = Path(sys.executable).with_name("pixprep"), which("pixprep")
     if not ours.exists():
         return f"{shlex.quote(sys.executable)} -m pixprep"
@@ -65,14 +66,17 @@ def called() -> str:
 
 
 class _Formatter(logging.Formatter):
-    """Formatter that escapes control characters of the message; a traceback stays unchanged."""
+    """Log formatter that escapes control characters in the message but not in a traceback."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (name defined by logging)
         return printable(super().formatMessage(record))
 
 
 class _JsonFormatter(logging.Formatter):
-    """Formatter of one JSON object per line: time (UTC), level, logger, message, the ``extra`` fields, a traceback."""
+    """Log formatter that writes one JSON object per line.
+
+    The keys are time (UTC), level, logger, message, those of ``_EXTRA`` that are set, and traceback if there is one.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
@@ -84,7 +88,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(*, as_json: bool = False) -> None:
-    """Log warnings and errors of pixprep to stderr; with ``as_json``, also informational messages."""
+    """Send log records from level WARNING on to stderr; with ``as_json``, from level INFO on."""
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter() if as_json else _Formatter("pixprep: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO if as_json else logging.WARNING)
@@ -93,7 +97,7 @@ def log_to_stderr(*, as_json: bool = False) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress warnings inside the block, because the caller prints their content."""
+    """Suppress pixprep's log warnings inside the block. For callers that print the same information themselves."""
     logger = logging.getLogger("pixprep")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -108,10 +112,13 @@ def _summary_text(summary: dict[str, Any]) -> str:
 
 
 def print_row(row: dict[str, Any], *, as_json: bool) -> None:
-    """Print one result of ``run``: the ``summary`` of an output of a file, or its ``error``.
+    """Print one result of ``pixprep run``: the summary of one output of a file, or an error.
 
-    ``name`` is the name of the output, if there are several. ``output`` is the path of the written file. ``box`` is the
-    number of the box, if each box has an output.
+    Args:
+        row: ``file``, and either ``error`` or the values of ``summary``. Optional keys: ``name`` of the output if there
+            are several, path of the written file as ``output``, and the number of the ``box`` if the pipeline has one
+            output per box.
+        as_json: Whether to print the row as JSON.
     """
     file = f"{row['file']} {row['box']}" if "box" in row else row["file"]
     if as_json:
@@ -125,7 +132,7 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
 
 
 def print_answer(answer: Answer, *, as_json: bool) -> None:
-    """Print the response of the server for a file."""
+    """Print the server's response to one image file, or to one file per input of a model that compares images."""
     files = " ".join(map(str, (answer.path, *answer.others)))
     if as_json:
         row: dict[str, Any] = {"file": str(answer.path), "latency_ms": answer.latency_ms}
@@ -143,7 +150,7 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
 
 
 def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an output with its name, or the classes of each box with the number of the box."""
+    """Yield an output with its name. If it has classes per box, yield those of each box with its number, from 1."""
     if array.dtype == object and array.ndim > 1:
         yield from ((f"{name} {number}", part) for number, part in enumerate(array, 1))
     else:
@@ -151,7 +158,7 @@ def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _json_value(array: Any) -> Any:
-    """Return an output as JSON: classes as objects, a list of numbers in full, an image tensor as its summary."""
+    """Convert an output for JSON: classes to objects, a 1-D array to a list, and a larger array to its summary."""
     if array.dtype == object and array.ndim > 1:  # classes of each box
         return [_json_value(part) for part in array]
     if array.dtype == object:
@@ -163,7 +170,7 @@ def _json_value(array: Any) -> Any:
 
 
 def _lines(array: Any) -> Iterator[str]:
-    """Yield an output as text: one class per line, up to 16 numbers in full, and more numbers as a summary."""
+    """Yield the lines of an output: one per class, or one with up to 16 values or a summary of more values."""
     if array.dtype == object:
         for text, match in _classes(array):
             yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text
@@ -172,7 +179,7 @@ def _lines(array: Any) -> Iterator[str]:
 
 
 def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Yield each text of an array, with its parts if it is a class."""
+    """Yield each text of an array, with the match of ``_CLASS`` if it has that form."""
     for value in array.reshape(-1):
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         yield text, _CLASS.fullmatch(text)

@@ -1,4 +1,4 @@
-"""The command line: arguments and exit codes of each command.
+"""Argument parsers and entry point of the ``pixprep`` command.
 
 Exit codes: 0 for success, 1 for failure, 2 for wrong usage. Results go to stdout; all other output goes to stderr.
 """
@@ -60,13 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"pixprep: {first}", *more, file=sys.stderr)
     except KeyboardInterrupt:
         say("pixprep: interrupted", file=sys.stderr)
-    except OSError as error:  # for the user to fix: missing permission, full disk, folder instead of a file
-        if not isinstance(error, BrokenPipeError):  # the reader of the output has exited, as with ``| head``
+    except OSError as error:  # usually something the user can fix: missing permission, full disk, folder for a file
+        if not isinstance(error, BrokenPipeError):  # the process that reads the output has exited, as with ``| head``
             where = f"{error.filename}: " if error.filename else ""
             say(f"pixprep: {where}{error.strerror or error}", file=sys.stderr)
     except MemoryError as error:
         why = f": {error}" if str(error) else ""
-        say(f"pixprep: out of memory{why}: give it more (ulimit -v, or the container's limit)", file=sys.stderr)
+        say(
+            f"pixprep: out of memory{why}: raise the memory limit (ulimit -v, or that of the container)",
+            file=sys.stderr,
+        )
     else:
         return code
     forget_output()
@@ -74,20 +77,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that escapes control characters of the arguments that its errors quote."""
+    """Argument parser that escapes control characters in its error messages, which quote arguments."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
 
 
 def command_line() -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
+    """Return the argument parser with all commands."""
     parser = _Parser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: str, text: str, example: str, among: Any = parsers) -> argparse.ArgumentParser:
-        """Add a command with the function that runs it; the module of the function is imported when it runs."""
+        """Add a command. ``run`` is the ``module.function`` to call; it is imported only if the command runs."""
         sub: argparse.ArgumentParser = among.add_parser(
             name,
             help=text,
@@ -137,13 +140,15 @@ def command_line() -> argparse.ArgumentParser:
     )
     presets = ("imagenet", "clip", "efficientnet_lite0", "letterbox")
     pipeline.add_argument("--preset", choices=presets, help="a built-in pipeline")
-    shared = "share the preprocess model that an earlier build wrote to DIR, with its pipeline and options"
+    shared = "reuse the preprocess model that an earlier build wrote to the repository, with its pipeline and options"
     pipeline.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
-    one = "with several pipelines: all of them receive the same image of a request"
+    one = "with several pipelines: a request has one image, which all pipelines process"
     models.add_argument("--one-image", action="store_true", help=one)
-    chain = "an ensemble in DIR that detects the boxes, or other rows, that the pipeline takes with each photo"
+    chain = (
+        "ensemble in the repository that detects the boxes (or quads, points) that the pipeline needs for each photo"
+    )
     models.add_argument("--boxes-from", metavar="ENSEMBLE", default="", help=chain)
-    lines = "Python file with a function `rows`, which converts the outputs of that ensemble to boxes"
+    lines = "Python file with a function `rows` that converts the outputs of that ensemble to boxes"
     models.add_argument("--boxes-by", **FILE, help=lines)
     classifier.add_argument("--onnx", **FILE, help="your classifier as an ONNX file")
     classifier.add_argument("--plan", **FILE, help="your classifier as a TensorRT plan")
@@ -162,23 +167,23 @@ def command_line() -> argparse.ArgumentParser:
         action="append",
         metavar="[OUTPUT=]FILE",
         help=f"{labels}; OUTPUT=FILE for a model with several outputs; default: the names in the ONNX file, or "
-        "those of the last build",
+        "those of the previous build",
     )
-    free = "make the batch size and the image size that the export fixed dynamic, if the file then runs in ONNX Runtime"
+    free = "make the fixed batch and image size of an ONNX file dynamic, if it runs in ONNX Runtime afterwards"
     classifier.add_argument("--free-dims", action="store_true", help=free)
-    look = "write nothing: print the inputs and outputs of an ONNX file, and what its first nodes do"
+    look = "print the inputs and outputs of an ONNX file and describe its first nodes, without building anything"
     classifier.add_argument("--explain", **FILE, help=look)
     models.add_argument(
         "--name", default="", help="name of the ensemble, for a repository with several; default: ensemble"
     )
-    how = "input format: a BYTES tensor `image`, or the format that clients of dali_backend send"
+    how = "request format: a BYTES tensor named `image`, or the UINT8 tensors that clients of dali_backend send"
     models.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
-    on_error = "effect of a bad image: fail its request, or return zeros with the reason in `status`"
+    on_error = "if an image cannot be processed: fail its request, or return zeros and the reason in output `status`"
     models.add_argument("--on-error", choices=("fail", "zero"), help=f"{on_error}; default: fail")
     models.add_argument(
         "--max-batch-size",
         **COUNT,
-        help="maximum batch size of the models; default: 64 images, or as many clips as have 64 frames",
+        help="maximum batch size of the models; default: 64 images, or for clips, 64 divided by the frames per clip",
     )
     parameter = "parameter of the preprocess model, such as threads=2; may be repeated"
     models.add_argument(
@@ -197,7 +202,7 @@ def command_line() -> argparse.ArgumentParser:
     check.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
     check.add_argument("--image", **{**PHOTO, "help": "also preview the tensor of this photo"})
     check.add_argument("--odd-range", **ODD_RANGE)
-    of_file = "for a pipeline file: report every difference from the pipeline that SOURCE is imported as"
+    of_file = "for a pipeline file: import SOURCE again and report every difference from the file"
     check.add_argument("--source", metavar="SOURCE", help=of_file)
     check.add_argument("--option", **IMPORT_OPTION)
     check.add_argument("--json", **as_json("a JSON list of objects with the keys where, what and remedy"))
@@ -219,8 +224,8 @@ def command_line() -> argparse.ArgumentParser:
     import_.add_argument(
         "--training",
         metavar="SOURCE",
-        help="source of the training side, in the form that the library's importer reads: train.py:NAME for "
-        "torchvision, arguments.json of timm's create_transform, model.keras",
+        help="where to import the training transforms from: train.py:NAME for torchvision, a JSON file with the "
+        "arguments of create_transform for timm, model.keras for Keras",
     )
     import_.add_argument(
         "--run-python", action="store_true", help="run the Python file that defines the DALI pipeline, to serialize it"
@@ -243,14 +248,19 @@ def command_line() -> argparse.ArgumentParser:
         help="images or folders of images to compare in addition to the built-in ones",
     )
     of_import = (
-        "SOURCE from which `import` made the pipeline; default: the file that the pipeline names, if in its folder"
+        "SOURCE that was given to `pixprep import`; default: the file that the pipeline records as its origin, if it "
+        "is in the folder of the pipeline"
     )
     verify.add_argument("--source", metavar="SOURCE", help=of_import)
     verify.add_argument("--option", **IMPORT_OPTION)
-    draw = "compare the training side with one random draw per image; the libraries must be installed"
+    draw = "compare the training side, with one set of random parameters per image; the libraries must be installed"
     verify.add_argument("--training", action="store_true", help=draw)
-    verify.add_argument("--seed", type=whole(0), default=0, metavar="N", help=f"seed of the random draws; {DEFAULT}")
-    verify.add_argument("--output", **FILE, help="write a PNG of the worst image, both results and their difference")
+    verify.add_argument(
+        "--seed", type=whole(0), default=0, metavar="N", help=f"seed of the random parameters; {DEFAULT}"
+    )
+    verify.add_argument(
+        "--output", **FILE, help="write a PNG of the image that differs most: both results and the difference"
+    )
     verify.add_argument("--json", **as_json("the certificate as JSON"))
 
     explain = command(
@@ -276,9 +286,9 @@ def command_line() -> argparse.ArgumentParser:
     run.add_argument("pipeline", **PIPELINE)
     run.add_argument("files", **IMAGES)
     run.add_argument("--output", **DIRECTORY, help="folder in which to write each tensor as .npy")
-    run.add_argument("--device", default="cpu", help=f"cpu, gpu or a certain GPU such as gpu:1; {DEFAULT}")
+    run.add_argument("--device", default="cpu", help=f"cpu, gpu, or the index of a GPU such as gpu:1; {DEFAULT}")
     run.add_argument("--threads", **COUNT, help="number of threads; default: one for each core of this process")
-    damage = "handling of damaged JPEGs; default: strict on the CPU, structural on a GPU"
+    damage = "which damaged JPEGs to reject; default: strict on the CPU, structural on a GPU"
     run.add_argument("--damage", choices=DAMAGES, help=damage)
     formats = f"formats to accept, separated by commas: {', '.join(FORMATS)}; default: all but the last two"
     run.add_argument("--formats", type=read_formats, default=USUAL, metavar="LIST", help=formats)
@@ -297,7 +307,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     data_check.add_argument("source", **SOURCE)
     data_check.add_argument("--option", **SOURCE_OPTION)
-    through = "pipeline file whose training side processes each sample; default: decode only, EXIF-oriented"
+    through = "also process each sample with the training side of this pipeline file; default: only decode it"
     data_check.add_argument("--pipeline", **FILE, help=through)
     data_check.add_argument("--threads", **COUNT, help="number of threads; default: one for each core of this process")
     data_check.add_argument("--json", **as_json("a JSON object with the keys samples, broken and notes"))
@@ -305,7 +315,7 @@ def command_line() -> argparse.ArgumentParser:
     preview = command(
         "preview",
         "runs.preview_training",
-        "Draw a contact sheet of a data set as training sees it, with boxes and random parameters.",
+        "Draw a contact sheet of training samples after their augmentation, with boxes and random parameters.",
         "preview pipeline.json train --output sheet.png",
     )
     preview.add_argument("pipeline", **PIPELINE)
@@ -320,10 +330,12 @@ def command_line() -> argparse.ArgumentParser:
         type=whole(0),
         default=0,
         metavar="N",
-        help=f"seed of the sample order and the random draws; {DEFAULT}",
+        help=f"seed of the sample order and of the random parameters; {DEFAULT}",
     )
     preview.add_argument("--epoch", type=whole(0), default=0, metavar="N", help=f"epoch to show; {DEFAULT}")
-    preview.add_argument("--serving", action="store_true", help="show the serving side instead, on the same samples")
+    preview.add_argument(
+        "--serving", action="store_true", help="show the same samples as the serving side processes them"
+    )
 
     batch = command(
         "batch",
@@ -331,13 +343,17 @@ def command_line() -> argparse.ArgumentParser:
         "Run a pipeline on a list of images with Ray, locally or on a cluster. Writes Parquet with one row per image.",
         "batch manifest.txt --pipeline pipeline.json --output tensors",
     )
-    lists = "list of images: one path per line, or a column of a .csv or .parquet; paths are relative to its folder"
+    lists = (
+        "list of images: a text file with one path per line, or a .csv or .parquet; paths are relative to its folder"
+    )
     batch.add_argument("manifest", type=Path, metavar="MANIFEST", help=lists)
     batch.add_argument("--pipeline", **FILE, required=True, help="a pipeline file")
     batch.add_argument(
         "--output", **DIRECTORY, required=True, help="folder of the results; to continue a run, pass the same folder"
     )
-    batch.add_argument("--column", metavar="NAME", help="column of a .csv or .parquet; default: path, or the only one")
+    batch.add_argument(
+        "--column", metavar="NAME", help="column of a .csv or .parquet; default: path, or the only column"
+    )
     batch.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help=f"where the pipeline runs; {DEFAULT}")
     batch.add_argument("--rows-per-file", **COUNT, default=1000, help=f"rows in each Parquet file; {DEFAULT}")
     batch.add_argument(
@@ -370,18 +386,18 @@ def command_line() -> argparse.ArgumentParser:
         serve.add_argument(
             f"--{name}-port", type=whole(0), default=port, metavar="N", help=f"{DEFAULT}; 0: any free port"
         )
-    page = "serve a web page to browsers on this machine: drop a photo, see its stages, classes and latencies"
+    page = "also serve a web page to browsers on this machine, which shows a photo's stages, classes and latencies"
     serve.add_argument("--page", action="store_true", help=page)
     page_port = "port of the page; default: 8003; 0: any free port"
     serve.add_argument("--page-port", type=whole(0), default=8003, metavar="N", help=page_port)
     serve.add_argument(
         "--log-file", **FILE, help="file for Triton's log; default: a temporary file, kept only if Triton fails"
     )
-    lines = "format of pixprep's log; json: one object per line, including Triton's own lines"
+    lines = "format of the log; json: one object per line, including the lines of Triton's log"
     serve.add_argument("--log-format", **one_of(("text", "json")), help=f"{lines}; {DEFAULT}")
     trace = "send OpenTelemetry spans to this OTLP/HTTP collector, such as http://localhost:4318/v1/traces"
     serve.add_argument("--trace", type=read_collector, dest="trace_url", metavar="URL", help=trace)
-    of_these = "trace one of N requests, and every request with a traceparent"
+    of_these = "trace one in N requests, and every request that has a traceparent header"
     serve.add_argument("--trace-rate", **COUNT, default=100, help=f"{of_these}; {DEFAULT}")
     serve.add_argument(
         "--watch",
@@ -391,10 +407,13 @@ def command_line() -> argparse.ArgumentParser:
     serve.add_argument(
         "--no-check", action="store_true", help="start even if `pixprep check` finds problems in the repository"
     )
-    in_flight = "on a GPU: maximum number of images between the steps of ensembles, for which memory is reserved"
+    in_flight = "on a GPU: number of images between the steps of ensembles for which GPU memory is reserved"
     ready = "seconds to wait until every model is ready; default: 120, plus 10 for each model"
     serve.add_argument("--ready-timeout", **SECONDS, dest="ready_timeout_s", help=ready)
-    grace = "seconds from Ctrl-C or SIGTERM to the exit, all but 3 of them for requests in flight; default: %(default)g"
+    grace = (
+        "maximum seconds from Ctrl-C or SIGTERM to the exit; requests in flight have all but the last 3 of them to "
+        "finish; default: %(default)g"
+    )
     serve.add_argument("--grace", **SECONDS, dest="grace_s", default=10.0, help=grace)
     serve.add_argument("--images-in-flight", **COUNT, default=512, help=f"{in_flight}; {DEFAULT}")
 
@@ -420,19 +439,19 @@ def command_line() -> argparse.ArgumentParser:
         add_request(sub, has_images=sub is not health)
     top = f"print the N best classes of each image; 0: print the output itself; {DEFAULT}"
     send.add_argument("--top", type=whole(0), default=5, metavar="N", dest="classes", help=top)
-    for sub, limit_s, what in ((send, 30.0, "a request"), (health, 5.0, "each call")):
-        text = f"maximum seconds for {what}; default: %(default)g"
+    for sub, limit_s, what in ((send, 30.0, "request"), (health, 5.0, "call to the server")):
+        text = f"timeout of each {what} in seconds; default: %(default)g"
         sub.add_argument("--timeout", **SECONDS, dest="timeout_s", default=limit_s, help=text)
     send.add_argument("--json", **as_json("one JSON object per line"))
-    closed = "closed-loop loads with N requests in flight each; default: 1 4 16, or none with --rate"
+    closed = "measure closed loops, each with N requests in flight; default: 1 4 16, or none with --rate"
     bench.add_argument("--concurrency", **COUNT, nargs="+", help=closed)
-    poisson = "Poisson loads with R requests per second each"
+    poisson = "measure open loops, each with R requests per second on average (Poisson arrivals)"
     bench.add_argument("--rate", type=read_positive, nargs="+", default=[], metavar="R", help=poisson)
     bench.add_argument(
-        "--seconds", **SECONDS, default=5.0, help="duration of each load in seconds; default: %(default)g"
+        "--seconds", **SECONDS, default=5.0, help="duration of each measurement in seconds; default: %(default)g"
     )
     printed = bench.add_mutually_exclusive_group()
-    pasted = "do not measure: print the perf_analyzer command line, to paste into a shell"
+    pasted = "do not measure; print the command line of perf_analyzer instead"
     printed.add_argument("--print-command", action="store_true", help=pasted)
     printed.add_argument("--json", **as_json("the table as JSON"))
     bench.add_argument("--csv-file", **FILE, help="also write the table as CSV")

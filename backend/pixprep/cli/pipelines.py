@@ -1,6 +1,6 @@
 """Commands for a pipeline or a repository: build, check, import, verify, explain.
 
-Each command imports its modules when it runs, so that ``pixprep run`` works without Triton's packages.
+The commands import their modules inside functions, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations
@@ -60,13 +60,17 @@ def write_repository(
     if labels:
         heads = [head for head, _ in labels]
         if len(heads) > 1 and len(set(heads) - {""}) < len(heads):
-            raise PixprepError("--labels: several files: name the model's output of each: --labels OUTPUT=FILE")
+            raise PixprepError(
+                "with several --labels files, pass each as OUTPUT=FILE, where OUTPUT is an output of the model"
+            )
         options["labels"] = dict(labels).get("", dict(labels))
     loaded: Any = getattr(presets, preset)() if preset else None
     if pipeline:
         names = [name for name, _ in pipeline]
         if len(names) > 1 and len(set(names) - {""}) < len(names):
-            raise PixprepError("--pipeline: several files: name the model's input of each: --pipeline INPUT=FILE")
+            raise PixprepError(
+                "with several --pipeline files, pass each as INPUT=FILE, where INPUT is an input of the model"
+            )
         files = {name: Pipeline.load(path, operators=allowed) for name, path in pipeline}
         loaded = files.get("", files)
     built = build(output, pipeline=loaded, **options)
@@ -77,7 +81,7 @@ def write_repository(
     _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
     if (
         options["plan"] or options["classifier"] != "tensorrt"
-    ):  # otherwise the user makes the plan first, as a note explains
+    ):  # without a plan, the next step is to create one, as a note of the build explains
         say(f"next  {called()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
@@ -101,7 +105,7 @@ def check_path(
     if not path.exists():
         raise PixprepError(f"{path}: no such file or folder")
     if source and path.is_dir():
-        raise PixprepError("--source: is for one pipeline file, and this is a folder")
+        raise PixprepError(f"--source requires a pipeline file, and {path} is a folder")
     repository = Repository(path) if path.is_dir() else None
     problems = check(repository) if repository else check_pipeline(path, odd_range=odd_range)
     found: list[str] = []
@@ -118,7 +122,7 @@ def check_path(
             say(problem)
         for margin in [] if problems or repository else black_margins(Pipeline.load(path)):
             say(f"{path.name}: {margin}", file=sys.stderr)
-        if len(problems) != 1:  # a single problem needs no count
+        if len(problems) != 1:  # for a single problem, a count would add nothing
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     found += [f"{file}: {words}" for file, load in files.items() if (words := note(file, load))]
     for line in (*side_notes(repository or path, odd_range=odd_range), *found):
@@ -134,7 +138,11 @@ def check_path(
 
 
 def _compared(path: Path, source: str, options: dict[str, Any]) -> tuple[list[Problem], list[str]]:
-    """Return the differences between a pipeline file and its source as problems, or a line that they are equal."""
+    """Compare a pipeline file with its source.
+
+    Returns:
+        The differences as problems. If the pipeline does not differ, a line that confirms this.
+    """
     from pixprep.importers.source import imported_again, is_equal
     from pixprep.serving.repository import Problem
 
@@ -158,7 +166,7 @@ def import_pipeline(
     from pixprep import importers
 
     if file.exists() and not force:
-        raise PixprepError(f"{file}: exists already; --force writes over it")
+        raise PixprepError(f"{file} already exists: choose a different file, or pass --force to overwrite it")
     photo = _photo(image)
     options = {**dict(option), **({} if training is None else {"training": training})}
     options |= {"run_python": True} if run_python else {}
@@ -179,7 +187,7 @@ def import_pipeline(
         from pixprep.importers.ultralytics import own_code
 
         for line in own_code(Path(source.removeprefix("ultralytics:"))):
-            words = f"this is what Ultralytics does to an image; {line}: docs/detection.md"
+            words = f"the pipeline contains Ultralytics' preprocessing only; {line} (docs/detection.md)"
             say(f"{origin.name}: {shown(words)}", file=sys.stderr)
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
     say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
@@ -189,7 +197,7 @@ def import_pipeline(
 def _import_dali_model(
     models: Sequence[DaliModel], folder: Path, options: dict[str, Any], photo: tuple[str, bytes]
 ) -> int:
-    """Convert the versions of a dali_backend model, and write them as one pixprep model folder."""
+    """Convert all versions of a dali_backend model and write them as one pixprep model folder."""
     from pixprep.serving.repository.dali_model import refuse_strangers
     from pixprep.serving.repository.warmups import FOLDER, warmup_files
     from pixprep.serving.repository.writer import Content, write
@@ -200,8 +208,8 @@ def _import_dali_model(
         pipeline, made, notes = _translated(model, options)
         if files.get(CONFIG_FILE, made[CONFIG_FILE]) != made[CONFIG_FILE]:
             raise PixprepError(
-                f"{model.file}: has other inputs or outputs than the versions before, and a model has one "
-                f"{CONFIG_FILE}: import one of them, without version_policy"
+                f"{model.file}: the inputs or outputs differ from those of earlier versions, but all versions of a "
+                f"model share one {CONFIG_FILE}: remove version_policy to import only the newest version"
             )
         files |= made
     photos = warmup_files(model.folder, model.config.get("model_warmup", []))
@@ -210,27 +218,36 @@ def _import_dali_model(
     write(folder.absolute().parent, {folder.absolute().name: files})
     for name in files:
         path = folder / name
-        say(f"{path}: a copy of {model.folder / name}" if name.startswith(f"{FOLDER}/") else path)
+        say(f"{path}: copied from {model.folder / name}" if name.startswith(f"{FOLDER}/") else path)
     for note in notes[:_MAX_NOTES]:
         say(f"{model.folder.name}: {shown(note)}", file=sys.stderr)
     if len(notes) > _MAX_NOTES:
-        say(f"{model.folder.name}: and {len(notes) - _MAX_NOTES:,} more fields are left out", file=sys.stderr)
+        say(f"{model.folder.name}: {len(notes) - _MAX_NOTES:,} more fields are omitted", file=sys.stderr)
     if folder.name != model.folder.name:
-        say(f"clients ask for the model {model.folder.name}, and this is {folder.name}", file=sys.stderr)
+        say(
+            f"the new model is named {folder.name}: change the model name in clients that call {model.folder.name}",
+            file=sys.stderr,
+        )
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
     say(f"next  {called()} check {shlex.quote(str(folder.parent))}", file=sys.stderr)
     return 0
 
 
 def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, dict[str, str], list[str]]:
-    """Convert one version of a dali_backend model: its pipeline, the files to write, and notes on omitted fields."""
+    """Convert one version of a dali_backend model.
+
+    Returns:
+        The pipeline, the files to write by name, and notes about omitted fields of the configuration.
+    """
     from pixprep.importers import importer_of
     from pixprep.importers.dali import interface, read_graph
     from pixprep.serving.repository.dali_model import translated
 
     from_dali = importer_of("dali", options)
     if "dtypes" in options:
-        raise PixprepError("dtypes: config.pbtxt says the types of a model's inputs: leave the option out")
+        raise PixprepError(
+            "the option dtypes is not supported for a model folder: its config.pbtxt declares the types of the inputs"
+        )
     script = ("pipeline", "python", "run_python")
     data = read_graph(model.file, **{name: options[name] for name in script if name in options})
     others = {name: value for name, value in options.items() if name not in script}
@@ -241,7 +258,7 @@ def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, di
 
 
 def _source(source: str | None, options: dict[str, Any]) -> str | Pipeline | None:
-    """Convert a model folder of dali_backend to the pipeline of its newest version; return other sources unchanged."""
+    """Return the pipeline of the newest version if the source is a dali_backend model folder, else the source."""
     if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
         return source
     from pixprep.serving.repository.dali_model import find_dali_model
@@ -254,12 +271,12 @@ def _source(source: str | None, options: dict[str, Any]) -> str | Pipeline | Non
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
-    """Return the name and bytes of the photo for a preview: the user's, or the built-in one."""
+    """Return a name and the bytes of the photo for a preview: the given image, or a built-in photo."""
     path = image or PHOTOS / "china.jpg"
     if path.is_dir():
-        raise PixprepError(f"{path}: is a folder: name a photo in it")
+        raise PixprepError(f"{path} is a folder: pass the path of a photo")
     with named(path, "cannot be read"):
-        return str(path) if image else f"{path.name}, which pixprep brings along", path.read_bytes()
+        return str(path) if image else f"{path.name}, a photo that ships with pixprep", path.read_bytes()
 
 
 def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
@@ -269,7 +286,7 @@ def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
 
 
 def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
-    """Print a preview of one photo to stderr. A photo that cannot be shown does not fail the command.
+    """Print a preview of one photo to stderr. An error of the photo is printed and does not fail the command.
 
     Raises:
         PipelineError: The pipeline would fail for every photo.
@@ -280,8 +297,8 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
         for line in lines(encoded):
             say(f"  {line}", file=sys.stderr)
     except (ImageError, SetupError, OSError, MemoryError) as error:
-        another = "" if isinstance(error, SetupError) else "; --image takes another"
-        say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
+        another = "" if isinstance(error, SetupError) else "; to preview a different photo, pass --image FILE"
+        say(f"  no preview: {error or 'out of memory'}{another}", file=sys.stderr)
 
 
 def verify_pipeline(
@@ -318,8 +335,8 @@ def verify_pipeline(
         picture = worst(certificate)
         if picture:
             write_picture(output, picture)
-        said = "the picture of the worst image" if picture else "not written: nothing differs"
-        say(f"{output}: {said}", file=sys.stderr)
+        result = "shows the image that differs most" if picture else "not written, because no image differs"
+        say(f"{output}: {result}", file=sys.stderr)
     return 0 if certificate.is_exact else 1
 
 
@@ -344,7 +361,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
             from pixprep.show.pictures import stages
 
             write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
-            say(f"{output}: the picture of its stages", file=sys.stderr)
+            say(f"{output}: shows the stages of the pipeline", file=sys.stderr)
     except ImageError as error:
         raise PixprepError(f"{name}: {error}") from None
     return 0

@@ -1,6 +1,6 @@
 """Commands that run a pipeline on files and data sets: run, batch, preview, data check.
 
-Each command imports its modules when it runs, so that ``pixprep run`` works without Triton's packages.
+The commands import optional modules inside functions, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ def run_files(
     served = _served_side(pipeline)
     for name, spec in served.inputs.items():
         if name not in numbers:
-            such = f"--input {name}={json.dumps([spec.example])}"
-            raise PixprepError(f'{pipeline}: takes "{name}", {spec}, with each image: {such}')
+            example = f"--input {name}={json.dumps([spec.example])}"
+            raise PixprepError(
+                f'{pipeline}: each image requires the input "{name}" ({spec}): pass it, such as {example}'
+            )
     if output and output.exists() and not output.is_dir():
-        raise PixprepError(f"{output}: is a file: --output takes a folder")
+        raise PixprepError(f"{output} is a file: pass a folder to --output")
     with Engine(served, limits=limits, **options) as engine:
         if output:
             with named(output, "cannot be written"):
@@ -69,12 +71,12 @@ def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any
     loaded = _served_side(pipeline)
     from pixprep.cluster import ray
 
-    # count only for a progress bar that someone sees
+    # count the images only if a progress bar is displayed
     total = sum(1 for _ in ray.manifest(manifest, options["column"])) if sys.stderr.isatty() else None
     with Progress("images") as progress:
         done = ray.batch(manifest, loaded, output, progress=lambda rows, _: progress.to(rows, total), **options)
-    rate = f" ({done.rows / done.seconds:.1f} a second)" if done.rows else ""
-    files = f"files written {done.files}, there before {done.skipped}"
+    rate = f" ({done.rows / done.seconds:.1f} images/s)" if done.rows else ""
+    files = f"files written {done.files}, already complete {done.skipped}"
     say(f"{output}: images {done.rows}, failed {done.errors}, {files}, {done.seconds:.1f} s{rate}")
     return 1 if done.rows and done.errors == done.rows else 0
 
@@ -82,7 +84,10 @@ def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any
 def _results(
     engine: Engine, paths: Sequence[Path], numbers: dict[str, Any]
 ) -> Iterator[list[dict[str, Any] | str | ImageError]]:
-    """Yield the outputs, or the error, of each row of each file. Runs several files at once, to use every thread."""
+    """Yield the results of each file: one per image, or one per box. A result is a dict of outputs or an error.
+
+    Several files are processed at once to keep all threads busy.
+    """
     several = 2 * engine.lanes
     for start in range(0, len(paths), several):
         some = paths[start : start + several]
@@ -99,7 +104,7 @@ def _results(
 
 
 def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
-    """Return the rows of an image, with tensors on a GPU copied to the CPU."""
+    """Return the results of one image, a slice of the batch. Tensors on a GPU are copied to the host."""
     return [
         batch.errors[row]
         or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}
@@ -108,7 +113,7 @@ def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageErr
 
 
 def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
-    """Yield one row to print per output of a file; write the output to ``STEM.npy`` or ``STEM.NAME.npy``."""
+    """Yield one row for ``print_row`` per output. With ``stem``, write it to ``STEM.npy`` or ``STEM.NAME.npy``."""
     import numpy as np
 
     if not isinstance(result, dict):
@@ -140,14 +145,16 @@ def preview_training(
 
     check_picture(output, [])
     if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
-        raise PixprepError(f"{output}: would be one of the samples: name a file outside {source}")
+        raise PixprepError(
+            f"{output} is inside the data set, where it would become a sample: choose a file outside {source}"
+        )
     loaded = Pipeline.load(pipeline)
     side = loaded.for_serving() if serving else loaded.for_training()
-    with quiet():  # the sheet shows which samples are broken
+    with quiet():  # broken samples are marked in the contact sheet
         opened = open_source(source, dict(option))
         sheet = contact_sheet(opened, side, title=f"{pipeline.name}, {source}", **options)
     write_picture(output, sheet)
-    say(f"{output}: what {'serving' if serving else 'training'} sees", file=sys.stderr)
+    say(f"{output}: shows the samples after {'serving' if serving else 'training'} preprocessing", file=sys.stderr)
     return 0
 
 
@@ -163,7 +170,7 @@ def check_data(
             with progress.hidden():
                 say(broken.error)
 
-    with quiet():  # every warning is printed below
+    with quiet():  # the warnings are printed below
         opened = open_source(source, dict(option))
         through = Pipeline.load(pipeline).for_training() if pipeline else None
         with Progress("samples") as progress:
@@ -176,12 +183,12 @@ def check_data(
         say(f"note: {note}", file=sys.stderr)
     reasons = Counter(each.error.reason for each in found)
     listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons.most_common())
-    say(f"{source}: {len(opened):,} samples, {f'{len(found):,} broken: {listed}' if found else 'all whole'}")
+    say(f"{source}: {len(opened):,} samples, {f'{len(found):,} broken: {listed}' if found else 'none broken'}")
     return 1 if found else 0
 
 
 def _served_side(path: Path) -> Pipeline:
-    """Return the serving side of a pipeline file, adapted to files; print which ops it omits."""
+    """Load the serving side of a pipeline file for input from files, and print which ops it omits."""
     pipeline = Pipeline.load(path).for_serving().for_files()
     if pipeline.left_out:
         say(f"{path}: {pipeline.left_out}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Commands for a server: serve, send, health, bench, demo, doctor, install-backend.
 
-Each command imports its modules when it runs, so that ``pixprep run`` works without Triton's packages.
+The commands import their modules inside functions, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ def serve_models(
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
     try:
         finding.check_installed(allow_operators)
-        if allow_operators:  # Triton's processes inherit this environment
+        if allow_operators:  # Triton and its Python processes inherit the environment
             names = [*os.environ.get(finding.VARIABLE, "").split(), *allow_operators]
             os.environ[finding.VARIABLE] = " ".join(dict.fromkeys(names))
-        # the server itself reports a missing folder, and one without models
+        # `supervisor.serve` reports a folder that does not exist or that contains no models
         if model_repository.is_dir() and models_in(model_repository) and (problems := find_problems(model_repository)):
-            words = f"{model_repository} would not load; to serve it anyway, pass --no-check"
+            words = f"{model_repository} has problems that prevent loading; to serve it anyway, pass --no-check"
             raise PixprepError(words, *map(str, problems))  # noqa: TRY301  (also logged as JSON below)
         with shown or nullcontext(), progress:
             on_progress = None if as_json else progress.to
@@ -149,9 +149,9 @@ def measure_server(
     from pixprep.serving.embedded import perf
 
     reports = [(path, text) for path, text in ((csv_file, perf.to_csv), (json_file, perf.to_json)) if path]
-    for path, _ in reports:  # fail before minutes of measuring
+    for path, _ in reports:  # fail before the measurement, which takes minutes
         if path.is_dir() or not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
-            raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
+            raise PixprepError(f"{path} cannot be written: choose a file in a writable folder")
     images = []
     say_skipped(paths)
     for path in expand(paths):
@@ -166,7 +166,7 @@ def measure_server(
         except BaseException:
             shutil.rmtree(folder)
             raise
-        say(f"{folder}: contains the files of this command; remove the folder when you are done", file=sys.stderr)
+        say(f"the command uses files in {folder}: remove that folder when you are done", file=sys.stderr)
         return 0
     loads = len(concurrency) + len(rate)
     done = count(1)
@@ -190,7 +190,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     """Run ``pixprep demo``."""
     from pixprep.serving.embedded.wheel import find_wheel
 
-    find_wheel()  # before anything is written or downloaded: Triton may not exist for this Python version
+    find_wheel()  # fail before writing or downloading anything if Triton does not support this version of Python
     from pixprep.serving.embedded import supervisor
     from pixprep.serving.embedded.server import Server
     from pixprep.serving.page.process import Page
@@ -216,12 +216,12 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     try:
         lite0.find_checkpoint()
     except SetupError:
-        say("fetching  the weights of the classifier (16 MB, once)")
+        say("fetching  the weights of the classifier (16 MB, only the first time)")
         lite0.fetch_checkpoint()
     try:
         build(model_repository, force=force)
     except SetupError as error:
-        raise SetupError(*error.args, "the demo takes another folder by --model-repository") from None
+        raise SetupError(*error.args, "to write the demo to a different folder, pass --model-repository DIR") from None
     say("starting  Triton")
     if stay:
         log_to_stderr()

@@ -96,7 +96,9 @@ def test_who_needs_shared_memory_is_told_how_it_is_opened(usual):
         "shared_memory.py: [403] This API is restricted, expecting header 'admin-key': `pixprep serve` opens it with "
         "--allow-shared-memory, and Triton without the key\n"
     )
-    with pytest.raises(PixprepError, match=r"does the server allow it \(`pixprep serve --allow-shared-memory`\)\?$"):
+    with pytest.raises(
+        PixprepError, match=r"the server must allow shared memory \(`pixprep serve --allow-shared-memory`\)$"
+    ):
         perf.measure(
             [PHOTO], url=usual.address, protocol="http", model="preprocess", concurrency=[1], shared_memory=True
         )

@@ -150,9 +150,13 @@ def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_answered(demo, pix
 def test_what_the_server_cannot_do_is_one_line(demo, pixprep):
     metrics = demo.metrics_url.removeprefix("http://").removesuffix("/metrics")
     mistakes = {
-        ("--batch", "65"): 'batch 65: model "ensemble" takes 1 to 64 images a request',
-        ("--url", demo.grpc_url): f"what answers at {demo.grpc_url} does not speak HTTP: is it the gRPC port?",
-        ("--url", metrics): f"what answers at {metrics} is no inference port: is it the metrics port?",
+        ("--batch", "65"): 'batch size 65: model "ensemble" accepts 1 to 64 images per request',
+        ("--url", demo.grpc_url): (
+            f"{demo.grpc_url} responds, but does not speak HTTP: it may be the gRPC port; pass the HTTP port"
+        ),
+        ("--url", metrics): (
+            f"{metrics} responds, but is not an inference port: it may be the metrics port; pass the HTTP port"
+        ),
     }
     for arguments, message in mistakes.items():
         assert pixprep("send", FLOWER, *target(demo), *arguments) == (1, "", f"pixprep: {message}\n")
@@ -203,7 +207,7 @@ def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path):
     environment = os.environ | {"TMPDIR": str(temporary)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     (folder,) = temporary.iterdir()
-    assert said.stderr == f"{folder}: contains the files of this command; remove the folder when you are done\n"
+    assert said.stderr == f"the command uses files in {folder}: remove that folder when you are done\n"
     assert re.findall(r" --concurrency-range (\S+) ", said.stdout) == ["1:1", "2:2"]
     last = said.stdout.splitlines()[-1]
     pasted = subprocess.run(["/bin/sh"], input=last, cwd=elsewhere, capture_output=True, text=True, check=False)
@@ -228,8 +232,8 @@ def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothin
     assert pixprep("bench", broken, *target(demo), *arguments) == (
         1,
         "",
-        f"pixprep: perf_analyzer: in ensemble 'ensemble', {NOT_AN_IMAGE}; one failed request ends a measurement: "
-        "`pixprep send` says which images fail\n",
+        f"pixprep: perf_analyzer: in ensemble 'ensemble', {NOT_AN_IMAGE}; a measurement ends at the first failed "
+        "request: find the images that fail with `pixprep send`\n",
     )
     assert not table.exists()
 
@@ -383,7 +387,7 @@ def test_serve_names_a_model_that_does_not_load_in_a_printable_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         'pixprep: model "m\\x1b[31m.pixprep" does not load: pipeline.json: ops: no op gives a tensor: end with tensor',
-        f"Triton's whole log: {tmp_path}/log",
+        f"Triton's complete log: {tmp_path}/log",
     ]
 
 

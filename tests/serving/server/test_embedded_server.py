@@ -234,7 +234,7 @@ def test_whoever_answers_on_the_port_is_not_mistaken_for_triton(tmp_path):
         squatting.result()
     us = f"{Path('/proc/self/comm').read_text().strip()} (process {os.getpid()})"
     assert str(caught.value) == (
-        f"port {server._ports['http']} is in use by {us}: stop what listens there, or choose another --http-port"
+        f"port {server._ports['http']} is in use by {us}: stop that process, or choose a different --http-port"
     )
 
 
@@ -257,7 +257,7 @@ def test_a_failing_model_stops_the_start_and_leaves_its_log_alone(repository, tm
         server.start()
     assert str(caught.value) == (
         'model "pre.pixprep" does not load: pipeline.json: ops[1] "rezise": no such op; did you mean "resize"?\n'
-        f"Triton's whole log: {log}"
+        f"Triton's complete log: {log}"
     )
     assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
     assert "model.py" in log.read_text()  # the log contains the traceback for debugging
@@ -288,14 +288,14 @@ def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
     *lines, last = str(caught.value).splitlines()
     assert sorted(line for line in lines if line.startswith("model ")) == [
         'model "auto" does not load: ValueError: output "y": is FP16',
-        'model "crash" does not load: its Python process was ended by signal 6 (SIGABRT) while it loaded',
-        'model "exit" does not load: its Python process ended with exit code 3 while it loaded',
+        'model "crash" does not load: its Python process was ended by signal 6 (SIGABRT) during the load',
+        'model "exit" does not load: its Python process ended with exit code 3 during the load',
         "model \"import\" does not load: ModuleNotFoundError: No module named 'no_such_module'",
-        'model "tensorrt" does not load: the embedded Triton has no backend "tensorrt": '
-        "serve it in NVIDIA's Triton container",
+        'model "tensorrt" does not load: the embedded Triton does not have the backend "tensorrt": '
+        "use NVIDIA's Triton container",
     ]
     assert {"last in the log: crash it is", "last in the log: exit it is"} <= set(lines)
-    assert last == f"Triton's whole log: {log}"
+    assert last == f"Triton's complete log: {log}"
 
 
 def test_a_triton_that_is_killed_while_it_starts_is_told_of_as_that(tmp_path):
@@ -310,7 +310,7 @@ def test_a_triton_that_is_killed_while_it_starts_is_told_of_as_that(tmp_path):
         with pytest.raises(pp.SetupError) as caught:
             starting.result()
     assert str(caught.value) == (
-        f'Triton was ended by signal 11 (SIGSEGV) while it loaded "slow"\nTriton\'s whole log: {log}'
+        f'Triton was ended by signal 11 (SIGSEGV) while loading "slow"\nTriton\'s complete log: {log}'
     )
     assert not list(folders_of(server))
 
@@ -332,7 +332,7 @@ def test_a_process_that_is_killed_while_its_model_is_loaded_anew_is_told_of_as_t
                 return str(stuck).partition(": ")[2]
 
         error = wait_until(killed, "no load is slow enough to be killed")
-    assert error == "its Python process was ended by signal 9 (SIGKILL: a kill, or no memory left) while it loaded"
+    assert error == "its Python process was ended by signal 9 (SIGKILL: killed, or out of memory) during the load"
 
 
 def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
@@ -343,8 +343,9 @@ def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
     with pytest.raises(pp.SetupError) as caught:
         server.start()
     assert str(caught.value) == (
-        'Triton was not ready after 2 s (0 of 1 models are loaded, not "slow"): --ready-timeout waits longer; '
-        f"Triton's whole log: {log}"
+        'Triton was not ready after 2 s (0 of 1 models loaded, still loading "slow"): to wait longer, pass '
+        "--ready-timeout; "
+        f"Triton's complete log: {log}"
     )
     assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
 

@@ -321,14 +321,18 @@ def test_send_gives_each_file_its_rows(server, folder, protocol):
 
 
 MISTAKES = [
-    ("crops.pixprep", {}, 'the model takes "boxes", FP32 [n, 4], with each image: --input boxes=[[0,0,16384,16384]]'),
-    ("crops.pixprep", {"box": []}, 'the model has no input "box"; beside images it takes boxes'),
-    ("crops.pixprep", {"boxes": [[1, 2]]}, 'input "boxes" is FP32 [n, 4], such as [[0, 0, 16384, 16384]]'),
+    (
+        "crops.pixprep",
+        {},
+        'the model requires input "boxes" (FP32 [n, 4]) with each image, such as --input boxes=[[0,0,16384,16384]]',
+    ),
+    ("crops.pixprep", {"box": []}, 'the model does not have an input "box"; its numeric inputs are boxes'),
+    ("crops.pixprep", {"boxes": [[1, 2]]}, 'input "boxes" must be FP32 [n, 4], such as [[0, 0, 16384, 16384]]'),
     ("crops.pixprep", {"boxes": {"c.jpg": []}}, 'input "boxes" has no rows of FOLDER/a.jpg; it has those of c.jpg'),
     ("turns.pixprep", {"turn": 3, "paint": [1, 2, 3]}, 'input "turn" is BOOL [n, 1], such as [[false]]'),
     ("turns.pixprep", {"turn": True, "paint": [1, 2, 300]}, 'input "paint" is UINT8 [n, 3], such as [[0, 0, 0]]'),
-    ("turns.pixprep", {"turn": [True] * 2, "paint": [1, 2, 3]}, 'input "turn" has 2 rows, and an image has one'),
-    ("rotated.pixprep", {"degrees": "left"}, 'input "degrees" is FP32 [n, 1], such as [[0]]'),
+    ("turns.pixprep", {"turn": [True] * 2, "paint": [1, 2, 3]}, 'input "turn" has 2 rows: pass one row per image'),
+    ("rotated.pixprep", {"degrees": "left"}, 'input "degrees" must be FP32 [n, 1], such as [[0]]'),
 ]
 
 
@@ -341,7 +345,7 @@ def test_send_says_what_is_wrong_with_inputs_before_it_sends(server, folder, mod
 
 def test_boxes_do_not_share_a_request(server, folder):
     files = [folder / "a.jpg", folder / "b.jpg"]
-    with pytest.raises(pp.PixprepError, match="takes 1 image, with its boxes, a request"):
+    with pytest.raises(pp.PixprepError, match="accepts 1 image with its boxes per request"):
         [*client.send(files, url=address(server), model="crops.pixprep", batch=2, inputs={"boxes": BOXES})]
 
 

@@ -129,4 +129,4 @@ def test_a_start_that_fails_says_so_as_an_object(tmp_path):
         assert serve.end() == 1
         rows = serve.rows(level="critical")
         assert 'model "odd" does not load' in rows[0]["message"]
-        assert rows[-1]["message"].startswith("Triton's whole log: ")
+        assert rows[-1]["message"].startswith("Triton's complete log: ")

@@ -334,8 +334,8 @@ def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
     triton, first = serve.triton.pid, page_process(serve)
     after = len(serve.log)
     first.kill()
-    how = r"was ended by signal 9 \(SIGKILL: a kill, or no memory left\)"
-    serve.wait_for(rf"^pixprep: the page's process {how}; it is started again", after=after)
+    how = r"was ended by signal 9 \(SIGKILL: killed, or out of memory\)"
+    serve.wait_for(rf"^pixprep: the process of the page {how}; it is restarted", after=after)
     assert page.photo("boxes", FLOWER.read_bytes())["outputs"]  # over the same port
     assert page_process(serve).pid != first.pid
     assert serve.triton.pid == triton
@@ -363,7 +363,7 @@ def test_the_page_waits_for_a_triton_that_dies_and_ends_with_the_supervisor_howe
         def is_back():
             status, said = page.ask("/photo?model=boxes", FLOWER.read_bytes())
             seen.add((status, said.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
-            return status == 200 and any("every model is back" in line for line in serve.log)
+            return status == 200 and any("all models are ready again" in line for line in serve.log)
 
         wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=3 * TIMEOUT_S)
         assert {status for status, _ in seen} <= {200, 502, 503}
@@ -382,7 +382,7 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(
-        rf"pixprep: port {port} is in use by .+: stop what listens there, or choose another --page-port\n", err
+        rf"pixprep: port {port} is in use by .+: stop that process, or choose a different --page-port\n", err
     )
 
 

@@ -136,8 +136,8 @@ def test_a_model_that_takes_tensors_is_not_sent_images(demo):
     with pytest.raises(PixprepError) as caught:
         next(client.send(PHOTOS, url=address(demo, "http"), model="classifier"))
     assert str(caught.value) == (
-        'model "classifier" does not take encoded images but input TYPE_FP32 [3, 224, 224]: '
-        "name an ensemble, or a model of the pixprep backend"
+        'the input of model "classifier" is not an image but input TYPE_FP32 [3, 224, 224]: '
+        "pass the name of an ensemble or of a model of the pixprep backend"
     )
 
 

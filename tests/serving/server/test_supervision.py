@@ -49,8 +49,8 @@ HURRIED = (
 )
 Serve = partial(serving.Serve, program=f"{HURRIED}; care.DISK_S = 0.4; {serving.PROGRAM}")
 BUSY = 8.0  # this machine does other things as well: at a load of 18 on two cores, 5 s were 20
-DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
-BACK = r"^pixprep: model {} is back after \d+\.\d s$"
+DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is reloaded( in (\d+) s)?$"
+BACK = r"^pixprep: model {} is ready again after \d+\.\d s$"
 
 
 def start(folder):
@@ -245,7 +245,9 @@ def test_a_model_that_hangs_or_fails_every_request_is_killed_and_comes_back(tmp_
         before = serve.stub("preprocess")
         flag.touch()
         asked = pool.submit(clients.ask, [PHOTO])
-        serve.wait_for("^pixprep: model preprocess is down: it answered none of 2 images; it is loaded again$")
+        serve.wait_for(
+            "^pixprep: model preprocess is down: it did not respond to 2 probe images in a row; it is reloaded$"
+        )
         flag.unlink()
         serve.wait_for(BACK.format("preprocess"))
         assert asked.result() == "error", clients.notes
@@ -264,7 +266,7 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
         old = serve.stubs("preprocess")
         assert len(old) == 2
         os.kill(old[0].pid, signal.SIGKILL)
-        serve.wait_for(r"^pixprep: model preprocess is down: 1 of its 2 processes died; it is loaded again$")
+        serve.wait_for(r"^pixprep: model preprocess is down: 1 of its 2 processes died; it is reloaded$")
         rights = clients.counts["right"]
         serve.wait_for(BACK.format("preprocess"), within_s=120)
         assert clients.counts["right"] > rights + 4
@@ -334,8 +336,8 @@ def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_ti
 
 # loads that never end, and Triton itself
 
-ANEW = r"^pixprep: {}; it is started again( in (\d+) s)?$"
-ALL_BACK = r"^pixprep: every model is back after \d+\.\d s$"
+ANEW = r"^pixprep: {}; it is restarted( in (\d+) s)?$"
+ALL_BACK = r"^pixprep: all models are ready again after \d+\.\d s$"
 
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
@@ -356,8 +358,8 @@ def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(serve, or
     starts = serve.triton_log.read_text().count("Started HTTPService")
     with Clients(serve, oracle, is_closing=True) as clients:
         for number, why in (
-            (signal.SIGKILL, r"was ended by signal 9 \(SIGKILL: a kill, or no memory left\)"),
-            (signal.SIGSTOP, "answered none of 5 probes over HTTP"),
+            (signal.SIGKILL, r"was ended by signal 9 \(SIGKILL: killed, or out of memory\)"),
+            (signal.SIGSTOP, "did not respond to 5 HTTP probes in a row"),
         ):
             old, after = serve.triton, len(serve.log)
             family = [old, *old.children(recursive=True)]
@@ -381,7 +383,7 @@ def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
         with pytest.raises(pp.PixprepError) as caught:
             look_after(server, Event(), waits=Waits(None))
     assert str(caught.value) == (
-        "Triton was ended by signal 9 (SIGKILL: a kill, or no memory left), after 0 new starts in a row; its log: "
+        "Triton was ended by signal 9 (SIGKILL: killed, or out of memory), after 0 restarts in a row; Triton's log: "
         f"{log}"
     )
 
@@ -395,7 +397,7 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new))
 
 
-CHANGED = r"^pixprep: model {} changed on disk: a restart deploys that, or `pixprep serve --watch`$"
+CHANGED = r"^pixprep: model {} has changed on disk: restart `pixprep serve` to deploy the change, or use --watch$"
 
 
 def test_what_changes_on_disk_is_not_what_comes_back(serve, oracle, folder):
@@ -423,7 +425,7 @@ def test_the_process_that_ends_triton_after_a_kill_is_started_anew_when_it_is_ki
     guard = next(child for child in psutil.Process(serve.process.pid).children() if child.name() == "sh")
     guard.kill()
     serve.wait_for(
-        r"^pixprep: the process that ends Triton after a kill of `serve` was ended by .*; it was started again"
+        r"^pixprep: the guard process, which ends Triton if `serve` is killed, was ended by .*; it was restarted"
     )
     serve.triton.suspend()  # who is stopped ends by SIGKILL alone
     serve.process.kill()
@@ -442,11 +444,13 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         files = next(line for line in serve.process.stdout if line.startswith("files  "))
         first = dict(re.findall(rf"(\S+) ({hashed})", files))
         edit(classifier, "class TritonPythonModel", "class Broken")
-        stays = f"^pixprep: model classifier stays {first['classifier']}"
-        no_class = serve.wait_for(rf"{stays}: what changed on disk \(({hashed})\) is refused: .+")
+        stays = f"^pixprep: model classifier still serves {first['classifier']}"
+        no_class = serve.wait_for(rf"{stays}: the version on disk \(({hashed})\) was not deployed: .+")
         assert no_class[1] != first["classifier"]
         edit(pipeline, '"resize"', '"rezise"')
-        serve.wait_for(r"^pixprep: model preprocess stays .* is refused: .*no such op; did you mean \"resize\"\?$")
+        serve.wait_for(
+            r"^pixprep: model preprocess still serves .* was not deployed: .*no such op; did you mean \"resize\"\?$"
+        )
         edit(pipeline, '"rezise"', '"resize"')
         edit(classifier, "class Broken", "class TritonPythonModel")
         (models / "preprocess" / "warmup").mkdir()
@@ -455,11 +459,13 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         text = config.read_text()
         entry = 'key: "image" value { data_type: TYPE_STRING dims: [ 1 ] input_data_file: "photo" }'
         config.write_text(f'{text}model_warmup {{ name: "w" batch_size: 1 inputs {{ {entry} }} }}\n')
-        serve.wait_for(r"^pixprep: model preprocess stays .* is refused: preprocess/config.pbtxt: model_warmup .*EMPTY")
+        serve.wait_for(r"^pixprep: model preprocess still serves .*: preprocess/config.pbtxt: model_warmup .*EMPTY")
         config.write_text(text)
         shutil.rmtree(models / "preprocess" / "warmup")
         (models / "classifier" / "1" / "more.py").symlink_to(tmp_path / "triton.log")
-        serve.wait_for(rf"{stays}: .* refused: classifier/1/more.py: leads out of the repository: put a copy there$")
+        serve.wait_for(
+            rf"{stays}: .* not deployed: classifier/1/more.py: leads out of the repository: put a copy there$"
+        )
         (models / "classifier" / "1" / "more.py").unlink()
         rights = clients.counts["right"]
         wait_until(lambda: clients.counts["right"] > rights + 20)
@@ -467,7 +473,7 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         assert clients.counts["right"] == clients.sent, clients.notes
         edit(classifier, "places = set()", "places = set()  # edited")
         edit(pipeline, "0.485", "0.585")
-        deployed = rf"is ({hashed}) from now on, as on disk; it was"
+        deployed = rf"now serves ({hashed}) from disk instead of"
         serve.wait_for(f"^pixprep: model classifier {deployed} {first['classifier']}$")
         new = serve.wait_for(f"^pixprep: model preprocess {deployed} {first['preprocess']}$")
         other = pp.Pipeline.load(pipeline)
@@ -500,10 +506,10 @@ def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tm
         edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
         assert reading.wait(TIMEOUT_S)
         os.kill(server.pid, signal.SIGKILL)
-        said("every model is back after")
-        assert "from now on" not in caplog.text
+        said("all models are ready again after")
+        assert "now serves" not in caplog.text
         may_read.set()
-        said("model preprocess is [0-9a-f]{12} from now on")
+        said("model preprocess now serves [0-9a-f]{12}")
         assert server.state is State.SERVING
         stopping.set()
         care.result()
@@ -518,12 +524,12 @@ def test_a_copy_that_fails_is_named_and_leaves_nothing_and_the_next_edit_is_depl
     limited = ("/bin/sh", "-c", 'ulimit -f 65536 && exec "$@"', "sh")  # blocks of 512 bytes: 32 MiB per file
     with Serve(models, "--watch", triton_log=tmp_path / "triton.log", before=limited) as serve:
         huge.write_bytes(b"x" * (33 << 20))
-        serve.wait_for(f"^pixprep: model preprocess stays .* on disk is refused: {huge}: File too large$")
+        serve.wait_for(f"^pixprep: model preprocess still serves .* on disk was not deployed: {huge}: File too large$")
         (folder,) = (tmp_path / "tmp").glob("pixprep-*")
         assert sorted(path.name for path in folder.iterdir()) == ["backends", "cwd", "models"]
         huge.unlink()
         edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
-        serve.wait_for("^pixprep: model preprocess is [0-9a-f]{12} from now on, as on disk; it was [0-9a-f]{12}$")
+        serve.wait_for("^pixprep: model preprocess now serves [0-9a-f]{12} from disk instead of [0-9a-f]{12}$")
 
 
 # health

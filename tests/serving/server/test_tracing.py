@@ -131,4 +131,5 @@ def test_what_is_no_collectors_url_is_wrong_usage(url):
     command = [sys.executable, "-c", PROGRAM, "serve", "--trace", url]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert f"--trace: '{url}' is not the URL of a collector, such as http://localhost:4318/v1/traces" in done.stderr
+    words = "--trace: expected the URL of a collector such as http://localhost:4318/v1/traces, not"
+    assert f"{words} '{url}'" in done.stderr

@@ -109,7 +109,7 @@ def test_folders_go_together_and_a_broken_file_fails_its_pair_alone(folder, serv
     assert [error is None for error in errors] == [True, False, True]
     assert "[UNKNOWN_FORMAT]" in errors[1]
     (sides[1] / "2.jpg").unlink()
-    with pytest.raises(PixprepError, match=r"as many files of each; .*before has 3, .*after has 2"):
+    with pytest.raises(PixprepError, match=r"equally many files for each; .*before has 3, .*after has 2"):
         list(client.send(sides, url=address(server)))
     pair = [str(folder / "before.jpg"), str(folder / "after.jpg")]
     assert main(["send", *pair, "--url", address(server), "--top", "1"]) == 0
@@ -164,7 +164,11 @@ def test_pipelines_that_are_not_those_of_the_inputs_are_refused(folder, tmp_path
     crops = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), *SIZED[1:], pp.tensor()])
     pixels = pp.Pipeline([pp.pixels(), *SIZED[1:], pp.tensor()])
     for pipelines, options, said in (
-        ({"left": LEFT}, {}, 'the model takes "right", TYPE_FP32 [-1, 3, 16, 16]: give --pipeline right=FILE, too'),
+        (
+            {"left": LEFT},
+            {},
+            'the model takes "right", TYPE_FP32 [-1, 3, 16, 16]: give --pipeline right=FILE, too',
+        ),
         ({"left": LEFT, "rigth": RIGHT}, {}, 'no such input "rigth"; did you mean "right"?'),
         ({"left": LEFT, "right": crops}, {}, '--pipeline right=FILE: takes "boxes" with each photo'),
         ({"left": LEFT, "right": pixels}, {"one_image": True}, "some of the pipelines take files, others pixels"),

@@ -1,4 +1,4 @@
-"""Addresses and ports of this machine: which are free, and who listens."""
+"""TCP addresses and ports of this machine: resolve hosts, claim free ports, and find the processes that listen."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from pathlib import Path
 
 from pixprep.errors import SetupError
 
-_LISTENS = "0A"  # a socket's state
-_NOBODYS = range(10_240, 32_768)  # above are the ports of outgoing connections (ip_local_port_range)
+_LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
+_NOBODYS = range(10_240, 32_768)  # below Linux's default range of ephemeral ports (ip_local_port_range)
 _TRIES = 100
 _BACKLOG = 4096
 
 
 def resolve(host: str) -> str:
-    """The address of a name: Triton accepts only addresses, and would not listen at all on ``localhost``."""
+    """Resolve a host name to an IP address, preferably IPv4. Triton does not listen on a name such as ``localhost``.
+
+    Raises:
+        SetupError: The name cannot be resolved.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise SetupError(f"host {host}: {error.strerror}: use 127.0.0.1, or an address of this machine") from None
-    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])  # IPv4 is preferred
+        raise SetupError(f"host {host}: {error.strerror}: use 127.0.0.1 or an IP address of this machine") from None
+    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
 
 
 def is_loopback(address: str) -> bool:
@@ -33,20 +37,26 @@ def is_loopback(address: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """Format a host for use before a port."""
+    """Return the host as it is written before ``:PORT``: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
-    """The ports, if they are free; 0 becomes any free port. All are held until the last is found, so that they differ.
+    """Check that ports are free, and replace each 0 by a free port.
+
+    All ports are bound at the same time, so the chosen ones differ. They are released before the function returns.
+
+    Args:
+        address: IP address to listen on.
+        ports: Port numbers by name, such as ``http``.
 
     Raises:
-        SetupError: A port is in use, or cannot be listened on.
+        SetupError: A port is in use, is given twice, or is not allowed.
     """
     claimed: dict[str, int] = {}
     for name, port in ports.items():
         if twice := [other for other in ports if other < name and ports[other] == port and port]:
-            raise SetupError(f"--{twice[0]}-port and --{name}-port are both {port}: choose two, or 0 for any free one")
+            raise SetupError(f"--{twice[0]}-port and --{name}-port are both {port}: choose different ports, or 0")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with ExitStack() as stack:
         for name, port in ports.items():
@@ -56,7 +66,7 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
                 _bind(probe, address, port)
                 probe.listen()
             except OverflowError:
-                raise SetupError(f"--{name}-port {port}: ports go from 0 to 65535") from None
+                raise SetupError(f"--{name}-port must be 0 to 65535, not {port}") from None
             except OSError as error:
                 raise SetupError(_taken(address, name, port, error)) from None
             claimed[name] = int(probe.getsockname()[1])
@@ -64,10 +74,10 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
 
 
 def claim(address: str, port: int, name: str) -> socket.socket:
-    """A socket that is bound to a port but does not listen yet; client connections are rejected until it does.
+    """Bind a socket to a port without listening. Client connections are rejected until ``listen`` is called.
 
     Raises:
-        SetupError: The port cannot be bound.
+        SetupError: The port is in use, or not allowed.
     """
     claimed = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -80,10 +90,10 @@ def claim(address: str, port: int, name: str) -> socket.socket:
 
 
 def listen(claimed: socket.socket, name: str) -> None:
-    """Listen on a port that ``claim`` has bound.
+    """Start listening on a socket from ``claim``.
 
     Raises:
-        SetupError: Somebody else has listened there since.
+        SetupError: Another process has started to listen on the port in the meantime.
     """
     try:
         claimed.listen(_BACKLOG)
@@ -93,7 +103,10 @@ def listen(claimed: socket.socket, name: str) -> None:
 
 
 def _bind(probe: socket.socket, address: str, port: int) -> None:
-    """Bind to a port; 0 chooses one outside of Linux's ephemeral range, so that it is still free when Triton starts."""
+    """Bind a socket to a port; 0 binds a random port below Linux's ephemeral range.
+
+    An ephemeral port could be taken by an outgoing connection before Triton starts.
+    """
     for _ in range(0 if port else _TRIES):
         try:
             return probe.bind((address, secrets.choice(_NOBODYS)))
@@ -106,35 +119,33 @@ def _bind(probe: socket.socket, address: str, port: int) -> None:
 def _taken(address: str, name: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         names = (f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})" for pid in listeners(port))
-        return (
-            f"port {port} is in use{min(names, default='')}: stop what listens there, or choose another --{name}-port"
-        )
+        return f"port {port} is in use{min(names, default='')}: stop that process, or choose a different --{name}-port"
     if error.errno == errno.EACCES:
-        return f"port {port}: {error.strerror}: choose a --{name}-port from 1024 up"
-    return f"host {address}: {error.strerror}: use 127.0.0.1, or an address of this machine"
+        return f"port {port}: {error.strerror}: choose a --{name}-port of 1024 or above"
+    return f"host {address}: {error.strerror}: use 127.0.0.1 or an IP address of this machine"
 
 
 def listeners(port: int) -> set[int]:
-    """The processes that listen on a TCP port of this machine, as far as this user may see."""
+    """Return the IDs of the processes that listen on a TCP port, except those that this user may not inspect."""
     sockets = {f"socket:[{inode}]" for state, _, _, _, inode in _sockets(port) if state == _LISTENS}
     return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
 
 
 def unsent(*ports: int) -> int:
-    """Bytes written to the connections of TCP ports of this machine, but not yet received by the other side."""
+    """Return the number of bytes in the send queues of connections of these TCP ports, not yet acknowledged."""
     return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
 
 
 def unread(*ports: int) -> set[str]:
-    """Connections of TCP ports of this machine with received but unread bytes, named by their other ends."""
+    """Return the remote addresses of connections of these TCP ports that have received but unread bytes."""
     sockets = (each for port in ports for each in _sockets(port))
     return {remote for state, remote, _, received, _ in sockets if received and state != _LISTENS}
 
 
 def _sockets(port: int) -> Iterator[tuple[str, str, int, int, str]]:
-    """State, other end, bytes sent and received that wait, and inode of each socket of a port: proc(5), ``net/tcp``."""
+    """Yield the sockets of a port from ``/proc/net/tcp``: state, remote address, send and receive queue, inode."""
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        if not table.exists():  # a kernel without IPv6
+        if not table.exists():  # the kernel does not support IPv6
             continue
         for line in table.read_text().splitlines()[1:]:
             _, local, remote, state, queues, _, _, _, _, inode = line.split()[:10]
@@ -149,6 +160,6 @@ def _open_files(process: Path) -> Iterator[str]:
             try:
                 yield str(entry.readlink())
             except OSError:
-                continue  # closed since
+                continue  # the file was closed in the meantime
     except OSError:
-        return  # ended since, or another user's
+        return  # the process has ended, or belongs to a different user

@@ -20,13 +20,13 @@ from pixprep.serving.embedded.request import ModelInput, sample_jpeg
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Response for one file.
+    """Response to one file, or to one file per image input of a model that compares images.
 
     Attributes:
         path: Path of the file.
         others: Paths of the other files of the request, for a model that compares images.
-        outputs: Output arrays by name, without the batch dimension, such as logits (1000,) or tensor (3, 224, 224). For
-            a photo with boxes, the first dimension is the box. Empty if the request failed.
+        outputs: Output arrays by name, without the batch dimension, such as logits (1000,) or tensor (3, 224, 224). If
+            the model returns one tensor per box, the first dimension is the box. Empty if the request failed.
         error: Error message of the server, or None if the request succeeded.
         latency_ms: Latency of the request in milliseconds, from sending it to the parsed response.
     """
@@ -52,25 +52,25 @@ def send(
 ) -> Iterator[Answer]:
     """Send files, one request after the other, and yield the responses in the same order.
 
-    A request with one bad image fails as a whole. Its images are then sent again one by one, so that only the bad ones
-    fail.
+    A request that contains an invalid image fails as a whole. Its images are then sent again, one per request, so that
+    only the invalid ones fail.
 
     Args:
         images: Files and folders, see ``files.expand``. For a model that compares images, pass one file for each of its
             image inputs, or one folder for each; the files of the folders are then paired in their order.
-        url: HOST:PORT of the server; default: Triton's usual port of the protocol on this machine.
+        url: HOST:PORT of the server; default: Triton's default port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
         model: Name of an ensemble or of a model of the pixprep backend.
         batch: Number of images per request.
         classes: Number of best classes to return for an output of scores (see ``Triton.scores``), each as
-            ``b"score:index:label"``; 0 returns the scores.
-        inputs: Rows for a model with numeric inputs, by input name: the rows that every image gets, or a mapping from
+            ``b"score:index:label"``. With 0, the scores themselves are returned.
+        inputs: Values of the model's numeric inputs by input name: the rows to send with every image, or a mapping from
             file names to the rows of each file.
         timeout_s: Time limit of each request in seconds.
         on_progress: Function that is called after each response with the number of responses so far, and the total.
 
     Raises:
-        SetupError: No server runs at ``url``, it has no such model, or tritonclient is not installed.
+        SetupError: No server responds at ``url``, the model does not exist, or tritonclient is not installed.
         PixprepError: A path does not exist, or the model does not accept the batch or the inputs.
     """
     expand(images)  # report missing paths before connecting
@@ -89,18 +89,18 @@ def send(
 
 
 def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list[tuple[Path, ...]]:
-    """Group the files by request image: one file for each image input of the model.
+    """Group the files into tuples with one file per image input of the model.
 
     Raises:
-        PixprepError: The files cannot be paired.
+        PixprepError: The number of files does not match the number of image inputs.
     """
     names = model_input.names
     if len(names) == 1:
         return [(path,) for path in expand(images)]
     if len(images) % len(names):
         raise PixprepError(
-            f'model "{model}" compares {len(names)} images, {", ".join(names)}: give a file for each, or a folder for '
-            f"each; given were {len(images)}"
+            f'model "{model}" compares {len(names)} images ({", ".join(names)}): pass one file or folder for each of '
+            f"them, not {len(images)}"
         )
     groups: list[tuple[Path, ...]] = []
     for start in range(0, len(images), len(names)):
@@ -109,7 +109,9 @@ def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list
             counts = ", ".join(
                 f"{path} has {len(column)}" for path, column in zip(images[start:], columns, strict=False)
             )
-            raise PixprepError(f'model "{model}" compares {", ".join(names)}: as many files of each; {counts}')
+            raise PixprepError(
+                f'model "{model}" compares {", ".join(names)}: pass equally many files for each; {counts}'
+            )
         groups += zip(*columns, strict=True)
     return groups
 
@@ -117,17 +119,17 @@ def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list
 def health(
     *, url: str | None = None, protocol: Protocol = "http", model: str = "ensemble", timeout_s: float = 5.0
 ) -> float:
-    """Send one new small image, or clip, through a model: Triton calls a model ready whose process has died.
+    """Check that a model works by sending a small random image or clip through it.
 
-    A model that rejects the image, for example because its crop does not fit inside the image, is healthy. Clips are
-    made with PyAV. If PyAV is not installed here, a model of clips receives an image, rejects it, and also counts as
-    healthy.
+    Triton reports a Python model as ready even if its process has died. A model that rejects the image, for example
+    because it is smaller than the crop, counts as healthy. A clip is encoded with PyAV. If PyAV is not installed, a
+    model for clips receives an image, rejects it, and also counts as healthy.
 
     Returns:
         Milliseconds from sending the request to receiving the response.
 
     Raises:
-        SetupError: No server runs there, or it does not have this model.
+        SetupError: No server responds at ``url``, or the model does not exist.
         RequestError: The model fails, or does not respond in time.
     """
     with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
@@ -142,7 +144,7 @@ def health(
 
 
 def _sample(frames: int | None) -> bytes:
-    """Return a small image, or a clip of ``frames`` frames; without PyAV, always an image."""
+    """Return a small clip if ``frames`` is set and PyAV is installed, or else a small JPEG."""
     with suppress(ImportError):
         if frames:
             from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
@@ -152,18 +154,19 @@ def _sample(frames: int | None) -> bytes:
 
 
 def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
-    """Reject a number of images that does not fit into one request to the model.
+    """Check the number of images per request.
 
     Raises:
-        PixprepError: The number is less than 1 or more than the model's ``max_batch_size``.
+        PixprepError: The number is less than 1 or more than the model's ``max_batch_size``, or more than 1 for a model
+            that accepts encoded images as UINT8.
     """
     if not 1 <= batch <= max(1, model_input.max_batch_size):
-        most = f"1 to {model_input.max_batch_size} images" if not model_input.has_rows else "1 image, with its boxes,"
-        raise PixprepError(f'batch {batch}: model "{model}" takes {most} a request')
+        most = f"1 to {model_input.max_batch_size} images" if not model_input.has_rows else "1 image with its boxes"
+        raise PixprepError(f'batch size {batch}: model "{model}" accepts {most} per request')
     if batch > 1 and model_input.datatype == "UINT8" and not model_input.pixels:
         raise PixprepError(
-            f'batch {batch}: model "{model}" takes UINT8, whose rows must be equally long: '
-            "send one image a request, or make its input BYTES"
+            f'batch size {batch}: the input of model "{model}" is UINT8, which requires images of equal length: '
+            "send one image per request, or declare the input as BYTES"
         )
 
 

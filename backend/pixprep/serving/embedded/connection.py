@@ -26,14 +26,14 @@ _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 @dataclass(frozen=True)
 class Spent:
-    """Statistics of a model, as Triton counts them.
+    """Inference statistics of a model from Triton's statistics API.
 
     Attributes:
         count: Number of requests that succeeded.
-        queue_ms: Time that these requests waited in the queue, in milliseconds.
-        compute_ms: Time from the queue to the response in milliseconds, including copies of inputs and outputs.
+        queue_ms: Total time that these requests waited in the queue, in milliseconds.
+        compute_ms: Total time of their computation in milliseconds, including copies of inputs and outputs.
         images: Number of images that the model processed.
-        executions: Number of batches in which it processed them.
+        executions: Number of batches in which the model processed them.
     """
 
     count: int = 0
@@ -43,7 +43,7 @@ class Spent:
     executions: int = 0
 
     def since(self, before: Spent) -> Spent:
-        """Return the difference to earlier statistics; the times are averages per request."""
+        """Return the statistics since an earlier reading, with the times averaged per request."""
         count = self.count - before.count
         queue_ms, compute_ms = self.queue_ms - before.queue_ms, self.compute_ms - before.compute_ms
         each = max(1, count)
@@ -52,10 +52,10 @@ class Spent:
 
 
 class RequestError(PixprepError):
-    """A running server responded to a request with an error, or did not respond in time.
+    """A running server responded with an error, or did not respond in time.
 
     Attributes:
-        is_refusal: True if the request itself was invalid (INVALID_ARG).
+        is_refusal: Whether the server rejected the request as invalid (INVALID_ARG).
     """
 
     def __init__(self, message: str, *, is_refusal: bool = False) -> None:
@@ -64,7 +64,12 @@ class RequestError(PixprepError):
 
 
 class Triton:
-    """A connection to one server through tritonclient, with its errors translated.
+    """Connection to one server, a wrapper of tritonclient that raises pixprep's errors.
+
+    Args:
+        url: HOST:PORT of the server; default: the port of ``DEFAULT_URLS``.
+        protocol: ``http`` or ``grpc``.
+        timeout_s: Time limit of each call in seconds.
 
     Raises:
         SetupError: The server does not respond, or tritonclient is not installed.
@@ -74,11 +79,13 @@ class Triton:
         self.url = (url or DEFAULT_URLS[protocol]).removeprefix("http://").removeprefix("grpc://").rstrip("/")
         host, _, port = self.url.rpartition(":")
         if not host or "/" in host or not port.isdigit():
-            raise SetupError(f"{url}: write HOST:PORT, such as {DEFAULT_URLS[protocol]} (plain, without TLS)")
+            raise SetupError(
+                f"invalid URL {url}: pass HOST:PORT such as {DEFAULT_URLS[protocol]} (TLS is not supported)"
+            )
         if not 0 < int(port[:6]) < 1 << 16:
-            raise SetupError(f"{url}: ports go from 1 to 65535")
+            raise SetupError(f"invalid URL {url}: the port must be 1 to 65535")
         self.protocol = protocol
-        self._too_late = f"no answer within {timeout_s:g} s"
+        self._too_late = f"no response within {timeout_s:g} s"
         try:
             self._module = import_module(f"tritonclient.{protocol}")
             self._failure: type[Exception] = import_module("tritonclient.utils").InferenceServerException
@@ -86,7 +93,7 @@ class Triton:
             raise SetupError(f"tritonclient for {protocol} is not installed: {install('client')}") from None
         options = {"connection_timeout": timeout_s, "network_timeout": timeout_s} if protocol == "http" else {}
         self._client = self._module.InferenceServerClient(self.url, **options)
-        # Time limit of one call. The HTTP client receives it in its options.
+        # Arguments of each call that set its time limit. The HTTP client takes the limit as an option above.
         self._deadline: dict[str, Any] = {} if protocol == "http" else {"client_timeout": timeout_s}
         self._json = self._deadline | ({} if protocol == "http" else {"as_json": True})
         self._configs: dict[str, dict[str, Any]] = {}
@@ -103,11 +110,11 @@ class Triton:
         self._client.close()
 
     def config(self, model: str) -> dict[str, Any]:
-        """The model's complete configuration, as the server has it.
+        """Return the complete configuration of a model from the server. It is cached.
 
         Raises:
-            SetupError: The model does not exist. If the server can be asked, the message lists the models that are
-                ready.
+            SetupError: The model does not exist, or is not ready. The message lists the available models if the server
+                permits that.
         """
         if model not in self._configs:
             try:
@@ -115,26 +122,31 @@ class Triton:
             except self._failure as error:
                 reason = self._ready_models() or _message(error)
                 raise SetupError(f'no model "{model}" is ready on {self.url}: {reason}') from None
-            except ValueError:  # not JSON: Triton's metrics port answers 200 to whatever it is asked
-                raise SetupError(f"what answers at {self.url} is no inference port: is it the metrics port?") from None
+            except ValueError:  # not JSON: Triton's metrics port responds with status 200 to every request
+                raise SetupError(
+                    f"{self.url} responds, but is not an inference port: it may be the metrics port; pass the HTTP port"
+                ) from None
             self._configs[model] = config.get("config", config)
         return self._configs[model]
 
     def _ready_models(self) -> str:
-        """Models for which the server has statistics, since ``pixprep serve`` hides the list of models."""
+        """Return the names of the models as text, or an empty text if the server does not report them.
+
+        They are taken from the statistics, because ``pixprep serve`` restricts the model repository API.
+        """
         try:
             entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
-        except self._failure:  # a closed API also fails here: our proxy closes this one
+        except self._failure:  # for example, a proxy that closes the statistics API
             return ""
         names = ", ".join(sorted({entry["name"] for entry in entries}))
-        return f"there are {names}" if names else "none is"
+        return f"the models there are {names}" if names else "there are no models"
 
     def model_input(self, model: str) -> ModelInput:
-        """Input of a model for encoded images or pixels, together with its numeric inputs.
+        """Return the description of a model's image input, for encoded images or pixels, and its numeric inputs.
 
         Raises:
             SetupError: The model does not exist.
-            PixprepError: The model has no such input.
+            PixprepError: The model does not have an image input.
         """
         config = self.config(model)
         found = request.model_input(config)
@@ -142,16 +154,16 @@ class Triton:
             entry = config["input"][0]
             data_type, dims = face(entry)
             raise PixprepError(
-                f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
-                "name an ensemble, or a model of the pixprep backend"
+                f'the input of model "{model}" is not an image but {entry["name"]} {data_type} {dims}: '
+                "pass the name of an ensemble or of a model of the pixprep backend"
             )
-        if found.pixels and found.pixels.order == "rgb":  # as far as its dims show
+        if found.pixels and found.pixels.order == "rgb":  # inferred from the dims, which do not distinguish RGB and BGR
             is_bgr = texts(self.config(self.first(model, found.name))).get(PIXELS) == "bgr"
             return replace(found, pixels=found.pixels._replace(order="bgr" if is_bgr else "rgb"))
         return found
 
     def first(self, model: str, name: str) -> str:
-        """The model that gets an input: for an ensemble, the step that receives it, through nested ensembles."""
+        """Return the name of the model that receives an input: that of the first step which uses it in an ensemble."""
         for step in steps(self.config(model)):
             for port, tensor in step["input_map"].items():
                 if tensor == name:
@@ -159,11 +171,11 @@ class Triton:
         return model
 
     def scores(self, model: str) -> list[str]:
-        """Names of the outputs of a model that hold one score per class: the outputs that have labels.
+        """Return the names of a model's outputs that contain one score per class.
 
-        If no output has labels, a classifier's only vector of floats counts as scores. With two vectors, either could
-        be a box, and a single number is not a vector. Outputs of a model that prepares images, such as ``transform``,
-        do not count.
+        These are the outputs with labels. If no output has labels, a floating-point vector of more than one element
+        counts if it is the only vector: with two, one of them could be a box. Outputs of models that preprocess images,
+        such as ``transform``, do not count.
 
         Raises:
             SetupError: The model does not exist.
@@ -180,7 +192,11 @@ class Triton:
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
     def source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Configuration of the model that computes an output, through ensembles, and the output as declared there."""
+        """Find the model that computes an output, also within ensembles.
+
+        Returns:
+            The configuration of that model, and the entry of the output in the configuration.
+        """
         config = self.config(model)
         for step in steps(config):
             for port, tensor in step["output_map"].items():
@@ -189,7 +205,7 @@ class Triton:
         return config, next(output for output in config["output"] if output["name"] == name)
 
     def spent(self) -> dict[str, Spent]:
-        """Statistics of each model since the server started.
+        """Return the statistics of each model since the server started, by model name.
 
         Raises:
             SetupError: The server has ended, or does not report statistics.
@@ -198,12 +214,12 @@ class Triton:
             entries = self._client.get_inference_statistics(**self._json)["model_stats"]
         except self._failure as error:
             self._check_live()
-            raise SetupError(f"{self.url} does not tell its statistics: {_message(error)}") from None
+            raise SetupError(f"{self.url} does not report statistics: {_message(error)}") from None
         spent: dict[str, Spent] = {}
         for entry in entries:
             parts = entry.get("inference_stats", {})
             before = spent.get(entry["name"], Spent())
-            spent[entry["name"]] = Spent(  # sum over all versions; gRPC omits zeros
+            spent[entry["name"]] = Spent(  # sum over all versions; the JSON of gRPC omits fields that are 0
                 before.count + int(parts.get("success", {}).get("count", 0)),
                 before.queue_ms + _ms(parts, "queue"),
                 before.compute_ms + _ms(parts, "compute_input", "compute_infer", "compute_output"),
@@ -221,13 +237,21 @@ class Triton:
         *,
         classes: int = 0,
     ) -> dict[str, npt.NDArray[Any]]:
-        """Send one request with images and the rows of numbers of each; return every output, with the batch axis first.
+        """Send one request with one or more images.
 
-        For a model that compares images, each item of ``encoded`` holds one image per image input, or one image for all
-        inputs.
+        Args:
+            model: Name of the model.
+            model_input: Description of its inputs, from ``model_input``.
+            encoded: Encoded images. For a model that compares images, each item has one image per image input, or is
+                one image for all of them.
+            numbers: Values of the numeric inputs for each image.
+            classes: Number of best classes to return instead of scores; 0 returns the scores.
+
+        Returns:
+            Every output by name, with the batch dimension first.
 
         Raises:
-            PixprepError: The numbers are invalid, or do not fit the model's inputs.
+            PixprepError: The numeric values are invalid, or do not match the model's inputs.
             RequestError: The server rejected the request, or did not respond within the time limit.
             SetupError: The server has ended.
         """
@@ -242,11 +266,11 @@ class Triton:
             tensors[-1].set_data_from_numpy(array)
         scores = dict.fromkeys(self.scores(model), classes) if classes else {}
         lengths = {}
-        if model_input.has_rows:  # Triton sorts all rows as one list, so every entry is needed
+        if model_input.has_rows:  # Triton sorts the scores of all boxes as one list, so every entry is requested
             outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
             lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
             scores = {name: length * _MAX_ROWS for name, length in lengths.items()}
-            if lengths and self.protocol == "http":  # Triton 2.51 crashes if classes of zero rows are requested
+            if lengths and self.protocol == "http":  # Triton 2.51 crashes if classes of an empty output are requested
                 plain = self.infer(model, model_input, encoded, numbers)
                 if not all(len(plain[name]) for name in lengths):
                     return plain
@@ -270,29 +294,40 @@ class Triton:
     def _check_live(self) -> None:
         try:
             is_live = self._client.is_server_live(**self._deadline)
-        except HTTPException:  # geventhttpclient's, below tritonclient, are subclasses
-            raise SetupError(f"what answers at {self.url} does not speak HTTP: is it the gRPC port?") from None
+        except HTTPException:  # base class of the exceptions of geventhttpclient, which tritonclient uses
+            raise SetupError(
+                f"{self.url} responds, but does not speak HTTP: it may be the gRPC port; pass the HTTP port"
+            ) from None
         except (OSError, self._failure) as error:
-            # gRPC's message ends with the cause, after three lines of its own history
+            # gRPC's message ends with the cause, after three lines about its connection attempts
             reason = getattr(error, "strerror", None) or _message(error).rpartition(": ")[2].rstrip("])")
             if reason == "Socket closed":
-                raise SetupError(f"what answers at {self.url} does not speak gRPC: is it the HTTP port?") from None
+                raise SetupError(
+                    f"{self.url} responds, but does not speak gRPC: it may be the HTTP port; pass the gRPC port"
+                ) from None
             raise SetupError(
-                f"nothing answers {self.protocol} at {self.url} ({reason}): is `pixprep serve` running, on this port?"
+                f"no {self.protocol} server responds at {self.url} ({reason}): check that `pixprep serve` is running, "
+                "and its port"
             ) from None
         if not is_live:
-            raise SetupError(f"what answers at {self.url} is not a live Triton")
+            raise SetupError(f"the server at {self.url} is not a live Triton")
 
 
 def _is_ours(config: Mapping[str, Any]) -> bool:
-    """Return whether a model of pixels prepares them: a classifier may also accept FP32 [3, height, width]."""
+    """Return whether a model whose input is pixels is a pixprep model. A classifier may have the same kind of input."""
     return bool(config.get("backend") == "pixprep" or PIXELS in config.get("parameters", {}))
 
 
 def _best(entries: npt.NDArray[Any], length: int, count: int) -> npt.NDArray[Any]:
-    """The best classes of each row, (rows, count), out of the entries ``score:index:label`` of all rows, by score.
+    """Return the best classes of each row, an array of shape (rows, count).
 
-    Triton treats the rows of a model without batching as one list. Only the first ``length`` entries of it have labels.
+    Triton flattens the rows of a model without batching to one list of scores, and labels only its first ``length``
+    entries.
+
+    Args:
+        entries: All entries ``score:index:label``, in descending order of the score.
+        length: Number of classes per row.
+        count: Number of classes to return per row.
     """
     found = [entry.decode().split(":", 2) for entry in entries.reshape(-1)]
     names = {int(index): label for _, index, *labels in found for label in labels}
@@ -309,6 +344,6 @@ def _ms(parts: dict[str, Any], *names: str) -> float:
 
 
 def _message(error: Exception) -> str:
-    """The server's message without tritonclient's additions, in one line."""
+    """Return the server's message as one line, without the status that tritonclient adds."""
     words = getattr(error, "message", None)
     return " ".join(str(words() if callable(words) else error).split())

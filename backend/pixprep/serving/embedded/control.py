@@ -1,7 +1,7 @@
-"""Control of the Triton that `serve` has started: its models, their state, and requests to load and unload them.
+"""Control interface of the Triton that `serve` started: query the state of its models, load and unload them.
 
-Loads use gRPC. Over HTTP, a load that never ends would occupy one of Triton's eight HTTP threads, and with it every
-connection of that thread.
+Load requests use gRPC. Over HTTP, a load that never ends would block one of Triton's eight HTTP threads with all its
+connections.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ KEY_HEADER = "admin-key"
 _LOOK_S = 0.05
 _LIVE_S = 2.0
 _SETTLE_S = 0.25
-"""For a request that Triton has read to reach its model."""
-# A call reaches the server itself, and does not wait because one before it found nobody there.
+"""Time for a request that Triton has read to arrive in the queue of its model."""
+# Bypass proxies, and do not inherit the reconnect backoff of an earlier channel that failed to connect.
 _CHANNEL = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
 
 
 class Control:
-    """Control of one Triton for the process that has its keys; each call opens its own connection.
+    """Administrative access to one Triton. Each call opens its own connection.
 
     Args:
-        http_socket: Triton's Unix socket for HTTP, in a folder that exists when Triton starts.
-        address: Address of the ports.
-        ports: ``http``, ``grpc`` and ``metrics``, as clients know them.
+        http_socket: Path of Triton's Unix socket for HTTP.
+        address: IP address on which the ports listen.
+        ports: Public port numbers: ``http``, ``grpc`` and ``metrics``.
 
     Attributes:
-        key: Key that opens the APIs that are closed to clients.
-        mark: Secret by which the backend recognizes a request as a probe.
+        key: Key for Triton's restricted APIs.
+        mark: Secret header value by which the backend recognizes health probes.
     """
 
     def __init__(self, http_socket: Path, address: str, ports: Mapping[str, int]) -> None:
@@ -51,53 +51,63 @@ class Control:
         self.key, self.mark = uuid.uuid4().hex, uuid.uuid4().hex
 
     def repository(self, path: str, *, timeout_s: float = 120) -> tuple[int, bytes]:
-        """Ask the model repository API: ``index``, ``models/NAME/load``.
+        """Send a request to the model repository API.
+
+        Args:
+            path: ``index``, ``models/NAME/load`` or ``models/NAME/unload``.
+            timeout_s: Time limit in seconds.
 
         Returns:
-            The HTTP status and body; the status is 0 if Triton did not respond.
+            The HTTP status, 0 if Triton did not respond, and the body of the response.
         """
         return self._ask("POST", f"/v2/repository/{quote(path)}", headers={KEY_HEADER: self.key}, timeout_s=timeout_s)
 
     def index(self, *, timeout_s: float = 10) -> list[dict[str, str]]:
-        """Return ``name``, ``version`` and ``state`` of every model, or an empty list without a response."""
+        """Return ``name``, ``version`` and ``state`` of every model; an empty list if Triton does not respond."""
         status, text = self.repository("index", timeout_s=timeout_s)
         return list(json.loads(text)) if status == 200 else []
 
     def config(self, model: str) -> dict[str, Any]:
-        """Return the complete configuration of a model, or an empty one without a response."""
+        """Return the complete configuration of a model; an empty one if Triton does not respond."""
         status, text = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=10)
         return dict(json.loads(text)) if status == 200 else {}
 
     def model_input(self, model: str) -> ModelInput | None:
-        """Return the image input of a model, or None if the model lacks one or Triton does not report it."""
+        """Return the image input of a model; None if it does not have one, or if Triton does not respond."""
         config = self.config(model)
         return model_input(config) if config else None
 
     def is_live(self) -> bool:
-        """Return whether Triton answers over HTTP, within 2 s."""
+        """Return whether Triton responds over HTTP within 2 s."""
         return self._ask("GET", "/v2/health/live", timeout_s=_LIVE_S)[0] == 200
 
     def is_ready(self) -> bool:
-        """Return True if Triton reports that every model is ready."""
+        """Return whether Triton reports that every model is ready."""
         return self._ask("GET", "/v2/health/ready", timeout_s=_LIVE_S)[0] == 200
 
     def infer(self, model: str, sample: Post, *, timeout_s: float) -> int:
-        """Send a probe to a model. Returns the HTTP status, or 0 without a response in time."""
+        """Send a probe image to a model and return the HTTP status; 0 if the model does not respond in time."""
         headers, body = sample
         headers = {**headers, "Content-Type": "application/octet-stream", probe.HEADER: self.mark}
         return self._ask("POST", f"/v2/models/{quote(model)}/infer", body, headers, timeout_s=timeout_s)[0]
 
     def load(self, model: str, *, timeout_s: float, meanwhile: Callable[[], None]) -> str:
-        """Load a model whose files have changed; the loaded one serves until the new one is ready.
+        """Load a model whose files have changed. The old model serves requests until the new one is ready.
 
-        Returns the reason if Triton did not load it, or an empty string. ``meanwhile`` is called repeatedly; an
-        exception from it ends the call.
+        Args:
+            model: Name of the model.
+            timeout_s: Time limit in seconds.
+            meanwhile: Function that is called repeatedly while the model loads. If it raises an exception, the wait
+                ends with this exception.
+
+        Returns:
+            An empty text, or the reason why the model does not load.
 
         Raises:
-            TimeoutError: Triton did not respond, and will no longer load this model.
+            TimeoutError: The load did not finish in time, and this Triton will not finish it later.
             ConnectionError: The gRPC port does not respond.
         """
-        import grpc  # noqa: PLC0415  (it takes 0.15 s, and 20 MB)
+        import grpc  # noqa: PLC0415  (the import takes 0.15 s and 20 MB)
         from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: PLC0415
 
         headers = [(f"triton-grpc-protocol-{KEY_HEADER}", self.key)]
@@ -119,16 +129,18 @@ class Control:
             try:
                 triton.ServerLive(service_pb2.ServerLiveRequest(), timeout=_LIVE_S)
             except grpc.RpcError:
-                raise ConnectionError("Triton answers no more over gRPC") from None
+                raise ConnectionError("Triton no longer responds over gRPC") from None
             return load_failure(error.details())
 
     def drain(self, until: float) -> None:
-        """Unload every model: Triton rejects new requests and keeps a model until its last request is answered.
+        """Unload every model, and wait until the requests in flight have their responses or ``until`` has passed.
 
-        Requests that have already arrived are read first, because Triton would reject some of those in its queues.
+        After an unload request, Triton rejects new requests to the model and keeps the model until its last request has
+        a response. Without it, an exiting Triton 2.51 would continue to accept requests on open connections and would
+        abort the last ones. A model whose process has died is never unloaded completely.
 
-        Triton 2.51 by itself continues to accept requests from open connections and cuts off the last ones. It never
-        completely unloads a model whose process has died.
+        Before that, the function waits until Triton has read the requests that have already arrived, because Triton
+        would reject some of them.
         """
         ports = self._ports.values()
         settled_at, waiting = time.monotonic() + _SETTLE_S, unread(*ports)
@@ -160,7 +172,7 @@ class Control:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """Connection to a Unix socket."""
+    """HTTP connection through a Unix socket."""
 
     def __init__(self, path: Path, *, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
@@ -171,6 +183,8 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.settimeout(self.timeout)
         folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
         try:
-            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")  # a name has at most 107 bytes
+            self.sock.connect(
+                f"/proc/self/fd/{folder}/{self._path.name}"
+            )  # the path of a Unix socket has at most 107 bytes
         finally:
             os.close(folder)

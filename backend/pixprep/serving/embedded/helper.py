@@ -1,8 +1,8 @@
-"""A helper process that serves a port of pixprep, and that is restarted when it ends.
+"""Helper process that serves a port, such as the front or the web page, and is restarted whenever it ends.
 
-It is separate from the supervisor's process. A crash, a gigabyte of memory or a busy core then affects only the helper
-and not the supervisor, whose end would also end Triton. The supervisor keeps the socket, so that a client that connects
-between two helper processes only waits.
+It is separate from the supervisor, because the end of the supervisor also ends Triton. A crash, high memory use or a
+busy core affects only the helper. The supervisor keeps the listening socket open, so clients that connect while the
+helper restarts only have to wait.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.processes import OF_MODEL, Waits, after
 
 _END_S = 5.0
-_MOST_LETTERS = 2000
-"""Maximum length of a line that is read from the process."""
+_MAX_CHARS = 2000
+"""Maximum length of a line that is read from the output of the process."""
 _logger = logging.getLogger(__name__)
 
 
 class Helper:
-    """A helper process, and the thread that starts it again.
+    """Helper process, with a thread that restarts it.
 
     Args:
-        name: Its name in the log.
-        module: Package that the process runs.
-        sockets: Sockets that it inherits; they are the caller's to close.
+        name: Name for log messages.
+        module: Package that the process runs with ``python -m``.
+        sockets: Sockets that the process inherits. The caller must close them.
     """
 
     def __init__(self, name: str, module: str, sockets: Sequence[socket.socket]) -> None:
@@ -43,46 +43,46 @@ class Helper:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str) -> None:
-        """Start it with arguments."""
+        """Start the process with these command-line arguments."""
         self._thread = Thread(target=self._look_after, args=arguments, name=f"pixprep-{self._name}", daemon=True)
         self._thread.start()
 
     def _look_after(self, *arguments: str) -> None:
-        """Start the process, and start it again, until the end. The server continues in any case."""
+        """Run the process again and again until ``close`` is called. Errors are logged and not raised."""
         waits = Waits(*OF_MODEL)
         while not self._ending.is_set():
             began_at = time.monotonic()
             try:
                 how = ended(self._run(*arguments))
             except OSError as error:
-                how = f"does not start: {error.strerror}"
+                how = f"did not start: {error.strerror}"
             wait_s = waits.count(ran_s=time.monotonic() - began_at) or 0.0
             if not self._ending.is_set():
-                _logger.error("the %s's process %s; it is started again%s", self._name, how, after(wait_s))
+                _logger.error("the process of the %s %s; it is restarted%s", self._name, how, after(wait_s))
                 self._ending.wait(wait_s)
 
     def _run(self, *arguments: str) -> int:
-        """Run the process until it ends, and log its output. Returns the exit code."""
+        """Run the process until it ends, log its output, and return its exit code."""
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, *arguments],
-            cwd="/",  # Python looks for modules there first
+            cwd="/",  # first entry of sys.path with ``-m``: must not contain a user's modules
             env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
-            stdin=subprocess.PIPE,  # closed when this process ends for any reason; the helper then also ends
+            stdin=subprocess.PIPE,  # the helper ends when its stdin closes, which happens if this process ends
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=[each.fileno() for each in self._sockets],
-            start_new_session=True,  # Ctrl-C reaches only this process
+            start_new_session=True,  # Ctrl-C must reach only this process
         )
-        if self._ending.is_set():  # ``close`` has not seen it
+        if self._ending.is_set():  # ``close`` was called before the process existed
             process.kill()
         with process:
             assert process.stderr is not None
-            while line := process.stderr.readline(_MOST_LETTERS):
+            while line := process.stderr.readline(_MAX_CHARS):
                 _logger.warning("the %s: %s", self._name, line.decode(errors="replace").rstrip())
         return process.returncode
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and do not restart it."""
         self._ending.set()
         if self._process is not None:
             self._process.kill()

@@ -1,7 +1,7 @@
-"""Measure a running Triton with perf_analyzer: throughput in a closed loop, latency under Poisson arrivals.
+"""Measure throughput and latency of a running Triton with perf_analyzer, in closed loops or with Poisson arrivals.
 
-perf_analyzer 2.51 is a program that comes with tritonclient 2.51; two libraries that it needs come with
-nvidia-pytriton, under other names.
+tritonclient 2.51 contains the program perf_analyzer. Two libraries that it requires are part of nvidia-pytriton, with
+different file names.
 """
 
 from __future__ import annotations
@@ -34,31 +34,33 @@ from pixprep.serving.embedded.request import ModelInput
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
 _OF_A_REQUEST = " had error: "  # perf_analyzer prints "Thread [0] had error: " and the server's message
-# Three windows, which all count. Each lasts 1.2 times the requested time: three of 1 s yielded 3.61 s of requests.
+# perf_analyzer measures three windows. A window lasts 1.2 times the requested time: three of 1 s took 3.61 s in total.
 _WINDOWS, _STRETCH = 3, 1.2
-_LONGER = (1, 4, 16)  # factors of the time, for windows in which no request began and ended
+_LONGER = (1, 4, 16)  # factors of the duration to try if no request was completed within a window
 _TOO_SHORT = (
     "No valid requests recorded within time interval",
-    "failed to find the requested model version",  # printed if its statistics did not change
+    "failed to find the requested model version",  # printed if the statistics of the model did not change
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Measurement of one load.
+    """Result of measuring one load.
 
-    There is no count of errors: perf_analyzer exits at the first failed request, without a result.
+    Errors are not counted, because perf_analyzer exits without a result at the first failed request.
 
     Attributes:
         protocol, model: Protocol and model of the requests.
-        load: ``concurrency 4``: requests always in flight; ``poisson 50/s``: requests sent.
+        load: ``concurrency N`` for N requests in flight, or ``poisson R/s`` for R requests per second.
         batch: Number of images per request.
-        images_per_s: Images, or clips, that the server processed per second. For a Poisson load, perf_analyzer replays
-            one fixed sequence that begins sparse: 80 % of the rate in its first 80 requests, 97 % in 2,000.
-        frames_per_s: Frames of clips per second. None for images, or if the configuration does not declare ``frames``.
-        p50_ms, p90_ms, p95_ms, p99_ms: Percentiles of the requests' latencies at the client.
-        mean_batch: Mean number of images per execution of the model; for an ensemble, of its first model.
-        late_percent: Percentage of requests that the client sent late. If it is high, the latencies are too low.
+        images_per_s: Number of images, or clips, that the server processed per second. For a Poisson load,
+            perf_analyzer replays one fixed sequence that begins slowly: its first 80 requests reach 80 % of the rate,
+            its first 2,000 requests 97 %.
+        frames_per_s: Video frames per second. None for images, or if the configuration does not declare ``frames``.
+        p50_ms, p90_ms, p95_ms, p99_ms: Percentiles of the request latency at the client, in milliseconds.
+        mean_batch: Average number of images per execution of the model. An ensemble has the value of its first model.
+        late_percent: Percentage of requests that the client sent late. If it is high, the true latencies are higher
+            than measured.
     """
 
     protocol: Protocol
@@ -89,30 +91,30 @@ def measure(
     shared_memory: bool = False,
     on_progress: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
-    """Put each load on the model in turn and measure it.
+    """Measure a model under each load, one after the other.
 
     Args:
-        images: Encoded images or clips, sent one after the other in a loop. Use many different ones: repeated images
-            make caches look better than they are.
-        url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
+        images: Encoded images or clips, which are sent in a loop. Pass many different ones: with few images, caches
+            are more effective than in production.
+        url: HOST:PORT of the server; default: Triton's default port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
         model: Name of an ensemble or of a model of the pixprep backend.
-        concurrency: Closed loops, each with this number of requests in flight.
-        rate: Poisson arrivals, each with this number of requests per second.
-        batch: Number of images per request; their sizes may differ.
-        inputs: Rows for a model with numeric inputs, by input name: the rows that every image gets.
-        seconds: Approximate duration of each measurement; 4 or 16 times as long if no request ends within a third of
-            it.
-        shared_memory: Pass images and tensors in shared memory, as a client on the server's machine can. The server
-            must allow it.
+        concurrency: Loads to measure as closed loops: numbers of requests in flight.
+        rate: Loads to measure with Poisson arrivals: requests per second.
+        batch: Number of images per request. Their sizes may differ.
+        seconds: Approximate duration of each measurement. If no request is completed within a third of it, the
+            measurement is repeated with 4 and then 16 times the duration.
+        inputs: Values of the model's numeric inputs by input name, sent with every image.
+        shared_memory: Whether to pass images and tensors in shared memory. The server must run on this machine and
+            allow it.
         on_progress: Function that is called with each measurement as soon as it is complete.
 
     Raises:
-        SetupError: No server runs there, it has no such model, or perf_analyzer cannot run on this machine.
+        SetupError: No server responds at ``url``, the model does not exist, or perf_analyzer cannot run here.
         PixprepError: perf_analyzer failed, for example because the server rejected an image.
     """
     if not images:
-        raise PixprepError("nothing to measure with: no images")
+        raise PixprepError("no images to send: pass at least one")
     measurements: list[Measurement] = []
     with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(url, protocol=protocol) as triton:
         report = Path(name) / "report.csv"
@@ -157,10 +159,12 @@ def command_lines(
     seconds: float = 5.0,
     inputs: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Command lines of perf_analyzer, one a load, to be pasted into a shell.
+    """Return the shell command lines of perf_analyzer, one per load. The other arguments are those of ``measure``.
 
-    ``folder`` gets the images and links to libraries, and must outlive the commands' use. The other arguments, and the
-    errors, are those of ``measure``.
+    The images, and links to libraries, are written to ``folder``, which must exist as long as the commands run.
+
+    Raises:
+        SetupError, PixprepError: See ``measure``.
     """
     with Triton(url, protocol=protocol) as triton:
         command, environment = _command(triton, folder, images, model, batch, inputs=inputs)
@@ -179,7 +183,7 @@ def _command(
     inputs: Mapping[str, Any] | None,
     shared_memory: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return perf_analyzer's command without a load, and its environment; both refer to files in ``folder``."""
+    """Return perf_analyzer's command without the options for the load, and its environment. Writes into ``folder``."""
     model_input = triton.model_input(model)
     check_batch(batch, model, model_input)
     program, environment = find_perf_analyzer(folder)
@@ -189,24 +193,27 @@ def _command(
     write_input_json(images, input_json, model_input, numbers=numbers)
     command = [program, "-m", model, "-u", triton.url, "-i", triton.protocol, "-b", str(batch)]
     command += ["--input-data", str(input_json)]
-    if shared_memory:  # with room for the largest output of a batch
+    if shared_memory:  # one region per output, large enough for the largest output of a batch
         largest = max(array.nbytes for array in triton.infer(model, model_input, images[:1], [rows]).values())
         command += ["--shared-memory", "system", "--output-shared-memory-size", str(batch * largest)]
     return command, environment
 
 
 def _loads(concurrency: Sequence[int], rate: Sequence[float]) -> list[tuple[str, list[str]]]:
-    """Each load's name, and its flags for perf_analyzer."""
-    # with an end, one thread a request in flight; without, at most 16
+    """Return the name of each load, and its options for perf_analyzer."""
+    # a range with an end uses one thread per request in flight; without an end, at most 16 threads
     closed = [(f"concurrency {count}", ["--concurrency-range", f"{count}:{count}"]) for count in concurrency]
-    # -a: perf_analyzer's default waits for answers in 4 threads and sends late when they are slow. On an overloaded
-    # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
+    # -a (asynchronous): by default, perf_analyzer waits for responses in 4 threads, and sends late if these are slow.
+    # With a server that was overloaded (120 of 150 requests/s), 97 % were sent late; the p99 was 42 and not 1,065 ms.
     how = ["--request-distribution", "poisson", "-a"]
     return closed + [(f"poisson {each:g}/s", ["--request-rate-range", f"{each:g}", *how]) for each in rate]
 
 
 def _window_flags(seconds: float) -> list[str]:
-    """Three windows, accepted however much they differ: Poisson arrivals do by nature, and the time is known before."""
+    """Return the options for exactly three windows. ``-s`` accepts them even if their results differ greatly.
+
+    With Poisson arrivals, results always differ. A fixed number of windows makes the duration predictable.
+    """
     window_ms = max(1, round(1000 * seconds / (_WINDOWS * _STRETCH)))
     return ["-p", str(window_ms), "-r", str(_WINDOWS), "-s", "1000000"]
 
@@ -218,15 +225,19 @@ def write_input_json(
     *,
     numbers: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> None:
-    """Write images as perf_analyzer's ``--input-data``: one step an image, its bytes in base64, and numbers with each.
+    """Write images as a JSON file for perf_analyzer's ``--input-data``, with one step per image.
 
-    A model that compares images gets the same one in every input.
+    An element of a BYTES tensor consists of its length as 4 bytes (little-endian) and the encoded image. A UINT8 tensor
+    consists of the encoded image or of the pixels. A model that compares images receives the same image in every input.
 
-    An element of a BYTES tensor begins with its length, 4 bytes little-endian; a UINT8 tensor is the bytes alone, or
-    those of its pixels.
+    Args:
+        images: Encoded images.
+        path: JSON file to write.
+        model_input: Description of the model's inputs.
+        numbers: Values of the numeric inputs by name, sent with every image.
 
     Raises:
-        PixprepError: a photo that has to be decoded for it is refused.
+        PixprepError: An image that must be decoded to pixels cannot be decoded.
     """
     beside = {
         name: {"content": {"b64": base64.b64encode(array.tobytes()).decode("ascii")}, "shape": list(array.shape)}
@@ -244,17 +255,17 @@ def write_input_json(
 
 
 def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str, dict[str, str]]:
-    """Find perf_analyzer, and check that it starts.
+    """Find perf_analyzer and check that it starts.
 
     Args:
-        folder: Folder for links to the libraries that the program needs. It must exist as long as the program is used.
-        search: Folders to search, in the form of ``PATH``; default: the scripts of this Python, then ``PATH``.
+        folder: Folder for links to the libraries that the program requires. It must exist as long as the program runs.
+        search: Folders to search, in the form of ``PATH``. Default: the scripts folder of this Python, then ``PATH``.
 
     Returns:
-        The program, and the environment to start it in.
+        The path of the program, and the environment variables for it.
 
     Raises:
-        SetupError: perf_analyzer is not installed, or does not start here; the message contains the remedy.
+        SetupError: perf_analyzer is not installed, or does not start. The message contains the fix.
     """
     default = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     program = shutil.which(_PROGRAM, path=default if search is None else search)
@@ -271,7 +282,7 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
     if started.returncode:
         reason = reason_in(started.stderr)
         if "GLIBC" in reason:
-            remedy = "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
+            remedy = "run bench on Debian 12, Ubuntu 22.04 or later; with --url, the server may be on another machine"
         elif any(name in reason for name in _LIBRARIES):
             remedy = install("server")
         else:
@@ -281,7 +292,7 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
 
 
 def _run_for(seconds: float, command: Sequence[str], environment: dict[str, str]) -> str:
-    """Run perf_analyzer; twice again with longer windows if one of them saw no whole request."""
+    """Run perf_analyzer, up to twice again with longer windows if no request was completed within a window."""
     for longer in _LONGER:
         try:
             limit_s = 60 + 10 * longer * seconds
@@ -298,36 +309,41 @@ def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float)
             command, env=environment, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
-        raise PixprepError(f"{_PROGRAM} was still running after {limit_s:g} s: does the server still answer?") from None
+        raise PixprepError(
+            f"{_PROGRAM} did not finish within {limit_s:g} s: check that the server still responds"
+        ) from None
     if ended.returncode:
         reason, hint = reason_in(ended.stderr or ended.stdout), ""
         if _OF_A_REQUEST in ended.stderr:
-            hint = "; one failed request ends a measurement: `pixprep send` says which images fail"
+            hint = "; a measurement ends at the first failed request: find the images that fail with `pixprep send`"
         elif "shared memory" in reason:
-            hint = ": does the server allow it (`pixprep serve --allow-shared-memory`)?"
+            hint = ": the server must allow shared memory (`pixprep serve --allow-shared-memory`)"
         raise PixprepError(f"{_PROGRAM}: {reason}{hint}")
     return ended.stdout
 
 
 def reason_in(printed: str) -> str:
-    r"""Return the line of perf_analyzer's stderr with its error: that of the first failed request, or the last line.
+    r"""Return the error in perf_analyzer's output: that of the first failed request, or else the last line.
 
     >>> reason_in("Failed to maintain requested inference load.\nThread [0] had error: no such model")
     'no such model'
     """
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     of_requests = [line.split(_OF_A_REQUEST, 1)[1] for line in lines if _OF_A_REQUEST in line]
-    return (of_requests or lines[-1:] or ["no reason given"])[0].removeprefix("error: ")
+    return (of_requests or lines[-1:] or ["no error message"])[0].removeprefix("error: ")
 
 
 def _late_percent(printed: str) -> float:
-    """Percentage of late requests. perf_analyzer warns if it cannot keep its schedule and prints nothing if it can."""
+    """Return the percentage of requests that were sent late. perf_analyzer prints it only if it is not 0."""
     found = re.search(r"([\d.]+)% of the requests were delayed", printed)
     return float(found[1]) if found else 0.0
 
 
 def parse_report(text: str) -> dict[str, float]:
-    """The numbers of perf_analyzer's CSV, named as in ``Measurement``; its latencies are integers in microseconds.
+    """Read throughput and latency percentiles from perf_analyzer's CSV report.
+
+    Returns:
+        The numbers by the names of ``Measurement``. Latencies are converted from microseconds to milliseconds.
 
     Raises:
         PixprepError: The CSV does not have exactly one row, or columns are missing.
@@ -341,12 +357,12 @@ def parse_report(text: str) -> dict[str, float]:
     except (KeyError, ValueError, TypeError):
         raise PixprepError(
             f"{_PROGRAM}'s report is not one row with Inferences/Second and {', '.join(columns.values())}: "
-            "is this version 2.51?"
+            "use version 2.51"
         ) from None
 
 
 def to_table(rows: Sequence[Measurement]) -> str:
-    """Rows as text: aligned columns under their names."""
+    """Format measurements as a text table with aligned columns."""
     found = _reported(rows)
     are_clips = any("frames_per_s" in row for row in found)
     columns = []
@@ -360,7 +376,7 @@ def to_table(rows: Sequence[Measurement]) -> str:
 
 
 def _reported(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Return the fields of each measurement; measurements of images have no frames field."""
+    """Return the fields of each measurement, without ``frames_per_s`` if no measurement has it."""
     are_clips = any(row.frames_per_s is not None for row in rows)
     return [{name: value for name, value in asdict(row).items() if are_clips or name != "frames_per_s"} for row in rows]
 
@@ -370,7 +386,7 @@ def _cell(value: object) -> str:
 
 
 def to_csv(rows: Sequence[Measurement]) -> str:
-    """Rows for programs: CSV with a header; an unknown number is empty."""
+    """Format measurements as CSV with a header; None becomes an empty cell."""
     text, found = io.StringIO(), _reported(rows)
     writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
     writer.writeheader()
@@ -379,5 +395,5 @@ def to_csv(rows: Sequence[Measurement]) -> str:
 
 
 def to_json(rows: Sequence[Measurement]) -> str:
-    """Rows for programs: a JSON list of objects."""
+    """Format measurements as a JSON list of objects."""
     return json.dumps(_reported(rows), indent=2) + "\n"

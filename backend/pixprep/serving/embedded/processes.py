@@ -1,10 +1,10 @@
-"""The processes that `serve` starts: Triton's, and the guard that ends it when `serve` cannot; waits between starts.
+"""The processes that `serve` starts, and the waits between their restarts.
 
-tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
-sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
+tritonserver    the leader of its own process group, which contains a Python stub for each instance of a Python model
+sh (the guard)  waits for the end of this process and cleans up if this process cannot, such as after SIGKILL
 
-The kernel kills Triton together with this process, and its stubs then end by themselves. No process therefore outlives
-this one, even if the guard is killed first. The guard also kills a stub that hangs, and removes shared memory and
+The kernel kills Triton when this process ends, and the stubs then end by themselves. No process therefore outlives
+this one, even if the guard is killed first. The guard additionally kills stubs that hang, and removes shared memory and
 folders.
 """
 
@@ -29,17 +29,17 @@ from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.stubs import stat
 from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, max_files
 
-CALM_S = 10.0  # after a run of this length, the first wait applies again
-OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # without end: the other models continue to serve
-OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take about a minute; then `serve` gives up
+CALM_S = 10.0  # a process that ran this long resets the count of failures
+OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # never gives up, because the other models continue to serve
+OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # `serve` gives up after ten failures in a row, about a minute
 _logger = logging.getLogger(__name__)
 
-# Kills the process group that was named last when the other end of stdin is closed, and then removes leftover files.
+# Reads process group IDs from stdin. When stdin is closed, it kills the last group and removes leftover files.
 _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
 
-# Runs a program that the kernel kills when the thread that started it ends. It uses PR_SET_PDEATHSIG of prctl(2), which
-# survives exec. If the parent ended before the call, getppid() returns a different process, and the program does not
-# start.
+# Runs a program that the kernel kills when the thread that started it ends: PR_SET_PDEATHSIG of prctl(2), which is
+# preserved across exec. If the parent has ended before the call, getppid() returns a different process, and the program
+# is not started.
 _BOUND = (
     f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)}); "
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
@@ -47,13 +47,13 @@ _BOUND = (
 
 
 class Processes:
-    """One Triton at a time, its stubs and what they leave.
+    """One Triton at a time, with its stubs, shared memory and temporary files.
 
     Args:
-        prefix: Prefix of the names of their shared memory, which is removed when they end.
+        prefix: Name prefix of the shared memory regions, which are removed when Triton ends.
 
     Attributes:
-        folder: Folder for their files. It is removed at the end, even if this process is killed.
+        folder: Folder for temporary files. It is removed at the end, even if this process is killed.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -65,18 +65,27 @@ class Processes:
 
     @property
     def pid(self) -> int:
-        """The present Triton, or the last one."""
+        """Process ID of the current or last Triton."""
         assert self._triton is not None
         return self._triton.pid
 
     def poll(self, *, within_s: float = 0.0) -> int | None:
-        """Triton's exit code; None if it does not end in time, or none was started."""
+        """Return Triton's exit code, or None if it does not end within this time or was not started."""
         with suppress(subprocess.TimeoutExpired):
             return None if self._triton is None else self._triton.wait(within_s)
         return None
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
-        """Start a Triton in a folder; none may run now. The hard limit of open files bounds its connections."""
+        """Start Triton. No other Triton of this object may be running.
+
+        The soft limit of open files is raised to the hard limit, because every connection uses a file.
+
+        Args:
+            command: Command line of Triton.
+            environment: Environment variables.
+            folder: Working directory.
+            log: File for stdout and stderr.
+        """
         self._triton = self._starter.submit(
             subprocess.Popen,
             [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command],
@@ -85,21 +94,21 @@ class Processes:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
+            start_new_session=True,  # Ctrl-C must reach only this process; ``kill`` ends the process group
         ).result()
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # Triton has already ended
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.prlimit(self._triton.pid, resource.RLIMIT_NOFILE, (max_files(), hard))
         self._tell_guard(str(self._triton.pid))
 
     def end(self, *, until: float) -> None:
-        """Ask Triton to end, and wait until it has ended or the time is over."""
+        """Send SIGTERM to Triton, and wait until it has ended or ``until`` (a ``time.monotonic``) has passed."""
         if self._triton is not None:
             self._triton.terminate()
             self.poll(within_s=max(0.0, until - time.monotonic()))
 
     def kill(self) -> None:
-        """End Triton and its stubs, if they have not ended, and remove what they leave."""
+        """Kill Triton and its stubs if they still run, and remove their shared memory and temporary folders."""
         if self._triton is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._triton.pid, signal.SIGKILL)
@@ -111,7 +120,7 @@ class Processes:
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """End them all, and remove the folder."""
+        """Kill all processes and remove the folder."""
         self.kill()
         self._guard.kill()
         self._guard.communicate()
@@ -119,7 +128,7 @@ class Processes:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def keep_guard(self) -> None:
-        """Start another guard if someone has killed the guard."""
+        """Start the guard again if it has been killed."""
         if self._guard.poll() is None:
             return
         how = ended(self._guard.returncode)
@@ -127,7 +136,7 @@ class Processes:
         self._guard = self._start_guard()
         if self.poll() is None:
             self._tell_guard(str(self.pid))
-        _logger.warning("the process that ends Triton after a kill of `serve` %s; it was started again", how)
+        _logger.warning("the guard process, which ends Triton if `serve` is killed, %s; it was restarted", how)
 
     def _start_guard(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -140,15 +149,15 @@ class Processes:
 
     def _tell_guard(self, group: str) -> None:
         assert self._guard.stdin is not None
-        with suppress(BrokenPipeError):  # someone has ended it
+        with suppress(BrokenPipeError):  # the guard has been killed
             self._guard.stdin.write(f"{group}\n".encode())
             self._guard.stdin.flush()
 
 
 def hide(pid: int, secret: str) -> None:
-    """Write over a secret in the command line of a child of ours, which every user of this machine may read.
+    """Overwrite a secret in the command line of a child process, which every user of this machine can read.
 
-    Triton takes its keys there and nowhere else. It has copied them by the time it is ready.
+    Triton accepts its keys only as options. When it is ready, it has copied them.
     """
     try:
         with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
@@ -162,11 +171,14 @@ def hide(pid: int, secret: str) -> None:
 
 
 class Waits:
-    """Counts consecutive failures of a repeated attempt.
+    """Counts consecutive failures of a process, and returns the wait before the next start.
 
     Args:
-        waits_s: Seconds to wait after each failure before the next attempt; the last value applies to all further
-            failures. None: give up.
+        waits_s: Seconds to wait after the first, second, ... consecutive failure; None means to give up. The last value
+            applies to all further failures.
+
+    Attributes:
+        failures: Number of consecutive failures so far.
     """
 
     def __init__(self, *waits_s: float | None) -> None:
@@ -174,11 +186,15 @@ class Waits:
         self.failures = 0
 
     def count(self, *, ran_s: float) -> float | None:
-        """Count a failure after a run of this length in seconds; return the wait in seconds, None to give up."""
+        """Count a failure after a run of ``ran_s`` seconds.
+
+        Returns:
+            Seconds to wait before the next start, or None to give up.
+        """
         self.failures = 1 if ran_s > CALM_S else self.failures + 1
         return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
 
 
 def after(wait_s: float) -> str:
-    """Text for a wait."""
+    """Return the text for a wait in a log message, such as ``" in 2 s"``; empty for 0 s."""
     return f" in {wait_s:g} s" if wait_s else ""

@@ -1,4 +1,4 @@
-"""Requests to a model, built from its configuration: an encoded image, and possibly numeric inputs."""
+"""Build requests to a model from its configuration: encoded images or pixels, and numeric inputs."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ from pixprep.spec import KINDS, Color, FrameLayout, Frames
 Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
 Encodeds = bytes | Sequence[bytes]
-"""An encoded image for every input of a model, or one for each."""
+"""One encoded image for all image inputs of a model, or a sequence with one per input."""
 Post = tuple[dict[str, str], bytes]
-"""Headers and body of an HTTP request; a header contains the length of the JSON part."""
+"""Headers and body of an HTTP request. The header Inference-Header-Content-Length is the length of the JSON part."""
 DTYPES: dict[str, Any] = {
     name.upper().replace("FLOAT", "FP"): np.dtype(name)
     for name in ("bool", *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)))
     if name != "float8"
 }
-"""NumPy dtypes for Triton's numeric types."""
+"""NumPy dtypes of Triton's numeric datatypes."""
 _NPY = b"\x93NUMPY"
-_AXES = 2  # axes of a row of numbers
-_SIDE, _BLOCKS = 64, 8  # side and number of blocks of a sample image
+_AXES = 2  # maximum number of dimensions of one row of a numeric input
+_SIDE, _BLOCKS = 64, 8  # height and width of a sample image in pixels, and number of blocks along each
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
-"""Names of the files in example commands."""
+"""File names in example commands."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberInput:
-    """An input of numbers: a row for each tensor.
+    """Numeric input of a model, such as boxes. A row belongs to one output tensor.
 
     Attributes:
+        name: Name of the input.
         datatype: Datatype of the tensor, in Triton's notation.
         shape: Shape of one row.
         row: Example of a row; empty if the model's configuration does not contain one.
@@ -63,14 +64,16 @@ class NumberInput:
 
     @property
     def count(self) -> int:
-        """Numbers in a row."""
+        """Number of elements in a row."""
         return prod(self.shape)
 
     def rows(self, values: Any) -> Array:
-        """Numbers in the form of a request: (rows, *shape) with the input's type; a single row may be passed alone.
+        """Convert values to an array of shape ``(rows, *shape)`` with the datatype of the input.
+
+        A single row may be passed without the first dimension.
 
         Raises:
-            PixprepError: The rows are invalid.
+            PixprepError: The values do not have this shape, or are not exact in this datatype.
         """
         try:
             array = np.asarray(values)
@@ -83,13 +86,13 @@ class NumberInput:
             sent = array.astype(DTYPES[self.datatype])
             if array.shape[1:] == self.shape and (self.datatype[:2] == "FP" or np.array_equal(sent, array)):
                 return sent
-        except (TypeError, ValueError):  # no numbers, or lists of different lengths
+        except (TypeError, ValueError):  # not numbers, or lists of different lengths
             pass
-        raise PixprepError(f'input "{self.name}" is {self}, such as {json.dumps([self.example])}')
+        raise PixprepError(f'input "{self.name}" must be {self}, such as {json.dumps([self.example])}')
 
     @property
     def example(self) -> list[Any]:
-        """A row to try a model with: the example of its configuration, a usual row of this shape, or zeros."""
+        """A row for trying the model: the example in its configuration, a typical row of this shape, or zeros."""
         usual = (kind.row for kind in KINDS.values() if (kind.dtype, kind.shape) == (DTYPES[self.datatype], self.shape))
         row = self.row or next(usual, ()) or [self.datatype != "BOOL" and 0] * self.count
         return np.reshape(row, self.shape).tolist()  # type: ignore[no-any-return]
@@ -103,14 +106,15 @@ class ModelInput:
     """Image input of a model, or all image inputs of a model that compares images.
 
     Attributes:
-        names: Names of the image inputs. A request contains one image for each.
-        datatype: Datatype of each of these inputs.
-        pixels: Format of the pixels if the model accepts pixels instead of encoded images; None for encoded images.
-        frames: Number of frames of a clip; None if the model accepts images, or its configuration does not declare it.
-        max_batch_size: Maximum number of images per request. 0 means that a request has one image and returns as many
-            tensors as ``numbers`` has rows.
-        numbers: Numeric inputs that accompany the image.
-        is_alone: Whether the model has no further inputs, not even optional ones. An image may then be the whole body
+        names: Names of the image inputs. A request contains one image for each of them.
+        datatype: Datatype of the image inputs.
+        pixels: Pixel format if the model accepts pixels instead of encoded images; None for encoded images.
+        frames: Number of frames that are sampled from a clip. None if the model accepts images, or if its configuration
+            does not declare the number.
+        max_batch_size: Maximum number of images per request. 0 if a request has one image, and the model returns one
+            tensor for each row of ``numbers``.
+        numbers: Numeric inputs that are sent together with the image.
+        is_alone: Whether the model has exactly one input, counting optional ones. The image may then be the whole body
             of a request.
     """
 
@@ -124,16 +128,16 @@ class ModelInput:
 
     @property
     def name(self) -> str:
-        """Name of the first input for images."""
+        """Name of the first image input."""
         return self.names[0]
 
     @property
     def has_rows(self) -> bool:
-        """Return whether an image gives as many tensors as it has boxes."""
+        """Whether the model returns one tensor per row of its numeric inputs, such as one per box."""
         return self.max_batch_size == 0
 
     def rows(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """The rows of one image, by name.
+        """Convert the numeric inputs of one image to arrays, by input name.
 
         Raises:
             PixprepError: An input is missing, invalid, or not an input of the model.
@@ -142,34 +146,34 @@ class ModelInput:
         for name in values:
             if name not in names:
                 raise PixprepError(
-                    f'the model has no input "{name}"; beside images it takes {", ".join(names) or "none"}'
+                    f'the model does not have an input "{name}"; its numeric inputs are {", ".join(names) or "none"}'
                 )
         for each in self.numbers:
             if each.name not in values:
-                such = f"{each.name}={json.dumps([each.example], separators=(',', ':'))}"
-                raise PixprepError(f'the model takes "{each.name}", {each}, with each image: --input {such}')
+                option = f"--input {each.name}={json.dumps([each.example], separators=(',', ':'))}"
+                raise PixprepError(f'the model requires input "{each.name}" ({each}) with each image, such as {option}')
         found = {each.name: each.rows(values[each.name]) for each in self.numbers}
         for name, array in found.items():
             if not self.has_rows and len(array) != 1:
-                raise PixprepError(f'input "{name}" has {len(array)} rows, and an image has one')
+                raise PixprepError(f'input "{name}" has {len(array)} rows: pass one row per image')
         return found
 
     @property
     def example(self) -> dict[str, Any]:
-        """Rows of an image to try the model with."""
+        """Example values of all numeric inputs of one image, by input name."""
         return {each.name: [each.example] for each in self.numbers}
 
     def images(self, encoded: Sequence[bytes]) -> Array:
-        """Convert images to the tensor of one input, with decoded pixels if the model takes pixels.
+        """Convert encoded images to the tensor of one input. They are decoded if the model accepts pixels.
 
         Raises:
-            ImageError: A photo that must be decoded here is rejected, or the sizes of the photos differ.
+            ImageError: An image cannot be decoded, or the decoded images differ in size.
         """
         if self.pixels:
             arrays = [pixels_of(image, self.pixels.order).astype(self.pixels.dtype, copy=False) for image in encoded]
             frames = arrays if self.pixels.layout == "hwc" else [array.transpose(2, 0, 1) for array in arrays]
             if len({frame.shape for frame in frames}) > 1:
-                raise ImageError("UNSUPPORTED", "the pixels of one request have one size: send one image a request")
+                raise ImageError("UNSUPPORTED", "the images of one request differ in size: send one image per request")
             return np.stack(frames)
         if self.datatype == "BYTES":
             images = np.empty((len(encoded), 1), np.object_)
@@ -178,10 +182,14 @@ class ModelInput:
         return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
     def tensors(self, encoded: Sequence[Encodeds], rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
-        """Return name, datatype and array of each input of a request, for images and numbers.
+        """Return (name, datatype, array) of each input of a request.
+
+        Args:
+            encoded: Images of the request.
+            rows: Result of the method ``rows`` for each image.
 
         Raises:
-            ImageError: see ``images``.
+            ImageError: See ``images``.
         """
         parts = [(each,) * len(self.names) if isinstance(each, bytes) else tuple(each) for each in encoded]
         columns = [self.images(column) for column in zip(*parts, strict=True)]
@@ -193,11 +201,10 @@ class ModelInput:
 
 
 def model_input(config: Config) -> ModelInput | None:
-    """Return the image input of a model with this configuration, or None if the model lacks one.
+    """Find the image input in a model's configuration; None if it does not have one.
 
-    Images are either encoded, as BYTES [1] or UINT8 [-1], or pixels, such as UINT8 [-1, -1, 3]. Color
-    pixels are reported as RGB here. Only the configuration of another model, such as a step of an ensemble, may declare
-    BGR.
+    Encoded images are BYTES [1] or UINT8 [-1]. Pixels have three dimensions, such as UINT8 [-1, -1, 3]. Pixels with
+    three channels are reported as RGB, because only the pixprep model inside an ensemble declares BGR.
     """
     images: list[tuple[str, str, Frames | None]] = []
     facts = texts(config)
@@ -223,7 +230,7 @@ def model_input(config: Config) -> ModelInput | None:
         else:
             return None
     if len({each[1:] for each in images}) != 1:
-        return None  # none, or some encoded and others not
+        return None  # no image input, or image inputs of different kinds
     (_, data_type, order), max_batch_size = images[0], int(config.get("max_batch_size", 0))
     frames = facts.get(FRAMES, "")
     return ModelInput(
@@ -238,7 +245,7 @@ def model_input(config: Config) -> ModelInput | None:
 
 
 def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
-    """A request with these inputs: JSON, followed by the bytes of each."""
+    """Build an HTTP request with these inputs, given as (name, datatype, array), in Triton's binary format."""
     entries, parts = [], []
     for name, datatype, array in tensors:
         if datatype == "BYTES":
@@ -253,7 +260,7 @@ def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
 
 
 def sample(config: Config) -> Post:
-    """A new small image in the form that a model of this configuration accepts, with examples of its numbers."""
+    """Build a request with a small random image and example values of the numeric inputs."""
     found, image = model_input(config) if config.get("input") else None, sample_jpeg()
     if found is None or (found.is_alone and not found.pixels):
         return {"Inference-Header-Content-Length": "0"}, image
@@ -265,16 +272,16 @@ def sample(config: Config) -> Post:
 
 
 def sample_jpeg() -> bytes:
-    """A small JPEG whose bytes and pixels differ from those of all others.
+    """Return a small JPEG with random pixels.
 
-    With ``response_cache``, Triton would respond from the cache to a repeated image, even if the model's process is
-    dead. The same applies to a repeated tensor at a step of an ensemble.
+    With ``response_cache``, Triton responds to a repeated image from the cache, even if the model's process has died.
+    The same applies to a repeated tensor at a step of an ensemble.
     """
     return jpeg_of(_new_pixels(_SIDE, _SIDE, 3))
 
 
 def _new_pixels(height: int, width: int, channels: int) -> Array:
-    """Blocks of random values: they remain different after a resize."""
+    """Return an image of random blocks, which remains random after a resize."""
     blocks = np.frombuffer(os.urandom(_BLOCKS * _BLOCKS * channels), np.uint8).reshape(_BLOCKS, _BLOCKS, channels)
     rows, columns = np.arange(height) * _BLOCKS // height, np.arange(width) * _BLOCKS // width
     pixels: Array = blocks[rows[:, None], columns]
@@ -284,14 +291,14 @@ def _new_pixels(height: int, width: int, channels: int) -> Array:
 def curl_line(
     http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None, others: Sequence[str] = ()
 ) -> str:
-    """The command line that sends a photo to a model; several lines with example rows if the model accepts numbers.
+    """Return a curl command line that sends a photo to a model, or several lines if the request needs JSON.
 
     Args:
-        http_url: URL of Triton.
+        http_url: URL of Triton's HTTP port.
         model: Name of the model.
-        photo: Name of the photo's file.
-        model_input: Input of the model; None: one encoded image.
-        others: Names of the further files for a model that compares images; default: the first file again.
+        photo: File name of the photo.
+        model_input: Input of the model. None: one encoded image.
+        others: File names of the further photos for a model that compares images. By default, ``photo`` is repeated.
     """
     if model_input is not None and not model_input.is_alone:
         files = [photo, *others, *[photo] * len(model_input.names)][: len(model_input.names)]
@@ -303,7 +310,7 @@ def curl_line(
 
 
 def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequence[str]) -> str:
-    """JSON, followed by the images. The length of each image precedes it if it is an element of a BYTES tensor."""
+    """Return shell lines that send JSON, followed by the images. In a BYTES tensor, the length precedes each image."""
     is_bytes = model_input.datatype == "BYTES"
     batch = [] if model_input.has_rows else [1]
     letters = "abcdefghijklmnopqrstuvwxyz"[: len(photos)]
@@ -336,24 +343,24 @@ def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequ
 
 
 def npy(array: Array) -> bytes:
-    """The array as a file of NumPy."""
+    """Return the content of an .npy file with this array."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
 def pixels_of(content: Encoded, order: Color) -> Array:
-    """The pixels of a file: a photo, decoded upright as ``decode`` does by default, or the array of an .npy file.
+    """Decode a photo with its EXIF orientation applied, or load the pixels in an .npy file.
 
     Args:
         content: Bytes of the file.
-        order: Order of the channels. An .npy file must already have this order.
+        order: Channel order of the result. The array of an .npy file must already have this order.
 
     Returns:
-        uint8 (height, width, 3), or (height, width, 1) gray.
+        uint8 array of shape (height, width, 3), or (height, width, 1) for ``gray``.
 
     Raises:
-        ImageError: The file is neither, or its array does not contain pixels.
+        ImageError: The file cannot be decoded, or its array does not contain pixels.
     """
     limits = Limits()
     if bytes(content[:6]) == _NPY:

@@ -1,8 +1,8 @@
-"""The embedded Triton: assembles, starts, restarts and stops the server inside the nvidia-pytriton wheel.
+"""The embedded Triton: assemble, start, restart and stop the server that the nvidia-pytriton wheel contains.
 
-The server is Triton 2.51.0. By default it listens only on this machine. It reads a copy of the repository
-(``snapshot``). HTTP and metrics requests pass through the front, a process that rejects requests from websites and
-requests that crash Triton. Triton's own two HTTP sockets are in a private folder of this user.
+The server is Triton 2.51.0. By default it listens only on the loopback interface. It reads a copy of the repository
+(``snapshot``). HTTP and metrics requests pass through the front, a proxy process that rejects requests from websites
+and requests that would crash Triton. Triton itself listens on two Unix sockets in a private folder.
 """
 
 from __future__ import annotations
@@ -44,60 +44,61 @@ from pixprep.serving.triton.config import PIPELINE_FILE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Protocols with which a client could write files or load code on this machine.
+# Restricted APIs, with which a client could write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
 _SOCKETS = {"http": "http.sock", "metrics": "metrics.sock"}
-"""Triton's own sockets. The front connects to them."""
+"""Names of Triton's Unix sockets. The front connects to them."""
 _CALLS = 4
-"""Number of requests that one process of a user's Python model may send to other models concurrently. Each needs a
-thread in Triton, which remains when the process dies; Triton's default is 32."""
+"""Number of concurrent requests that one stub process can send to other models. Triton keeps a thread for each, which
+remains when the process dies. Triton's default is 32."""
 _END_S = 3.0
-"""Seconds of the grace period for Triton to exit after its last response; it checks its connections once a second."""
+"""Seconds at the end of the grace period for the exit of Triton, which checks its connections once a second."""
 _PORTS_S = 5.0
-"""Maximum seconds to wait until the ports of a killed Triton are free."""
+"""Maximum time to wait until the ports of a killed Triton are free."""
 _LOOK_S = 0.05
 _READY_S, _MODEL_READY_S = 120.0, 10.0
-"""Default time limit of a start, and the additional time per model: 13 ensembles took over 120 s on a busy machine."""
+"""Default time limit of a start, and additional time per model. On a busy machine, 13 ensembles took over 120 s."""
 
 
 class State(Enum):
-    """State of a server: ENDED, STARTING, SERVING (at times HEALING), DRAINING, and ENDED again."""
+    """State of a server. The order is ENDED, STARTING, SERVING with possible phases of HEALING, DRAINING, ENDED."""
 
-    STARTING = "a first Triton loads the models"
-    SERVING = "it has them all"
-    HEALING = "it was ended, and another one loads them"
-    DRAINING = "what is in flight is answered, and what comes is refused"
-    ENDED = "nothing is left, or nothing was ever started"
+    STARTING = "Triton is starting for the first time and loads the models"
+    SERVING = "Triton runs and every model is ready"
+    HEALING = "Triton was ended and is being restarted"
+    DRAINING = "requests in flight are completed and new ones are rejected"
+    ENDED = "the server was not started, or has stopped completely"
 
 
 @dataclass(eq=False, repr=False)
 class Server:
-    """One embedded Triton; a context manager that starts it, and on exit removes its processes and temporary files.
+    """One embedded Triton, as a context manager that starts and stops it.
 
     Args:
-        model_repository: Repository to serve, as it is when the server starts; every model in it must load.
+        model_repository: Repository to serve. It is copied at the start, and every model in it must load.
         host: Address to listen on.
-        allow_remote: Allow a ``host`` that other machines can reach.
-        allow_shared_memory: Allow clients on this machine to register shared memory. Such a client can crash Triton:
+        allow_remote: Whether ``host`` may be an address that other machines can reach.
+        allow_shared_memory: Whether clients on this machine may register shared memory. Such a client can crash Triton:
             reading memory that its owner has truncated raises SIGBUS.
-        allow_hosts: Names of this server in the ``Host`` of requests, besides its address and localhost; pages of
-            these hosts may send requests. If the server is open to other machines, the default is any.
-        http_max_input_size: Maximum number of bytes of the body of a request over HTTP.
-        http_port, grpc_port, metrics_port: Ports to listen on; 0: any free port.
-        log_file: File for Triton's log; default: a temporary file, deleted at the end unless Triton failed.
+        allow_hosts: Names to accept in the ``Host`` and ``Origin`` headers of HTTP requests, besides localhost,
+            ``host`` and IP addresses. If other machines can reach the server, all names are accepted by default.
+        http_max_input_size: Maximum size of an HTTP request body in bytes.
+        http_port, grpc_port, metrics_port: Ports to listen on; 0 selects any free port.
+        log_file: File for Triton's log. Default: a temporary file, which is deleted at the end unless Triton failed.
         backend_directory: Backend directory to use instead of the one that pixprep assembles.
-        images_in_flight: Number of images for which the CUDA memory pool is sized, on a GPU; default: Triton's own
-            64 MiB.
-        trace_url: URL of an OpenTelemetry collector that accepts OTLP over HTTP; default: no request is traced.
-        trace_rate: One of this number of requests is traced; every request with a ``traceparent`` is traced.
-        ready_timeout_s: Maximum number of seconds of a start; default: 120, plus 10 for each model.
-        grace_s: Maximum number of seconds of ``stop``; all but the last 3 s are for requests in flight.
-        extra_args: Additional options for tritonserver; they must not turn off one of its three endpoints.
+        images_in_flight: On a GPU, number of images for which the CUDA memory pool is sized. Default: the pool has
+            64 MiB, as in Triton.
+        trace_url: URL of an OpenTelemetry collector that accepts OTLP over HTTP. Default: no tracing.
+        trace_rate: Trace one in this number of requests, and every request with a ``traceparent`` header.
+        ready_timeout_s: Time limit of the start in seconds. Default: 120, plus 10 for each model.
+        grace_s: Maximum duration of ``stop`` in seconds. Requests in flight have all but the last 3 s of it.
+        extra_args: Additional options for tritonserver. They must not disable its HTTP, gRPC or metrics endpoint.
 
     Attributes:
         snapshot: Copy of the repository that is served, from ``start`` to ``stop``.
         control: Control interface of Triton, set by ``start``.
-        log_file: Log file of Triton, set by ``start``. A temporary one is deleted by ``stop`` unless Triton failed.
+        log_file: Path of Triton's log, set by ``start``.
+        state: State of the server.
     """
 
     model_repository: Path
@@ -152,7 +153,7 @@ class Server:
 
     @property
     def pipeline_models(self) -> list[str]:
-        """Names of the models that have a pipeline; their inputs are an image, and possibly numbers."""
+        """Names of the models that have a pipeline file."""
         return sorted(Repository(self.snapshot.folder).pipelines)
 
     @property
@@ -162,12 +163,12 @@ class Server:
 
     @property
     def models_to_try(self) -> list[str]:
-        """Names of all ensembles; without any ensemble, the name of the first model with a pipeline."""
+        """Names of the models for example commands: all ensembles, or else the first model with a pipeline."""
         return self.ensembles or self.pipeline_models[:1] or ["MODEL"]
 
     @property
     def curls(self) -> list[str]:
-        """Example curl commands for each model to try whose only input is an encoded image."""
+        """Example curl commands for those of ``models_to_try`` whose only input is an encoded image."""
         takes = {model: self.control.model_input(model) for model in self.models_to_try}
         return [
             curl_line(self.http_url, model, photo=CLIP if found and found.frames else PHOTO)
@@ -177,7 +178,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Process ID of Triton, which is also its process group."""
+        """Process ID of Triton, which is also the ID of its process group."""
         assert self._processes is not None
         return self._processes.pid
 
@@ -185,20 +186,21 @@ class Server:
         """Start Triton and return when every model is ready.
 
         Args:
-            on_progress: Function that is called with the number of loaded models, and the number of all models.
+            on_progress: Function that is called with the number of loaded models and the number of all models.
 
         Raises:
-            SetupError: The machine is not suitable, a port is in use, or Triton does not become ready in time.
-            PixprepError: A model does not load; the error has one line for each such model.
+            SetupError: The machine does not meet Triton's requirements, a port is in use, or Triton does not become
+                ready in time.
+            PixprepError: A model does not load. The error has one line for each such model.
         """
         assert self.state is State.ENDED
         self._check_arguments()
         check_machine(find_wheel())
         if self.backend_directory is not None:
-            check_stub_folder(self.backend_directory.resolve(), "the folder of the backends", "backend_directory")
+            check_stub_folder(self.backend_directory.resolve(), "the backend directory", "backend_directory")
         self.state, self._keeps_log = State.STARTING, False
         try:
-            with _said():
+            with _os_errors_as_setup_errors():
                 self._make_log()
                 self._processes = Processes(self._prefix)
                 folder = self._processes.folder
@@ -222,7 +224,7 @@ class Server:
         """Kill Triton and start it again on the same ports, with the models of the snapshot.
 
         Raises:
-            SetupError, PixprepError: As for ``start``. Triton does not run then; ``restart`` may be called again.
+            SetupError, PixprepError: See ``start``. Triton is then not running, and ``restart`` may be called again.
         """
         assert self.state in (State.SERVING, State.HEALING)
         assert self._processes is not None
@@ -231,16 +233,17 @@ class Server:
         deadline = time.monotonic() + _PORTS_S
         while listeners(self._ports["grpc"]) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-        with _said():
+        with _os_errors_as_setup_errors():
             self._launch(self._processes, timeout_s=self._patience_s)
 
     def stop(self, *, timeout_s: float | None = None) -> None:
-        """Finish the requests in flight, then end Triton, and remove its shared memory and temporary files.
+        """Complete the requests in flight, end Triton, and remove its shared memory and temporary files.
 
-        An idle Triton needs 2 to 4 s, because it checks once a second whether its connections and models have ended.
+        For an idle Triton this takes 2 to 4 s, because Triton checks once a second whether its connections are closed
+        and its models are unloaded.
 
         Args:
-            timeout_s: Maximum number of seconds, after which open requests are aborted. Default: the grace period.
+            timeout_s: Maximum duration in seconds, after which open requests are aborted. Default: ``grace_s``.
         """
         timeout_s = self.grace_s if timeout_s is None else timeout_s
         end_at = time.monotonic() + timeout_s
@@ -264,24 +267,30 @@ class Server:
         self.state = State.ENDED
 
     def poll(self, *, within_s: float = 0.0) -> int | None:
-        """Return Triton's exit code if it ends in time, 0 after ``stop``, and None while it runs. Thread-safe."""
+        """Return Triton's exit code if it has ended or ends within this time, or else None. Thread-safe.
+
+        After ``stop``, the result is 0.
+        """
         processes = self._processes
         return 0 if processes is None else processes.poll(within_s=within_s)
 
     def keep_guard(self) -> None:
-        """Start the guard process again if it was killed. The guard ends Triton when this process is killed."""
+        """Restart the guard process if it was killed. The guard cleans up after Triton if this process is killed."""
         if self._processes is not None:
             self._processes.keep_guard()
 
     def load(self, model: str, *, over: Event | None = None) -> str:
-        """Load a model again from the snapshot. Returns the reason if it does not load, or an empty text.
+        """Load a model again from the snapshot.
 
         Args:
             model: Name of the model.
             over: Event that is set when Triton is about to end.
 
+        Returns:
+            An empty text, or the reason why the model does not load.
+
         Raises:
-            TimeoutError: Triton did not respond, and will not load this model until it is restarted.
+            TimeoutError: The load did not finish, and this Triton cannot load the model any more.
             ConnectionError: Triton has ended, or is about to end.
         """
         self.snapshot.touch(model)
@@ -292,7 +301,7 @@ class Server:
                 raise ConnectionError("Triton is about to end")
             if not launches.stuck().isdisjoint({model, ""}):
                 raise TimeoutError(
-                    f"Triton does not finish loading model {model}: {died(launches.deaths.get(model, ''))}"
+                    f"Triton cannot finish loading model {model}: {died(launches.deaths.get(model, ''))}"
                 )
 
         error = self.control.load(model, timeout_s=self._patience_s, meanwhile=look)
@@ -300,11 +309,14 @@ class Server:
 
     @property
     def _patience_s(self) -> float:
-        """Time limit in seconds for loading one or all models: a multiple of the time that the start took."""
+        """Time limit in seconds for loading models again: a multiple of the duration of the start."""
         return max(20.0, 5 * self._start_s)
 
     def _start_front(self, folder: Path) -> None:
-        """Start the front and wait until its ports listen; ``folder`` contains Triton's sockets."""
+        """Bind the HTTP and metrics ports and start the front. ``folder`` is that of Triton's Unix sockets.
+
+        The ports do not listen yet.
+        """
         own = {"localhost", self.host.lower(), *(name.lower() for name in self.allow_hosts)}
         is_any = not is_loopback(self._address) and not self.allow_hosts
         rules = {"names": None if is_any else sorted(own), "limit_bytes": self.http_max_input_size}
@@ -346,9 +358,9 @@ class Server:
             *(f"--{name}-address=unix:{file}" for name, file in _SOCKETS.items()),
             f"--grpc-address={bracketed(self._address)}",
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
-            "--model-control-mode=explicit",  # a client with the key can reload a model whose process died
+            "--model-control-mode=explicit",  # the supervisor can load a model again whose process has died
             "--load-model=*",
-            "--exit-timeout-secs=1",  # only for idle connections; ``stop`` waits for requests itself
+            "--exit-timeout-secs=1",  # for idle connections only, because ``stop`` has waited for the requests
             "--allow-vertex-ai=false",
             "--allow-sagemaker=false",
             f"--http-restricted-api={closed}",
@@ -363,7 +375,7 @@ class Server:
             processes.start(
                 command,
                 environment=environment(wheel) | variables | {probe.VARIABLE: self.control.mark},
-                folder=folder / "cwd",  # first entry of the stub's sys.path: must not contain a model.py
+                folder=folder / "cwd",  # first entry of sys.path in stub processes: must not contain a model.py
                 log=log,
             )
         try:
@@ -377,12 +389,12 @@ class Server:
     def _wait_until_ready(self, timeout_s: float, on_progress: Callable[[int, int], object]) -> None:
         models = self.snapshot.hashes
         deadline = time.monotonic() + timeout_s
-        launches, whole = Launches(self.pid, self._prefix), f"Triton's whole log: {self.log_file}"
+        launches, whole = Launches(self.pid, self._prefix), f"Triton's complete log: {self.log_file}"
         while time.monotonic() < deadline:
             if (code := self.poll()) is not None:
                 error = failure(self._log(), code, files=max_files(), deaths=launches.deaths)
                 raise type(error)(*error.args, whole)
-            # A different server that took the port meanwhile would also respond; metrics start after HTTP.
+            # Check that the process on the gRPC port is this Triton. The metrics endpoint starts last.
             metrics = self.snapshot.folder.parent / "cwd" / _SOCKETS["metrics"]
             if self.control.is_ready() and self.pid in listeners(self._ports["grpc"]) and metrics.exists():
                 on_progress(len(models), len(models))
@@ -394,11 +406,15 @@ class Server:
             on_progress(len(loaded(self._log())), len(models))
             time.sleep(_LOOK_S)
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
-        what = f"{len(loaded(self._log()))} of {len(models)} models are loaded" + (f", not {names}" if names else "")
-        raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}): --ready-timeout waits longer; {whole}")
+        what = f"{len(loaded(self._log()))} of {len(models)} models loaded" + (
+            f", still loading {names}" if names else ""
+        )
+        raise SetupError(
+            f"Triton was not ready after {timeout_s:g} s ({what}): to wait longer, pass --ready-timeout; {whole}"
+        )
 
     def _log(self) -> str:
-        """Return the log of the running Triton so far."""
+        """Return the log of the current Triton so far."""
         assert self.log_file
         with self.log_file.open("rb") as log:
             log.seek(self._log_begin)
@@ -416,19 +432,19 @@ class Server:
 
     def _check_arguments(self) -> None:
         if self.model_repository.is_file():
-            raise SetupError(f"{self.model_repository}: is a file, not a model repository: pixprep build writes one")
+            raise SetupError(f"{self.model_repository} is a file: pass the folder of a model repository")
         if not self.model_repository.is_dir():
-            raise SetupError(f"{self.model_repository}: no such model repository: make the demo's with pixprep build")
+            raise SetupError(f"{self.model_repository}: no such folder: write a model repository with `pixprep build`")
         self._address = resolve(self.host)
         if not is_loopback(self._address) and not self.allow_remote:
             raise SetupError(
-                f"host {self.host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
-                "use 127.0.0.1, or say --allow-remote"
+                f"other machines can reach host {self.host}, and this Triton (2.51.0) lacks later security fixes: "
+                "use 127.0.0.1, or pass --allow-remote"
             )
         if not is_loopback(self._address) and self.allow_shared_memory:
             raise SetupError(
-                f"host {self.host} is open to other machines, and shared memory is for clients on this one: "
-                "use 127.0.0.1, or leave --allow-shared-memory out"
+                f"other machines can reach host {self.host}, and shared memory is only for clients on this machine: "
+                "use 127.0.0.1, or remove --allow-shared-memory"
             )
         self._ports = check_ports(self._address, self._ports)
 
@@ -441,10 +457,10 @@ class Server:
 
 
 @contextmanager
-def _said() -> Iterator[None]:
-    """Convert an OSError to a SetupError."""
+def _os_errors_as_setup_errors() -> Iterator[None]:
+    """Convert an OSError inside the block to a SetupError."""
     try:
         yield
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        raise SetupError(f"{where}{error.strerror}: Triton cannot be started") from None
+        raise SetupError(f"Triton cannot be started: {where}{error.strerror}") from None

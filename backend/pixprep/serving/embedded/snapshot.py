@@ -1,8 +1,8 @@
-"""Snapshot that is served: a copy of the model repository as it was at the start.
+"""The snapshot that is served: a copy of the model repository as it was when the server started.
 
-Triton loads a model that crashes from its files again, and the supervisor restarts a Triton that crashes. With the
-copy, the deployed version comes back, even if the files on disk have changed in the meantime. Hard links do not
-suffice, because an edit in place would change them.
+After a crash, the supervisor loads a model, or all of Triton, from files again. With the copy, this restores the
+deployed version even if the files on disk have changed in the meantime. Hard links would not suffice, because editing
+a file in place would change them.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ from pixprep.errors import SetupError
 from pixprep.serving.repository.repository import models_in
 
 Signature = tuple[tuple[str, int, int, int], ...]
-"""Signs of changed files that cost little: relative path, inode, size and time of each."""
+"""Relative path, inode, size and modification time (ns) of each file, a cheap way to detect changes."""
 
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
 _HASH_LETTERS = 12
 _Edition = tuple[str, Signature]
-"""Hash of a copy of a model, and the signature of the files that were copied."""
+"""Hash of a copy of a model, and the signature of the original files."""
 
 
 class Snapshot:
-    """A copy of a model repository.
+    """Copy of a model repository.
 
-    ``__pycache__`` and hidden entries of the repository folder are omitted. Links are followed. Hidden files of a model
-    are copied, but a change of hidden files alone does not count as a change. Holes and zeros of a file do not use disk
-    space.
+    Symbolic links are followed. ``__pycache__`` and hidden entries at the top level are omitted. Hidden files of a
+    model are copied, but changes of hidden files are ignored. Copies are sparse: blocks of zeros use no disk space.
 
     Args:
-        repository: Path of the original.
-        folder: Path of the copy, which does not exist yet, in its own parent folder.
+        repository: Path of the original repository.
+        folder: Path of the copy, which must not exist yet. Its parent folder is also used for temporary copies.
 
     Raises:
-        SetupError: The repository contains no model, or the disk has no space for the copy.
+        SetupError: The repository does not contain a model, or there is not enough disk space for the copy.
         OSError: A file cannot be read.
     """
 
@@ -51,8 +50,8 @@ class Snapshot:
         self._beside = folder.with_name("edition")
         models, never = models_in(repository), Event()
         if not models:
-            raise SetupError(f"{repository}: contains no model: write one with pixprep build")
-        self._look_for_room(file for name in models for file in _files(repository / name))
+            raise SetupError(f"{repository} does not contain a model: write one with `pixprep build`")
+        self._check_space(file for name in models for file in _files(repository / name))
         folder.mkdir()
         for path in repository.iterdir():
             if path.is_file() and not path.name.startswith("."):
@@ -62,19 +61,22 @@ class Snapshot:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """Hash of the names and contents of each model's files that are served; 12 hexadecimal digits."""
+        """Hash of each served model by name: 12 hexadecimal digits, from the names and contents of its files."""
         return {name: number for name, (number, _) in self._served.items()}
 
     def touch(self, model: str) -> None:
-        """Make Triton see a change in a model: it does not reload a model with unchanged files."""
+        """Update the modification time of a model. Triton does not load a model again whose files are unchanged."""
         for path, status in _entries(self.folder / model):
             if S_ISDIR(status.st_mode):
                 os.utime(path)
 
     def changes(self) -> dict[str, Signature]:
-        """The models that are not on disk as they are served, each with its signature there; empty for one that went.
+        """Find the models whose files on disk differ from the served ones by inode, size or time.
 
-        The contents may be the same all the same.
+        The contents may still be equal.
+
+        Returns:
+            The signature on disk of each such model by name; empty if the model was removed.
         """
         served = {name: signature for name, (_, signature) in self._served.items()}
         try:
@@ -84,41 +86,45 @@ class Snapshot:
         return {name: on_disk.get(name, ()) for name in on_disk | served if on_disk.get(name, ()) != served.get(name)}
 
     def stage(self, model: str, over: Event) -> str:
-        """Copy a model from disk to a place next to the served copy; call ``discard`` afterwards.
+        """Copy a model from disk to a temporary folder. The caller must call ``discard`` afterwards.
+
+        Args:
+            model: Name of the model.
+            over: Event that aborts the copy when it is set.
 
         Returns:
-            The copy's hash.
+            The hash of the copy.
 
         Raises:
-            SetupError: The disk has no space for the copy.
-            OSError: a file cannot be read.
+            SetupError: There is not enough disk space for the copy.
+            OSError: A file cannot be read.
             InterruptedError: ``over`` was set.
         """
-        self._look_for_room(_files(self.repository / model))
+        self._check_space(_files(self.repository / model))
         self._staged = self._copy(model, self._beside, over)
         return self._staged[0]
 
     def swap(self, model: str) -> None:
-        """Exchange the new copy and the served copy."""
+        """Exchange the staged copy and the served copy of a model."""
         target, spare = self.folder / model, self._beside.with_name("spare")
         for source, goal in ((target, spare), (self._beside, target), (spare, self._beside)):
             source.rename(goal)
         self._served[model], self._staged = self._staged, self._served[model]
 
     def discard(self) -> None:
-        """Delete the copy that is not served."""
+        """Delete the staged copy."""
         shutil.rmtree(self._beside, ignore_errors=True)
 
-    def _look_for_room(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
-        n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # a sparse file occupies less
+    def _check_space(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
+        n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # sparse files use less
         free = shutil.disk_usage(self.folder.parent).free
         if n_bytes > free:
-            raise self._no_room(f"{n_bytes / 2**20:,.0f} MiB, and {free / 2**20:,.0f} are free")
+            raise self._no_space(f"{n_bytes / 2**20:,.0f} MiB are required, {free / 2**20:,.0f} MiB are free")
 
-    def _no_room(self, what: str) -> SetupError:
+    def _no_space(self, what: str) -> SetupError:
         return SetupError(
-            f"{self.folder.parents[1]}: no room for the copy of {self.repository} that is served: it needs {what}: "
-            "name another folder by TMPDIR"
+            f"not enough disk space in {self.folder.parents[1]} for the copy of {self.repository} that is served "
+            f"({what}): set TMPDIR to a different folder"
         )
 
     def _copy(self, model: str, target: Path, over: Event) -> _Edition:
@@ -137,7 +143,7 @@ class Snapshot:
         return digest.hexdigest()[:_HASH_LETTERS], signature
 
     def _copy_file(self, source: Path, target: Path, counts: hashlib._Hash, over: Event) -> None:
-        """Copy a file and count its bytes; holes and blocks of zeros become holes in the copy."""
+        """Copy a file and update a hash with its contents. Blocks of zeros become holes of a sparse file."""
         try:
             with source.open("rb") as old, target.open("xb") as new:
                 at, number = 0, old.fileno()
@@ -153,13 +159,13 @@ class Snapshot:
             shutil.copymode(source, target)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                error.filename = error.filename or str(source)  # a read names none
+                error.filename = error.filename or str(source)  # errors of read calls have no file name
                 raise
-            raise self._no_room("more than is free") from None
+            raise self._no_space("the disk is full") from None
 
 
 def _next_data(file: int, at: int) -> int:
-    """Position of the next data of an open file from ``at`` on, rounded down to its block; -1: no more data."""
+    """Return the offset of the next data in an open file from ``at`` on, rounded down to a block; -1 at the end."""
     try:
         return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
     except OSError as error:
@@ -173,7 +179,7 @@ def _signature(folder: Path) -> Signature:
             for path, status in _files(folder)
             if _is_shown(path.relative_to(folder))
         )
-    except OSError:  # the folder is being changed
+    except OSError:  # the folder changes at this moment
         return ()
 
 
@@ -186,7 +192,10 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
-    """Folders and files below a folder, a folder before its contents; without devices and cyclic links."""
+    """Yield the folders and files below a folder with their status, each folder before its contents.
+
+    Device files and links that form a cycle are omitted.
+    """
     own = folder.stat()
     above = (*above, (own.st_dev, own.st_ino))
     for path in sorted(folder.iterdir()):

@@ -1,4 +1,7 @@
-"""State of the processes in which Triton runs Python models, read from Linux, since Triton 2.51 does not report it."""
+"""Stub processes, in which Triton runs Python models: find them in ``/proc``, and detect that they died or hang.
+
+Triton 2.51 does not report their state.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.wheel import SHARED_MEMORY, STUB
 
 STUCK_S = 5.0
-"""A stub that died while its model was loaded is noticed by Triton within about a second, or never; on a machine
-that is overloaded, that second may be longer."""
+"""Time after which a load counts as stuck whose stub has died. Triton notices such a death within about a second, on
+an overloaded machine a few seconds, or never."""
 
 
 @dataclass(frozen=True)
 class Stub:
-    """The process in which Triton runs one instance of a Python model.
+    """Process in which Triton's Python backend runs one instance of a model.
 
     Attributes:
         pid: Process ID.
         model: Name of the model.
-        region: Shared memory through which the process communicates with Triton.
+        region: Path of the shared memory through which the process communicates with Triton.
     """
 
     pid: int
@@ -33,29 +36,29 @@ class Stub:
 
     @property
     def state(self) -> str:
-        """State letter of proc(5); empty if the process has ended."""
+        """State of the process as a letter of proc(5); empty if it has ended."""
         return stat(self.pid)[0] if _stub(self.pid) == self else ""
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of processor time used so far; 0 if the process has ended."""
+        """CPU time of the process so far in seconds; 0 if it has ended."""
         fields = stat(self.pid)
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
 
     def kill(self) -> None:
-        """End the process, if it has not ended."""
+        """Send SIGKILL to the process if it still runs."""
         if self.state:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def clear(self) -> None:
-        """End the process and free its memory.
+        """Kill the process and free its shared memory.
 
-        Triton 2.51 never completely unloads a model that has answered a request with "Stub process is not healthy". The
-        memory stays mapped, so that removing its name alone does not free it.
+        Triton 2.51 never completely unloads a model that has failed a request with "Stub process is not healthy". It
+        keeps the shared memory mapped, so removing the file alone would not free the memory.
         """
         self.kill()
-        with suppress(OSError):  # Triton has removed it, as it should
+        with suppress(OSError):  # Triton has already removed the file, which is the normal case
             size = self.region.stat().st_size
             os.truncate(self.region, 0)
             os.truncate(self.region, size)
@@ -63,23 +66,24 @@ class Stub:
 
 
 def stubs(pid: int) -> set[Stub]:
-    """The stubs of a Triton that have not ended: called 20 times per second, and twice as fast without ``Path``."""
+    """Return the running stubs of the Triton process ``pid``."""
+    # Called 20 times per second; ``os`` is twice as fast as ``Path``.
     found = (_stub(int(process)) for process in os.listdir("/proc") if process.isdecimal())  # noqa: PTH208
     return {stub for stub in found if stub and int(stat(stub.pid)[1]) == pid}
 
 
 class Launches:
-    """Finds models whose load will never end, because a stub died during the load and Triton waits for it.
+    """Detects models whose load will never end because a stub died during the load and Triton still waits for it.
 
-    Triton creates a stub's shared memory before the stub and removes it afterwards. After such a death, a region
-    without a stub remains. A stub that dies before it is seen also leaves one.
+    Triton creates the shared memory region of a stub before the stub, and removes it afterwards. A region without a
+    stub therefore shows that a stub has died, even if that stub was never observed.
 
     Args:
         pid: Process ID of a Triton that is about to load models.
-        prefix: Prefix of the names of its regions.
+        prefix: Name prefix of its shared memory regions.
 
     Attributes:
-        deaths: Description of how the last failed process of each model ended, by the name of the model.
+        deaths: How the last failed stub of each model ended, by the name of the model.
     """
 
     def __init__(self, pid: int, prefix: str) -> None:
@@ -89,21 +93,24 @@ class Launches:
         self._prefix = prefix
         self._models: dict[Path, str] = {}
         self._before = self._regions()
-        self._bereft_at: dict[Path, float] = {}
+        self._orphaned_at: dict[Path, float] = {}
 
     def stuck(self) -> set[str]:
-        """The models that lost a stub ``STUCK_S`` ago, since this object was made; ``""``: it is not known which."""
+        """Return the models that lost a stub at least ``STUCK_S`` ago, but after this object was created.
+
+        An empty name represents an unknown model.
+        """
         now, regions = time.monotonic(), self._regions() - self._before
         found = stubs(self._pid)  # read after the regions, so that each new region already has its stub
         self._note_deaths()
         self._seen |= {stub.pid: stub.model for stub in found}
         alive = {stub.region: stub.model for stub in found}
         self._models |= alive
-        self._bereft_at = {region: self._bereft_at.get(region, now) for region in regions - alive.keys()}
-        return {self._models.get(region, "") for region, at in self._bereft_at.items() if now - at >= STUCK_S}
+        self._orphaned_at = {region: self._orphaned_at.get(region, now) for region in regions - alive.keys()}
+        return {self._models.get(region, "") for region, at in self._orphaned_at.items() if now - at >= STUCK_S}
 
     def _note_deaths(self) -> None:
-        """Note how stubs ended: Triton, whose children they are, leaves them for a while before it asks."""
+        """Record the exit codes of dead stubs while they are zombies, until Triton, their parent, reaps them."""
         for pid, model in self._seen.items():
             fields = stat(pid)
             state, parent, status = fields[0], int(fields[1]), int(fields[49])  # of proc(5)
@@ -115,7 +122,10 @@ class Launches:
 
 
 def _stub(pid: int) -> Stub | None:
-    """A process, if it is a stub: ``triton_python_backend_stub /models/preprocess/1/model.py REGION ...``."""
+    """Return the stub with this process ID, or None if the process is not a stub.
+
+    Its command line is ``triton_python_backend_stub /models/preprocess/1/model.py REGION ...``.
+    """
     try:
         with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:  # noqa: PTH123
             words = file.read().split(b"\0")
@@ -127,7 +137,14 @@ def _stub(pid: int) -> Stub | None:
 
 
 def stat(process: int | str) -> list[str]:
-    """Fields of proc(5) from the state on, of a process or ``PID/task/TID``; an empty string and zeros if it ended."""
+    """Read the fields of ``/proc/PID/stat`` from the state on, see proc(5).
+
+    Args:
+        process: Process ID, or ``PID/task/TID`` for a thread.
+
+    Returns:
+        The fields as text. If the process has ended, the state is empty and all other fields are "0".
+    """
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -135,5 +152,8 @@ def stat(process: int | str) -> list[str]:
 
 
 def thread_states(pid: int) -> list[str]:
-    """The letter of proc(5) of each thread of a process: R runs, or would if it had a processor; D waits for a disk."""
+    """Return the state letter of each thread of a process, see proc(5).
+
+    R means running or waiting for a core, D waiting for a disk.
+    """
     return [stat(f"{pid}/task/{task.name}")[0] for task in Path(f"/proc/{pid}/task").glob("*")]

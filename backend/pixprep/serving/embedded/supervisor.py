@@ -1,12 +1,12 @@
-"""Supervisor: restarts a model's Python process, or all of Triton, when it dies or hangs. Triton 2.51 does not do this.
+"""Supervisor that restarts a model's Python process, or all of Triton, when it dies or hangs.
 
-A stub is the process in which Triton's Python backend runs a model. When a stub dies, its model fails every later
-request, while ``/v2/health/ready`` stays 200. Therefore each model has a thread that watches its stubs, and that sends
-probe images if the model is one of pixprep's. A failed model is loaded again without being unloaded: its remaining
-instances and the other models serve until the new one is ready.
+Triton 2.51 does not do this itself. A stub is the process in which Triton's Python backend runs a model instance. When
+a stub dies, its model fails every later request, but ``/v2/health/ready`` still returns 200. Each model therefore has
+a thread that watches its stubs, and that sends probe images if the model has a pipeline. A failed model is loaded
+again without being unloaded, so its remaining instances and the other models serve requests until the new one is ready.
 
-If a stub dies while its model loads, Triton never answers the load call. In this case, and when Triton itself dies or
-hangs, Triton is killed and started again (``State.HEALING``).
+If a stub dies while its model loads, Triton may never respond to the load request. In this case, and when Triton
+itself dies or hangs, Triton is killed and restarted (``State.HEALING``).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ PROBE_S = 2.0
 MISSES = 2  # consecutive unanswered probes after which a model counts as hung; the second follows immediately
 SILENCES = 5  # consecutive unanswered probes after which Triton counts as hung, if none of its threads is runnable
 DEAF_S = 60.0  # seconds without a response after which Triton counts as hung, whatever its threads do
-IDLE = 0.05  # a stub that used a smaller fraction of a core during a probe does not compute, and will not respond
-GRACE_S = 30.0  # what Triton keeps of a replaced model for longer than this, it keeps forever
-THREADS_LEFT = 2000  # a dead stub leaves 8 threads in Triton, which is restarted after this many more than at its start
-END_S = 0.5  # seconds between the last response of a killed process and its exit
-DISK_S = 1.0  # seconds between two checks of the disk; a change is complete when both checks see the same
+IDLE = 0.05  # stubs that used less than this fraction of a core during a probe are idle, and will not respond any more
+GRACE_S = 30.0  # seconds for Triton to release the old stubs of a reloaded model; afterwards they are killed
+THREADS_LEFT = 2000  # Triton is restarted if it has this many more threads than at its start; each dead stub leaves 8
+END_S = 0.5  # seconds to wait for the exit of a process that no longer responds
+DISK_S = 1.0  # seconds between checks of the disk; a change counts as complete if two consecutive checks are equal
 
-_RUNNING = ("R", "S", "D", "t")  # states of a running process; t: stopped by a debugger
+_RUNNING = ("R", "S", "D", "t")  # states of a running process in proc(5); t: stopped by a debugger
 _logger = logging.getLogger(__name__)
 
 Check = Callable[[Path], Sequence[Problem]]
-"""Finder of the problems of a model repository, such as ``pixprep.serving.repository.check``."""
+"""Function that returns the problems of a model repository, such as ``pixprep.serving.repository.check``."""
 
 
 def serve(
@@ -55,14 +55,14 @@ def serve(
     on_progress: Callable[[int, int], object] | None = None,
     watch: Check | None = None,
 ) -> None:
-    """Start a server and supervise it until Ctrl-C or SIGTERM, then stop it.
+    """Start a server, supervise it until Ctrl-C or SIGTERM, and then stop it.
 
     Args:
-        server: The server.
+        server: Server to start.
         on_ready: Function that is called when every model is ready.
         on_progress: See ``Server.start``.
-        watch: Function that finds the problems of changed models; changes without problems are deployed. None: changes
-            on disk are not deployed.
+        watch: Deploy a model whose files change on disk if this function finds no problems. None: do not deploy
+            changes.
 
     Raises:
         PixprepError: The server did not start, or Triton ended repeatedly.
@@ -72,7 +72,7 @@ def serve(
     def stop(*_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # ignore a second signal during the shutdown
             signal.signal(number, signal.SIG_IGN)
-        stopping.set()  # Python drops an exception that is raised inside a finalizer
+        stopping.set()  # needed because Python ignores an exception that is raised inside a finalizer
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
@@ -87,10 +87,16 @@ def serve(
 
 
 def look_after(server: Server, stopping: Event, *, watch: Check | None = None, waits: Waits | None = None) -> None:
-    """Supervise a server, all of whose models are ready, until ``stopping`` is set; see ``serve``.
+    """Supervise a server, all of whose models are ready, until ``stopping`` is set.
+
+    Args:
+        server: Server that is in the state SERVING.
+        stopping: Event that ends the supervision.
+        watch: See ``serve``.
+        waits: Waits between restarts of Triton. Default: ``OF_TRITON``.
 
     Raises:
-        PixprepError: Triton ended more often than ``waits`` allows; default: ``OF_TRITON``.
+        PixprepError: Triton failed more often in a row than ``waits`` allows.
     """
     waits, edits = waits or Waits(*OF_TRITON), _Edits(server, watch)
     Thread(target=edits.watch, args=(stopping,), name="pixprep-edits", daemon=True).start()
@@ -104,26 +110,26 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
             while why:
                 wait_s = waits.count(ran_s=ran_s)
                 if wait_s is None:
-                    again = f"after {waits.failures - 1} new starts in a row"
-                    raise PixprepError(f"{why}, {again}; its log: {server.log_file}")
-                _logger.error("%s; it is started again%s", why, after(wait_s))
+                    again = f"after {waits.failures - 1} restarts in a row"
+                    raise PixprepError(f"{why}, {again}; Triton's log: {server.log_file}")
+                _logger.error("%s; it is restarted%s", why, after(wait_s))
                 if stopping.wait(wait_s):
                     return
                 try:
                     server.restart()
                 except PixprepError as error:
-                    why, ran_s = f"Triton does not start: {str(error).partition(chr(10))[0]}", 0.0
+                    why, ran_s = f"Triton did not start: {str(error).partition(chr(10))[0]}", 0.0
                 else:
                     why = ""
-                    _logger.warning("every model is back after %.1f s", time.monotonic() - down_at)
+                    _logger.warning("all models are ready again after %.1f s", time.monotonic() - down_at)
 
 
 class Hearing:
-    """Distinguishes a Triton that hangs from one that is late because other processes use the cores.
+    """Decides from health probes whether Triton hangs, or is only slow because the machine is busy.
 
     Args:
-        pid: Process ID of Triton, which has just responded.
-        deaf_s: Seconds for which Triton may leave every probe unanswered while its threads run.
+        pid: Process ID of a Triton that has just responded.
+        deaf_s: Seconds without a response after which Triton counts as hung even if its threads run.
     """
 
     def __init__(self, pid: int, *, deaf_s: float = DEAF_S) -> None:
@@ -134,25 +140,27 @@ class Hearing:
         self._heard_at = time.monotonic()
 
     def count(self, *, is_answered: bool) -> str:
-        """Count a probe. Returns the reason to restart Triton, or an empty text."""
+        """Record the result of a probe, and return the reason to restart Triton, or an empty text."""
         states = thread_states(self._pid)
         if is_answered:
             self._silences, self._heard_at = 0, time.monotonic()
-        elif not {"R", "D"} & {*states}:  # no thread runs, or waits for a core or the disk
+        elif not {"R", "D"} & {*states}:  # no thread is running, waiting for a core, or waiting for the disk
             self._silences += 1
         if len(states) > self._max_threads:
-            return f"Triton keeps {THREADS_LEFT} threads of processes that died"
+            return f"Triton has over {THREADS_LEFT} leftover threads of processes that died"
         if self._silences >= SILENCES:
-            return f"Triton answered none of {SILENCES} probes over HTTP"
+            return f"Triton did not respond to {SILENCES} HTTP probes in a row"
         if not is_answered and time.monotonic() - self._heard_at > self._deaf_s:
-            return f"Triton runs, and answered no probe over HTTP for {self._deaf_s:g} s"
+            return f"Triton is running, but has not responded to HTTP probes for {self._deaf_s:g} s"
         return ""
 
 
 class _Life:
-    """One run of Triton, from ready until it ends or must be ended.
+    """One run of Triton, from the time when its models are ready until it ends or must be restarted.
 
-    ``over`` is an event that is set when the run ends.
+    Attributes:
+        server: The server.
+        over: Event that is set when the run ends.
     """
 
     def __init__(self, server: Server) -> None:
@@ -167,13 +175,21 @@ class _Life:
         self.over.set()
 
     def model(self, name: str) -> _Model:
-        """Return a model by name; raise ConnectionError if Triton ends, or has not listed its models yet."""
+        """Return a model by name.
+
+        Raises:
+            ConnectionError: Triton is ending, or has not listed its models yet.
+        """
         if self.over.is_set() or name not in self._models:
             raise ConnectionError
         return self._models[name]
 
     def run(self, stopping: Event) -> str:
-        """Supervise Triton until ``stopping`` is set. Returns the reason for a restart, or an empty text."""
+        """Supervise Triton until it must be restarted or ``stopping`` is set.
+
+        Returns:
+            The reason for the restart, or an empty text if ``stopping`` is set.
+        """
         server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
         try:
             while not self.over.is_set() and server.poll() is None and not stopping.wait(LOOK_S):
@@ -188,7 +204,7 @@ class _Life:
             self.over.set()
         if stopping.is_set():
             return ""
-        code = server.poll(within_s=END_S)  # Triton may have ended by itself
+        code = server.poll(within_s=END_S)  # not None if Triton has ended by itself
         return self._why if code is None else f"Triton {ended(code)}"
 
     def _find_models(self) -> None:
@@ -200,12 +216,14 @@ class _Life:
 
 
 class _Edits:
-    """Edits on disk: reported once, or deployed if ``check`` finds no problem. A slow disk does not delay restarts.
+    """Watches the model repository on disk and reports changes, or deploys them if ``check`` finds no problems.
+
+    It runs in its own thread, so that a slow disk does not delay restarts.
 
     Attributes:
-        life: The present Triton, or the last one.
-        deploying: Lock that is held while the served version may differ from the deployed one, and while Triton is
-            down.
+        life: Current run of Triton, or the last one.
+        deploying: Lock that is held during a deployment, when the snapshot may contain an unverified version, and while
+            Triton is restarted.
     """
 
     life: _Life
@@ -216,26 +234,26 @@ class _Edits:
         self.deploying = Lock()
 
     def watch(self, stopping: Event) -> None:
-        """Handle the models that change, as soon as all changes are complete."""
+        """Report or deploy changed models until ``stopping`` is set, as soon as their changes are complete."""
         changes: dict[str, Signature] = {}
-        settled: dict[str, Signature] = {}  # handled, until the model changes again
+        settled: dict[str, Signature] = {}  # changes that were already handled
         while not stopping.wait(DISK_S):
             last, changes = changes, self._snapshot.changes()
             news = {name: signature for name, signature in changes.items() if settled.get(name) != signature}
             if any(last.get(name) != signature for name, signature in news.items()):
                 continue
-            with suppress(ConnectionError, InterruptedError):  # interrupted by the end of Triton: it begins again
+            with suppress(ConnectionError, InterruptedError):  # Triton ended: try again in the next run
                 for name, signature in sorted(news.items()):
                     if name not in self._snapshot.hashes or not signature:
-                        _say(name, "is new or gone on disk: a restart deploys that")
+                        _say(name, "was added or removed on disk: restart `pixprep serve` to apply the change")
                     elif not self._check:
-                        _say(name, "changed on disk: a restart deploys that, or `pixprep serve --watch`")
+                        _say(name, "has changed on disk: restart `pixprep serve` to deploy the change, or use --watch")
                     else:
                         self._deploy(name, self._check, stopping)
                     settled[name] = signature
 
     def _deploy(self, name: str, check: Check, stopping: Event) -> None:
-        """Deploy a model from disk, unless it is unchanged or has a problem."""
+        """Deploy a model from disk, unless its content is unchanged or ``check`` finds problems. Logs the result."""
         snapshot, served, which = self._snapshot, self._snapshot.hashes[name], ""
         try:
             why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
@@ -255,9 +273,9 @@ class _Edits:
         finally:
             snapshot.discard()
         if why:
-            _say(name, f"stays {served}: what changed on disk{which} is refused: {why}", logging.ERROR)
+            _say(name, f"still serves {served}: the version on disk{which} was not deployed: {why}", logging.ERROR)
         else:
-            _say(name, f"is {snapshot.hashes[name]} from now on, as on disk; it was {served}")
+            _say(name, f"now serves {snapshot.hashes[name]} from disk instead of {served}")
 
 
 def _say(model: str, what: str, level: int = logging.WARNING) -> None:
@@ -265,7 +283,14 @@ def _say(model: str, what: str, level: int = logging.WARNING) -> None:
 
 
 class _Model:
-    """One model, as its thread sees it; ``is_probed``: images are sent through it."""
+    """Supervision of one model in its own thread.
+
+    Args:
+        life: Run of Triton.
+        name: Name of the model.
+        versions: Number of loaded versions.
+        is_probed: Whether to send probe images to the model.
+    """
 
     def __init__(self, life: _Life, name: str, versions: int, *, is_probed: bool) -> None:
         self._life = life
@@ -273,24 +298,24 @@ class _Model:
         self._name = name
         self._versions = versions
         self._is_probed = is_probed
-        self._lock = Lock()  # held while the model is examined or loaded
+        self._lock = Lock()  # held while the model is checked or loaded
         self._stubs: set[Stub] = set()
-        self._old: set[Stub] = set()  # stubs from before the model was reloaded
-        self._count = 0  # number of its stubs
-        self._config: Config = {}  # configuration of a model that is probed
+        self._old: set[Stub] = set()  # stubs of the model from before it was reloaded
+        self._count = 0  # expected number of stubs
+        self._config: Config = {}  # configuration for building probes; empty if the model is not probed
         self._waits = Waits(*OF_MODEL)
         self._is_stuck = False
         self._again_at = 0.0
         self._begin()
 
     def _begin(self) -> None:
-        """Begin to watch the model, which serves from now on. Its number of stubs and its inputs are not known yet."""
-        self._is_known, self._down_at, self._misses = False, 0.0, 0  # 0.0: it is up
+        """Reset the state of the model, which has just become ready. Its configuration must be queried again."""
+        self._is_known, self._down_at, self._misses = False, 0.0, 0  # a down_at of 0.0 means that the model is up
         self._back_at = time.monotonic()
         self._probe_at = self._back_at + PROBE_S
 
     def watch(self) -> None:
-        """Bring the model back whenever it is down."""
+        """Check the model repeatedly, and reload it when it is down, until the run of Triton ends."""
         while not self._life.over.wait(LOOK_S):
             with self._lock:
                 if not self._is_known:
@@ -305,10 +330,13 @@ class _Model:
                     self._old = set()
 
     def deploy(self, check: Check) -> str:
-        """Serve the files that are staged from now on, unless they are broken; why they are, or empty.
+        """Replace the served files by the staged ones and load the model. If that fails, restore the old files.
+
+        Returns:
+            An empty text, or the reason why the staged files were rejected.
 
         Raises:
-            ConnectionError: This Triton ends; the files may be valid.
+            ConnectionError: Triton is ending. The staged files may be valid.
         """
         snapshot, why = self._server.snapshot, "?"
         with self._lock:
@@ -326,7 +354,7 @@ class _Model:
         return why
 
     def _ask(self) -> None:
-        """Ask Triton about the model, again at the next check if it does not respond."""
+        """Query the configuration of the model. If Triton does not respond, the next check tries again."""
         if config := self._server.control.config(self._name):
             self._is_known = True
             self._config = config if self._is_probed else {}
@@ -335,7 +363,7 @@ class _Model:
                 self._find_stubs()
 
     def _why_down(self) -> str:
-        """Reason why the model is down; empty if it is not."""
+        """Return the reason why the model is down, or an empty text if it is up."""
         if self._running() < self._count:
             self._find_stubs()
             if missing := self._count - self._running():
@@ -344,7 +372,7 @@ class _Model:
         if self._config and time.monotonic() >= self._probe_at:
             self._misses = self._misses + 1 if self._is_silent() else 0
             if self._misses >= MISSES:
-                return f"it answered none of {self._misses} images"
+                return f"it did not respond to {self._misses} probe images in a row"
             if not self._misses:
                 self._probe_at = time.monotonic() + PROBE_S
         return ""
@@ -356,7 +384,10 @@ class _Model:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
 
     def _is_silent(self) -> bool:
-        """Send a new image: whether the model fails, or neither answers nor computes. A refusal is also an answer."""
+        """Send a probe image, and return whether the model fails, or neither responds nor computes.
+
+        A model that rejects the image has responded.
+        """
         before = sum(stub.cpu_s for stub in self._stubs)
         status = self._server.control.infer(self._name, sample(self._config), timeout_s=PROBE_S)
         used_s = sum(stub.cpu_s for stub in self._stubs) - before
@@ -365,7 +396,7 @@ class _Model:
         return status == 500 or (is_idle and self._server.control.is_live())
 
     def _wait(self, *, ran_s: float) -> float:
-        """Seconds to the next load after a failure."""
+        """Record a failure, schedule the next load, and return the seconds until then."""
         wait_s = self._waits.count(ran_s=ran_s) or 0.0
         self._again_at = time.monotonic() + wait_s
         return wait_s
@@ -373,8 +404,8 @@ class _Model:
     def _go_down(self, why: str) -> None:
         now = time.monotonic()
         wait_s = self._wait(ran_s=now - self._back_at)
-        if not self._life.over.is_set() and self._server.poll() is None:  # stubs end with Triton
-            _say(self._name, f"is down: {why}; it is loaded again{after(wait_s)}", logging.ERROR)
+        if not self._life.over.is_set() and self._server.poll() is None:  # if Triton has ended, so have its stubs
+            _say(self._name, f"is down: {why}; it is reloaded{after(wait_s)}", logging.ERROR)
             self._down_at = now
 
     def _bring_back(self) -> None:
@@ -388,19 +419,22 @@ class _Model:
             self._life.end(str(lost))
             return
         if error:
-            _say(self._name, f"does not load: {error}; again in {self._wait(ran_s=0):g} s", logging.ERROR)
+            _say(self._name, f"does not load: {error}; next attempt in {self._wait(ran_s=0):g} s", logging.ERROR)
         else:
-            _say(self._name, f"is back after {self._back_at - down_at:.1f} s")
+            _say(self._name, f"is ready again after {self._back_at - down_at:.1f} s")
 
     def _load(self) -> str:
-        """Load the model again; return the reason of a failure, or an empty string. Its ensembles follow automatically.
+        """Load the model again. Ensembles that contain the model use the new one automatically.
+
+        Returns:
+            An empty text, or the reason why the model does not load.
 
         Raises:
-            TimeoutError: The load never ends.
-            ConnectionError: The load would never end now, or Triton has ended.
+            TimeoutError: The load will not finish.
+            ConnectionError: An earlier load has not finished, which blocks this one, or Triton has ended.
         """
         if self._is_stuck:
-            raise ConnectionError(f"Triton does not finish loading model {self._name}")
+            raise ConnectionError(f"Triton cannot finish loading model {self._name}")
         before = {stub for stub in stubs(self._server.pid) if stub.model == self._name}
         try:
             error = self._server.load(self._name, over=self._life.over)
@@ -410,6 +444,6 @@ class _Model:
         if not error:
             self._old |= before | self._stubs
             self._stubs = set()
-            self._find_stubs()  # at once, so that the memory of a stub that dies before the next look is known
+            self._find_stubs()  # immediately, to know the shared memory of a stub that dies before the next check
             self._begin()
         return error

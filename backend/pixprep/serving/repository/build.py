@@ -163,7 +163,7 @@ def plan_repository(
         if file and not file.is_file():
             raise SetupError(f"{file}: {'is a folder: name the file in it' if file.is_dir() else 'no such file'}")
     if output.exists() and not output.is_dir():
-        raise SetupError(f"{output}: is a file: --output takes a folder")
+        raise SetupError(f"{output} is a file: pass a folder to --output")
     before = Repository(output)
     names = Names.of(name)
     models = {port: f"{names.preprocess}_{port}" for port in pipelines} or {"": preprocess or names.preprocess}
