@@ -33,6 +33,8 @@ NOT_DRAWN = {
 """Ops on images without a picture, and why."""
 FIELDS: Mapping[str, dict[str, Any]] = {
     "resize": {"size": 72},
+    "resize_to_pixels": {"multiple": 28, "max_pixels": 9000},
+    "resize_to_patches": {"patch_size": 16, "max_patches": 40},
     "center_crop": {"height": 112},
     "crop": {"top": 20, "left": 50, "height": 100, "width": 100},
     "pad": {"height": 176, "width": 248, "fill": 114},
