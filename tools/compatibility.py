@@ -31,7 +31,7 @@ Triton and CUDA, and the version of each library with which pixels are compared,
 
 ## Required libraries
 
-pip installs these with pixprep:
+An installation of pixprep includes these:
 
 | library | versions |
 |---|---|
