@@ -1,4 +1,4 @@
-"""Triton's entry point of the ``pixprep`` backend; everything happens in the package."""
+"""Entry point of the ``pixprep`` backend for Triton. The implementation is in the package ``pixprep``."""
 
 from pixprep.serving.triton.model import TritonPythonModel
 

@@ -510,9 +510,11 @@ def test_a_front_that_dies_comes_back_at_the_same_port_and_logs_no_refusal(tmp_p
         assert refused(front.ask(b"x" * 100_000)) == 400
         assert front.ask(PHOTO, RAW) == (200, PHOTO)
         front._helper._process.kill()
-        wait_until(lambda: "the front's process was ended by signal 9 (SIGKILL" in caplog.text)
+        wait_until(lambda: "the process of the front was ended by signal 9 (SIGKILL" in caplog.text)
         assert front.ask(PHOTO, RAW) == (200, PHOTO)
-        assert [record.getMessage().partition(" was ended")[0] for record in caplog.records] == ["the front's process"]
+        assert [record.getMessage().partition(" was ended")[0] for record in caplog.records] == [
+            "the process of the front"
+        ]
 
 
 def test_where_triton_is_not_or_ends_the_client_reads_so_and_the_front_goes_on(tmp_path):
@@ -520,10 +522,10 @@ def test_where_triton_is_not_or_ends_the_client_reads_so_and_the_front_goes_on(t
         assert front.ask(PHOTO, RAW)[0] == 200
         assert front.ask(PHOTO, RAW, path="/v2/models/ends/infer") == (
             502,
-            b'{"error": "front: Triton ended before it answered: send the request again"}',
+            b'{"error": "front: Triton ended before it responded: send the request again"}',
         )
         front.triton.close()
-        away = b'{"error": "front: Triton is not there: `serve` starts it again: ask again in a few seconds"}'
+        away = b'{"error": "front: Triton is not running and is being restarted: retry in a few seconds"}'
         assert front.ask(PHOTO, RAW) == (503, away)
         front.triton = Tritons(front.path)
         assert front.ask(PHOTO, RAW) == (200, PHOTO)

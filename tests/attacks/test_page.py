@@ -39,7 +39,7 @@ class Photos:
 
     def limit_bytes(self, model):
         if model != "ensemble":
-            raise PixprepError("there is no such model here: reload the page")
+            raise PixprepError("the page does not offer this model any more: reload the page")
         return LIMIT
 
     def answer(self, model, encoded, *, names):
@@ -131,7 +131,7 @@ def test_a_name_that_was_bound_to_this_machine_is_refused(page, host, method, pa
     headers = {"Host": host.format(port=page.port), **(OCTETS if method == "POST" else {})}
     status, _, said = page.ask(method, path, headers, b"photo" if method == "POST" else None)
     assert status == 403
-    assert json.loads(said) == {"error": "this page is at 127.0.0.1 or localhost, and has no other name"}
+    assert json.loads(said) == {"error": "open this page at 127.0.0.1 or localhost: other host names are not accepted"}
     assert page.photos.asked == []
 
 
@@ -159,7 +159,7 @@ FOREIGN = (
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 def test_no_other_site_sends_a_photo_or_reads_the_models(page, headers):
     named = {name: value.format(host=page.host, port=page.port) for name, value in headers.items()}
-    refused = {"error": "only the page itself may ask"}
+    refused = {"error": "only the page itself may send requests to this server"}
     assert page.send(**named) == (403, refused)
     assert page.photos.asked == []
     if "Sec-Fetch-Mode" not in headers:  # a visit
@@ -175,7 +175,10 @@ def test_a_link_on_another_site_may_lead_to_the_page(page):
     "kind", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "image/jpeg", ""]
 )
 def test_what_a_form_of_any_site_could_send_is_refused(page, kind):
-    assert page.send(Content_Type=kind) == (415, {"error": "send the photo itself, as application/octet-stream"})
+    assert page.send(Content_Type=kind) == (
+        415,
+        {"error": "send the photo as the request body, with Content-Type application/octet-stream"},
+    )
     assert page.photos.asked == []
 
 
@@ -196,7 +199,7 @@ def test_there_are_no_other_methods(page, method):
 )  # fmt: skip
 def test_there_are_no_other_paths(page, path):
     status, _, said = page.ask("GET", path)
-    assert (status, json.loads(said)) == (404, {"error": "there is nothing at this path"})
+    assert (status, json.loads(said)) == (404, {"error": "this path does not exist"})
     assert page.ask("POST", f"{path}/", OCTETS, b"photo")[0] == 404
     assert page.photos.asked == []
 
@@ -204,13 +207,13 @@ def test_there_are_no_other_paths(page, path):
 def test_a_model_is_one_of_those_that_are_served(page):
     for model in ("", "../ensemble", "ensemble/../x", "%00", "ENSEMBLE"):
         status, said = page.send(path=f"/photo?model={model}")
-        assert (status, said) == (400, {"error": "there is no such model here: reload the page"})
+        assert (status, said) == (400, {"error": "the page does not offer this model any more: reload the page"})
     assert page.photos.asked == []
 
 
 def test_a_photo_over_the_limit_is_refused_before_it_comes(page):
     for size in (LIMIT + 1, 8 << 20):  # who is still sending reads why not
-        words = {"error": f"the photo has {size:,} bytes; the limit is {LIMIT:,}"}
+        words = {"error": f"the photo has {size:,} bytes, but the limit is {LIMIT:,}"}
         assert page.send(b"x" * size) == (413, words)
     head = f"POST /photo?model=ensemble HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: {OCTETS['Content-Type']}\r\n"
     for length, status in (("999999999999", 413), (str(LIMIT + 1), 413), ("9" * 40, 411)):
@@ -268,7 +271,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_of_text(page):
 
 def test_the_reason_of_a_failure_stays_in_the_log(page, capfd):
     page.photos.failure = ValueError("secret of /etc/passwd")
-    assert page.send() == (500, {"error": "the page failed; the log of `pixprep serve` says more"})
+    assert page.send() == (500, {"error": "internal error of the page: see the log of `pixprep serve`"})
     assert "ValueError: secret of /etc/passwd" in capfd.readouterr().err
     page.photos.failure = None
     assert page.send(path="/photo?model=ensemble&name=a%20b.jpg") == (200, {"name": "a b.jpg"})

@@ -233,7 +233,7 @@ def test_an_onnx_file_is_opened_once(model, tmp_path):
 def test_a_parameter_that_is_none_is_refused_with_what_is_meant(model, tmp_path):
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "out", pipeline=PIPELINE, onnx=model, parameters={"thread": "2"})
-    assert str(caught.value) == 'parameters: no such parameter "thread"; did you mean "threads"?'
+    assert str(caught.value) == 'parameters: unknown parameter "thread"; did you mean "threads"?'
 
 
 def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(model, tmp_path):
@@ -258,7 +258,7 @@ def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(mo
 def test_boxes_that_no_client_could_place_are_noted(tmp_path, name, dims):
     path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("n", *dims))])
     shown = [-1 if isinstance(length, str) else length for length in dims]
-    remedy = "Put original_size behind decode and transform before tensor (docs/detection.md)"
+    remedy = "Put original_size behind decode and transform before tensor: docs/detection.md"
     looks = f'my.onnx: "{name}" {shown} looks like boxes, and no client could tell where in the photo they are.'
     cut = f"{looks} center_crop cuts off what the detector then cannot find. {remedy}"
     assert cut in build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes

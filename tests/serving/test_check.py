@@ -43,11 +43,11 @@ preprocess/1/pipeline.json: center_crop => center_corp
 - preprocess/1/pipeline.json: ops[2] "center_corp": no such op; did you mean "center_crop"?
 
 preprocess/config.pbtxt: dims: [ 3, 224, 224 ] => dims: [ 3, 256, 256 ]
-- preprocess/config.pbtxt: output "tensor": is TYPE_FP32 [3, 256, 256], but the pipeline gives TYPE_FP32 [3, 224, 224]:
-  write that, or leave the output out
+- preprocess/config.pbtxt: output "tensor" is TYPE_FP32 [3, 256, 256], but the pipeline returns TYPE_FP32 [3, 224, 224]:
+  correct it, or remove the output
 
 preprocess/config.pbtxt: dynamic_batching => parameters { key: "thread" } dynamic_batching
-- preprocess/config.pbtxt: parameters: no such parameter "thread"; did you mean "threads"?
+- preprocess/config.pbtxt: parameters: unknown parameter "thread"; did you mean "threads"?
 
 classifier/config.pbtxt: dims: [ 4 ] => dims: [ 5 ]
 - classifier/config.pbtxt: output "logits" is TYPE_FP32 [-1, 5], in model.onnx TYPE_FP32 [-1, 4]:
@@ -110,7 +110,7 @@ preprocess/config.pbtxt: dynamic_batching => model_transaction_policy { decouple
   a pixprep model has one response for each request: remove it
 
 preprocess/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
-- preprocess/config.pbtxt: max_batch_size: -5 is less than 1
+- preprocess/config.pbtxt: max_batch_size must be at least 1, not -5
 
 ensemble/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
 - ensemble/config.pbtxt: max_batch_size is -5, which is negative: write the maximum number of images in a batch, or 0

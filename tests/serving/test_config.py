@@ -205,8 +205,9 @@ def test_an_input_that_holds_no_pixels_is_refused(data_type, dims):
     with pytest.raises(pp.PipelineError) as caught:
         model_config.inputs({"input": [{"name": "image", "data_type": data_type, "dims": dims}]}, FRAMES)
     assert str(caught.value) == (
-        f'config.pbtxt: input "image": {data_type} {dims} cannot hold the pixels that the pipeline takes: '
-        "write TYPE_UINT8 with dims [ -1, -1, 3 ], and no other input"
+        f'config.pbtxt: input "image" is {data_type} {dims}, which does not match the pixels that the pipeline '
+        "requires: "
+        "declare TYPE_UINT8 with dims [ -1, -1, 3 ] as the only image input"
     )
 
 

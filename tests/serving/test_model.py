@@ -315,7 +315,10 @@ def test_of_boxes_each_is_counted(start):
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
 def test_a_request_without_images_is_refused(start, images):
     (response,) = start().execute([FakeRequest(images)])
-    assert (response.error.code, response.error.message) == ("INVALID_ARG", "[EMPTY] the request has no image")
+    assert (response.error.code, response.error.message) == (
+        "INVALID_ARG",
+        "[EMPTY] the request does not contain an image",
+    )
 
 
 def test_only_requested_outputs_are_computed_and_sent(start, monkeypatch):
@@ -332,7 +335,7 @@ def test_a_queue_that_makes_triton_stall_is_named(start):
     batching = {"dynamic_batching": {"default_queue_policy": {"max_queue_size": 4}}}
     assert start(**batching, instance_group=[{"count": 2}]).logged == []
     (line,) = start(**batching, instance_group=[{"count": 1}]).logged
-    assert line.startswith("pre: a queue policy and one instance: Triton 2.51 then leaves requests waiting")
+    assert line.startswith("pre: with a queue policy and only one instance, Triton 2.51 delays requests")
 
 
 def test_a_bug_of_ours_is_logged_and_never_shown_and_the_process_ends_only_if_the_device_has_stopped(
@@ -344,12 +347,12 @@ def test_a_bug_of_ours_is_logged_and_never_shown_and_the_process_ends_only_if_th
     monkeypatch.setattr(model._engine, "run_batch", lambda *_, **__: 1 / 0)
     (response,) = model.execute([FakeRequest([jpeg()])])
     assert response.error.code == "INTERNAL"
-    assert response.error.message == "internal error of pixprep; the server's log says more"
+    assert response.error.message == "internal error of pixprep: see the log of the server"
     assert "ZeroDivisionError" in model.logged[-1]
     assert ended == []
     monkeypatch.setattr(model._engine, "is_working", lambda: False)
     model.execute([FakeRequest([jpeg()])])
-    assert ended == ["the GPU does nothing more for this process"]
+    assert ended == ["the GPU can no longer be used by this process"]
 
 
 def test_pillows_remarks_on_a_file_stay_out_of_the_log(start):
@@ -412,7 +415,7 @@ def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
     assert len(two["tensor"]) == 2
     assert three.error.code == "INVALID_ARG"
     assert three.error.message == (
-        f"[TOO_LARGE_BYTES] the images of the request have {3 * len(encoded):,} bytes; the limit is "
+        f"[TOO_LARGE_BYTES] the images of the request have {3 * len(encoded):,} bytes, but the limit is "
         f"{2 * len(encoded):,} (parameter max_request_bytes)"
     )
 
@@ -537,7 +540,7 @@ def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once
     assert [device for device, _ in gpu_engines] == ["gpu:1"]
     assert model.logged == [
         DECODED,
-        "pre: tensors leave by way of the CPU: the CUDA memory pool of 0 MiB is too small; start Triton with "
+        "pre: output tensors are copied to host memory: the CUDA memory pool of 0 MiB is too small; start Triton with "
         "--cuda-memory-pool-byte-size=1:147456 --pinned-memory-pool-byte-size=0, PIXPREP_CUDA_POOL_BYTES=147456 "
         "and PIXPREP_PINNED_POOL_BYTES=0",
     ]
@@ -584,7 +587,8 @@ def test_a_request_without_frames_or_with_too_many_bytes_is_refused(start):
     none, much = model.execute(
         [FakeRequest(np.zeros((0, 20, 30, 3), np.uint8)), FakeRequest(np.zeros((2, 20, 30, 3), np.uint8))]
     )
-    assert none.error.message == "[EMPTY] the request has no image"
+    assert none.error.message == "[EMPTY] the request does not contain an image"
     assert much.error.message == (
-        "[TOO_LARGE_BYTES] the images of the request have 3,600 bytes; the limit is 2,000 (parameter max_request_bytes)"
+        "[TOO_LARGE_BYTES] the images of the request have 3,600 bytes, but the limit is 2,000 (parameter "
+        "max_request_bytes)"
     )

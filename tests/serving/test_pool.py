@@ -68,7 +68,7 @@ REMEDY = (
 )
 
 
-PINNED = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
+PINNED = "with a pinned memory pool, Triton returns garbage when its CUDA memory pool is full"
 SMALL = "the CUDA memory pool of 5 MiB is too small"
 
 

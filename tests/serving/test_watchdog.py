@@ -26,7 +26,7 @@ def run(**values):
 def test_a_batch_that_takes_for_ever_ends_the_process_and_says_where_it_was():
     done = run(limit=0.1, work=10)
     assert done.returncode == 1
-    assert done.stdout == "a batch has not ended in time: its process ends, and must be started again\n"
+    assert done.stdout == "a batch exceeded its time limit: the process of the model exits and must be restarted\n"
     assert "wait" in done.stderr
     assert 'File "<string>", line 8 in <module>' in done.stderr
 

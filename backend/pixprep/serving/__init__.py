@@ -1,1 +1,1 @@
-"""Serving: Triton, its model repository, the proxy in front of Triton, and the page for the browser."""
+"""Serving with Triton: the backend, model repositories, the embedded server, its HTTP proxy and the web page."""

@@ -31,7 +31,7 @@ RELOADING_S = 400  # a call to a GPU machine has an end: by then fewer loads mus
 KEPT = 64 << 20  # device memory: one-time allocations exist by then; a tensor of each of 100 loads does not fit
 GROWTH_MIB = 64  # private memory of a process; Triton's varies by an eighth
 ON_GPU, ON_CPU = "the tensor lies on the GPU", "the tensor lies on the CPU"
-BY_CPU = "tensors leave by way of the CPU"
+BY_CPU = "output tensors are copied to host memory"
 
 
 @pytest.fixture(scope="module")

@@ -302,7 +302,7 @@ def test_the_limits_are_those_of_the_model(page):
     assert said["error"].startswith("[TOO_MANY_PIXELS]")
     assert page.stages("preprocess", large)["width"] == 1000
     status, said = page.ask("/photo?model=strict", CHINA.read_bytes())
-    assert (status, said) == (413, {"error": "the photo has 196,653 bytes; the limit is 150,000"})
+    assert (status, said) == (413, {"error": "the photo has 196,653 bytes, but the limit is 150,000"})
 
 
 @pytest.mark.parametrize("model", ["ensemble", "unlabelled", "boxes", "dali"])
@@ -426,8 +426,8 @@ def test_a_dropped_photo_shows_its_classes_stages_times_and_lines(browser, page)
     assert pictures == [[342, 512], [448, 448], [448, 448]]
     assert browser.run("document.querySelectorAll('#stages svg').length") == 3
     times = browser.text("#times").splitlines()
-    names = ("the request, there and back", "waiting for preprocess", "preprocess, in Triton", "classifier, in Triton")
-    for name in (*names, "the engine, on one thread here", "decode", "pixels to tensor"):
+    names = ("request, round trip", "queue of preprocess", "preprocess, in Triton", "classifier, in Triton")
+    for name in (*names, "engine, one thread, in this page's process", "decode", "pixels to tensor"):
         assert re.fullmatch(r"\d+\.\d+ ms", times[times.index(name) + 1]), times
     bars = browser.run("[...document.querySelectorAll('#times .bar i')].map(bar => parseFloat(bar.style.width))")
     numbers = [float(number.removesuffix(" ms")) for number in times if number.endswith(" ms")]
@@ -499,7 +499,12 @@ def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(brow
     said = {"height": 427, "width": 640, "png": png, "has_points": True, "objects": [each]}
     browser.run(f"document.querySelector('#outputs').prepend(found({json.dumps(said)}))")
     shown = browser.text("#outputs .output").split("\n")
-    assert shown == ["1 object", "a cat", "50 %", "Over the photo: boxes, keypoints of a score from 0.5, masks."]
+    assert shown == [
+        "1 object",
+        "a cat",
+        "50 %",
+        "Drawn over the photo: boxes, keypoints with a score of at least 0.5, masks.",
+    ]
     browser.wait("document.querySelector('.shot .over').complete")
 
     def place(selector):
@@ -551,7 +556,7 @@ def test_on_a_phone_the_lines_are_folded(browser, page):
 def test_another_model_is_asked_for_the_same_photo(browser):
     browser.drop(FLOWER)
     is_done(browser)
-    unnamed = "The model names no classes: pixprep build --labels FILE."
+    unnamed = "The model does not have labels: add them with pixprep build --labels FILE."
     for model, shown in (("boxes", "427, 640"), ("unlabelled", unnamed)):
         browser.run(f"document.querySelector('#model').value = '{model}'")
         browser.run("document.querySelector('#model').dispatchEvent(new Event('change'))")
@@ -566,7 +571,7 @@ def test_what_is_refused_is_said_and_the_others_are_shown(browser, tmp_path):
     browser.drop(tmp_path)
     browser.wait(
         "document.querySelector('#status').innerText === "
-        "'2 of 2 photos, 1 refused; 1 file left out: no image by name, or over 1,000'"
+        "'2 of 2 photos, 1 rejected; 1 file skipped: not an image file name, or more than 1,000 photos'"
     )
     words = browser.run("[...document.querySelectorAll('.tile b')].map(label => label.innerText)")
     assert words == ["unknown format", "daisy"]

@@ -403,7 +403,7 @@ def test_check_knows_what_the_configuration_allows(calling, tmp_path, capsys):
     (copy / "patched" / "config.pbtxt").write_text(BACKEND + parameters(allow_operators="os:system"))
     assert main(["check", str(copy), "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)
-    assert problem["what"] == 'parameters: allow_operators are names such as acme.denoise, not "os:system"'
+    assert problem["what"] == 'parameters: allow_operators must contain names such as acme.denoise, not "os:system"'
 
 
 def test_serve_refuses_what_it_does_not_allow(calling, environment):

@@ -1,1 +1,1 @@
-"""Programs that a user runs with Triton: the embedded server and its supervisor, the client, perf, the doctor."""
+"""The embedded Triton server and its supervisor, the client, the performance measurement, and the doctor."""

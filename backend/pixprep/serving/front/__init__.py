@@ -1,1 +1,1 @@
-"""The front: a small HTTP server before Triton's that rejects requests of websites and requests that crash Triton."""
+"""The front: a small HTTP proxy that rejects requests from websites and requests that would crash Triton."""

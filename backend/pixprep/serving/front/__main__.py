@@ -1,4 +1,4 @@
-"""The front's process: ``python -m pixprep.serving.front SOCKETS SETTINGS``. It ends when its standard input does."""
+"""Entry point of the front: ``python -m pixprep.serving.front SOCKETS SETTINGS``. It ends when its stdin is closed."""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""Checks of a request body before Triton 2.51 reads it: nesting depth of its JSON, and shapes that fit their data.
+"""Checks of request bodies that protect Triton 2.51: the nesting depth of JSON, and shapes that match their data.
 
-Triton parses JSON recursively, and 40,000 levels crash it. It multiplies the sides of a shape modulo 2^64 before it
-compares them with the bytes. NumPy does not, and then the process of the model crashes.
+Triton parses JSON recursively, and 40,000 nested levels crash it. It multiplies the dimensions of a shape modulo 2^64
+before it compares the product with the number of bytes, so that a huge shape can pass. NumPy in the process of the
+model does not, and the process crashes.
 """
 
 from __future__ import annotations
@@ -16,85 +17,94 @@ from pixprep.serving.front.refusal import Refusal
 
 MAX_DEPTH = 32
 MAX_REGION_BYTES = 1 << 48
-"""Maximum number of bytes of one tensor in shared memory: 2^48, so that no product with 8 bytes per element wraps."""
+"""Maximum size of one tensor in shared memory, small enough that a product with 8 bytes per element cannot overflow."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-"""A string, or an unterminated one. The latter also matches, because a search that starts from each of its quotes would
-take a time quadratic in its length."""
+"""Matches a JSON string. An unterminated string also matches: if it did not, the search would start again at each of
+its quotes, which takes quadratic time."""
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_INFLATE = 32 + zlib.MAX_WBITS  # detect gzip or zlib by the header
+_INFLATE = 32 + zlib.MAX_WBITS  # detect gzip or zlib from the header
 
 
 def check_json(text: bytes, n_bytes: int) -> Any:
-    """Reject JSON that Triton must not read; return its value.
+    """Parse the JSON of a request, and check that Triton can parse it safely.
 
     Args:
-        text: JSON of a request, which precedes its tensors.
-        n_bytes: Number of bytes of the request's body.
+        text: JSON part of the request body, which precedes the binary tensors.
+        n_bytes: Size of the whole request body.
+
+    Returns:
+        The parsed JSON object.
 
     Raises:
-        Refusal: It is not JSON, is too deep, has a name twice, or has a shape that is larger than its data.
+        Refusal: The text is not valid JSON, is nested too deeply, has a duplicate name in an object, or has a shape
+            that is larger than its data.
     """
     if not text.lstrip(b" \t\r\n").startswith(b"{"):
-        hint = "for an image, send the header Inference-Header-Content-Length: 0"
-        raise Refusal(400, f"the body must be a JSON object; {hint}")
+        hint = "to send an image as the body, add the header Inference-Header-Content-Length: 0"
+        raise Refusal(400, f"the request body must be a JSON object; {hint}")
     brackets = _STRING.sub(b"", text).translate(_ONE_KIND, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"[]", b"")  # the innermost level
+        brackets = brackets.replace(b"[]", b"")  # remove the innermost level
     if brackets:
-        raise Refusal(400, f"the JSON is nested more than {MAX_DEPTH} levels deep, or a bracket is not closed")
+        raise Refusal(400, f"the JSON of the request has over {MAX_DEPTH} nested levels, or an unclosed bracket")
     try:
         request = json.loads(text.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         where = f": {error.msg} at byte {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise Refusal(400, f"the JSON of the request cannot be read{where}") from None
+        raise Refusal(400, f"the request contains invalid JSON{where}") from None
     for tensor in _entries(request, "inputs"):
         _check_shape(tensor, n_bytes)
     return request
 
 
 def classified(request: dict[str, Any]) -> list[str]:
-    """Names of the outputs whose best classes a request asks for."""
+    """Return the names of the outputs for which a request uses the classification extension."""
     outputs = [(entry.get("name"), entry.get("parameters")) for entry in _entries(request, "outputs")]
     return [str(name) for name, asked in outputs if isinstance(asked, dict) and "classification" in asked]
 
 
 def may_be_empty(config: dict[str, Any], names: Sequence[str]) -> list[str]:
-    """Outputs with requested classes that may have no elements: Triton divides by 0 for an empty one and crashes.
+    """Return those of the given outputs that may be empty. Classification of an empty output crashes Triton 2.51.
 
     Args:
-        config: Configuration of the model, as Triton has it.
-        names: Outputs whose classes are asked for.
+        config: Configuration of the model from Triton.
+        names: Names of the outputs with classification.
 
     Raises:
-        Refusal: One of these outputs is text. Triton 2.51 cannot classify text and also crashes.
+        Refusal: One of these outputs is text. Classification of text also crashes Triton 2.51.
     """
     asked = [output for output in config["output"] if output["name"] in names]
     for output in asked:
         if output["data_type"] == "TYPE_STRING":
-            raise Refusal(400, f"classification of {output['name']}: it is text, and has no classes")
+            raise Refusal(400, f"classification is not supported for output {output['name']}, because it is text")
     return [output["name"] for output in asked if any(int(dim) < 1 for dim in output["dims"])]
 
 
 def check_not_empty(answer: dict[str, Any]) -> None:
-    """Reject classification of an output without elements.
+    """Check that no output is empty, for classification.
 
     Args:
-        answer: Response to the same request without classes.
+        answer: JSON of Triton's response to the same request without classification.
 
     Raises:
         Refusal: An output is empty.
     """
     for output in answer["outputs"]:
         if 0 in output["shape"]:
-            raise Refusal(400, f"classification of {output['name']}: it has no elements, and so no classes")
+            raise Refusal(400, f"classification is not supported for output {output['name']}, because it is empty")
 
 
 def inflated(body: bytes, encoding: str, limit_bytes: int) -> bytes:
-    """A body without its ``Content-Encoding``.
+    """Decompress a request body.
+
+    Args:
+        body: Compressed body.
+        encoding: Value of the ``Content-Encoding`` header.
+        limit_bytes: Maximum size of the decompressed body.
 
     Raises:
-        Refusal: The encoding is not gzip or deflate, the data is damaged, or it is larger than the limit.
+        Refusal: The encoding is not gzip or deflate, the data is invalid, or the decompressed body is too large.
     """
     if encoding not in ("gzip", "deflate"):
         raise Refusal(415, "the Content-Encoding must be gzip, deflate or identity")
@@ -102,19 +112,19 @@ def inflated(body: bytes, encoding: str, limit_bytes: int) -> bytes:
     try:
         data = inflater.decompress(body, limit_bytes + 1)
     except zlib.error:
-        raise Refusal(400, f"the body is not {encoding} data") from None
+        raise Refusal(400, f"the request body is not valid {encoding} data") from None
     if len(data) > limit_bytes:
-        raise Refusal(413, f"the inflated body has more than {limit_bytes:,} bytes (--http-max-input-size)")
+        raise Refusal(413, f"the decompressed request body exceeds {limit_bytes:,} bytes (--http-max-input-size)")
     if not inflater.eof or inflater.unused_data:
-        raise Refusal(400, f"the body is not one whole piece of {encoding} data")
+        raise Refusal(400, f"the request body must be exactly one complete {encoding} stream")
     return data
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object with unique names. If a name occurs twice, Triton may read the other value."""
+    """Convert a JSON object to a dict. Reject duplicate names, for which Triton could use a different value."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Refusal(400, "the JSON of the request has an object with the same name twice")
+        raise Refusal(400, "the JSON of the request has an object with a duplicate name")
     return found
 
 
@@ -130,11 +140,11 @@ def _check_shape(tensor: dict[str, Any], n_bytes: int) -> None:
         size = parameters.get("shared_memory_byte_size")
         n_bytes, what = (size if type(size) is int else 0), "its shared_memory_byte_size"
         if not 0 <= n_bytes <= MAX_REGION_BYTES:
-            raise Refusal(400, "a shared_memory_byte_size is out of range")
+            raise Refusal(400, "shared_memory_byte_size must be an integer from 0 to 2^48")
     sides, elements = tensor.get("shape"), 1
     for side in sides if isinstance(sides, list) else (None,):
         if type(side) is not int or side < 0:
-            raise Refusal(400, "a shape must be a list of integers from 0 up")
-        elements *= max(side, 1)  # a side of 0 must not hide the others from NumPy
+            raise Refusal(400, "a shape must be a list of non-negative integers")
+        elements *= max(side, 1)  # count 0 as 1, because NumPy fails on huge dimensions even if the product is 0
         if elements > n_bytes:
             raise Refusal(400, f"a shape has more elements than {what}")

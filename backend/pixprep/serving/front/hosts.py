@@ -1,7 +1,7 @@
-"""Names of this machine in ``Host`` and ``Origin``, which distinguish requests of websites from those of programs.
+"""Checks of the ``Host`` and ``Origin`` headers, which distinguish requests from websites and from programs.
 
-A website can have the browser send requests to this machine, and can bind its own name to 127.0.0.1. It cannot bind an
-address, and it cannot leave out or forge the two headers.
+A website can make a browser send requests to this machine, and can let its own name resolve to 127.0.0.1 (DNS
+rebinding). It cannot omit or forge the two headers, and ``Host`` is then a name and not an IP address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+
 
 
 def is_own(host: str, names: Collection[str] = ("localhost",)) -> bool:
-    """Return whether a host, with or without a port, is an address or one of the names in lower case."""
+    """Return whether a host is an IP address or one of the names.
+
+    Args:
+        host: Value of the header, with or without a port.
+        names: Accepted names in lower case.
+    """
     found = _HOST.fullmatch(host)
     if not found:
         return False
@@ -27,14 +32,15 @@ def is_own(host: str, names: Collection[str] = ("localhost",)) -> bool:
 
 
 def is_own_origin(origin: str, host: str, names: Collection[str] | None) -> bool:
-    """Return whether an ``Origin`` is a page of the host, a loopback address of this machine, or one of the names.
+    """Return whether an ``Origin`` is the host itself, a loopback address, or one of the names.
 
-    Any website may be opened by its address, so an address in ``Origin`` is not trusted as one in ``Host`` is.
+    Other IP addresses are not accepted, although ``is_own`` accepts them in ``Host``: a foreign website can also be
+    opened by its IP address.
 
     Args:
-        origin: Value of the header.
-        host: Value of ``Host``.
-        names: Names of this machine in lower case; None: only the host is allowed.
+        origin: Value of the ``Origin`` header.
+        host: Value of the ``Host`` header.
+        names: Accepted names in lower case. None: accept only the host.
     """
     scheme, _, netloc = origin.partition("://")
     if scheme not in ("http", "https"):
@@ -46,4 +52,4 @@ def is_own_origin(origin: str, host: str, names: Collection[str] | None) -> bool
     try:
         return ipaddress.ip_address(found["address"] or found["name"]).is_loopback
     except ValueError:
-        return True  # one of the names
+        return True  # not an IP address, so it is one of the names

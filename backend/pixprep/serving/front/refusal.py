@@ -1,4 +1,4 @@
-"""A request that is answered without Triton."""
+"""Error response of the front itself."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from http import HTTPStatus
 
 
-class Refusal(Exception):  # noqa: N818  (most are the client's errors, and 503 is nobody's)
-    """Answer to a request that does not reach Triton.
+class Refusal(Exception):  # noqa: N818  (a response, not an error of the front)
+    """Exception that makes the front reject a request with an error response.
 
     Args:
-        status: HTTP status.
-        words: Reason, for the client.
+        status: HTTP status code.
+        words: Error message for the client.
     """
 
     def __init__(self, status: int, words: str) -> None:
@@ -19,7 +19,7 @@ class Refusal(Exception):  # noqa: N818  (most are the client's errors, and 503 
         self.status = HTTPStatus(status)
 
     def response(self) -> bytes:
-        """The whole response, in the form of Triton's errors. The connection ends with it."""
+        """Return the complete HTTP response. The body has the format of Triton's errors; the connection is closed."""
         body = json.dumps({"error": f"front: {self}"}).encode()
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"

@@ -1,8 +1,8 @@
-"""The front's process: it reads the head of each request, rejects some requests, and passes the others on unchanged.
+"""The proxy process of the front: parse the head of each request, reject invalid requests, and forward the others.
 
-Bodies are not collected: the bytes of an image go to Triton while they arrive. Each client connection has one
-    connection to Triton, over a Unix socket that other users cannot reach. The head is rewritten from the parsed
-    fields, so that Triton and the front interpret the request in the same way.
+Image bytes are forwarded to Triton while they arrive, without buffering the whole body. Each client connection has its
+own connection to Triton, through a Unix socket that other users cannot access. The head is written again from the
+parsed fields, so that Triton and the front cannot interpret a request differently.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from pixprep.serving.front.refusal import Refusal
 
 MAX_HEAD = 32 << 10
 MAX_VALUE = 8000
-"""Bytes of the target, or of one header: at 8,192 Triton closes the connection without an answer."""
+"""Maximum length of the request target and of a header value. At 8,192 bytes, Triton closes the connection without a
+response."""
 MAX_CHUNKS = 50_000
 _MAX_TRAILERS = 100
 _PIECE = 1 << 17
 _LINGER_S = 2.0
 _MANY = 64 << 10
-"""Bytes of JSON from which on a thread reads it, while other clients are served."""
+"""Minimum size of data that is parsed in a separate thread, so that other clients do not have to wait."""
 _ACCEPT_S = 2.0
 _LOOK_S = 0.02
 _HEAD = re.compile(
@@ -44,22 +45,22 @@ _HEAD = re.compile(
 _INFER = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 _CODINGS = re.compile(r"[a-z*-]*(;q=[01](\.[0-9]{0,3})?)?(, ?[a-z*-]+(;q=[01](\.[0-9]{0,3})?)?)*", re.IGNORECASE)
-"""``Accept-Encoding`` by RFC 9110: a weight such as 1e999 crashes Triton."""
+"""Matches a valid ``Accept-Encoding`` header (RFC 9110). An invalid weight such as 1e999 crashes Triton."""
 _JSON_LENGTH = "inference-header-content-length"
 _OWN = {
     *("connection", "keep-alive", "proxy-connection", "te", "expect"),
     *("content-length", "content-encoding", "transfer-encoding"),
 }
-"""Headers that are not passed on, because they concern one connection or are rewritten."""
+"""Headers that are not forwarded, because they apply to one connection only or are written again."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules by which the front accepts requests.
+    """Rules for accepting requests.
 
     Args:
-        names: Names of this machine in ``Host``, in lower case; None: any.
-        limit_bytes: Maximum size of a body.
+        names: Accepted names in the ``Host`` header, in lower case. None: accept every name.
+        limit_bytes: Maximum size of a request body in bytes.
     """
 
     names: Sequence[str] | None
@@ -67,16 +68,27 @@ class Rules:
 
 
 class Request:
-    """Head of a request.
+    """Parsed head of an HTTP request: request line and headers.
+
+    Args:
+        head: Bytes of the head, including the empty line at the end.
+        rules: Rules to check.
+
+    Attributes:
+        stays: Whether the client wants to keep the connection open.
+        is_chunked: Whether the body has ``Transfer-Encoding: chunked``.
+        length: Size of the body in bytes if it is not chunked.
+        encoding: Value of ``Content-Encoding`` in lower case.
+        json_length: Size of the JSON part in bytes. None: the whole body is JSON.
 
     Raises:
-        Refusal: It is not one, or a website caused it.
+        Refusal: The head is not valid, or a website sent the request.
     """
 
     def __init__(self, head: bytes, rules: Rules) -> None:
         found = _HEAD.fullmatch(head)
         if not found:
-            raise Refusal(400, "the head of the request is not HTTP/1.1")
+            raise Refusal(400, "the request line or a header is not valid HTTP/1.1")
         self.method, self.target = found[1].decode(), found[2].decode()
         self.path = self.target.partition("?")[0]
         self.headers: dict[str, list[str]] = {}
@@ -86,11 +98,11 @@ class Request:
         if len(self.target) > MAX_VALUE or any(
             len(each) > MAX_VALUE for values in self.headers.values() for each in values
         ):
-            raise Refusal(431, f"the target or a header of the request has more than {MAX_VALUE:,} bytes")
+            raise Refusal(431, f"the request target or a header exceeds {MAX_VALUE:,} bytes")
         self.stays = found[3] == b"1" and "close" not in self._tokens("connection")
         self._refuse_websites(rules)
         if self.method not in ("GET", "HEAD", "POST"):
-            raise Refusal(405, f"{self.method} is not allowed")
+            raise Refusal(405, f"method {self.method} is not allowed: use GET, HEAD or POST")
         self.is_chunked, self.length = self._framing()
         if self.length > rules.limit_bytes:
             raise Refusal(413, _too_large(self.length, rules.limit_bytes))
@@ -101,38 +113,40 @@ class Request:
         hosts, origins = self.headers.get("host", []), self.headers.get("origin", [])
         host = (hosts or [""])[0]
         if len(hosts) > 1 or (hosts and rules.names is not None and not is_own(host, rules.names)):
-            raise Refusal(403, "the Host is not a name of this machine that `serve --allow-hosts NAME` allows")
+            raise Refusal(403, "the Host header is not an accepted name: pass it to `pixprep serve --allow-hosts NAME`")
         site = self.headers.get("sec-fetch-site", ["none"])[0]
         is_visit = self.method == "GET" and self.headers.get("sec-fetch-mode") == ["navigate"]
         is_foreign = site not in ("none", "same-origin") and not is_visit
         if origins:
             is_foreign = len(origins) > 1 or not is_own_origin(origins[0], host, rules.names)
         if is_foreign:
-            raise Refusal(403, "a website sent this request: `serve --allow-hosts NAME` allows the pages of a host")
+            raise Refusal(
+                403, "requests from other websites are not accepted: `pixprep serve --allow-hosts NAME` allows a host"
+            )
 
     def _framing(self) -> tuple[bool, int]:
         lengths, codings = self.headers.get("content-length", []), self.headers.get("transfer-encoding", [])
         if codings:
             if lengths or [coding.lower() for coding in codings] != ["chunked"]:
-                raise Refusal(400, "a body has one Content-Length, or is chunked")
+                raise Refusal(400, "the request must have one valid Content-Length, or be chunked")
             return True, 0
         if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", (lengths or ["0"])[0]):
-            raise Refusal(400, "a body has one Content-Length, or is chunked")
+            raise Refusal(400, "the request must have one valid Content-Length, or be chunked")
         return False, int((lengths or ["0"])[0])
 
     def _json_length(self) -> int | None:
-        """Bytes of JSON before the tensors; None: the whole body is JSON."""
+        """Return the size of the JSON part before the binary tensors; None: the whole body is JSON."""
         if _JSON_LENGTH not in self.headers or not _INFER.fullmatch(self.path):
             return None
         text = self._one(_JSON_LENGTH, "")
         if not re.fullmatch("[0-9]{1,12}", text):
-            raise Refusal(400, "Inference-Header-Content-Length must be the number of bytes of the JSON")
+            raise Refusal(400, "Inference-Header-Content-Length must be the size of the JSON part in bytes")
         return int(text)
 
     def _one(self, name: str, default: str) -> str:
         values = self.headers.get(name, [default])
         if len(values) > 1:
-            raise Refusal(400, f"the header {name} is there twice")
+            raise Refusal(400, f"the request has more than one {name} header")
         return values[0]
 
     def _tokens(self, name: str) -> set[str]:
@@ -140,12 +154,12 @@ class Request:
 
     @property
     def waits(self) -> bool:
-        """Whether the client waits for ``100 Continue`` before it sends the body."""
+        """Whether the client waits for the status ``100 Continue`` before it sends the body."""
         return "100-continue" in self._tokens("expect")
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the response may be chunked. The front then detects its end by the end of the connection."""
+        """Whether the response may be chunked. The front then requires Triton to close the connection at its end."""
         return self.path.endswith(("/generate", "/generate_stream"))
 
     def _passed(self) -> list[tuple[str, list[str]]]:
@@ -154,7 +168,7 @@ class Request:
         return [(name, values) for name, values in self.headers.items() if name not in left_out]
 
     def head(self, length: int) -> bytes:
-        """The head that is sent to Triton for a body of this length."""
+        """Return the head to send to Triton for a body of this length in bytes."""
         lines = [f"{self.method} {self.target} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, values in self._passed() for value in values]
         lines += [f"content-length: {length}"] * (length > 0 or self.method == "POST")
@@ -163,28 +177,28 @@ class Request:
 
 
 class Connection:
-    """One connection of a client, and the one to Triton that belongs to it.
+    """Connection of one client, together with its own connection to Triton.
 
     Args:
         client: Socket of the client.
         triton: Path of Triton's Unix socket.
-        rules: Rules that decide whether a request is passed on.
+        rules: Rules for accepting requests.
     """
 
     def __init__(self, client: Any, triton: str, rules: Rules) -> None:
         self._client = client
         self._path = triton
         self._rules = rules
-        self._data = b""  # that came and is not used yet
+        self._data = b""  # received bytes that have not been processed yet
         self._triton: Any = None
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._gone = select.poll()
         self._gone.register(client.fileno(), select.POLLRDHUP)
         self._stale = select.poll()
-        self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # 1: there is something to read
+        self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # 1: readable
 
     def serve(self) -> None:
-        """Answer requests until the client has gone, or a request is rejected."""
+        """Handle requests until the client closes the connection, or a request is rejected."""
         try:
             while self._answer_one():
                 pass
@@ -200,7 +214,7 @@ class Connection:
             self._client.close()
 
     def _answer_one(self) -> bool:
-        """Answer the next request. Returns True if the connection may send more."""
+        """Handle the next request. Return whether the connection stays open for further requests."""
         request = Request(self._read_head(), self._rules)
         if request.waits and not self._data:
             try:
@@ -213,10 +227,14 @@ class Connection:
             is_whole = self._pass_body(request.head(len(first) + left), first, left)
             return self._pass_answer(request) and is_whole
         except (ConnectionError, EOFError):
-            raise Refusal(502, "Triton ended before it answered: send the request again") from None
+            raise Refusal(502, "Triton ended before it responded: send the request again") from None
 
     def _checked(self, request: Request) -> tuple[bytes, int]:
-        """The part of the body that was looked at, and the number of bytes that follow it."""
+        """Read and check the JSON part of the body. A chunked or compressed body is read completely.
+
+        Returns:
+            The bytes of the body that were read, decompressed, and the number of bytes that follow them.
+        """
         limit_bytes, n_json = self._rules.limit_bytes, request.json_length
         if request.is_chunked or request.encoding != "identity":
             body = self._read_chunks(limit_bytes) if request.is_chunked else self._read(request.length)
@@ -228,7 +246,7 @@ class Connection:
             body = b"" if n_json == 0 else self._read(length if n_json is None else min(n_json, length))
         n_json = length if n_json is None else n_json
         if n_json > length:
-            raise Refusal(400, f"Inference-Header-Content-Length is {n_json}, and the body has {length} bytes")
+            raise Refusal(400, f"Inference-Header-Content-Length is {n_json}, but the body has only {length} bytes")
         if n_json:
             asked = self._in_thread(check_json, body[:n_json], length)
             if names := classified(asked):
@@ -237,7 +255,7 @@ class Connection:
         return body, length - len(body)
 
     def _in_thread(self, function: Any, data: bytes, *arguments: Any) -> Any:
-        """Result of a function; large data is left to a thread."""
+        """Call a function with data, in a thread if the data is large, and return its result."""
         if len(data) < _MANY:
             return function(data, *arguments)
         result = gevent.get_hub().threadpool.apply(_result_or_refusal, (function, data, *arguments))
@@ -245,7 +263,7 @@ class Connection:
             raise result
         return result
 
-    # The client's side
+    # Communication with the client
 
     def _receive(self, limit: int = _PIECE) -> bytes:
         try:
@@ -257,10 +275,10 @@ class Connection:
         return data
 
     def _read_head(self) -> bytes:
-        """The head of the next request."""
+        """Read the head of the next request."""
         while (end := self._data.find(b"\r\n\r\n")) < 0:
             if len(self._data) > MAX_HEAD:
-                raise Refusal(431, f"the head of the request has more than {MAX_HEAD:,} bytes")
+                raise Refusal(431, f"the request headers exceed {MAX_HEAD:,} bytes")
             self._data += self._receive()
         return self._take(end + 4)
 
@@ -269,7 +287,7 @@ class Connection:
         return taken
 
     def _read(self, count: int) -> bytes:
-        """So many bytes."""
+        """Read exactly ``count`` bytes."""
         pieces = [self._take(count)]
         left = count - len(pieces[0])
         while left:
@@ -280,7 +298,7 @@ class Connection:
     def _read_line(self) -> bytes:
         while (end := self._data.find(b"\r\n")) < 0:
             if len(self._data) > MAX_HEAD:
-                raise Refusal(400, "a chunk of the body has no length")
+                raise Refusal(400, "a chunk of the request body does not have a valid size")
             self._data += self._receive()
         return self._take(end + 2)[:-2]
 
@@ -289,7 +307,7 @@ class Connection:
         for _ in range(MAX_CHUNKS):
             text = self._read_line().partition(b";")[0].strip(b" \t")
             if not re.fullmatch(b"[0-9A-Fa-f]{1,8}", text):
-                raise Refusal(400, "a chunk of the body has no length")
+                raise Refusal(400, "a chunk of the request body does not have a valid size")
             count = int(text, 16)
             if len(body) + count > limit_bytes:
                 raise Refusal(413, _too_large(len(body) + count, limit_bytes))
@@ -297,25 +315,28 @@ class Connection:
                 break
             body += self._read(count)
             if self._read(2) != b"\r\n":
-                raise Refusal(400, "a chunk of the body is longer than its length")
+                raise Refusal(400, "a chunk of the request body is longer than its declared size")
         else:
-            raise Refusal(413, f"the body has more than {MAX_CHUNKS:,} chunks: send larger ones, or a Content-Length")
-        for _ in range(_MAX_TRAILERS):  # which Triton does not need
+            raise Refusal(413, f"the request body has more than {MAX_CHUNKS:,} chunks: send larger chunks")
+        for _ in range(_MAX_TRAILERS):  # trailers are not forwarded
             if not self._read_line():
                 return bytes(body)
-        raise Refusal(400, f"more than {_MAX_TRAILERS} lines follow the chunks of the body")
+        raise Refusal(400, f"the request body has more than {_MAX_TRAILERS} trailers")
 
     def _linger(self) -> None:
-        """Read arriving bytes for a moment: closing the connection before that would discard the response."""
+        """Read and discard bytes from the client for a moment before the connection is closed.
+
+        Closing a connection with unread bytes sends a reset, which can discard the response.
+        """
         self._client.shutdown(socket.SHUT_WR)
         with suppress(TimeoutError), gevent.Timeout(_LINGER_S, TimeoutError):
             while self._client.recv(_PIECE):
                 pass
 
-    # Triton's side
+    # Communication with Triton
 
     def _connect(self) -> None:
-        """Connect to Triton, unless an open connection exists that Triton has not closed."""
+        """Connect to Triton, unless there already is a connection that Triton has not closed."""
         if self._triton is not None and not self._stale.poll(0):
             return
         self._close_triton()
@@ -324,11 +345,14 @@ class Connection:
             with gevent.Timeout(_ACCEPT_S, TimeoutError):
                 triton.connect(self._path)
         except OSError:
-            raise Refusal(503, "Triton is not there: `serve` starts it again: ask again in a few seconds") from None
+            raise Refusal(503, "Triton is not running and is being restarted: retry in a few seconds") from None
         self._stale.register(triton.fileno(), select.POLLIN)
 
     def _refuse_empty(self, request: Request, asked: dict[str, Any], tensors: bytes, names: Sequence[str]) -> None:
-        """Reject a request for classes of an empty output, which crashes Triton. The front asks for values first."""
+        """Reject classification of an empty output, which would crash Triton.
+
+        If an output may be empty, the front first sends the request without classification and checks the shapes.
+        """
         path = request.path.rpartition("/")[0]
         if names := may_be_empty(self._ask(f"GET {path}/config", {}, b"") or {"output": ()}, names):
             outputs = [{"name": name, "parameters": {"binary_data": True}} for name in names]
@@ -337,7 +361,16 @@ class Connection:
             check_not_empty(self._ask(f"POST {request.path}", lengths, text + tensors) or {"outputs": ()})
 
     def _ask(self, what: str, headers: dict[str, int], body: bytes) -> dict[str, Any] | None:
-        """JSON of Triton's response to a request from the front itself; None if Triton rejects the request."""
+        """Send a request of the front itself to Triton.
+
+        Args:
+            what: Method and target.
+            headers: Additional headers with numeric values.
+            body: Body of the request.
+
+        Returns:
+            The JSON of the response, or None if the status is not 200.
+        """
         self._connect()
         lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
         self._triton.sendall(f"{what} HTTP/1.1\r\nhost: localhost{lines}\r\n\r\n".encode() + body)
@@ -357,7 +390,7 @@ class Connection:
             self._triton = None
 
     def _pass_body(self, head: bytes, first: bytes, left: int) -> bool:
-        """Pass a request on; return whether Triton read all of it. Triton may respond and close before that."""
+        """Forward a request. Return whether Triton has read it completely; Triton may respond and close before that."""
         data, left = b"".join((head, first, rest := self._take(left))), left - len(rest)
         while True:
             try:
@@ -370,7 +403,7 @@ class Connection:
             left -= len(data)
 
     def _pass_answer(self, request: Request) -> bool:
-        """Forward the response unchanged. Returns True if the connection stays open."""
+        """Forward the response unchanged. Return whether the client connection stays open."""
         self._watcher.start(self._notice_end)
         try:
             data, end, length = self._read_answer()
@@ -389,7 +422,12 @@ class Connection:
         return request.stays and left == 0 and not request.ends_with_connection
 
     def _read_answer(self) -> tuple[bytes, int, int | None]:
-        """First bytes of Triton's response, the start of its body in them, and its length; None: until the end."""
+        """Receive the head of Triton's response.
+
+        Returns:
+            The bytes received so far, the offset of the body in them, and the length of the body; None if the body ends
+            when Triton closes the connection.
+        """
         data = b""
         while (end := data.find(b"\r\n\r\n")) < 0:
             data += self._from_triton()
@@ -403,7 +441,7 @@ class Connection:
         return data
 
     def _notice_end(self) -> None:
-        """Signal Triton that the client sends no more bytes; Triton may then cancel the request."""
+        """Tell Triton that the client has closed its side of the connection. Triton may then cancel the request."""
         self._watcher.stop()
         if self._gone.poll(0):
             with suppress(OSError):
@@ -411,30 +449,30 @@ class Connection:
 
 
 def _result_or_refusal(function: Any, *arguments: Any) -> Any:
-    """Result of a function; a refusal is returned as well, because gevent logs what a thread raises."""
+    """Call a function in a thread. A Refusal is returned, because gevent would log an exception of the thread."""
     try:
         return function(*arguments)
     except Refusal as refusal:
         return refusal
 
 
-class _ClientGone(Exception):  # noqa: N818  (it is no error)
+class _ClientGone(Exception):  # noqa: N818  (not an error)
     pass
 
 
 def _too_large(length: int, limit_bytes: int) -> str:
-    return f"the body has {length:,} bytes, and the limit is {limit_bytes:,} (--http-max-input-size)"
+    return f"the request body has {length:,} bytes, but the limit is {limit_bytes:,} (--http-max-input-size)"
 
 
 def main(sockets: str, settings: str) -> None:
-    """Serve sockets that the supervisor keeps open, as soon as they listen, until the supervisor ends.
+    """Serve the inherited sockets, as soon as they listen, until stdin is closed.
 
     Args:
-        sockets: File descriptor and Triton's Unix socket of each, as JSON.
-        settings: Fields of ``Rules`` as JSON, and the ``folder`` of the Unix sockets.
+        sockets: JSON list of pairs of a file descriptor and the name of Triton's Unix socket.
+        settings: JSON object with the fields of ``Rules`` and the ``folder`` of the Unix sockets.
     """
     fields = json.loads(settings)
-    os.chdir(fields.pop("folder"))  # the name of a Unix socket has at most 107 bytes
+    os.chdir(fields.pop("folder"))  # a relative path, because the path of a Unix socket has at most 107 bytes
     rules = Rules(**fields)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

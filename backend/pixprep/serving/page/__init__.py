@@ -1,9 +1,9 @@
-"""The page of `pixprep serve --page`: drop a photo and see the outputs of the served models and each stage.
+"""The web page of `pixprep serve --page`, which shows the outputs of the served models for a photo, and its stages.
 
-process     the supervisor's side: holds the port, starts the page's process, starts it again when it ends
-handler     the page's process: who may ask, how much, how long
-answer      the answer for one photo: outputs, times, stages
-outputs     the description of each output, and of the objects that a detector found
-program     the Python program that sends the same request
-page.*      the page in the browser: HTML, style and script in one response; no build step, no external resources
+process     used by the supervisor: bind the port, start the page's process and restart it when it ends
+handler     the page's process, an HTTP server: access checks, size limits and time limits
+answer      the response for one photo: outputs, times and stages
+outputs     descriptions of the outputs and of detected objects
+program     a Python program that sends the same request
+page.*      the page itself: HTML, CSS and JavaScript, sent as one response without external resources
 """

@@ -1,4 +1,4 @@
-"""The page's process: ``python -m pixprep.serving.page SOCKET SETTINGS``. It ends when its standard input is closed."""
+"""Entry point of the page: ``python -m pixprep.serving.page SOCKET SETTINGS``. It ends when its stdin is closed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Response of the page for one photo: the model's outputs, the time of each step, the stages of the pipeline."""
+"""Content of the page for one photo: the model's outputs, the time of each step, and the stages of the pipeline."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from pixprep.show.preview import Shown, notes, preview
 Config = Mapping[str, Any]
 
 MOST_BYTES = 64 << 20
-"""Maximum number of bytes of one photo, regardless of the model."""
+"""Maximum size of one photo in bytes. A model may have a lower limit."""
 _BINS = 64
 _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
 _BUSY_S = 30.0
 _COUNTED_S = 1.0
-"""Triton counts a request just after it has answered it."""
+"""Maximum time to wait for the statistics of a request. Triton updates them after it has sent the response."""
 _FEWEST, _MAX_RUNS, _MEASURED_S = 2, 8, 0.2
-"""Number of runs of the engine; the page shows the fastest."""
+"""Minimum and maximum number of runs of the engine, and their maximum total duration. The page shows the fastest."""
 
 
 class Photos:
-    """Sends photos to the models of a server, and shows their stages.
+    """Sends photos to the models of a server, and draws the stages of their pipelines.
 
     Args:
-        models: Names of the models that may receive photos; models without an image input are left out.
+        models: Names of models to offer. Models without an image input are omitted.
         folder: Folder of the repository that is served.
-        http_url, grpc_url: URLs of Triton, in the form of ``Server``'s properties.
+        http_url, grpc_url: URLs of Triton, in the form of the properties of ``Server``.
     """
 
     def __init__(self, models: Sequence[str], *, folder: Path, http_url: str, grpc_url: str) -> None:
@@ -61,52 +61,61 @@ class Photos:
         self._folder = folder
         self._http_url = http_url
         self._grpc_url = grpc_url
-        self._drawing = Lock()  # one photo at a time: the largest one needs a gigabyte
+        self._drawing = Lock()  # draw one photo at a time, because a large one needs a gigabyte of memory
 
     def models(self) -> list[Said]:
-        """Models that accept photos: ``name``, names of the ``inputs``, and the maximum number of bytes of a photo.
+        """Return the models that accept photos.
+
+        Returns:
+            For each model its ``name``, the names of its image ``inputs``, and ``limit_bytes``, the maximum size of a
+            photo.
 
         Raises:
-            SetupError: Triton does not answer.
+            SetupError: Triton does not respond.
         """
         found = []
         with self._triton() as triton:
             for model in self._models:
-                with suppress(PixprepError):  # an ensemble without images, or a model that is not ready at the moment
+                with suppress(PixprepError):  # the model does not have an image input, or is not ready at the moment
                     taken = triton.model_input(model)
-                    if taken.frames is None:  # no clips
+                    if taken.frames is None:  # models for clips are not supported
                         found.append((model, taken.names))
             return [
                 {"name": model, "inputs": names, "limit_bytes": self._limit(triton, model)} for model, names in found
             ]
 
     def limit_bytes(self, model: str) -> int:
-        """Maximum number of bytes of the photos of one request to this model.
+        """Return the maximum total size in bytes of the photos of one request to this model.
 
         Raises:
-            PixprepError: The page does not offer this model.
+            PixprepError: The model is not one of ``models``.
             SetupError: Triton does not respond, or the model is not ready.
         """
         with self._triton() as triton:
             return self._limit(triton, self._known(model)) * len(triton.model_input(model).names)
 
     def answer(self, model: str, encoded: Sequence[bytes], *, names: Sequence[str]) -> Said:
-        """Send a photo to a model; return its outputs, the time of each step, and commands that send the same request.
+        """Send a photo to a model.
 
         Args:
             model: Name of one of ``models``.
-            encoded: The encoded photo. A model that compares images needs one for each of its image inputs.
-            names: Names of the files, for the commands.
+            encoded: The encoded photo, or one photo per image input for a model that compares images.
+            names: File names of the photos, for the example commands.
+
+        Returns:
+            A JSON object with the outputs, the time of each step, and commands that send the same request.
 
         Raises:
-            PixprepError: The page does not offer this model, or the model needs a different number of photos.
+            PixprepError: The model is not one of ``models``, or needs a different number of photos.
             RequestError: The model rejects the photo, or fails.
             SetupError: Triton does not respond, or the model is not ready.
         """
         with self._triton() as triton:
             model_input = triton.model_input(self._known(model))
             if len(encoded) != len(model_input.names):
-                raise PixprepError(f"{model} takes {len(model_input.names)} photos: {', '.join(model_input.names)}")
+                raise PixprepError(
+                    f"model {model} needs {len(model_input.names)} photos: {', '.join(model_input.names)}"
+                )
             before = triton.spent()
             start = time.perf_counter()
             found = triton.infer(model, model_input, [encoded], [model_input.example])
@@ -135,19 +144,22 @@ class Photos:
         }
 
     def stages(self, model: str, encoded: bytes, *, port: str = "") -> Said | None:
-        """Pictures of a photo at each stage of the first pipeline that it passes, and the time of each stage.
+        """Draw a photo at each stage of the pipeline that decodes it, and measure the engine.
 
-        For a model that compares images, ``port`` is the name of the photo's input. The engine runs in this process:
-        its times are those of one photo on one thread, without any recomputation. Triton's times do not include them,
-        because Triton has its own process, clock and threads.
+        The engine runs in this process on one thread. Its times are therefore not a part of Triton's times.
+
+        Args:
+            model: Name of one of ``models``.
+            encoded: The encoded photo.
+            port: Name of the image input, for a model that compares images.
 
         Returns:
-            The pictures and times; None if the model does not have a pipeline.
+            A JSON object with pictures and times, or None if the model does not have a pipeline.
 
         Raises:
-            PixprepError: The page does not offer this model, or too many photos wait.
+            PixprepError: The model is not one of ``models``.
             ImageError: The engine rejects the photo.
-            SetupError: Triton does not respond, or the model is not ready.
+            SetupError: Triton does not respond, the model is not ready, or the page is busy with other photos.
         """
         with self._triton() as triton:
             version = self._with_pipeline(triton, self._known(model), port)
@@ -156,7 +168,7 @@ class Photos:
             return None
         pipeline = version.pipeline
         if not self._drawing.acquire(timeout=_BUSY_S):
-            raise SetupError("other photos are being drawn: try again")
+            raise SetupError("the page is busy drawing other photos: try again")
         try:
             times = _measure(pipeline, encoded, settings.engine)
             found = preview(pipeline, encoded, settings.engine)
@@ -179,7 +191,7 @@ class Photos:
 
     def _known(self, model: str) -> str:
         if model not in self._models:
-            raise PixprepError("there is no such model here: reload the page")
+            raise PixprepError("the page does not offer this model any more: reload the page")
         return model
 
     def _limit(self, triton: Triton, model: str) -> int:
@@ -190,21 +202,27 @@ class Photos:
         return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MOST_BYTES)
 
     def _with_pipeline(self, triton: Triton, model: str, port: str = "") -> Version | None:
-        """The model that decodes the images of a model: the model itself, or the first such step of an ensemble."""
+        """Return the version with a pipeline that decodes the images: the model itself, or a step of the ensemble.
+
+        None if the model does not use a pipeline.
+        """
         found = Repository(self._folder).pipelines
         first = [triton.first(model, port)] if port else []
         return next((found[name] for name in (*first, model, *_steps(triton, model)) if name in found), None)
 
     def _export(self, triton: Triton, model: str, outputs: Sequence[str]) -> Export:
-        """Metadata of the ONNX file that computes some of the outputs; empty without such a file or with several."""
+        """Read the metadata of the ONNX file that computes the outputs; empty if not exactly one file does."""
         repository = Repository(self._folder)
-        givers = {triton.source(model, output)[0]["name"] for output in outputs}
-        versions = [repository.version_of(Step(giver, {}, {})) for giver in givers]
+        producers = {triton.source(model, output)[0]["name"] for output in outputs}
+        versions = [repository.version_of(Step(producer, {}, {})) for producer in producers]
         files = [version.folder / ONNX_FILE for version in versions if version and version.has(ONNX_FILE)]
         return read_export(files[0]) if len(files) == 1 else Export()
 
     def _levels(self, version: Version, settings: Options) -> list[str]:
-        """Notes on pixel values that are never normalized; only if there are some, the ONNX file is examined."""
+        """Return notes about pixel values that neither the pipeline nor the model normalizes.
+
+        The ONNX file is only read if the pipeline does not normalize them.
+        """
         pipeline = version.pipeline.for_serving()
         if settings.engine.odd_range or not bare_levels(pipeline):
             return []
@@ -213,17 +231,17 @@ class Photos:
         return [note.removeprefix(f"{self._folder}/") for note in found]
 
     def _labels(self, config: Config, output: Config) -> list[str]:
-        """Labels of an output of the model with this configuration; empty if it does not have any."""
+        """Return the labels of an output of the model with this configuration; empty if it does not have labels."""
         file = output.get("label_filename")
         try:
             return read_labels(self._folder / config["name"] / file) if file else []
-        except PixprepError:  # Triton also accepts such a file, and then sends its clients no names
+        except PixprepError:  # Triton accepts an invalid file, and then sends classes without labels
             return []
 
     def _lines(
         self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, names: Sequence[str]
     ) -> dict[str, str]:
-        """Commands that send the same photo and need only its file."""
+        """Return a shell command and a Python program that send the same photo."""
         usual = [*names, *[""] * len(model_input.names)][: len(model_input.names)]
         photo, *others = [
             name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg" for name in usual
@@ -232,7 +250,7 @@ class Photos:
         files = shlex.join([photo, *others])
         of_pixels = f"pixprep send {files} --url {self._http_url} --model {shlex.quote(model)}"
         of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input, others=others)
-        return {  # pixels need a shape, which the curl command cannot express
+        return {  # for a model of pixels, curl cannot decode the photo
             "curl": of_pixels if model_input.pixels else of_files,
             "python": python_program(
                 urlsplit(self._http_url).netloc, model, model_input, scores, photos=[photo, *others]
@@ -241,12 +259,16 @@ class Photos:
 
 
 def _steps(triton: Triton, model: str) -> list[str]:
-    """The models of an ensemble in their order; empty for a model that is not an ensemble."""
+    """Return the names of the models in an ensemble, in the order of its steps; empty for other models."""
     return [step["model_name"] for step in steps(triton.config(model))]
 
 
 def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:
-    """Time of each step since then, on average over its requests; steps without requests are left out."""
+    """Return the statistics of each step since ``before``, averaged over its requests.
+
+    Waits until Triton has counted a request for every step, but at most ``_COUNTED_S``. Steps without requests are
+    omitted.
+    """
     deadline = time.monotonic() + _COUNTED_S
     while True:
         after = triton.spent()
@@ -261,7 +283,10 @@ def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) 
 
 
 def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
-    """Times of consecutive steps, scaled down if their sum exceeds the request's time, as averages over others may."""
+    """Scale the times of consecutive steps down if their sum exceeds the time of the request.
+
+    This can happen because the times are averages that may include other requests.
+    """
     longest = max(request_ms, sum(each.queue_ms + each.compute_ms for each in spent.values()))
     share = request_ms / longest
     return {
@@ -274,18 +299,20 @@ def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
 
 
 def _source(version: Version) -> list[str]:
-    """Return a note on whether a pipeline differs from the source in its folder, if there is one."""
+    """Return a note about the comparison of a pipeline with its source file; empty if its folder has no such file."""
     found = note(version.folder / PIPELINE_FILE)
     return [f"{version.model.name} {found}"] if found else []
 
 
 def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict[str, float]:
-    """Milliseconds that the engine needs in total, to decode the photo, and to compute its tensors from the pixels.
+    """Measure the engine on one photo.
 
-    They are those of the fastest run: the first allocates, and the second took twice as long as the third.
+    Returns:
+        The times of the fastest run: ``engine_ms`` in total, ``decode_ms`` to decode, and ``transform_ms`` from pixels
+        to tensors. The first runs are slower, in part because they allocate memory.
 
     Raises:
-        ImageError: The limits of the model that serves the pipeline reject the photo.
+        ImageError: The photo cannot be decoded, or exceeds a limit of the model.
     """
     runs: list[tuple[float, float, float]] = []
     with Engine(pipeline.for_photos(), **vars(replace(options, threads=1, odd_range=True))) as engine:
@@ -293,7 +320,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict
             start = time.perf_counter()
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             whole = time.perf_counter() - start
-            decode = min(whole, batch.decode_s[0])  # other clocks
+            decode = min(whole, batch.decode_s[0])  # measured with different clocks
             runs.append((whole, decode, min(whole - decode, batch.transform_s[0])))
             if batch.errors[0] is not None:
                 raise batch.errors[0]
@@ -316,7 +343,7 @@ def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
 
 
 def _panel(panel: Panel) -> Said:
-    """A picture and its text; the frame is in fractions of the picture: top, left, height, width."""
+    """Convert a panel to JSON. The frame is top, left, height and width, as fractions of the picture's size."""
     height, width = panel.pixels.shape[:2]
     frame = None
     if panel.frame:
@@ -327,7 +354,7 @@ def _panel(panel: Panel) -> Said:
 
 
 def _channel(name: str, values: Array, ends: tuple[float, float]) -> Said:
-    """Statistics of one channel's values, and a histogram with 64 equal bins over the tensor's range."""
+    """Return statistics of one channel, and a histogram with 64 equal bins over the range of the tensor."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].astype(np.float64)
     counts, _ = np.histogram(some, _BINS, ends)

@@ -1,14 +1,14 @@
-"""The page's process: an HTTP server on loopback, only for the browser of the user who runs `pixprep serve`.
+"""The page's process: an HTTP server on the loopback address for the browser of the user who runs `pixprep serve`.
 
-Any website can make the browser send requests here. A request is therefore accepted only if its ``Host`` is a name of
-this machine (which excludes names that were rebound to 127.0.0.1), its ``Origin`` is the page itself, and no other site
-caused it.
+Any website can make the browser send requests to this server. A request is therefore accepted only if its ``Host`` is
+localhost or an IP address (which excludes DNS rebinding), its ``Origin`` is the page itself, and no other website
+caused the request.
 
-    GET /                           the page
-    GET /models                     the models that accept photos
-    GET /sample                     a photo to begin with
-    POST /photo?model=M&name=FILE   the model's outputs for the photo in the body; for several photos, add their lengths
-    POST /stages?model=M&input=I    the pictures of its stages
+    GET /                           return the page
+    GET /models                     return the models that accept photos
+    GET /sample                     return a sample photo
+    POST /photo?model=M&name=FILE   return the model's outputs for the photo in the body; several photos need `length`s
+    POST /stages?model=M&input=I    return the pictures of its stages
 """
 
 from __future__ import annotations
@@ -42,53 +42,60 @@ from pixprep.serving.front.hosts import is_own
 from pixprep.serving.page.answer import Photos
 
 CONNECTIONS = 8
-"""Maximum number of simultaneous connections; further ones wait. A browser opens six."""
+"""Maximum number of simultaneous connections; further connections wait. A browser opens six."""
 READ_S = 20.0
-"""Time limit in seconds for receiving a whole request, and for sending its response."""
+"""Time limit in seconds for receiving a request, and again for sending its response."""
 HURRY_S = 1.0
-"""Seconds that a connection may wait for its client while others wait for its place."""
+"""Time limit in seconds for waiting for the client of a connection while other connections are waiting."""
 _LINGER_S = 1.0
 SAMPLE = "flower.jpg"
 _OCTETS = "application/octet-stream"
-_MOST_LETTERS = 255  # letters of a file name
+_MAX_NAME_CHARS = 255  # maximum length of a file name in an example command
 
 Refusal = tuple[HTTPStatus, str]
 
 
 def refusal(method: str, headers: Message) -> Refusal | None:
-    """Status and reason if a request is rejected before its path and its body are read; None if it is accepted.
+    """Check the headers of a request, before its path and its body are processed.
 
     Args:
-        method: Method of the request: GET or POST.
+        method: Method of the request, GET or POST.
         headers: Headers of the request.
+
+    Returns:
+        None if the request is accepted, or the HTTP status and the error message.
     """
     hosts, origin, site = headers.get_all("Host", []), headers.get("Origin"), headers.get("Sec-Fetch-Site")
     if len(hosts) != 1 or not is_own(hosts[0]):
-        return HTTPStatus.FORBIDDEN, "this page is at 127.0.0.1 or localhost, and has no other name"
+        return HTTPStatus.FORBIDDEN, "open this page at 127.0.0.1 or localhost: other host names are not accepted"
     if origin is not None and origin != f"http://{hosts[0]}":
-        return HTTPStatus.FORBIDDEN, "only the page itself may ask"
-    # a link on another site may lead to the page; what it loads there, that site cannot see
+        return HTTPStatus.FORBIDDEN, "only the page itself may send requests to this server"
+    # a link on another website may open the page, because that website cannot read the response
     is_visit = method == "GET" and headers.get("Sec-Fetch-Mode") == "navigate"
     if site not in (None, "none", "same-origin") and not is_visit:
-        return HTTPStatus.FORBIDDEN, "only the page itself may ask"
-    if method == "POST" and headers.get("Content-Type") != _OCTETS:  # a form of any site could send other types
-        return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the photo itself, as {_OCTETS}"
+        return HTTPStatus.FORBIDDEN, "only the page itself may send requests to this server"
+    if method == "POST" and headers.get("Content-Type") != _OCTETS:  # forms of any website can send other types
+        return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the photo as the request body, with Content-Type {_OCTETS}"
     return None
 
 
 def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
-    """The number of bytes of a request's body, or the reason why the body is not read."""
+    """Return the size of a request body in bytes, or the HTTP status and error message if it is not accepted."""
     lengths = headers.get_all("Content-Length", [])
     if "Transfer-Encoding" in headers or len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,12}", lengths[0]):
-        return HTTPStatus.LENGTH_REQUIRED, "say how long the photo is, in one Content-Length"
+        return HTTPStatus.LENGTH_REQUIRED, "the request must have one valid Content-Length header"
     length = int(lengths[0])
     if length > limit_bytes:
-        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the photo has {length:,} bytes; the limit is {limit_bytes:,}"
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the photo has {length:,} bytes, but the limit is {limit_bytes:,}"
     return length
 
 
 def cut(body: bytes, lengths: Sequence[str]) -> list[bytes] | None:
-    """The photos of a body, cut to these lengths; without lengths, the body is one photo. None: they do not fit."""
+    """Split a request body into photos of these lengths. Without lengths, the body is one photo.
+
+    Returns:
+        The photos, or None if the lengths are invalid or their sum is not the length of the body.
+    """
     if not lengths:
         return [body]
     if not all(re.fullmatch(r"[0-9]{1,12}", text) for text in lengths):
@@ -98,7 +105,7 @@ def cut(body: bytes, lengths: Sequence[str]) -> list[bytes] | None:
 
 
 def page() -> str:
-    """The page, including its style and its script."""
+    """Return the HTML of the page, including its style and script."""
     html, style, script = (
         Path(__file__).with_name(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
     )
@@ -106,7 +113,7 @@ def page() -> str:
 
 
 def policy(html: str) -> str:
-    """The Content-Security-Policy of the page: its own script and style, by their hashes, and nothing else."""
+    """Return the Content-Security-Policy of the page. It allows only the inline script and style, by their hashes."""
 
     def sources(tag: str) -> str:
         texts = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
@@ -120,12 +127,12 @@ def policy(html: str) -> str:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers the browser; each connection has one request, one thread, and a time limit.
+    """HTTP server of the page. Each connection has one request, its own thread, and a time limit.
 
     Args:
         listening: Socket that already listens.
-        photos: Source of the answers about a photo.
-        read_s: Time limit, in seconds, for receiving a whole request and for sending its response.
+        photos: Object that sends photos to the models.
+        read_s: Time limit in seconds for receiving a request, and again for sending its response.
     """
 
     daemon_threads = True
@@ -138,29 +145,29 @@ class PageServer(ThreadingHTTPServer):
         self.read_s = read_s
         self.html = page()
         self.policy = policy(self.html)
-        self._places = BoundedSemaphore(CONNECTIONS)
+        self._slots = BoundedSemaphore(CONNECTIONS)
         self._waiting: dict[socket.socket, float] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Let a thread answer the request as soon as the number of connections allows it."""
-        while not self._places.acquire(timeout=HURRY_S / 10):
+        """Handle a request in a thread as soon as fewer than ``CONNECTIONS`` connections are open."""
+        while not self._slots.acquire(timeout=HURRY_S / 10):
             self._hurry()
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._places.release()
+            self._slots.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer the request in its thread, then release its place."""
+        """Handle a request in its thread, then allow the next connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._slots.release()
 
     @contextmanager
     def waiting(self, connection: socket.socket, since: float) -> Iterator[None]:
-        """Note that since this time a connection waits for its client to send or to receive."""
+        """Record inside the block that a connection has been waiting for its client since this time."""
         self._waiting[connection] = since
         try:
             yield
@@ -168,21 +175,21 @@ class PageServer(ThreadingHTTPServer):
             self._waiting.pop(connection, None)
 
     def _hurry(self) -> None:
-        """Cut off the client that has been waited for longest, if its minimum time is over."""
+        """Close the connection that has waited longest for its client, if that is longer than ``HURRY_S``."""
         waiting = self._waiting.copy()
         slowest = min(waiting, key=waiting.__getitem__, default=None)
         if slowest is not None and time.monotonic() - waiting[slowest] > HURRY_S:
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the connection has just been closed
                 slowest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Print the error, unless the browser has only closed the connection."""
+        """Print the traceback, unless the browser closed the connection or was too slow."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             traceback.print_exc()
 
 
 class _Until(io.RawIOBase):
-    """Reader of a connection that stops at a deadline, regardless of the number of bytes read."""
+    """Reader of a connection that raises TimeoutError at a deadline, even if bytes are still arriving."""
 
     def __init__(self, server: PageServer, connection: socket.socket, within_s: float) -> None:
         self._server = server
@@ -203,7 +210,7 @@ class _Until(io.RawIOBase):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """Handler of one request."""
 
     server: PageServer
 
@@ -216,14 +223,14 @@ class _Handler(BaseHTTPRequestHandler):
         return "pixprep"
 
     def log_message(self, *_: Any) -> None:
-        """Do not log requests, since a line per request is too much."""
+        """Do not log requests. The standard library would print one line per request."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Answer a request that the standard library rejects."""
+        """Send the response to a request that the standard library rejects, as JSON."""
         self._say(HTTPStatus(code), {"error": HTTPStatus(code).phrase})
 
     def do_GET(self) -> None:
-        """Respond to the request, or send the error."""
+        """Handle a GET or POST request, and send a JSON error if it fails."""
         try:
             if refused := refusal(self.command, self.headers):
                 self._refuse(*refused)
@@ -237,13 +244,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except PixprepError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
-        except (ConnectionError, TimeoutError):  # the browser's
+        except (ConnectionError, TimeoutError):  # the browser closed the connection or was too slow
             raise
-        except Exception:  # noqa: BLE001  (the browser gets an answer, the log the reason)
+        except Exception:  # noqa: BLE001  (the traceback goes to the log, and the browser receives a response)
             traceback.print_exc()
-            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log of `pixprep serve` says more")
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error of the page: see the log of `pixprep serve`")
 
-    do_POST = do_GET  # noqa: N815  (the standard library's name)
+    do_POST = do_GET  # noqa: N815  (name required by the standard library)
 
     def _get(self) -> None:
         match self.path.partition("?")[0]:
@@ -254,14 +261,14 @@ class _Handler(BaseHTTPRequestHandler):
             case "/sample":
                 self._send(HTTPStatus.OK, (PHOTOS / SAMPLE).read_bytes(), "image/jpeg")
             case _:
-                self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
+                self._refuse(HTTPStatus.NOT_FOUND, "this path does not exist")
 
     def _post(self) -> None:
         path, _, text = self.path.partition("?")
         query = parse_qs(text, keep_blank_values=True)
         (model, *_), photos = query.get("model", [""]), self.server.photos
         if path not in ("/photo", "/stages"):
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
+            self._refuse(HTTPStatus.NOT_FOUND, "this path does not exist")
             return
         length = body_length(self.headers, limit_bytes=photos.limit_bytes(model))
         if isinstance(length, tuple):
@@ -269,17 +276,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         encoded = self.rfile.read(length)
         if len(encoded) < length:
-            self._refuse(HTTPStatus.BAD_REQUEST, "the photo ends early")
+            self._refuse(HTTPStatus.BAD_REQUEST, "the request body is shorter than its Content-Length")
         elif path == "/stages":
             self._say(HTTPStatus.OK, {"stages": photos.stages(model, encoded, port=query.get("input", [""])[0])})
         elif (parts := cut(encoded, query.get("length", []))) is None:
-            self._refuse(HTTPStatus.BAD_REQUEST, "the lengths are not those of the photos in the body")
+            self._refuse(HTTPStatus.BAD_REQUEST, "the parameters `length` do not match the size of the request body")
         else:
-            names = [name[:_MOST_LETTERS] for name in query.get("name", [])]
+            names = [name[:_MAX_NAME_CHARS] for name in query.get("name", [])]
             self._say(HTTPStatus.OK, photos.answer(model, parts, names=names))
 
     def _refuse(self, status: HTTPStatus, words: str) -> None:
-        """Respond with the reason. Arriving bytes are read for a moment, since closing would discard the response."""
+        """Send an error response. Then discard bytes that still arrive, because closing could discard the response."""
         self._say(status, {"error": words})
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
@@ -301,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-store",
         }
-        self.connection.settimeout(self.server.read_s)  # limit of everything that one call writes, not of each part
+        self.connection.settimeout(self.server.read_s)  # the time limit applies to each call of ``write`` as a whole
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -311,9 +318,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main(number: str, settings: str) -> None:
-    """Serve the page over a socket that the supervisor keeps open, until the supervisor ends."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # Pillow's remarks on damaged files quote them
-    with suppress(OSError):  # where memory ends, the kernel takes the page first
+    """Serve the page on an inherited socket until stdin is closed.
+
+    Args:
+        number: File descriptor of the socket.
+        settings: JSON object with the arguments of ``Photos``.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # Pillow's warnings about damaged files contain text from them
+    with suppress(OSError):  # if the machine runs out of memory, the kernel should kill the page first
         Path("/proc/self/oom_score_adj").write_text("1000")
     Thread(target=_end_with_supervisor, daemon=True).start()
     fields = json.loads(settings)

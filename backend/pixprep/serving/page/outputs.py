@@ -1,4 +1,4 @@
-"""Outputs of a model for one photo, as the page shows them: classes, values, heat maps, and what a detector found."""
+"""Convert the outputs of a model for one photo to JSON for the page: classes, values, heat maps and detections."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Said = dict[str, Any]
 
 _FEW = 16
 """Maximum number of values that are shown individually."""
-_LEAST_SIDE, _MAX_SIDE = 8, 4096
+_MIN_SIDE, _MAX_SIDE = 8, 4096
 _HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
 _ENDS = (0, 1 / 3, 2 / 3, 1)
-"""Colors of a heat map, from the minimum to the maximum."""
+"""Colors of a heat map, and their positions between the minimum (0) and the maximum (1)."""
 _COLORS = ((255, 122, 0), (0, 150, 255), (40, 200, 80), (230, 60, 160), (250, 200, 0), (130, 90, 255), (0, 200, 200))
-"""Colors of objects, used in rotation."""
+"""Colors of detected objects, used cyclically."""
 _OPAQUE = 110
 _MASK_SIDE = 1024
 _SURE = 0.5
-"""Minimum score of a keypoint that is drawn."""
+"""Minimum score of a keypoint to be drawn."""
 
 
 class Export(NamedTuple):
-    """Facts that an ONNX file has in its metadata, as Ultralytics' exporter writes them.
+    """Metadata that Ultralytics' exporter writes to an ONNX file.
 
     Attributes:
-        task: Task of a detector; None if the file declares a different task, or none.
-        keypoints: Number of keypoints, and number of values per keypoint.
+        task: Task of the model; None if the file does not declare one, or an unsupported one.
+        keypoints: Number of keypoints per object, and number of values per keypoint; None if not declared.
         names: Names of the classes.
     """
 
@@ -55,7 +55,7 @@ class Export(NamedTuple):
 
 
 def read_export(path: Path) -> Export:
-    """Metadata of an ONNX file, read without its weights; empty metadata if the file is not an ONNX file."""
+    """Read the metadata of an ONNX file without loading its weights; empty if the file cannot be read."""
     with suppress(OSError, ValueError), path.open("rb") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             entries = wire.onnx_metadata(view)
@@ -67,14 +67,14 @@ def read_export(path: Path) -> Export:
 
 
 def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_image: bool = True) -> Said:
-    """One output of one photo, without the batch.
+    """Describe one output for one photo as a JSON object.
 
     Args:
         name: Name of the output.
-        array: Values of the output.
-        labels: Names of its classes, possibly empty; None if its values are not scores.
-        is_image: Whether to draw an output that has the form of an image. The objects of a detector are drawn
-            separately.
+        array: Values of the output, without the batch dimension.
+        labels: Labels of the classes, possibly empty; None if the values are not scores of classes.
+        is_image: Whether to draw an output with the shape of an image as a heat map. Not used for a detector, whose
+            objects are drawn separately.
     """
     said: Said = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype == object:
@@ -97,15 +97,17 @@ def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_ima
 
 
 def heat_map(array: Array) -> Array | None:
-    """Picture of an output that resembles an image: uint8 (height, width, 3), dark at its minimum; None if it does not.
+    """Draw an output with the shape of an image as a heat map, dark at its minimum.
 
-    Such an output is one map (height, width), optionally with dims of 1 before or after it, with sides of 8 to 4096
-    pixels.
+    The output must be two-dimensional, apart from dimensions of 1, with a height and a width of 8 to 4096.
+
+    Returns:
+        uint8 array of shape (height, width, 3), or None if the output does not have such a shape.
     """
     squeezed = array.reshape([side for side in array.shape if side != 1])
     if squeezed.ndim != 2 or squeezed.dtype.kind not in "fiu" or not np.isfinite(squeezed).all():
         return None
-    if not (min(squeezed.shape) >= _LEAST_SIDE and max(squeezed.shape) <= min(_MAX_SIDE, 8 * min(squeezed.shape))):
+    if not (min(squeezed.shape) >= _MIN_SIDE and max(squeezed.shape) <= min(_MAX_SIDE, 8 * min(squeezed.shape))):
         return None
     low, high = float(squeezed.min()), float(squeezed.max())
     share = (squeezed.astype(np.float64) - low) / (high - low or 1)
@@ -114,10 +116,14 @@ def heat_map(array: Array) -> Array | None:
 
 
 def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
-    """Objects that a detector found, with corners and keypoints in the photo's pixels, and a picture of their masks.
+    """Describe the objects that a detector found, with corners and keypoints in pixel coordinates of the photo.
+
+    Args:
+        outputs: All outputs of the model for one photo, by name.
+        export: Metadata of the model.
 
     Returns:
-        The description; None if the outputs are not those of a detector, or have an unknown form.
+        A JSON object with the objects and a picture of their masks, or None if the model is not a supported detector.
     """
     try:
         found = detections(outputs, export.task, keypoints=export.keypoints)
@@ -145,7 +151,10 @@ def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
 
 
 def _masks(found: Detections) -> str | None:
-    """Picture of the masks, transparent outside of them; the most certain object is on top."""
+    """Draw the masks as a PNG in base64 with a transparent background; None if the detector does not return masks.
+
+    The object with the highest score is drawn on top.
+    """
     masks = list(found.masks(_MASK_SIDE))
     if not masks:
         return None
@@ -164,5 +173,5 @@ def _png(pixels: Array) -> str:
 
 
 def _finite(value: Any) -> float | str:
-    """A number for JSON, which does not support infinity."""
+    """Convert a number for JSON, which does not support NaN and infinity: these become text."""
     return float(value) if np.isfinite(value) else str(value)

@@ -1,11 +1,13 @@
 "use strict";
-const MOST = 1000, AT_ONCE = 2, MANY = 12;  // photos of a folder; requests
+// maximum number of photos, number of concurrent requests, number of models above which the filter is shown
+const MAX_PHOTOS = 1000, AT_ONCE = 2, MANY_MODELS = 12;
 const SUFFIXES = /\.(jpe?g|png|webp|bmp|tiff?|gif)$/i;
 const $ = id => document.getElementById(id);
-let models = [], chosen = [], photos = [], turn = 0;  // turn: what began before the last choice is forgotten
-// A photo has the files of one request: one for each input of the model.
+let models = [], chosen = [], photos = [];
+let turn = 0;  // increases with each selection; results of requests from an earlier turn are ignored
+// An entry of `photos` has the files of one request: one file per image input of the model.
 
-// Elements: text is never HTML.
+// DOM elements. Text is inserted as text nodes and never parsed as HTML.
 function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "path"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -36,7 +38,7 @@ async function ask(path, body) {
       method: "POST", headers: {"Content-Type": "application/octet-stream"}, body,
     });
   } catch {
-    throw new Error("the page's server does not answer: is pixprep serve still running, or was the file moved?");
+    throw new Error("no response: check that pixprep serve is running, and that the file still exists");
   }
   const said = await response.json();
   if (!response.ok) throw new Error(said.error);
@@ -45,10 +47,10 @@ async function ask(path, body) {
 const theModel = () => models.find(entry => entry.name === $("model").value);
 async function send(path, files, fields = []) {
   const model = theModel();
-  if (!model) throw new Error(models.length ? "no model has the words of the filter" : "no model takes photos");
+  if (!model) throw new Error(models.length ? "no model matches the filter" : "no model accepts photos");
   for (const file of files) {
     if (file.size > model.limit_bytes) {
-      throw new Error(`the photo has ${bytes(file.size)}; this model takes at most ${bytes(model.limit_bytes)}`);
+      throw new Error(`the photo has ${bytes(file.size)}; the limit of this model is ${bytes(model.limit_bytes)}`);
     }
   }
   const query = [["model", model.name], ...fields, ...files.map(file => ["name", file.name])];
@@ -63,12 +65,12 @@ async function findModels() {
     setTimeout(findModels, 2000);
     return;
   }
-  $("filter").hidden = models.length <= MANY;
+  $("filter").hidden = models.length <= MANY_MODELS;
   fillMenu();
-  say(models.length ? "" : "None of the served models takes photos.", !models.length);
+  say(models.length ? "" : "None of the served models accepts photos.", !models.length);
 }
 
-function fillMenu() {  // ensembles first, as they come; of many, those whose name has the filter's words
+function fillMenu() {  // shows the models whose names contain every word of the filter, ensembles first
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), before = $("model").value;
   const found = models.filter(model => words.every(word => model.name.toLowerCase().includes(word)));
   $("model").replaceChildren(...found.map(model => make("option", {value: model.name}, model.name)));
@@ -94,7 +96,7 @@ async function showOne(photo) {
   for (const id of ["stages", "times", "lines"]) $(id).hidden = true;
   $("outputs").replaceChildren();
   for (const drawn of document.querySelectorAll(".shot svg, .shot .over")) drawn.remove();
-  say("asking …");
+  say("sending …");
   try {
     const answer = await send("/photo", photo.files);
     if (mine !== turn) return;
@@ -102,7 +104,7 @@ async function showOne(photo) {
     $("photo").style.imageOrientation = answer.is_upright ? "" : "none";
     const arrays = answer.outputs.map(output);
     $("outputs").replaceChildren(...(answer.found ? [found(answer.found),
-      make("details", {class: "output"}, make("summary", {}, "as arrays"), ...arrays)] : arrays));
+      make("details", {class: "output"}, make("summary", {}, "output arrays"), ...arrays)] : arrays));
     showTimes(answer, null);
     for (const [id, text] of Object.entries(answer.lines)) $(id).querySelector("pre").textContent = text;
     $("lines").hidden = false;
@@ -138,9 +140,9 @@ function output(said) {
       make("span", {class: "label", title: `class ${entry.class}`}, entry.label), bar(entry.share, rank === 0),
       make("span", {class: "number"}, percent(entry.share)),
       make("span", {class: "number faint score"}, short(entry.score))));
-    const names = said.is_labelled ? "" : " The model names no classes: pixprep build --labels FILE.";
+    const names = said.is_labelled ? "" : " The model does not have labels: add them with pixprep build --labels FILE.";
     box.append(rows, make("div", {class: "faint"},
-      `Output ${said.name}, ${said.classes.length} of ${said.shape[0].toLocaleString("en")}: share, and the model's own score.${names}`));
+      `Output ${said.name}, ${said.classes.length} of ${said.shape[0].toLocaleString("en")} classes: probability and score.${names}`));
   } else if (said.kind === "texts") {
     box.append(...said.texts.map(text => make("div", {}, text || "(empty)")));
   } else if (said.kind === "values") {
@@ -152,7 +154,7 @@ function output(said) {
   if (said.kind !== "scores") box.append(make("div", {class: "faint"}, `${said.dtype} [${said.shape.join(", ")}]`));
   return box;
 }
-function found(said) {  // what a detector found: drawn over the photo, and a bar for each
+function found(said) {  // draws detected objects over the photo, and returns a list with a bar for each score
   const over = make("svg", {viewBox: `0 0 ${said.width} ${said.height}`, "aria-hidden": "true"});
   const rows = make("div", {class: "rows"});
   for (const {label, score, color, corners, points} of said.objects) {
@@ -165,9 +167,9 @@ function found(said) {  // what a detector found: drawn over the photo, and a ba
   }
   if (said.png) $("photo").after(make("img", {class: "over", src: `data:image/png;base64,${said.png}`, alt: ""}));
   $("photo").parentElement.append(over);
-  const drawn = ["boxes", ...(said.has_points ? ["keypoints of a score from 0.5"] : []), ...(said.png ? ["masks"] : [])];
+  const drawn = ["boxes", ...(said.has_points ? ["keypoints with a score of at least 0.5"] : []), ...(said.png ? ["masks"] : [])];
   return make("div", {class: "output"}, make("h2", {}, counted(said)), rows,
-    make("div", {class: "faint"}, said.objects.length ? `Over the photo: ${drawn.join(", ")}.` : "No score is over 0.25."));
+    make("div", {class: "faint"}, said.objects.length ? `Drawn over the photo: ${drawn.join(", ")}.` : "No object has a score above 0.25."));
 }
 const counted = said => said.objects.length === 1 ? "1 object" : `${said.objects.length} objects`;
 function stagesOf(stages) {
@@ -192,8 +194,8 @@ function panel(said) {
     make("div", {}, picture, ...said.words.map(text => make("p", {}, text))));
 }
 function spreads(tensor) {
-  return make("div", {class: "panel"}, make("h3", {}, "4  its values"),
-    make("div", {class: "faint"}, `how often each value comes, from ${short(tensor.low)} to ${short(tensor.high)}`),
+  return make("div", {class: "panel"}, make("h3", {}, "4  histogram"),
+    make("div", {class: "faint"}, `distribution of the values from ${short(tensor.low)} to ${short(tensor.high)}`),
     make("div", {}, ...tensor.channels.map(channel => {
       const most = Math.max(1, ...channel.counts), step = 100 / channel.counts.length;
       const tops = channel.counts.map((count, index) => `V${40 - 38 * count / most}H${(index + 1) * step}`);
@@ -209,21 +211,21 @@ function showTimes(answer, stages) {
   const rows = make("div", {class: "rows"}), longest = Math.max(answer.request_ms, stages?.engine_ms ?? 0);
   const row = (name, value, {isSub = false, isFirst = false} = {}) => rows.append(
     make("span", {class: isSub ? "label sub" : "label"}, name), bar(value / longest, isFirst), make("span", {class: "number"}, ms(value)));
-  row("the request, there and back", answer.request_ms, {isFirst: true});
+  row("request, round trip", answer.request_ms, {isFirst: true});
   for (const step of answer.steps) {
-    row(`waiting for ${step.model}`, step.queue_ms);
+    row(`queue of ${step.model}`, step.queue_ms);
     row(`${step.model}, in Triton`, step.compute_ms);
   }
   if (stages) {
-    row("the engine, on one thread here", stages.engine_ms, {isFirst: true});  // another clock than Triton's
+    row("engine, one thread, in this page's process", stages.engine_ms, {isFirst: true});  // separate from Triton's times
     row("decode", stages.decode_ms, {isSub: true});
     row("pixels to tensor", stages.transform_ms, {isSub: true});
   }
   const shared = answer.steps.filter(step => step.count > 1).map(step => `${step.model} had ${step.count}`);
-  const average = shared.length ? ` An average where other requests came between: ${shared.join(", ")}.` : "";
+  const average = shared.length ? ` Averages that include other requests: ${shared.join(", ")}.` : "";
   $("times").replaceChildren(make("h2", {}, "Milliseconds"), rows, make("div", {class: "faint"},
-    "Measured for this photo: the request by this page's server, over gRPC; each model by Triton's own statistics, with the " +
-    `copying of its tensors; what says “here” by the same engine in the page's process, with another clock.${average}`));
+    "Measured for this photo. Request: sent over gRPC by this page's server. Models: from Triton's statistics, including " +
+    `copies of tensors. Engine: a separate run of the same pipeline, not part of the request.${average}`));
   $("times").hidden = false;
 }
 
@@ -233,7 +235,7 @@ function tile(photo) {
   const label = make("b", {}, "…"), share = bar(0, true), time = make("span");
   const line = make("span", {class: "faint"}, make("span", {}, nameOf(photo)), time);
   const image = make("img", {src: photo.urls[0], alt: "", loading: "lazy", decoding: "async"});
-  image.addEventListener("error", () => image.style.visibility = "hidden");  // a TIFF, say, which browsers do not show
+  image.addEventListener("error", () => image.style.visibility = "hidden");  // for example a TIFF, which browsers do not display
   const button = make("button", {class: "tile", type: "button"}, image, make("span", {}, label, share, line));
   button.addEventListener("click", () => showOne(photo));
   photo.tile = button;
@@ -257,7 +259,7 @@ function showTiles() {
 async function askAll(mine) {
   let failed = photos.filter(photo => photo.error).length, done = photos.filter(photo => photo.answer).length + failed;
   const left = photos.filter(photo => !photo.answer && !photo.error);
-  const tell = () => say(`${done} of ${photos.length} photos${failed ? `, ${failed} refused` : ""}${skipped()}`);
+  const tell = () => say(`${done} of ${photos.length} photos${failed ? `, ${failed} rejected` : ""}${skipped()}`);
   const work = async () => {
     for (let photo; mine === turn && (photo = left.shift());) {
       try {
@@ -277,29 +279,31 @@ async function askAll(mine) {
   tell();
   await Promise.all(Array.from({length: AT_ONCE}, work));
 }
-let left = 0;  // files that were left out
-const skipped = () => left ? `; ${left} ${left === 1 ? "file" : "files"} left out: no image by name, or over ${MOST.toLocaleString("en")}` : "";
+let left = 0;  // number of skipped files
+const skipped = () => left
+  ? `; ${left} ${left === 1 ? "file" : "files"} skipped: not an image file name, or more than ${MAX_PHOTOS.toLocaleString("en")} photos`
+  : "";
 
 // Choosing
 function choose(files) {
   if (!files.length) return;
   const images = files.length === 1 ? files : files.filter(file => SUFFIXES.test(file.name));
   if (!images.length) {
-    say(`None of the ${files.length} files is an image by its name.`, true);
+    say(`None of the ${files.length} files has the file name of an image.`, true);
     return;
   }
-  chosen = images.sort((one, other) => one.name < other.name ? -1 : 1).slice(0, MOST);
+  chosen = images.sort((one, other) => one.name < other.name ? -1 : 1).slice(0, MAX_PHOTOS);
   left = files.length - chosen.length;
   show();
 }
-function show() {  // what is chosen, in the groups that the model takes
+function show() {  // groups the chosen files into requests and shows them
   const inputs = theModel()?.inputs ?? [""];
   for (const url of photos.flatMap(photo => photo.urls)) URL.revokeObjectURL(url);
   photos = [];
   turn += 1;
   if (chosen.length % inputs.length) {
     $("one").hidden = $("tiles").hidden = true;
-    say(`This model compares ${inputs.length} photos, ${inputs.join(" and ")}: choose as many, or a multiple of it.`, true);
+    say(`This model compares ${inputs.length} photos (${inputs.join(", ")}): choose ${inputs.length} photos, or a multiple.`, true);
     return;
   }
   for (let start = 0; start < chosen.length; start += inputs.length) {
@@ -311,7 +315,7 @@ function show() {  // what is chosen, in the groups that the model takes
   if (photos.length === 1) showOne(photos[0]); else showTiles();
 }
 async function filesOf(entry, found) {
-  if (found.length > 4 * MOST) return;
+  if (found.length > 4 * MAX_PHOTOS) return;
   if (entry.isFile) {
     found.push(await new Promise((resolve, reject) => entry.file(resolve, reject)));
     return;
@@ -325,7 +329,7 @@ for (const id of ["files", "folder"]) {
   $(id).addEventListener("change", event => {
     const files = [...event.target.files];
     choose(id === "folder" && files.length === 1 ? files.filter(file => SUFFIXES.test(file.name)) : files);
-    event.target.value = "";  // the same may be chosen again
+    event.target.value = "";  // allows choosing the same file again
   });
 }
 $("sample").addEventListener("click", async () => {

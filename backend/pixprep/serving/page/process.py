@@ -1,4 +1,4 @@
-"""The supervisor's side of the page: its port, and its process, which decodes the photos."""
+"""Control of the page's process by the supervisor. Photos are decoded in that process, separate from the supervisor."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ADDRESS = "127.0.0.1"
 
 
 class Page:
-    """The page of one server; a context manager that ends its process on exit.
+    """Web page of one server, as a context manager that ends the page's process on exit.
 
     Args:
-        port: Port on this machine's loopback address, regardless of the server's address; 0: any free port.
+        port: Port to listen on, always on 127.0.0.1; 0 selects any free port.
 
     Raises:
-        SetupError: The port is already in use.
+        SetupError: The port is in use, or not allowed.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -32,16 +32,16 @@ class Page:
         try:
             self._socket = socket.create_server((_ADDRESS, found), backlog=64)
         except OSError as error:
-            raise SetupError(f"port {found}: {error.strerror}: choose another --page-port") from None
+            raise SetupError(f"port {found}: {error.strerror}: choose a different --page-port") from None
         self._helper = Helper("page", "pixprep.serving.page", [self._socket])
 
     @property
     def url(self) -> str:
-        """``http://127.0.0.1:PORT``."""
+        """URL of the page, ``http://127.0.0.1:PORT``."""
         return f"http://{_ADDRESS}:{self._socket.getsockname()[1]}"
 
     def start(self, server: Server) -> None:
-        """Serve the page of a server that is ready."""
+        """Start the page for a server whose models are ready."""
         settings = {
             "models": [*server.ensembles, *server.pipeline_models],
             "folder": str(server.snapshot.folder),

@@ -1,4 +1,4 @@
-"""A Python program that sends the same request to a model as the page does."""
+"""Python source code that sends the same request to a model as the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ BEST = 5
 def python_program(
     address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photos: Sequence[str]
 ) -> str:
-    """A program that sends photos, and prints the best classes, or else the shape of each output."""
+    """Return the source of a program that sends photos and prints the best classes, or the shape of each output.
+
+    Args:
+        address: HOST:PORT of Triton's HTTP port.
+        model: Name of the model.
+        model_input: Description of the model's inputs.
+        scores: Names of the outputs with one score per class. If there are any, only these are printed.
+        photos: File names of the photos, one per image input.
+    """
     libraries = ["from PIL import Image, ImageOps"] if model_input.pixels else ["from pathlib import Path"]
     inputs, asked = [], []
     for name, photo in zip(model_input.names, photos, strict=True):

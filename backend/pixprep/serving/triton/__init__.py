@@ -1,1 +1,1 @@
-"""Parts inside Triton's process: the backend's model, its configuration, and what watches over it."""
+"""The Triton backend: code that runs in the stub process of a model, and the model configuration."""

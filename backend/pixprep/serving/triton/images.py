@@ -1,4 +1,4 @@
-"""The images of a request, from the tensor of its image input."""
+"""Extract the images of a request from the tensor of its image input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from pixprep.serving.triton.config import Options
 
 
 def images_of(array: Any, engine: Engine, options: Options) -> list[Any]:
-    """The images of a request: arrays of pixels, the elements of a BYTES input, or views of a UINT8 one."""
+    """Return the images of a request, without copying them.
+
+    Args:
+        array: Tensor of the image input: pixels, or encoded images as BYTES or UINT8.
+        engine: Engine that will process the images.
+        options: Parameters of the model.
+
+    Returns:
+        Arrays of pixels, or the bytes of encoded images. Base64 text is decoded if the model accepts it.
+    """
     is_one = engine.plan.takes_boxes
     if engine.plan.takes:
         return engine.split(array, is_one=is_one)

@@ -1,4 +1,4 @@
-"""Metrics of one model instance for Prometheus, on Triton's own port."""
+"""Prometheus metrics of one model instance, which Triton exports on its metrics port."""
 
 from __future__ import annotations
 
@@ -16,13 +16,21 @@ SECONDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 IMAGES = [1, 2, 4, 8, 16, 32, 64, 128]
 PERIOD_S = 2.0
 SAMPLE = 10
-"""Images and batches that are observed in a period, for they are observed one by one; all of them are counted."""
-_SHM = "/dev/shm"  # noqa: S108  (where Triton and its models exchange batches; no file of ours)
+"""Maximum number of images and of batches per period that are added to the histograms, because each observation is a
+separate message to Triton. The counters include all of them."""
+_SHM = "/dev/shm"  # noqa: S108  (location of Triton's shared memory, not a temporary file)
 _T = TypeVar("_T")
 
 
 class _Record(NamedTuple):
-    """Record of a batch: for each image the error, and the seconds to decode and transform it."""
+    """Results of one batch that are counted.
+
+    Attributes:
+        n_bytes: Number of encoded bytes.
+        fallbacks: Number of images that the CPU decoded although the device is a GPU.
+        recovered: Number of damaged JPEGs that were decoded.
+        images: For each image its error, and the seconds to decode and to transform it.
+    """
 
     n_bytes: int
     fallbacks: int
@@ -31,23 +39,23 @@ class _Record(NamedTuple):
 
 
 class Metrics:
-    """Counters and histograms of one model.
+    """Counters, histograms and gauges of one model instance, updated in a background thread.
 
     Args:
-        pb_utils: Triton's module; a fake in tests.
+        pb_utils: Triton's module ``triton_python_backend_utils``, or a fake in tests.
         model, version: Labels of the metrics.
         frames: Number of frames per clip; 0 if the model accepts images.
 
     Attributes:
-        pause: Lock. While it is held, no metrics are sent to Triton.
+        pause: Lock. No metrics are sent to Triton while it is held.
     """
 
     def __init__(self, pb_utils: Any, *, model: str, version: str, frames: int = 0) -> None:
         self._labels = {"model": model, "version": version}
-        self._families: list[Any] = []  # Triton deletes a family, and its metrics with it, once nobody holds it
+        self._families: list[Any] = []  # references, because Triton deletes a family that is garbage-collected
         families = pb_utils.MetricFamily
 
-        def family(name: str, description: str, kind: Any) -> Any:  # Triton's word
+        def family(name: str, description: str, kind: Any) -> Any:  # Triton's term for metrics with the same name
             self._families.append(families(name=name, description=description, kind=kind))
             return self._families[-1]
 
@@ -58,23 +66,31 @@ class Metrics:
             return family(name, description, families.HISTOGRAM).Metric(labels=self._labels, buckets=buckets)
 
         self._images = family(
-            "pixprep_images_total", "Images by result: ok, or the reason why there is no tensor", families.COUNTER
+            "pixprep_images_total", "Number of images by result: ok, or the reason of the error", families.COUNTER
         )
         self._each = frames
-        self._frames = counter("pixprep_frames_total", "Frames of clips that became tensors") if frames else None
+        self._frames = (
+            counter("pixprep_frames_total", "Number of video frames that were converted to tensors") if frames else None
+        )
         self._by_result: dict[str, Any] = {}
-        self._bytes = counter("pixprep_encoded_bytes_total", "Bytes of encoded images received")
+        self._bytes = counter("pixprep_encoded_bytes_total", "Number of bytes of received encoded images")
         self._decode = histogram("pixprep_decode_seconds", "Time to decode one image", SECONDS)
-        self._transform = histogram("pixprep_transform_seconds", "Time from pixels to tensor of one image", SECONDS)
-        self._fallbacks = counter("pixprep_fallback_cpu_total", "Images that only the CPU could decode")
-        self._recovered = counter("pixprep_recovered_total", "Damaged JPEGs decoded all the same, by damage: lenient")
-        self._batch = histogram("pixprep_batch_images", "Images that one execution handled", IMAGES)
+        self._transform = histogram(
+            "pixprep_transform_seconds", "Time to convert the pixels of one image to tensors", SECONDS
+        )
+        self._fallbacks = counter(
+            "pixprep_fallback_cpu_total", "Number of images that the CPU decoded instead of the GPU"
+        )
+        self._recovered = counter(
+            "pixprep_recovered_total", "Number of damaged JPEGs that were decoded, see the parameter damage"
+        )
+        self._batch = histogram("pixprep_batch_images", "Number of images per execution", IMAGES)
 
         self._shm_used, self._shm_size = (
             family(f"pixprep_shared_memory_{what}_bytes", f"Bytes of {_SHM}, {words}", families.GAUGE).Metric(
                 labels=self._labels
             )
-            for what, words in (("used", "in use by whichever process"), ("size", "all in all"))
+            for what, words in (("used", "used by any process"), ("size", "in total"))
         )
         self._measure_shm()
 
@@ -86,28 +102,28 @@ class Metrics:
         self._thread.start()
 
     def record(self, n_bytes: int, batch: Batch, images: Sequence[int]) -> None:
-        """Count one batch within a period.
+        """Queue the results of a batch. They are counted within ``PERIOD_S`` seconds.
 
         Args:
             n_bytes: Number of encoded bytes of these images.
             batch: Results of the batch.
-            images: Indices of the images that count.
+            images: Indices of the images to count.
         """
-        # Do not queue the batch itself: its tensors would stay alive until the queue is processed.
+        # The batch itself is not queued, because its tensors would then stay in memory until they are counted.
         counted = [(batch.errors[index], batch.decode_s[index], batch.transform_s[index]) for index in images]
         self._queue.put(_Record(n_bytes, batch.fallbacks, batch.recovered, counted))
 
     def close(self) -> None:
-        """Count the waiting batches, then end."""
+        """Count the queued batches, and end the thread."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
 
     def _work(self) -> None:
-        """Count the images of one period together, between two batches.
+        """Count the queued batches once per period, while no batch is running.
 
-        Each number is a message to Triton, and Triton 2.51 aborts when a stub dies in the middle of one. While images
-        are decoded, which is when a stub may crash, none is under way.
+        Each update is a message to Triton, and Triton 2.51 may abort if a stub dies during a message. A stub is most
+        likely to crash while it decodes images, so nothing is sent during that time.
         """
         records: list[_Record | None] = []
         while None not in records:
@@ -117,8 +133,8 @@ class Metrics:
             try:
                 with self.pause:
                     self._count([record for record in records if record])
-            except Exception as error:  # noqa: BLE001  (a lost count must not end the counting)
-                self._log.log_warn(f"a metric could not be counted: {error}")
+            except Exception as error:  # noqa: BLE001  (a failed update must not end the thread)
+                self._log.log_warn(f"the metrics could not be updated: {error}")
             self._closing.wait(PERIOD_S)
 
     def _count(self, records: Sequence[_Record]) -> None:
@@ -150,5 +166,5 @@ class Metrics:
 
 
 def _sample(items: Sequence[_T]) -> Sequence[_T]:
-    """``SAMPLE`` of them or fewer, evenly spread."""
+    """Return at most ``SAMPLE`` of the items, at equal distances."""
     return items[:: -(-len(items) // SAMPLE) or 1]

@@ -1,4 +1,4 @@
-"""pixprep as a Triton Python-based backend: requests in, one batch through the engine, responses out."""
+"""pixprep as a Python-based Triton backend. The images of all requests of an execution form one batch of the engine."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from pixprep.serving.triton.warm_up import warm_up
 from pixprep.serving.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
 
 _MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
-"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. By default, glibc raises the second to 64 MiB, and then 50 MB of a
-thread remain after a trim."""
-_OF_THE_WHOLE = {"TOO_LARGE_RESPONSE": "INVALID_ARG", "ABANDONED": "CANCELLED"}
-"""Reasons for which a whole request is rejected, and Triton's error codes for them."""
+"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. By default, glibc raises the latter to 64 MiB, and each thread
+keeps 50 MB after a trim."""
+_REQUEST_ERRORS = {"TOO_LARGE_RESPONSE": "INVALID_ARG", "ABANDONED": "CANCELLED"}
+"""Reasons that apply to a whole request and not to one image, and Triton's error codes for them."""
 
 
 def _keep_blocks() -> None:
-    """Let the C library keep large blocks for the next batch in this process, until a trim.
+    """Configure malloc to keep freed large blocks for the next batch.
 
-    `pixprep serve` makes Triton return such blocks, and this process inherits that setting. With it, a batch of 8 used
-    a fifth more CPU time.
+    `pixprep serve` sets environment variables that make Triton return such blocks to the system, and this process
+    inherits them. With these settings, a batch of 8 images used 20 % more CPU time.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only in glibc
     if mallopt is not None:
         for parameter, n_bytes in _MALLOPT:
             mallopt(parameter, n_bytes)
@@ -49,7 +49,15 @@ def _keep_blocks() -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A request, with the positions of its images in the batch, or with the response that it already has."""
+    """One request of an execution.
+
+    Attributes:
+        start, stop: Range of its images in the batch.
+        outputs: Names of the requested outputs.
+        is_probe: Whether the request is a health probe.
+        request: Triton's request.
+        response: Response that is known before the batch runs, such as an error, or None.
+    """
 
     start: int = 0
     stop: int = 0
@@ -60,23 +68,23 @@ class _Part:
 
 
 class TritonPythonModel:
-    """Model that Triton calls. One object, and one engine, an instance."""
+    """Class that Triton's Python backend calls. Each model instance has one object with its own engine."""
 
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
-        """Fill in what ``config.pbtxt`` leaves out; refuse what contradicts the pipeline."""
+        """Add the fields that ``config.pbtxt`` omits. Raise PipelineError if it contradicts the pipeline."""
         config = auto_complete_model_config.as_dict()
         pipeline = _pipeline(Path(pb_utils.get_model_dir()), model_config.options(config))
-        # The dictionary is live; max_batch_size alone has no effect through it.
+        # Changes of the dictionary take effect, except for max_batch_size, which has its own setter.
         full = model_config.complete(config, pipeline)
         auto_complete_model_config.set_max_batch_size(full["max_batch_size"])
         config.update(full)
         return auto_complete_model_config
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Compile the pipeline, start the engine, decode one image: ready means that everything has run once."""
+        """Compile the pipeline, start the engine, and process generated images before the model becomes ready."""
         _keep_blocks()
-        # Pillow's remarks on damaged files quote them: each is a line in the log, and is remembered for ever.
+        # Pillow's warnings about damaged files contain text from the file. Each would be logged and stored forever.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         config = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
@@ -91,16 +99,18 @@ class TritonPythonModel:
         self._takes_boxes = pipeline.plan.takes_boxes
         if model_config.is_stalling(config):
             pb_utils.Logger.log_warn(
-                f"{args['model_name']}: a queue policy and one instance: Triton 2.51 then leaves requests waiting for "
-                "up to 0.5 s; write `instance_group { count: 2 kind: KIND_CPU }`, or leave the policy out"
+                f"{args['model_name']}: with a queue policy and only one instance, Triton 2.51 delays requests by up "
+                "to 0.5 s: set `instance_group { count: 2 kind: KIND_CPU }`, or remove the queue policy"
             )
         doubts = [] if options.engine.odd_range else odd_ranges(pipeline)
-        for doubt in (*doubts, *black_margins(pipeline)):  # also found by `pixprep check`, which may not have been run
+        for doubt in (*doubts, *black_margins(pipeline)):  # `pixprep check` reports the same, but may not have been run
             pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
         is_on_gpu = args["model_instance_kind"] == "GPU"
-        # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
+        # Triton does not select the device of a Python model. By default, every instance would use the first GPU.
         device = f"gpu:{args['model_instance_device_id']}" if is_on_gpu else "cpu"
-        self._engine = Engine(pipeline, **vars(replace(options.engine, device=device, odd_range=True)))  # said above
+        self._engine = Engine(
+            pipeline, **vars(replace(options.engine, device=device, odd_range=True))
+        )  # already logged
         if is_on_gpu:
             pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.engine.limits.max_decode_s
@@ -108,7 +118,7 @@ class TritonPythonModel:
         gpu = args["model_instance_device_id"]
         if self._stays_on_gpu and (danger := pool.danger(pipeline, config, gpu=gpu)):
             self._stays_on_gpu = False
-            pb_utils.Logger.log_warn(f"{args['model_name']}: tensors leave by way of the CPU: {danger}")
+            pb_utils.Logger.log_warn(f"{args['model_name']}: output tensors are copied to host memory: {danger}")
         warm_up(self._engine)
         self._metrics = Metrics(
             pb_utils,
@@ -123,27 +133,31 @@ class TritonPythonModel:
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Answer requests; all their images form one batch."""
+        """Process the requests of one execution as one batch, and return their responses in the same order."""
         parts, encoded, numbers = self._collect(requests)
         batch = self._run(parts, encoded, numbers)
         return [part.response or self._answer(part, batch) for part in parts]
 
     def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any], dict[str, list[Any]]]:
-        """Collect the images and numbers of all requests, and the slice of the batch that is each request's."""
+        """Collect the inputs of all requests for one batch.
+
+        Returns:
+            One ``_Part`` per request, the images of the batch, and the rows of each numeric input for every image.
+        """
         parts: list[_Part] = []
         encoded: list[Any] = []
         numbers: dict[str, list[Any]] = {name: [] for name in self._pipeline.inputs}
         for request in requests:
             images = self._images(request)
             n_bytes = sum(map(_n_bytes, images))
-            refusal = "" if images else "[EMPTY] the request has no image"
+            refusal = "" if images else "[EMPTY] the request does not contain an image"
             if n_bytes > self._options.max_request_bytes:
-                refusal = f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes; the limit is "
+                refusal = f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes, but the limit is "
                 refusal += f"{self._options.max_request_bytes:,} (parameter max_request_bytes)"
             names = () if refusal else self._pipeline.inputs
             tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
             if away := [name for name, tensor in tensors.items() if not tensor.is_cpu()]:
-                refusal = f'[BAD_INPUT] "{away[0]}" lies on a GPU: send the numbers from host memory'
+                refusal = f'[BAD_INPUT] input "{away[0]}" is in GPU memory: send it from host memory'
             if refusal:
                 parts.append(_Part(response=_error(refusal, pb_utils.TritonError.INVALID_ARG)))
                 continue
@@ -159,13 +173,13 @@ class TritonPythonModel:
         return parts, encoded, numbers
 
     def _images(self, request: Any) -> list[Any]:
-        """The images of a request: the elements of a BYTES input, or views of a UINT8 one."""
+        """Return the images of a request, see ``images_of``."""
         tensor = pb_utils.get_input_tensor_by_name(request, self._input)
         array = tensor.as_numpy() if tensor.is_cpu() or not self._pipeline.plan.takes else tensor
         return images_of(array, self._engine, self._options)
 
     def _run(self, parts: Sequence[_Part], encoded: Sequence[Any], numbers: dict[str, list[Any]]) -> Batch | None:
-        """The results of the batch; None if pixprep itself failed."""
+        """Run the batch, and return its results; None after an internal error, which is logged."""
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
         rows = self._options.engine.limits.max_boxes if self._takes_boxes else 1
@@ -179,10 +193,10 @@ class TritonPythonModel:
                 batch = self._engine.run_batch(
                     encoded, outputs=outputs, inputs=numbers, answers=answers, is_abandoned=patience.is_over
                 )
-        except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
+        except Exception:  # noqa: BLE001  (Triton would send the traceback of an exception to the clients)
             pb_utils.Logger.log_error(traceback.format_exc())
-            if not self._engine.is_working():  # without this, every later request would fail
-                self._watchdog.end("the GPU does nothing more for this process")
+            if not self._engine.is_working():  # every later request would also fail
+                self._watchdog.end("the GPU can no longer be used by this process")
             return None
         if clients:
             results = [row for index in clients for row in batch.rows_of(index)]
@@ -191,13 +205,13 @@ class TritonPythonModel:
 
     def _answer(self, part: _Part, batch: Batch | None) -> Any:
         if batch is None:
-            return _error("internal error of pixprep; the server's log says more", pb_utils.TritonError.INTERNAL)
+            return _error("internal error of pixprep: see the log of the server", pb_utils.TritonError.INTERNAL)
         spans = batch.rows[part.start : part.stop]
         rows = slice(spans[0].start, spans[-1].stop)
         errors = batch.errors[rows]
         for error in errors:
-            if error is not None and error.reason in _OF_THE_WHOLE:
-                return _error(str(error), getattr(pb_utils.TritonError, _OF_THE_WHOLE[error.reason]))
+            if error is not None and error.reason in _REQUEST_ERRORS:
+                return _error(str(error), getattr(pb_utils.TritonError, _REQUEST_ERRORS[error.reason]))
         if self._options.on_error == "fail" and any(errors):
             return _error(_message(batch, spans), pb_utils.TritonError.INVALID_ARG)
         tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]
@@ -207,7 +221,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(output_tensors=tensors)
 
     def _empty(self, outputs: Sequence[str]) -> list[Any]:
-        """The tensors of a photo that has no rows; sides that follow a row have no length either."""
+        """Return tensors without rows, for a photo without boxes. Their open dimensions have length 0."""
         specs = {name: output.spec for name, output in self._pipeline.outputs.items()}
         empty = {
             name: np.empty((0, *(max(0, side) for side in spec.shape)), spec.dtype) for name, spec in specs.items()
@@ -216,7 +230,7 @@ class TritonPythonModel:
         return [pb_utils.Tensor(name, empty[name]) for name in outputs]
 
     def _tensor(self, name: str, rows: Any) -> Any:
-        """Rows of the batch as Triton's tensor, without a copy of ours; they are contiguous."""
+        """Convert rows of the batch to a Triton tensor. Rows in host memory are contiguous and are not copied here."""
         if isinstance(rows, np.ndarray):
             return pb_utils.Tensor(name, rows)
         if self._stays_on_gpu:
@@ -224,14 +238,14 @@ class TritonPythonModel:
         return pb_utils.Tensor(name, rows.get())
 
     def finalize(self) -> None:
-        """Triton unloads the model."""
+        """Release all resources. Triton calls this method when it unloads the model."""
         self._watchdog.close()
         self._metrics.close()
         self._engine.close()
 
 
 def _pipeline(version: Path, options: model_config.Options) -> Pipeline:
-    """The serving side of a version of a model."""
+    """Load the serving side of the pipeline of a model version."""
     file = version / model_config.PIPELINE_FILE
     return Pipeline.load(file, operators=options.allow_operators).for_serving()
 
@@ -243,7 +257,7 @@ def _n_bytes(image: Any) -> int:
 
 
 def _message(batch: Batch, spans: Sequence[slice]) -> str:
-    """The errors of a request's images, up to three. A broken image is reported once for all of its boxes."""
+    """Return the errors of a request's images as text, at most three. Equal errors of one image are reported once."""
     said = [
         error.at(index, len(spans))
         for index, span in enumerate(spans)

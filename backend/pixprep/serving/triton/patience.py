@@ -1,7 +1,7 @@
-"""Whether clients still wait for the images of a batch, asked before images are decoded.
+"""Detection of cancelled requests, so that their images are not decoded.
 
-Triton 2.51 reports a request as cancelled if it came over gRPC to the model itself. It reports nothing of a request
-over HTTP or to an ensemble.
+Triton 2.51 reports a cancellation only if the client sent the request over gRPC to the model itself, and not over HTTP
+or to an ensemble.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from threading import Lock
 from typing import Any
 
 ASK_BYTES = 128 << 10
-"""Encoded bytes between two queries. A query is a message to Triton and takes 40 to 100 microseconds, while this many
-bytes of JPEG take about 5 ms. Triton may abort if the process dies in the middle of a message: it did in 4 of 30
-deaths."""
+"""Number of encoded bytes to decode between two queries. A query is a message to Triton and takes 40 to 100 us, while
+decoding this much JPEG data takes about 5 ms. Queries are rare because Triton may abort if the process dies during a
+message, as it did in 4 of 30 deaths."""
 
 
 class Patience:
-    """State of the clients of one batch: which of them still wait. Many threads may query it.
+    """Tracks which requests of one batch have been cancelled. Thread-safe.
 
     Args:
-        images: Triton's request and the number of bytes of each image.
+        images: For each image of the batch, Triton's request and the number of encoded bytes.
     """
 
     def __init__(self, images: Sequence[tuple[Any, int]]) -> None:
@@ -30,9 +30,10 @@ class Patience:
         self._lock = Lock()
 
     def is_over(self, index: int) -> bool:
-        """Return whether the client canceled the request of the image that is decoded next.
+        """Return whether the request of an image has been cancelled. Called before the image is decoded.
 
-        After a canceled request, the next one is queried regardless of its size, because it came from the same queue.
+        After a cancelled request, Triton is queried again for the next one, whatever its size: cancelled requests often
+        follow each other in a queue.
         """
         request, n_bytes = self._images[index]
         with self._lock:

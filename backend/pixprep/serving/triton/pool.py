@@ -1,10 +1,11 @@
-"""Triton's memory pools, and when tensors may stay on the GPU.
+"""Sizes of Triton's memory pools, and the decision whether output tensors may stay on the GPU.
 
-Triton keeps the tensors between the steps of an ensemble in a CUDA pool of fixed size, by default 64 MiB per GPU. When
-that pool is full, Triton 2.51 allocates from its pinned memory pool of 256 MiB, and its Python backend then returns
-garbage without an error (reported as triton-inference-server/server #7148 and #8177). Without a pinned pool, Triton
-allocates ordinary memory, which the Python backend reads correctly. Therefore the CUDA pool is sized from the model's
-own numbers, and the pinned pool is disabled. If either is unknown, tensors leave through the CPU.
+Triton keeps the tensors between the steps of an ensemble in a CUDA memory pool of fixed size, by default 64 MiB per
+GPU. When that pool is full, Triton 2.51 allocates from its pinned memory pool of 256 MiB, and its Python backend then
+returns garbage without an error (triton-inference-server/server #7148 and #8177). Without a pinned memory pool, Triton
+allocates pageable memory, which the Python backend reads correctly. The CUDA pool is therefore sized for the served
+models, and the pinned pool is disabled. If the backend does not know that this is the case, it returns tensors in host
+memory.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from pixprep.serving.triton import config as model_config
 TRITONS_DEFAULT = 64 << 20
 IMAGES_IN_FLIGHT = 512
 VARIABLE = "PIXPREP_CUDA_POOL_BYTES"
-"""Environment variable that passes Triton's ``--cuda-memory-pool-byte-size`` to the backend."""
+"""Environment variable with the value of Triton's ``--cuda-memory-pool-byte-size``, for the backend."""
 PINNED_VARIABLE = "PIXPREP_PINNED_POOL_BYTES"
-"""The same of ``--pinned-memory-pool-byte-size``, which is to be 0."""
+"""Environment variable with the value of ``--pinned-memory-pool-byte-size`` for the backend. It must be 0."""
 NO_PINNED_POOL = "--pinned-memory-pool-byte-size=0"
 
 
 def bytes_per_image(pipeline: Pipeline) -> int:
-    """Bytes that one image's tensors take in the pool."""
+    """Return the size in bytes of the tensors of one image in the pool."""
     return sum(
         output.spec.n_bytes
         for name, output in pipeline.outputs.items()
@@ -37,43 +38,43 @@ def bytes_per_image(pipeline: Pipeline) -> int:
 
 
 def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> int:
-    """Pool size for this number of images between the steps of an ensemble, with a reserve of one half.
+    """Return the pool size in bytes for this number of images between the steps of an ensemble.
 
-    Requests of 1 to 64 images come and go in any order and leave gaps. A simulation used the pool's rule (the smallest
-    gap that is large enough) and a constant number of 512 images. Without a reserve, the pool rejects 11 to 81 % of the
-    requests; with a reserve of a quarter up to 4 %, and with a reserve of one half 0.02 %.
+    It includes a reserve of 50 % for fragmentation, because requests of different sizes are allocated and freed in any
+    order. In a simulation of the pool's best-fit strategy with 512 images in requests of 1 to 64, 11 to 81 % of the
+    allocations failed without a reserve, up to 4 % with 25 %, and 0.02 % with 50 %.
     """
     return bytes_per_image(pipeline) * images_in_flight * 3 // 2
 
 
 def size(pipelines: Iterable[Pipeline], *, images_in_flight: int) -> int:
-    """The pool for the images of all pipelines that are served, and at least Triton's default."""
+    """Return the pool size in bytes for all served pipelines, at least Triton's default."""
     return max(TRITONS_DEFAULT, sum(needed(pipeline, images_in_flight=images_in_flight) for pipeline in pipelines))
 
 
 def options(n_bytes: int, *, gpus: int) -> list[str]:
-    """The options of tritonserver that give each GPU a pool of that size, and the host no pinned one."""
+    """Return the options of tritonserver that set the CUDA pool size of each GPU and disable the pinned pool."""
     return [*(f"--cuda-memory-pool-byte-size={gpu}:{n_bytes}" for gpu in range(gpus)), NO_PINNED_POOL]
 
 
 def variables(n_bytes: int) -> dict[str, str]:
-    """Return environment variables that inform the backend of Triton's pool options."""
+    """Return the environment variables that pass Triton's pool options to the backend."""
     return {VARIABLE: str(n_bytes), PINNED_VARIABLE: "0"}
 
 
 def gpu_count() -> int:
-    """Number of GPUs that the driver shows; 0 without one."""
+    """Return the number of GPUs that the CUDA driver reports; 0 if the driver is not installed."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
     count = ctypes.c_int(0)
-    is_there = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return count.value if is_there else 0
+    is_available = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if is_available else 0
 
 
 def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
-    """Minimum pool size with dynamic batching: one batch in each step, and one that waits."""
+    """Return the minimum pool size in bytes: for one batch per instance, one in the next step, and one that waits."""
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     batch = config.get("max_batch_size", model_config.DEFAULT_MAX_BATCH_SIZE)
     batch = model_config.options(config).engine.limits.max_boxes if pipeline.plan.takes_boxes else batch
@@ -82,7 +83,7 @@ def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
 
 
 def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
-    """The size of the pool as far as the backend can know it."""
+    """Return the size of the CUDA pool in bytes from the environment variable, or Triton's default without it."""
     text = environment.get(VARIABLE, "")
     return int(text) if text.isdigit() else TRITONS_DEFAULT
 
@@ -90,14 +91,14 @@ def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
 def danger(
     pipeline: Pipeline, config: Mapping[str, Any], *, gpu: str, environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Reason why tensors may not stay on a GPU, and the remedy; None if they may."""
+    """Return the reason why output tensors must not stay on a GPU, together with the fix; None if they may stay."""
     pool_bytes, smallest = known_bytes(environment), least(pipeline, config)
     wanted = pool_bytes
     if pool_bytes < smallest:
         fault = f"the CUDA memory pool of {pool_bytes >> 20} MiB is too small"
         wanted = max(smallest, needed(pipeline))
     elif environment.get(PINNED_VARIABLE) != "0":
-        fault = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
+        fault = "with a pinned memory pool, Triton returns garbage when its CUDA memory pool is full"
     else:
         return None
     return (

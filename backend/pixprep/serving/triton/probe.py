@@ -1,7 +1,7 @@
-"""Probes of the supervisor, which a secret that is new at every start distinguishes from clients' requests.
+"""Recognition of the supervisor's health probes by a secret, which is created at every start of the server.
 
-A probe does not count as work: a model with probes alone is still idle, and its metrics do not count them as images.
-    Triton's own statistics count them.
+A model that only receives probes counts as idle, and pixprep's metrics do not count probes. Triton's own statistics
+include them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import os
 from typing import Any
 
 HEADER = "pixprep-probe"
-"""The HTTP header that contains the secret; Triton passes it on as a parameter of the request."""
+"""HTTP header with the secret. Triton forwards it to the backend as a parameter of the request."""
 VARIABLE = "PIXPREP_PROBE"
 """Environment variable that passes the secret from `pixprep serve` to the backend."""
 
 
 def is_probe(request: Any) -> bool:
-    """Return whether a request from Triton is a probe; False if no supervisor has set a secret."""
+    """Return whether a request is a probe. Without a supervisor, which sets the secret, the result is False."""
     word = os.environ.get(VARIABLE, "")
     return bool(word) and word in request.parameters()

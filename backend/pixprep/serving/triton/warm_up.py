@@ -1,4 +1,4 @@
-"""Run an engine once before its first request: libraries are loaded, tables built, memory touched."""
+"""Warm-up of an engine before its first request: load libraries, build tables and allocate memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 
 _SIZE = (375, 500)
 LEAST = 16
-"""Number of images: on a GPU a chunk has 8, and there are two lanes. On the CPU they take 40 ms of one core."""
+"""Minimum number of images: two chunks of 8 for the two lanes of a GPU. On the CPU, they take 40 ms of one core."""
 
 
 def warm_up(engine: Engine) -> None:
-    """Decode and transform a generated photo-sized JPEG, a clip, or as many pixels, on every thread of the engine."""
+    """Process generated images of a typical photo size (JPEGs, clips or pixels) on every thread of an engine."""
     most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
     plan, least = engine.plan, LEAST
     image: Any = np.zeros(plan.takes.shape(*_SIZE), plan.takes.dtype) if plan.takes else None

@@ -1,6 +1,6 @@
-"""Watchdog of a model's process: ends a process whose batch hangs, and reports idle periods.
+"""Watchdog of a model's process: end the process if a batch hangs, and detect idle periods.
 
-A hung decoder is worse than a crashed one, so the process exits and its supervisor starts it again. In idle periods,
+A hung decoder would block the model forever, so the process exits and the supervisor restarts it. After an idle period,
 the model frees the memory that it keeps for the next batch.
 """
 
@@ -16,22 +16,22 @@ from threading import Event, Thread
 from typing import NoReturn
 
 BATCH_S, IMAGE_S = 30.0, 10.0
-"""The slowest image within the limits (50 megapixels in 100 scans) takes 3 s on one core."""
+"""Time limit of a batch, and additional time per image. The slowest image within the default limits (50 megapixels in
+100 scans) takes 3 s on one core."""
 IDLE_S, GPU_IDLE_S = 10.0, 120.0
-"""The GPU period is longer, because freeing memory there means creating the decoder again."""
+"""Length of an idle period. It is longer on a GPU, because the decoder must be created again after memory was freed."""
 IDLE_SHARE = 0.01
-"""A process that is busy for less than this fraction of the period counts as idle. It is not 0, because health probes
-send images."""
+"""A process that is busy for less than this fraction of a period counts as idle."""
 
 
 class Watchdog:
-    """A thread that ends the process at a deadline, and detects idle periods.
+    """Background thread that ends the process at a deadline, and detects idle periods.
 
     Args:
-        log: Function that logs why the process ends; the stacks of its threads follow on stderr.
-        on_idle: Function that is called at the end of an idle period, if a batch ran since the last call. A new batch
-            may arrive during the call.
-        idle_s: Length of the period in seconds.
+        log: Function that logs why the process ends. The stacks of all threads are printed to stderr.
+        on_idle: Function that is called after an idle period, if a batch has run since the last call. A new batch may
+            arrive during the call.
+        idle_s: Length of an idle period in seconds.
         period_s: Seconds between two checks.
     """
 
@@ -49,14 +49,14 @@ class Watchdog:
         self._period_s = period_s
         self._deadline = math.inf
         self._period_ends = time.monotonic() + idle_s
-        self._busy_s = 0.0  # within the period
+        self._busy_s = 0.0  # busy time within the current period
         self._has_worked = False
         self._closing = Event()
         Thread(target=self._watch, name="pixprep-watchdog", daemon=True).start()
 
     @contextmanager
     def limit(self, seconds: float, *, is_work: bool = True) -> Iterator[None]:
-        """End the process unless the block ends within ``seconds``. Only time with ``is_work`` counts as busy."""
+        """End the process if the block takes longer than ``seconds``. With ``is_work``, its time counts as busy."""
         start = time.monotonic()
         self._deadline = start + seconds
         try:
@@ -68,20 +68,20 @@ class Watchdog:
                 self._has_worked = True
 
     def end(self, reason: str) -> NoReturn:
-        """End the process; its supervisor starts it again."""
-        self._log(f"{reason}: its process ends, and must be started again")
+        """Log the reason and the stacks of all threads, and end the process. The supervisor restarts it."""
+        self._log(f"{reason}: the process of the model exits and must be restarted")
         faulthandler.dump_traceback()
         os._exit(1)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the background thread."""
         self._closing.set()
 
     def _watch(self) -> None:
         while not self._closing.wait(self._period_s):
             now = time.monotonic()
             if now > self._deadline:
-                self.end("a batch has not ended in time")
+                self.end("a batch exceeded its time limit")
             if now > self._period_ends and self._deadline == math.inf:
                 is_idle = self._busy_s < IDLE_SHARE * self._idle_s
                 self._period_ends, self._busy_s = now + self._idle_s, 0.0
