@@ -36,7 +36,7 @@ from pixprep.spec import Alpha, Chroma, Frames, Idct, InputSpec
 SPARE = 2
 """Minimum number of decoded pixels per resized pixel on each axis, if a JPEG is decoded to a fraction of its size.
 
-docs/decisions.md describes the cost of a smaller number.
+docs/decisions-training.md describes the cost of a smaller number.
 """
 
 NEEDS_NUMBERS = (

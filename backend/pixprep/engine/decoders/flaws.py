@@ -37,7 +37,7 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
     specifies the color space would be Adobe's or JFIF's. Therefore the file must still contain a JFIF segment, which
     alone determines the color space, or an Adobe segment that agrees with JFIF.
     Nonzero numbers in the header of a scan, or a scan that begins with a zero, may be damage that extends into the
-    scan. All other warnings of libjpeg-turbo (docs/decisions.md) may mean changed pixels.
+    scan. All other warnings of libjpeg-turbo (docs/decisions-decoding.md) may mean changed pixels.
 
     Args:
         encoded: JPEG with 1 or 3 components.

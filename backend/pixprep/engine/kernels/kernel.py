@@ -1,6 +1,6 @@
 """Runs a plan on the CPU. One call of the C kernels resizes an image and writes its tensor.
 
-Measurements are in docs/decisions.md.
+Measurements are in docs/decisions-kernels.md.
 """
 
 from __future__ import annotations

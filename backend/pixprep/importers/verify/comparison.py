@@ -137,7 +137,7 @@ def refuse_what_no_library_has(pipeline: Pipeline) -> None:
     if isinstance(decode, ops.Decode) and decode.reduced:
         raise PipelineError(
             'decode: "reduced": true equals no library, and nothing can be verified of it: '
-            'verify the pipeline without "reduced"; docs/decisions.md says what it costs'
+            'verify the pipeline without "reduced"; docs/decisions-decoding.md describes its error'
         )
     if pipeline.inputs:
         name = next(iter(pipeline.inputs))

@@ -1,7 +1,8 @@
 """Tables of policies: the kinds of steps to choose from, their magnitudes, and their combinations.
 
 The float32 tables are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment`` and
-``AugMix``; the float64 tables are those of timm's ``auto_augment``. docs/decisions.md describes their peculiarities.
+``AugMix``; the float64 tables are those of timm's ``auto_augment``.
+docs/decisions-training.md describes their peculiarities.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ and type of the image input, the batch size, and the parameters below. Everythin
 dtypes, dims) must match the pipeline.
 
 A pipeline with boxes returns one tensor per box. Its model therefore does not support batching: ``max_batch_size`` is
-0, a request has one photo, and the first dimension of the other inputs and of the outputs is the box. docs/decisions.md
-describes the alternatives.
+0, a request has one photo, and the first dimension of the other inputs and of the outputs is the box.
+docs/decisions-serving.md describes the alternatives.
 """
 
 from __future__ import annotations
