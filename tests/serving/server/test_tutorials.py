@@ -1,0 +1,53 @@
+"""Every tutorial of docs/, followed command by command, as far as the environments that it needs exist."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.walkthrough import ROOT, Walkthrough, environment, is_same
+
+pytestmark = pytest.mark.server
+
+ENVIRONMENTS = {"pytorch": (".venv-parity", "torch"), "dali": (".venv-tensorflow", "nvidia.dali")}
+"""The environment of each prompt: its folder, and the library that it must have."""
+TUTORIALS = {
+    "tutorial-pytorch.md": (15, 0.02, {"pytorch": ("onnxscript", "timm")}),
+    "tutorial-training.md": (11, 5.0, {"pytorch": ("onnxscript",)}),
+    "tutorial-dali.md": (15, 0.02, {"dali": ()}),
+}
+"""For each page: the number of its commands; the tolerance of the numbers that they print, because a training differs
+from processor to processor; further libraries of its environments."""
+
+
+@pytest.fixture
+def checkout(tmp_path, demo_repository):
+    """A folder with the files of a checkout that the pages name, after `make demo`."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(demo_repository, folder / "model_repository")
+    for name in ("client_examples", "training_examples", "tests"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_a_tutorial_prints_what_it_shows(page, checkout, tmp_path):
+    count, tolerance, further = TUTORIALS[page]
+    paths = {None: Path(sys.executable).parent}
+    for prompt, libraries in further.items():
+        name, needed = ENVIRONMENTS[prompt]
+        if programs := environment(tmp_path, name, needed, *libraries):
+            paths[prompt] = programs
+    followed = Walkthrough(page, checkout, paths, tolerance).run()
+    if missing := further.keys() - paths.keys():
+        pytest.skip(f"NO {' '.join(missing).upper()}: {followed} of {count} commands of {page} ran: make tutorials")
+    assert followed == count
+
+
+def test_lines_are_compared_with_their_numbers_and_left_out_ones():
+    assert is_same(["a 1.00", "...", "c"], ["a 1.01", "b", "b", "c"])
+    assert not is_same(["a 1.00"], ["a 1.10"])
+    assert is_same(["a 1.00"], ["a 1.10"], tolerance=0.2)
+    assert not is_same(["a", "b"], ["a"])
+    assert not is_same(["a"], ["a", "b"])

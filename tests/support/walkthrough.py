@@ -1,0 +1,195 @@
+"""Runs a tutorial page as a reader does: saves its files, runs its commands, and compares what they print.
+
+A file is a block of Python or JSON after a line that ends with "`NAME`:". A command is a line of a block that begins
+with ``$ ``, or with ``(pytorch) $ `` if it runs in the environment that has PyTorch; the lines after a command are its
+output. The line ``...`` stands for any lines. A block after a line that begins with "`NAME` contains" is that file. A block after ``<!-- not run: REASON -->`` does not run.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(
+    r"(?P<not_run><!-- not run: [^\n]*-->\n)?(?:(?P<above>[^\n]*)\n\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+PROMPT = re.compile(r"^(?:\((\w+)\) )?\$ (.*)$")
+FLOAT = re.compile(r"-?\d+\.\d+(?:e[+-]\d+)?")
+VOLATILE = ((r"\b[\d.]+ (ms|s|images/s)\b", r"# \1"), (r"(127\.0\.0\.1|localhost):\d+", r"\1:#"))
+"""Text that differs from run to run, and its replacement."""
+
+
+def commands(block):
+    """Yield (environment, command, expected lines) of a block with prompts."""
+    current = None
+    for line in block.replace("\\\n", " ").splitlines():
+        if found := PROMPT.match(line):
+            if current:
+                yield current
+            current = (found[1], found[2], [])
+        elif current:
+            current[2].append(line)
+    if current:
+        yield current
+
+
+def comparable(text):
+    for pattern, replacement in VOLATILE:
+        text = re.sub(pattern, replacement, text)
+    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
+
+
+def is_same_line(shown, printed, tolerance):
+    """Return whether two lines have the same words, and numbers that differ by the tolerance at most."""
+    if FLOAT.sub("#", shown) != FLOAT.sub("#", printed):
+        return False
+    numbers = zip(FLOAT.findall(shown), FLOAT.findall(printed), strict=True)
+    return all(abs(float(one) - float(other)) <= tolerance for one, other in numbers)
+
+
+def is_same(shown, printed, tolerance=0.02):
+    """Return whether the printed lines are those that the page shows."""
+    if not shown:
+        return not printed
+    if shown[0] == "...":
+        return any(is_same(shown[1:], printed[start:], tolerance) for start in range(len(printed) + 1))
+    is_first_same = bool(printed) and is_same_line(shown[0], printed[0], tolerance)
+    return is_first_same and is_same(shown[1:], printed[1:], tolerance)
+
+
+class Walkthrough:
+    """One run of a page, in a folder that contains what the page expects of a checkout.
+
+    Args:
+        page: Name of the page in ``docs/``.
+        folder: Folder that stands for the checkout.
+        paths: For each environment, the folder of its programs; None is the environment of this process.
+        tolerance: Largest difference between a number on the page and one that is printed.
+    """
+
+    def __init__(self, page, folder, paths, tolerance=0.02):
+        self.text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        self.folder, self.paths, self.server, self.addresses = folder, paths, None, {}
+        self.tolerance, self.wrong = tolerance, []
+
+    def run(self):
+        """Follow the page to its end, or to a command for an environment that does not exist; count the commands."""
+        try:
+            return self.follow()
+        finally:
+            self.stop()
+            assert not self.wrong, "these commands print something else:\n" + "\n".join(self.wrong)
+
+    def follow(self):
+        count = 0
+        for found in BLOCK.finditer(self.text):
+            if found["not_run"]:
+                continue
+            name = re.search(r"`([\w-]+[./][\w./-]+)`:$", found["above"] or "")
+            if found["language"] and name:
+                path = self.folder / name[1]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(self.local(found["text"]))
+            elif contained := re.match(r"`([\w./-]+)` contains ", found["above"] or ""):
+                assert (self.folder / contained[1]).read_text().strip() == found["text"].strip(), contained[1]
+            for command in commands(found["text"]):
+                if command[0] not in self.paths:
+                    return count
+                self.one(*command)
+                count += 1
+        return count
+
+    def local(self, text):
+        """Replace the default addresses of a server by those of the one that runs."""
+        for default, address in self.addresses.items():
+            text = text.replace(default, address)
+        return text
+
+    def one(self, environment, command, shown):
+        if command.startswith("cd "):
+            self.folder = (self.folder / command.removeprefix("cd ")).resolve()
+            return
+        if command.startswith("pixprep serve"):
+            printed = self.serve(command)
+        else:
+            done = subprocess.run(
+                ["/bin/sh", "-c", self.addressed(command)], cwd=self.folder, env=self.environment(environment),
+                capture_output=True, text=True, check=False, timeout=300,
+            )  # fmt: skip
+            printed = done.stdout + done.stderr
+            if done.returncode:
+                assert shown, f"{command}\n{printed}"  # only a failure that the page shows is expected
+        print(f"{command}\n{printed}")  # pytest -s shows the authors of a page what to write
+        if shown and not is_same(comparable("\n".join(shown)), comparable(printed), self.tolerance):
+            self.wrong.append(f"$ {command}\n{printed}")
+
+    def environment(self, name):
+        path = f"{self.paths[name]}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore", "COLUMNS": "200"}
+
+    def addressed(self, command):
+        """Return a command that reaches the server of this run."""
+        command = self.local(command)
+        if self.server and re.match(r"pixprep (send|bench|health)\b", command) and "--url" not in command:
+            command += f" --url {self.addresses['localhost:8000']}"
+        return command
+
+    def serve(self, command):
+        """Start a server on free ports, and return the line with its addresses."""
+        self.stop()
+        ports = " ".join(f"--{name}-port 0" for name in ("http", "grpc", "metrics"))
+        self.server = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {command} {ports}"], cwd=self.folder, env=self.environment(None),
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        ready = self.server.stdout.readline()
+        found = re.search(r"http://(\S+) +grpc (\S+)", ready)
+        assert found, ready
+        self.addresses = {"localhost:8000": found[1], "localhost:8001": found[2]}
+        for path in self.folder.glob("*.py"):  # programs that the page saved before it started the server
+            path.write_text(self.local(path.read_text()))
+        return ready
+
+    def stop(self):
+        if self.server:
+            self.server.send_signal(signal.SIGTERM)
+            self.server.communicate(timeout=120)
+            self.server = None
+
+
+PRELUDE = """\
+import runpy, sys
+sys.argv = sys.argv[1:]
+sys.path[0] = ""
+try:
+    import torch
+except (ImportError, OSError):
+    pass
+else:  # the registry's torchvision for the CPU does not have its C++ extension, which defines these two
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+if sys.argv[0] == "pixprep":
+    from pixprep.cli import main
+    sys.exit(main())
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def environment(folder, name, *libraries):
+    """Return a folder with the programs ``python`` and ``pixprep`` of ROOT/NAME, or None if a library is missing."""
+    python = ROOT / name / "bin" / "python"
+    for library in libraries:
+        found = f"import importlib.util as util, {libraries[0]}; assert util.find_spec({library!r})"
+        if not python.exists() or subprocess.run([python, "-c", found], capture_output=True, check=False).returncode:
+            return None
+    programs = folder / f"programs-{name}"
+    programs.mkdir()
+    (programs / "prelude.py").write_text(PRELUDE)
+    for program, words in (("python", '"$@"'), ("pixprep", 'pixprep "$@"')):
+        (programs / program).write_text(f"#!/bin/sh\nexec {python} {programs}/prelude.py {words}\n")
+        (programs / program).chmod(0o755)
+    return programs
