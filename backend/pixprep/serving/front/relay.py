@@ -49,9 +49,13 @@ _CODINGS = re.compile(r"[a-z*-]*(;q=[01](\.[0-9]{0,3})?)?(, ?[a-z*-]+(;q=[01](\.
 _JSON_LENGTH = "inference-header-content-length"
 _OWN = {
     *("connection", "keep-alive", "proxy-connection", "te", "expect"),
-    *("content-length", "content-encoding", "transfer-encoding"),
+    *("content-length", "content-encoding", "transfer-encoding", "content-type"),
 }
-"""Headers that are not forwarded, because they apply to one connection only or are written again."""
+"""Headers that are not forwarded, because they apply to one connection only, are written again, or crash Triton.
+
+Triton does not use ``Content-Type``, but its HTTP library parses an ``application/x-www-form-urlencoded`` body, curl's
+default, as a query. A body of more than 4 MB then crashes Triton 2.51.
+"""
 
 
 @dataclass(frozen=True)
