@@ -2,7 +2,7 @@
 
 A file is a block of Python or JSON after a line that ends with "`NAME`:". A command is a line of a block that begins
 with ``$ ``, or with ``(pytorch) $ `` if it runs in the environment that has PyTorch. The lines after a command are its
-output, in which the line ``...`` stands for any lines. A block of JSON after a line that begins with "`NAME` contains"
+output, in which the line ``...`` matches any lines. A block of JSON after a line that begins with "`NAME` contains"
 has the content of that file. A block after ``<!-- not run: REASON -->`` does not run.
 """
 
@@ -80,7 +80,7 @@ class Walkthrough:
 
     Args:
         page: Name of the page in ``docs/``.
-        folder: Folder that stands for the checkout.
+        folder: Folder that replaces the checkout.
         paths: For each environment, the folder of its programs; None is the environment of this process.
         tolerance: Largest difference between a number on the page and one that is printed.
     """

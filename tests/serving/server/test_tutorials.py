@@ -16,6 +16,8 @@ TUTORIALS = {
     "tutorial-pytorch.md": (15, 0.02, {"pytorch": ("onnxscript", "timm")}),
     "tutorial-training.md": (11, 5.0, {"pytorch": ("onnxscript",)}),
     "tutorial-model-py.md": (23, 0.02, {}),
+    "pixels-differ.md": (9, 0.02, {}),
+    "troubleshooting.md": (10, 0.02, {}),
     "tutorial-dali.md": (15, 0.02, {"dali": ()}),
 }
 """For each page: the number of its commands; the tolerance of the numbers that they print, because a training differs
