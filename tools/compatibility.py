@@ -134,6 +134,16 @@ Two more commands compare ranges of versions:
 
 `make test` uses the versions in `requirements/*.txt`. `make test-library PYTHON=python3.13` runs the tests that do not
 need Triton in a newer Python. [CONTRIBUTING.md](../CONTRIBUTING.md) lists when each command last ran.
+
+## Not supported
+
+- Windows and macOS.
+- Raw photos, color profiles, and more bands than RGB ([table](pipeline-file.md#tiff-and-16-bits)).
+- Tensors whose size depends on the image and has no
+  [upper bound](pipeline-file.md#sizes-that-depend-on-the-image).
+- Batches in which the padding of an image depends on the other images, as in rapidocr
+  ([models.md](models.md#what-does-not-fit)).
+- Boxes and keypoints after a [custom operator](own-operators.md) that changes the size and has no `motion`.
 """
 
 
