@@ -16,7 +16,11 @@ HTML = {
     "Pipeline": "pixprep.show.html:pipeline_html",
 }
 """Functions that draw what a notebook shows, by the class of the object."""
-BATCHES = {"on_gpu": "pixprep.gpu.kernel:stacked", "handed_over": "pixprep.training.frameworks:handed_over"}
+BATCHES = {
+    "on_gpu": "pixprep.gpu.kernel:stacked",
+    "joined": "pixprep.gpu.kernel:joined",
+    "handed_over": "pixprep.training.frameworks:handed_over",
+}
 """Functions of other packages that ``Batch`` calls."""
 OPTIONAL = {
     "clips": ("pixprep.engine.decoders.clips.decoder:ClipDecoder", 'decode_video needs PyAV: pip install "av>=17"'),

@@ -333,6 +333,7 @@ class TensorSpec:
         padding: Padding of the tensor.
         fourth: Value of an additional fourth channel. None: the tensor does not have this channel.
         patches: Layout of a tensor of patches, (patches, values per patch), whose ``layout`` is None.
+        max_values: Maximum number of values. None: that of the maximum shape.
     """
 
     shape: tuple[int, ...]
@@ -344,6 +345,7 @@ class TensorSpec:
     padding: Padding = NO_PADDING
     fourth: float | None = None
     patches: PatchLayout | None = None
+    max_values: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -417,7 +419,8 @@ class TensorSpec:
     @property
     def n_bytes(self) -> int:
         """Maximum size of the tensor of one image, in bytes."""
-        return prod(self.largest) * np.dtype(self.dtype).itemsize
+        values = prod(self.largest)
+        return min(values, self.max_values or values) * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
         if self.patches is not None:

@@ -45,7 +45,15 @@ DOORS = {
 }
 """Modules by which otherwise independent rooms import each other."""
 REGISTRY = {
-    **dict.fromkeys(("engine.cpu:Cpu", "gpu.device:Gpu", "gpu.kernel:stacked", "training.frameworks:handed_over")),
+    **dict.fromkeys(
+        (
+            "engine.cpu:Cpu",
+            "gpu.device:Gpu",
+            "gpu.kernel:joined",
+            "gpu.kernel:stacked",
+            "training.frameworks:handed_over",
+        )
+    ),
     **dict.fromkeys(("show.html:batch_html", "show.html:certificate_html", "show.html:pipeline_html")),
     "engine.decoders.clips.decoder:ClipDecoder": "av",
     "engine.decoders.clips.ffmpeg:decode": "av",

@@ -119,6 +119,28 @@ class Batch:
             one[tuple(map(slice, value.shape))] = value
         return whole
 
+    def packed(self, name: str, rows: slice = slice(None)) -> Array:
+        """Return an output as one array for a model without a batch dimension.
+
+        Patches of different images are concatenated, (patches of all images, values). Any other output is returned as
+        in ``padded``, with one row per image.
+
+        Args:
+            name: Name of the output.
+            rows: Rows to return. Default: all.
+
+        Raises:
+            KeyError: The batch does not contain the output.
+        """
+        values = self.outputs[name][rows]
+        if self.plans[name].spec.patches is None or not isinstance(values, list):
+            return self.padded(name, rows)
+        if len(values) == 1:
+            return values[0]
+        if any(hasattr(value, "get") for value in values):  # CuPy's
+            return load(BATCHES["joined"])(values)
+        return np.concatenate(values)
+
     def _sides(self, rows: slice) -> tuple[int, int]:
         """Return (height, width) of the first image tensor after padding, or (0, 0) without an image tensor."""
         for name, plan in self.plans.items():

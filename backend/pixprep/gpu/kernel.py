@@ -161,6 +161,19 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
     return whole
 
 
+def joined(values: Sequence[Any]) -> Any:
+    """Return arrays of equal dtype and row shape as one array, along the first axis: see ``Batch.packed``."""
+    counts = [len(value) for value in values]
+    whole = cupy.empty((sum(counts), *values[0].shape[1:]), values[0].dtype)
+    begin = 0
+    for count, value in zip(counts, values, strict=True):
+        if count:
+            lay(cupy.asarray(value), whole[begin : begin + count])
+        begin += count
+    cupy.cuda.get_current_stream().synchronize()
+    return whole
+
+
 def _fill(tensor: Any, spec: TensorSpec) -> None:
     """Queue what makes a tensor padding alone: no kernel of CuPy's."""
     stream = cupy.cuda.get_current_stream()

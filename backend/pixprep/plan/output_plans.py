@@ -235,6 +235,7 @@ class NumbersPlan:
         geometry: Geometry of the current image; None: The output describes the decoded image.
         is_x_first: Whether the width, or the scale of x, comes first.
         channels: Number of channels as the last number; 0: The output does not contain it.
+        patches: Layout of the patches, for numbers of a grid of patches.
     """
 
     spec: TensorSpec
@@ -242,6 +243,7 @@ class NumbersPlan:
     geometry: Geometry | None = None
     is_x_first: bool = False
     channels: int = 0
+    patches: PatchLayout | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -266,8 +268,8 @@ class NumbersPlan:
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
         """Return the numbers of an image of this size; ``placement`` is its position in the geometry."""
         numbers: tuple[float, ...] = (height, width)
-        if placement is not None and self.spec.patches is not None:
-            return self._of_patches(self.spec.patches, *placement.size)
+        if placement is not None and self.patches is not None:
+            return self._of_patches(self.patches, *placement.size)
         if placement is not None and self.spec.shape == (3, 3):
             return placement.matrix
         if placement is not None:

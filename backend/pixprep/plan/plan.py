@@ -133,6 +133,12 @@ class Plan:
         return self.leaves[placed.leaf]
 
     @property
+    def is_packed(self) -> bool:
+        """Return whether the patches of several images are concatenated, because their number depends on the image."""
+        outputs = self.outputs.values()
+        return any(output.spec.patches is not None and output.spec.is_open for output in outputs)
+
+    @property
     def takes_boxes(self) -> bool:
         """Tell whether an image makes one tensor per box, or per other region from inputs, instead of one tensor."""
         return any(spec.is_region for spec in self.inputs.values())

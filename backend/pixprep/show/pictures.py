@@ -216,7 +216,7 @@ def _as_model_sees(shown: Shown) -> Panel:
     words = [f"Black is {low:.4g}, white is {high:.4g}: its own smallest and largest value."]
     if shown.channels == ["blue", "green", "red"]:
         words.insert(0, "Blue comes first (BGR), and is shown as red: right only if the model was trained on BGR.")
-    line = f"{spec.dtype} {shown.shape} {spec.layout}"
+    line = f"{spec.dtype} {shown.shape} {spec.layout or spec.patches}"
     first = "" if len(shown.channels) == 1 else ", channel 0 shown as red"
     return Panel("3  the tensor, as the model sees it", line + first, shown_as(shown.tensor, low, high), words)
 

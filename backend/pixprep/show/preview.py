@@ -18,7 +18,7 @@ from pixprep.engine.engine import Engine
 from pixprep.engine.kernels.levels import done
 from pixprep.engine.options import USUAL, EngineOptions
 from pixprep.errors import PipelineError, needed
-from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Tensor
+from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Patches, Tensor
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.boxes import around
 from pixprep.plan.output_plans import TensorPlan
@@ -184,9 +184,11 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
     plans: dict[str, TensorPlan] = {}
     for name, plan in pipeline.plan.outputs.items():
         *chain, end = pipeline.outputs[name].chain[1:]
-        if isinstance(plan, TensorPlan) and isinstance(end, Tensor):
+        if isinstance(plan, TensorPlan) and isinstance(end, Tensor | Patches):
             index = len(plans)
             plans[name] = plan
+            if isinstance(end, Patches):  # the picture shows the image that the patches are made of
+                end = Tensor(dtype=end.dtype)
             dtype: TensorDType = "float32" if plan.is_real else "uint8"
             levels = Tensor(dtype=dtype, layout="hwc", max_size=end.max_size, name=f"levels_{index}")
             ops += _branch(chain, msgspec.structs.replace(end, name=f"tensor_{index}"))
@@ -207,7 +209,9 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
                 name,
                 plan,
                 placements[f"tensor_{index}"],
-                plan.spec.view(batch.outputs[f"tensor_{index}"][0], "hwc")[:, :, : plan.spec.channels],
+                own.outputs[f"tensor_{index}"].spec.view(batch.outputs[f"tensor_{index}"][0], "hwc")[
+                    :, :, : plan.spec.channels
+                ],
                 batch.outputs[f"levels_{index}"][0][:, :, : plan.spec.channels],
             )
             for index, (name, plan) in enumerate(plans.items())

@@ -91,7 +91,9 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
             yield f"{name}: {formula(output.arithmetic, index)}"
         if spec.fourth is not None:
             yield f"fourth channel: {spec.fourth:g}"
-        if spec.is_open or spec.padding != NO_PADDING:
+        if spec.patches is not None:
+            yield "patches of all images of a request in one tensor" if spec.is_open else "padded with patches of 0"
+        elif spec.is_open or spec.padding != NO_PADDING:
             batch = ", and in a batch to its largest image" if spec.is_open else ""
             yield f"padded with {', '.join(f'{value:g}' for value in spec.padding.value)} below and on the right{batch}"
         for call in output.calls:

@@ -345,7 +345,7 @@ def test_send_says_what_is_wrong_with_inputs_before_it_sends(server, folder, mod
 
 def test_boxes_do_not_share_a_request(server, folder):
     files = [folder / "a.jpg", folder / "b.jpg"]
-    with pytest.raises(pp.PixprepError, match="accepts 1 image with its boxes per request"):
+    with pytest.raises(pp.PixprepError, match="accepts 1 image per request"):
         [*client.send(files, url=address(server), model="crops.pixprep", batch=2, inputs={"boxes": BOXES})]
 
 

@@ -150,6 +150,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             high=image.high,
             padding=padding,
             fourth=value[-1] if self.channels == 4 else None,
+            max_values=channels * image.max_pixels if image.max_pixels and padding == NO_PADDING else None,
         )
 
     def check_padding(self, images: Sequence[ImageSpec]) -> None:

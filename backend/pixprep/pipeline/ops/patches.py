@@ -25,6 +25,11 @@ class _PatchOp(OutputOp, frozen=True):
     merge_size: Few = 1
     max_patches: Count | None = None
 
+    def grid_of(self, before: Lowered) -> PatchLayout:
+        """Return the layout of the patches, without a check of the image."""
+        size = (self.patch_size, self.patch_size)
+        return PatchLayout(size, len(before.channels), self.merge_size, fixed=self.max_patches)
+
     def layout_of(self, image: ImageSpec) -> PatchLayout:
         """Return the layout of the patches of an image.
 
@@ -138,11 +143,11 @@ class PatchGrid(_PatchOp, frozen=True, tag="patch_grid"):
     dtype: Literal["int64", "int32"] = "int64"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        layout = self.layout_of(image)
-        return TensorSpec(shape=(len(self.order),), dtype=self.dtype, low=1, high=65535, patches=layout)
+        self.layout_of(image)
+        return TensorSpec(shape=(len(self.order),), dtype=self.dtype, low=1, high=65535)
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        return NumbersPlan(spec=spec, kind="patch_grid", geometry=before.geometry)
+        return NumbersPlan(spec=spec, kind="patch_grid", geometry=before.geometry, patches=self.grid_of(before))
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         return f"return {self.lower(before, self.infer(image)).meaning}"
@@ -171,10 +176,10 @@ class PatchMask(_PatchOp, frozen=True, tag="patch_mask"):
     def infer(self, image: ImageSpec) -> TensorSpec:
         layout = self.layout_of(image)
         assert layout.fixed is not None
-        return TensorSpec(shape=(layout.fixed,), dtype=self.dtype, low=0, high=1, patches=layout)
+        return TensorSpec(shape=(layout.fixed,), dtype=self.dtype, low=0, high=1)
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        return NumbersPlan(spec=spec, kind="patch_mask", geometry=before.geometry)
+        return NumbersPlan(spec=spec, kind="patch_mask", geometry=before.geometry, patches=self.grid_of(before))
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         return f"return {self.lower(before, self.infer(image)).meaning}"

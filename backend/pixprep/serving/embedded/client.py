@@ -161,7 +161,7 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
             that accepts encoded images as UINT8.
     """
     if not 1 <= batch <= max(1, model_input.max_batch_size):
-        most = f"1 to {model_input.max_batch_size} images" if not model_input.has_rows else "1 image with its boxes"
+        most = f"1 to {model_input.max_batch_size} images" if model_input.max_batch_size else "1 image"
         raise PixprepError(f'batch size {batch}: model "{model}" accepts {most} per request')
     if batch > 1 and model_input.datatype == "UINT8" and not model_input.pixels:
         raise PixprepError(
@@ -203,5 +203,5 @@ def _send(
         elif failure:
             yield replace(answer, error=str(failure))
         else:
-            row = slice(None) if model_input.has_rows else next(places)
+            row = next(places) if model_input.max_batch_size else slice(None)
             yield replace(answer, outputs={name: array[row] for name, array in outputs.items()})

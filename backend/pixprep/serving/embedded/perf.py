@@ -245,7 +245,8 @@ def write_input_json(
     }
 
     def entry(image: bytes) -> dict[str, object]:
-        array = model_input.images([image])[0]
+        array = model_input.images([image])
+        array = array if model_input.is_packed else array[0]
         is_bytes = model_input.datatype == "BYTES"
         content = struct.pack("<I", len(image)) + image if is_bytes else array.tobytes()
         return {"content": {"b64": base64.b64encode(content).decode("ascii")}, "shape": list(array.shape)}

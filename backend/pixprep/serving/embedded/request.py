@@ -116,6 +116,8 @@ class ModelInput:
         numbers: Numeric inputs that are sent together with the image.
         is_alone: Whether the model has exactly one input, counting optional ones. The image may then be the whole body
             of a request.
+        is_packed: Whether a request contains any number of images without a batch dimension, whose patches the model
+            concatenates.
     """
 
     names: tuple[str, ...]
@@ -125,6 +127,7 @@ class ModelInput:
     frames: int | None = None
     numbers: tuple[NumberInput, ...] = ()
     is_alone: bool = True
+    is_packed: bool = False
 
     @property
     def name(self) -> str:
@@ -134,7 +137,7 @@ class ModelInput:
     @property
     def has_rows(self) -> bool:
         """Whether the model returns one tensor per row of its numeric inputs, such as one per box."""
-        return self.max_batch_size == 0
+        return self.max_batch_size == 0 and not self.is_packed
 
     def rows(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Convert the numeric inputs of one image to arrays, by input name.
@@ -178,7 +181,7 @@ class ModelInput:
         if self.datatype == "BYTES":
             images = np.empty((len(encoded), 1), np.object_)
             images[:, 0] = encoded
-            return images
+            return images[:, 0] if self.is_packed else images
         return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
     def tensors(self, encoded: Sequence[Encodeds], rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
@@ -213,11 +216,14 @@ def model_input(config: Config) -> ModelInput | None:
     # Any other model with FP32 [3, height, width] expects preprocessed input, such as normalized values.
     is_ours = "pixprep" in str(config.get("backend", "")) or config.get("platform") == "ensemble"
     pixels = ("UINT8", "FP32") if is_ours else ("UINT8",)
+    is_packed = False
     for entry in config["input"]:
         if entry.get("optional"):
             continue
         data_type, dims = entry["data_type"].removeprefix("TYPE_"), [int(dim) for dim in entry["dims"]]
-        if (data_type, dims) in (("STRING", [1]), ("UINT8", [-1])):
+        is_list = (data_type, dims) == ("STRING", [-1]) and not int(config.get("max_batch_size", 0)) and is_ours
+        if is_list or (data_type, dims) in (("STRING", [1]), ("UINT8", [-1])):
+            is_packed |= is_list
             images.append((entry["name"], data_type, None))
         elif data_type in pixels and len(dims) == 3 and {dims[0], dims[2]} & {1, 3}:
             layout: FrameLayout = "hwc" if dims[2] in (1, 3) else "chw"
@@ -241,6 +247,7 @@ def model_input(config: Config) -> ModelInput | None:
         frames=int(frames) if frames.isdecimal() else None,
         numbers=tuple(numbers),
         is_alone=len(config["input"]) == 1,
+        is_packed=is_packed,
     )
 
 

@@ -219,8 +219,13 @@ def plan_repository(
             raise PipelineError(f"the demo's classifier: {what}; to use your own classifier, pass --onnx") from None
     # where the classifier's file leaves a length free, the pipeline knows it
     specs = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in pairs.items()}
-    inputs = [{**_declared(port, specs[port.name].shape), "layout": specs[port.name].layout} for port in model.inputs]
-    outputs = [_declared(port, (port.shape or ())[1:]) for port in carried(model)]
+    is_packed = served.plan.is_packed
+    images = [-1] if is_packed else []
+    inputs = [
+        {**_declared(port, model_config.served_dims(specs[port.name], images)), "layout": specs[port.name].layout}
+        for port in model.inputs
+    ]
+    outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in carried(model)]
     notes += [
         f'{model.source}: "{port.name}" has no dims beside the batch, and is left out: export it as [batch, 1] '
         "where clients need it"
@@ -245,7 +250,7 @@ def plan_repository(
         ]
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
-        command = _trtexec(folder / "1", model, specs, batch)
+        command = _trtexec(folder / "1", model, specs, batch, is_packed=is_packed)
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
     is_empty = settings.no_rows == "empty" and rows
     if is_empty and classifier == "tensorrt":
@@ -392,12 +397,29 @@ def _own_classifier(
     return model, graph, {ONNX_FILE: content, **{name: onnx.parent / name for name in model.data_files}, **plans}
 
 
-def _trtexec(folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int) -> str:
-    """Command that builds the plan for all batch sizes from 1 to ``max_batch_size``, and for every image size."""
+def _trtexec(
+    folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int, *, is_packed: bool
+) -> str:
+    """Command that builds the plan for all batch sizes from 1 to ``max_batch_size``, and for every image size.
+
+    For concatenated images, the plan supports the patches of one image, from one merge window to the maximum.
+    """
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
     if any(-1 in (tensor.shape or ()) for tensor in model.inputs):  # trtexec rejects shapes for fixed dims
         for end, batch in (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size)):
-            sides = {name: spec.least if end == "min" else spec.largest for name, spec in specs.items()}
-            shapes = [f"{name}:{'x'.join(map(str, [batch, *dims]))}" for name, dims in sides.items()]
+            if is_packed:
+                sides = {name: _packed_shape(spec, end) for name, spec in specs.items()}
+            else:
+                sides = {name: (batch, *(spec.least if end == "min" else spec.largest)) for name, spec in specs.items()}
+            shapes = [f"{name}:{'x'.join(map(str, dims))}" for name, dims in sides.items()]
             command.append(f"--{end}Shapes={','.join(shapes)}")
     return shlex.join(command)
+
+
+def _packed_shape(spec: TensorSpec, end: str) -> tuple[int, ...]:
+    """Return the smallest, a typical or the largest shape of an input, for one image."""
+    if spec.patches is None or not spec.is_open:
+        return (1, *spec.largest)
+    most = spec.largest[0]
+    counts = {"min": spec.patches.merge**2, "opt": max(spec.patches.merge**2, most // 4), "max": most}
+    return (counts[end], *spec.largest[1:])

@@ -40,6 +40,11 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
         if max_batch_size:
             parameters.setdefault("max_boxes", str(max_batch_size))
         max_batch_size = 0
+    if pipeline.plan.is_packed and max_batch_size:
+        raise PipelineError(
+            "--max-batch-size: the patches of all images of a request are one tensor without a batch dimension: leave "
+            "the option out"
+        )
     config = {
         "max_batch_size": max_batch_size or 0,
         "parameters": model_config.parameters(parameters),

@@ -13,7 +13,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import RESERVED_NAMES, Output
 from pixprep.serving.repository.models import Tensor
 from pixprep.serving.repository.ports import Classifier
-from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
+from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES, served_dims
 from pixprep.spec import DType, Layout, SizeDType, TensorSpec
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
@@ -52,7 +52,7 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
     """
     pairs = check_inputs(classifier, pipeline, max_batch_size=max_batch_size)
     taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
-    check_outputs(classifier, taken, max_batch_size=max_batch_size)
+    check_outputs(classifier, taken, max_batch_size=max_batch_size, is_packed=pipeline.plan.is_packed)
     return pairs
 
 
@@ -61,19 +61,31 @@ def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: 
     try:
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
-            _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
+            if pipeline.plan.is_packed:
+                _check_packed(tensor, pipeline.outputs[pairs[tensor.name]])
+            else:
+                _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
     except PipelineError as error:
         raise PipelineError(f"{classifier.source}: {error}") from None
     return pairs
 
 
-def check_outputs(classifier: Classifier, taken: Sequence[str], *, max_batch_size: int) -> None:
-    """Reject outputs that Triton does not support, or whose names the ensemble already uses."""
+def check_outputs(
+    classifier: Classifier, taken: Sequence[str], *, max_batch_size: int, is_packed: bool = False
+) -> None:
+    """Reject outputs that Triton does not support, or whose names the ensemble already uses.
+
+    Args:
+        classifier: Classifier whose outputs are checked.
+        taken: Names that the ensemble already uses.
+        max_batch_size: Maximum number of images in a batch.
+        is_packed: Whether the classifier has no batch dimension, because its images are concatenated.
+    """
     try:
         for tensor in carried(classifier):
             if max_batch_size > 1 and is_batch_second(tensor):
                 raise PipelineError(*transposed(tensor, classifier.source))  # noqa: TRY301
-            _check_output(tensor, taken, max_batch_size)
+            _check_output(tensor, taken, max_batch_size, is_packed=is_packed)
     except PipelineError as error:
         first, *lines = error.args
         raise PipelineError(f"{classifier.source}: {first}", *lines) from None
@@ -212,16 +224,32 @@ def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str
     return f"add letterbox with height {lengths['h']}, width {lengths['w']}"
 
 
-def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> None:
+def _check_packed(tensor: Tensor, output: Output) -> None:
+    """Reject an input of a model without a batch dimension that does not fit an output of a pipeline of patches."""
+    spec, dtype = output.spec, _DTYPES.get(tensor.data_type)
+    dims = served_dims(spec, [-1])
+    if spec.dtype != dtype:
+        wants = dtype or tensor.data_type.removeprefix("TYPE_")
+        remedy = f"set {op_name(output.chain[-1])} dtype to {dtype}, or export the model with {spec.dtype}"
+        raise PipelineError(f'the pipeline returns {spec.dtype}, but "{tensor.name}" is {wants}: {remedy}')
+    if tensor.shape is not None and not compatible(dims, tensor.shape):
+        raise PipelineError(
+            f'the pipeline returns {dims}, but "{tensor.name}" is {list(tensor.shape)}: a model of patches has no '
+            f"batch dimension: export it with {dims}, where -1 is a dynamic axis"
+        )
+
+
+def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int, *, is_packed: bool) -> None:
     if not tensor.data_type:
         raise PipelineError(f'output "{tensor.name}" is no tensor that Triton carries: export the model without it')
     if tensor.shape is None:
         raise PipelineError(
             f'output "{tensor.name}" has no shape: write it with onnx.shape_inference.infer_shapes_path'
         )
-    if len(tensor.shape) < 2:
+    if len(tensor.shape) < 2 and not is_packed:
         raise PipelineError(f'output "{tensor.name}" has no dims beside the batch: export it as [batch, 1] or wider')
-    _check_batch("output", tensor, max_batch_size)
+    if not is_packed:
+        _check_batch("output", tensor, max_batch_size)
     if tensor.name in taken:
         raise PipelineError(f'output "{tensor.name}": the ensemble has another tensor of that name: rename it')
 

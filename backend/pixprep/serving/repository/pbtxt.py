@@ -36,7 +36,8 @@ _PLACES = {
 
 
 _ALONE = (
-    "# A request is one photo with its boxes. Requests run at once where there are several instances:\n"
+    "# A request is one photo with its boxes, or images whose patches are one tensor, and is not batched with others.\n"
+    "# Requests run in parallel if there are several instances:\n"
     "# instance_group { count: 4 kind: KIND_CPU }"
 )
 

@@ -157,7 +157,7 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
         yield f"the classifier was not tried: {outputs}"
         return
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
-        if values.shape[:1] != (1,):
+        if values.shape[:1] != (1,) and not any(pipelines[giver].plan.is_packed for giver in taker.models):
             yield f'"{tensor.name}": {list(values.shape)} of one image: in a batch, Triton would share them out wrongly'
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some of its values are not finite'
@@ -200,6 +200,8 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
     if batch.errors[0] is not None:
         raise batch.errors[0]
     specs = {name: output.spec for name, output in pipeline.outputs.items()}
+    if pipeline.plan.is_packed:
+        return {name: batch.packed(name) for name in specs}
     return {
         name: _standing(tensor, specs[name]) if is_still else tensor
         for name, tensor in batch.outputs.items()

@@ -25,7 +25,7 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.plan.steps.operators import check_name
-from pixprep.spec import DType, Frames
+from pixprep.spec import DType, Frames, TensorSpec
 
 Config = dict[str, Any]
 """Model configuration in Triton's JSON form: ``{"max_batch_size": 0, "input": [], …}``."""
@@ -218,6 +218,7 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
         PipelineError: A declared input is not supported for images, or differs from the pipeline's input.
     """
     rows = [-1] if pipeline.plan.takes_boxes else []
+    count = -1 if pipeline.plan.is_packed else 1
     derived: dict[str, Config] = {
         name: {"name": name, "data_type": _INPUT_TYPES[spec.dtype], "dims": [*rows, *spec.shape]}
         for name, spec in pipeline.inputs.items()
@@ -232,7 +233,7 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     others = [entry for entry in written if entry.get("name") not in derived and entry not in after]
     if pipeline.plan.takes:
         return [_frames(others, pipeline.plan.takes), *derived.values(), *after]
-    return [_image_input(others), *derived.values(), *after]
+    return [_image_input(others, count), *derived.values(), *after]
 
 
 def _compare(side: str, verb: str, written: Config, want: Config) -> None:
@@ -245,15 +246,21 @@ def _compare(side: str, verb: str, written: Config, want: Config) -> None:
         )
 
 
-def _image_input(written: Sequence[Config]) -> Config:
-    """Return the input for encoded images: the declared one after a check, or the default."""
+def _image_input(written: Sequence[Config], count: int) -> Config:
+    """Return the input for encoded images: the declared one after a check, or the default.
+
+    Args:
+        written: Declared inputs.
+        count: Number of images per element of the batch; -1 for a model without a batch, whose requests contain any
+            number of images.
+    """
     if not written:
-        return {"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [1]}
+        return {"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [count]}
     if len(written) > 1:
         raise PipelineError(f"config.pbtxt: {len(written)} inputs for encoded images: declare only one")
     (entry,) = written
     data_type, dims = face(entry)
-    if (data_type, dims) == ("TYPE_STRING", [1]):
+    if data_type == "TYPE_STRING" and dims in ([1], [count]):
         return entry
     if (data_type, dims) == (
         "TYPE_UINT8",
@@ -262,7 +269,7 @@ def _image_input(written: Sequence[Config]) -> Config:
         return {**entry, "allow_ragged_batch": True}
     raise PipelineError(
         f'config.pbtxt: input "{entry.get("name")}" is {data_type} {dims}, which is not supported for encoded images: '
-        "declare TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]"
+        f"declare TYPE_STRING with dims [ {count} ], or TYPE_UINT8 with dims [ -1 ]"
     )
 
 
@@ -293,9 +300,9 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     Raises:
         PipelineError: ``config.pbtxt`` declares an output that does not exist, or with a different dtype or dims.
     """
-    rows = [-1] if pipeline.plan.takes_boxes else []
+    rows = [-1] if pipeline.plan.takes_boxes or pipeline.plan.is_packed else []
     derived: list[Config] = [
-        {"name": name, "data_type": TRITON_TYPES[output.spec.dtype], "dims": [*rows, *output.spec.shape]}
+        {"name": name, "data_type": TRITON_TYPES[output.spec.dtype], "dims": served_dims(output.spec, rows)}
         for name, output in pipeline.outputs.items()
     ]
     if options(config).on_error == "zero":
@@ -308,6 +315,11 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
             raise PipelineError(f'config.pbtxt: output "{name}": the pipeline only returns {", ".join(by_name)}{hint}')
         _compare("output", "returns", written, by_name[name])
     return derived
+
+
+def served_dims(spec: TensorSpec, rows: Sequence[int]) -> list[int]:
+    """Return the dims of an output. Patches of variable number have no further axis for the images of a request."""
+    return [*(() if spec.patches is not None and spec.is_open else rows), *spec.shape]
 
 
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
@@ -334,6 +346,13 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
             raise PipelineError(
                 f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes have {boxes * pipeline.n_bytes:,} bytes, but "
                 f"the limit is {most_bytes:,}: set the parameter max_boxes to {most}, or raise max_response_bytes"
+            )
+        return _with_facts({**config, "max_batch_size": 0, **tensors}, pipeline)
+    if pipeline.plan.is_packed:
+        if config.get("max_batch_size"):
+            raise PipelineError(
+                "config.pbtxt: max_batch_size: the patches of all images of a request are one tensor without a batch "
+                "dimension: write 0, or leave it out"
             )
         return _with_facts({**config, "max_batch_size": 0, **tensors}, pipeline)
     usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))

@@ -22,7 +22,7 @@ def images_of(array: Any, engine: Engine, options: Options) -> list[Any]:
     Returns:
         Arrays of pixels, or the bytes of encoded images. Base64 text is decoded if the model accepts it.
     """
-    is_one = engine.plan.takes_boxes
+    is_one = engine.plan.takes_boxes or engine.plan.is_packed
     if engine.plan.takes:
         return engine.split(array, is_one=is_one)
     if array.dtype == np.uint8:

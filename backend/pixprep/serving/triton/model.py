@@ -214,7 +214,8 @@ class TritonPythonModel:
                 return _error(str(error), getattr(pb_utils.TritonError, _REQUEST_ERRORS[error.reason]))
         if self._options.on_error == "fail" and any(errors):
             return _error(_message(batch, spans), pb_utils.TritonError.INVALID_ARG)
-        tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]
+        gathered = batch.packed if self._pipeline.plan.is_packed else batch.padded
+        tensors = [self._tensor(name, gathered(name, rows)) for name in part.outputs if name in batch.outputs]
         if model_config.STATUS_NAME in part.outputs:
             status = [[b"" if error is None else str(error).encode()] for error in errors]
             tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))
