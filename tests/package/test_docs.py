@@ -212,7 +212,15 @@ def test_every_choice_that_the_page_offers_loads(op, field, choice):
 
 ELSEWHERE = ("tritonclient", "albumentations", "timm")
 """Libraries of programs that tests/serving/server and tests/parity run."""
-RUN = ["pipeline-file.md", "training.md", "levels.md", "detection.md", "own-operators.md", "frames.md"]
+RUN = [
+    "pipeline-file.md",
+    "training.md",
+    "levels.md",
+    "detection.md",
+    "own-operators.md",
+    "frames.md",
+    "vision-language.md",
+]
 """Pages whose programs need one photo; tests/training/frameworks runs those that need more."""
 PROGRAMS = """
 import contextlib, io, json
