@@ -329,8 +329,8 @@ MISTAKES = [
     ("crops.pixprep", {"box": []}, 'the model does not have an input "box"; its numeric inputs are boxes'),
     ("crops.pixprep", {"boxes": [[1, 2]]}, 'input "boxes" must be FP32 [n, 4], such as [[0, 0, 16384, 16384]]'),
     ("crops.pixprep", {"boxes": {"c.jpg": []}}, 'input "boxes" has no rows of FOLDER/a.jpg; it has those of c.jpg'),
-    ("turns.pixprep", {"turn": 3, "paint": [1, 2, 3]}, 'input "turn" is BOOL [n, 1], such as [[false]]'),
-    ("turns.pixprep", {"turn": True, "paint": [1, 2, 300]}, 'input "paint" is UINT8 [n, 3], such as [[0, 0, 0]]'),
+    ("turns.pixprep", {"turn": 3, "paint": [1, 2, 3]}, 'input "turn" must be BOOL [n, 1], such as [[false]]'),
+    ("turns.pixprep", {"turn": True, "paint": [1, 2, 300]}, 'input "paint" must be UINT8 [n, 3], such as [[0, 0, 0]]'),
     ("turns.pixprep", {"turn": [True] * 2, "paint": [1, 2, 3]}, 'input "turn" has 2 rows: pass one row per image'),
     ("rotated.pixprep", {"degrees": "left"}, 'input "degrees" must be FP32 [n, 1], such as [[0]]'),
 ]
@@ -359,7 +359,7 @@ def test_the_commands_take_inputs(server, folder, capsys):
     assert "nowhere.json: cannot be read" in capsys.readouterr().err
     (folder / "boxes.json").write_text("[1,")
     assert main(["send", str(folder / "a.jpg"), "--input", f"boxes={folder / 'boxes.json'}", *url]) == 1
-    assert "boxes.json: is not JSON" in capsys.readouterr().err
+    assert "boxes.json: not valid JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
