@@ -50,6 +50,7 @@ FILTERS = ("bilinear", "bicubic", "lanczos")
 THREADS = {1: "one thread", 2: "two threads"}
 OURS = "preprocess"
 LINE = 120
+OWN = "the library's own code"
 MARKS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
 MARKED = ("README.md", "docs/scale.md")
 
@@ -99,9 +100,9 @@ def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
             LINE,
         )
         yield costs(cells)
-    yield "## Where pixprep loses"
+    yield "## Cases in which pixprep is slower"
     every = [*result["cells"], *(families["cells"] if families else ())]
-    yield "\n".join(losses(every)) or "In no cell of this run."
+    yield "\n".join(losses(every)) or "None in this run."
     if result["serving"]:
         yield "## Serving"
         yield fill(
@@ -149,7 +150,7 @@ def beside(families: Result) -> Iterator[str]:
         for ours, name, theirs in rivals(cell)
         if cell["filter"] not in COLOURS
     ]
-    yield table(["", "photos", "pixprep", "its own code"], rows)
+    yield table(["", "photos", "pixprep", OWN], rows)
     cells = {cell["filter"]: cell["contenders"] for cell in families["cells"] if cell["filter"] in COLOURS}
     if cells:
         yield fill(
@@ -337,7 +338,7 @@ def _featured(families: Result) -> str:
         for where in FEATURED
         for ours, name, theirs in rivals(cells.get(where, {"contenders": {}}))
     ]
-    return f"\n{table(['ms per image of 500x375, one thread', 'pixprep', 'its own code'], rows)}\n"
+    return "\n" + table(["ms per image of 500x375, one thread", "pixprep", OWN], rows) + "\n"
 
 
 def host_ceiling(result: Result) -> Iterator[str]:

@@ -5,11 +5,12 @@ import runpy
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 import pytest
 
+from pixprep.plan.steps.operators import Place
 from pixprep.serving.triton.metrics import IMAGES, SECONDS, Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -96,3 +97,13 @@ def test_the_page_of_metrics_lists_what_a_model_exports(monkeypatch):
     for buckets in (SECONDS, IMAGES):
         *numbers, last = (f"{number:g}" for number in buckets)
         assert f"{', '.join(numbers)} and {last} " in " ".join(page.split())
+
+
+def test_the_words_of_the_file_format_on_the_page_of_concepts_exist():
+    section = text_of("docs/concepts.md").partition("## Words of the file format")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    words = [word for cell in cells for word in re.findall(r"`(\w+)`", cell)]
+    schema = text_of("docs/pipeline.schema.json") + " ".join(f'"{word}"' for word in get_args(Place))
+    assert len(words) > 9
+    for word in words:
+        assert f'"{word}"' in schema or f'_{word}"' in schema, word
