@@ -34,6 +34,8 @@ A pipeline file lists the ops in the order in which they run. In Python, `pixpre
 Sizes are in pixels, height before width. A pixel value is an integer from 0 to 255. Colors are lists in the order of
 the channels. `like` selects the library whose rounding or formulas an op reproduces.
 
+The documentation site (`make docs-site`) also shows an image before and after each op.
+
 The ops by family:
 
 """
