@@ -73,8 +73,8 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
         + f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python {result['python']}. "
         "Each contender had as many cores as threads, for all its processes, and was paused while others ran. "
         "Contenders with worker processes ran with the number of workers that was fastest. Numbers are medians of "
-        f'{result["rounds"]} rounds. The column "pixprep is" contains how many times as fast as this row the Loader '
-        "is. The CPU time is that of all processes of a contender.",
+        f'{result["rounds"]} rounds. The column "speed-up" contains the factor by which the Loader is faster than the '
+        "contender. The CPU time is that of all processes of a contender.",
         LINE,
     )
     if (load := result["load_average"]) >= measure.QUIET:
@@ -90,7 +90,7 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
 
 def _table(contenders: dict[str, Any]) -> str:
     ours = _ours(contenders)
-    lines = ["| | images/s | pixprep is | CPU time, ms per image | workers |", "|---|--:|--:|--:|--:|"]
+    lines = ["| | images/s | speed-up | CPU time, ms per image | workers |", "|---|--:|--:|--:|--:|"]
     for name, found in sorted(contenders.items(), key=lambda item: -item[1]["images_per_s"]):
         ratio = "" if name in OURS else f"{measure.ratio(ours, found):.2f} x"
         workers = found["workers"] or ""
