@@ -207,7 +207,7 @@ train: .venv-training/.done .venv/.demo
 
 # The tutorials need PyTorch and timm, which parity has, and DALI, which parity-tensorflow has.
 tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
-	$(VENV)/pytest $(SERVER)/test_tutorials.py
+	$(VENV)/pytest -o faulthandler_timeout=1800 $(SERVER)/test_tutorials.py
 
 # PyTorch as for parity: without the gigabytes of CUDA that it declares.
 .venv-training/.done: pyproject.toml
