@@ -75,7 +75,9 @@ def test_weights_that_are_code_or_elsewhere_are_refused_and_nothing_is_written(t
 @pytest.mark.parametrize("place", ["initializer", "constant", "branch", "function"])
 def test_weights_are_found_wherever_they_stand(tmp_path, place):
     save(tmp_path / "model.onnx", "model.py", place)
-    with pytest.raises(pp.PipelineError, match=r'has weights in "model.py", which is no data file beside it'):
+    with pytest.raises(
+        pp.PipelineError, match=r'has weights in "model.py", which is not a data file in the same folder'
+    ):
         build(tmp_path)
 
 
@@ -89,7 +91,7 @@ def link(path):
     [
         (link, "a link"), (lambda path: path.symlink_to("/etc/passwd"), "a link"),
         (lambda path: path.symlink_to("/dev/zero"), "a link"), (lambda path: path.symlink_to("nothing"), "a link"),
-        (os.mkfifo, "no file"), (os.mkdir, "no file"), (lambda _: None, "not there"),
+        (os.mkfifo, "not a file"), (os.mkdir, "not a file"), (lambda _: None, "missing"),
     ],
 )  # fmt: skip
 def test_weights_that_are_no_file_beside_it_are_refused_and_nothing_is_written(tmp_path, make, what):
@@ -97,7 +99,7 @@ def test_weights_that_are_no_file_beside_it_are_refused_and_nothing_is_written(t
     make(tmp_path / "weights.bin")
     with patience(), pytest.raises(pp.PipelineError) as caught:
         build(tmp_path)
-    assert str(caught.value) == f'model.onnx: has weights in "weights.bin", which is {what}: put the file itself there'
+    assert str(caught.value) == f'model.onnx: has weights in "weights.bin", which is {what}: copy the file itself there'
     assert not (tmp_path / "out").exists()
     assert list(tmp_path.glob(".pixprep*")) == []
 
@@ -105,12 +107,12 @@ def test_weights_that_are_no_file_beside_it_are_refused_and_nothing_is_written(t
 ENDS = {
     "beyond the end": (
         {"offset": "60", "length": "8"},
-        'ends after 64 bytes, and the weight "w" at byte 68',
+        'has 64 bytes, but the weight "w" ends at byte 68',
     ),
     "an exabyte": ({"length": str(1 << 59)}, "at byte 576,460,752,303,423,488"),
-    "a negative offset": ({"offset": "-16", "length": "4"}, 'the weight "w" has no offset or length that is a number'),
-    "words": ({"offset": "abc"}, 'the weight "w" has no offset or length that is a number'),
-    "2^64": ({"offset": str(1 << 64)}, 'the weight "w" has no offset or length that is a number'),
+    "a negative offset": ({"offset": "-16", "length": "4"}, 'the weight "w" does not have a valid offset and length'),
+    "words": ({"offset": "abc"}, 'the weight "w" does not have a valid offset and length'),
+    "2^64": ({"offset": str(1 << 64)}, 'the weight "w" does not have a valid offset and length'),
 }
 
 
@@ -131,7 +133,9 @@ def test_weights_behind_the_end_of_their_file_are_refused_and_found_by_check(tmp
     assert words in problem.what
 
 
-@pytest.mark.parametrize(("make", "what"), [(lambda _: 0, "not there"), (os.mkfifo, "no file"), (os.mkdir, "no file")])
+@pytest.mark.parametrize(
+    ("make", "what"), [(lambda _: 0, "missing"), (os.mkfifo, "not a file"), (os.mkdir, "not a file")]
+)
 def test_check_finds_weights_that_are_no_file(tmp_path, make, what):
     (tmp_path / "weights.bin").write_bytes(bytes(4))
     save(tmp_path / "model.onnx", "weights.bin")
@@ -141,7 +145,7 @@ def test_check_finds_weights_that_are_no_file(tmp_path, make, what):
     make(weights)
     with patience():
         (problem,) = repository.check(tmp_path / "out")
-    assert problem.what == f'has weights in "weights.bin", which is {what}: put the file itself there'
+    assert problem.what == f'has weights in "weights.bin", which is {what}: copy the file itself there'
 
 
 def test_a_sparse_file_of_terabytes_does_not_fill_the_disk(tmp_path):
@@ -170,6 +174,6 @@ def test_an_onnx_file_that_the_user_names_by_a_link_is_built(tmp_path):
 @pytest.mark.parametrize("name", CONTROLS, ids=ascii)
 def test_a_tensor_whose_name_writes_to_the_terminal_is_refused(tmp_path, name):
     save(tmp_path / "model.onnx", "weights.bin", name=name)
-    with pytest.raises(pp.PipelineError, match="is no name of a tensor: rename it") as caught:
+    with pytest.raises(pp.PipelineError, match="is not a valid tensor name: rename it") as caught:
         build(tmp_path)
     assert str(caught.value).isprintable()

@@ -68,5 +68,5 @@ def test_a_model_whose_weights_lie_elsewhere_is_refused(repository):
     model.graph.initializer.append(weights)
     path.write_bytes(model.SerializeToString())
     (models.parent / "secret.bin").write_bytes(bytes(4))
-    with pytest.raises(pp.PipelineError, match="which is no data file beside it"):
+    with pytest.raises(pp.PipelineError, match="which is not a data file in the same folder"):
         last_line(models)

@@ -22,27 +22,27 @@ from support.images import jpeg, noise
 GRAPH = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic.dali"
 FILES = {
     "1/model.py": "Python backend",
-    "1/lib/helper.py": "Python, which a model may import",
-    "1/x.pyc": "Python, which a model may import",
+    "1/lib/helper.py": "Python code that a model may import",
+    "1/x.pyc": "Python code that a model may import",
     "1/libtriton_pixprep.so": "shared library",
     "batchstrategy.so": "shared library",
     "1/libc.so.6": "shared library",
-    "triton_python_backend_stub": "program in place of the Python backend's own",
-    "1/rows.py": "function rows, which finds the rows of a pipeline",
-    "1/w.pkl": "pickle, which runs code where it is loaded",
+    "triton_python_backend_stub": "program that replaces the stub of the Python backend",
+    "1/rows.py": "function rows, which computes an input of a pipeline",
+    "1/w.pkl": "pickle, which can run code when it is loaded",
 }
 DATA = ("1/triton_python_backend_stub", "1/model.onnx", "1/weights.bin", "labels.txt", "1/so", "1/a.solid")
 FIELDS = {
     'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/e.tar.gz" } }': (
-        'parameter EXECUTION_ENV_PATH "$$TRITON_MODEL_DIRECTORY/e.tar.gz": its bin/activate, in a shell'
+        'parameter EXECUTION_ENV_PATH "$$TRITON_MODEL_DIRECTORY/e.tar.gz": runs its bin/activate in a shell'
     ),
     'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "b.so" } }': (
         'parameter TRITON_BATCH_STRATEGY_PATH "b.so": a shared library'
     ),
     'parameters { key: "allow_operators" value { string_value: "acme.denoise" } }': (
-        'parameter allow_operators "acme.denoise": functions of packages that are installed on the server'
+        'parameter allow_operators "acme.denoise": functions of installed packages'
     ),
-    'runtime: "libevil.so"': 'runtime "libevil.so": a library or a program in place of the backend\'s own',
+    'runtime: "libevil.so"': 'runtime "libevil.so": a library or program that replaces that of the backend',
     'model_operations { op_library_filename: "ops.so" }': 'op_library_filename "ops.so": a shared library',
     'model_repository_agents { agents { name: "x" } }': 'model_repository_agents "x": a shared library of the server',
 }
@@ -70,7 +70,7 @@ def test_every_field_that_names_code_is_listed(models, text, what):
     [
         ('backend: "pytorch"', "1/model.pt", "pytorch model, which is a program"),
         ('platform: "tensorflow_savedmodel"', "1/model.savedmodel/a.pb", "tensorflow model, which is a program"),
-        ('backend: "dali"', "1/dali.py", "Python of the DALI backend"),
+        ('backend: "dali"', "1/dali.py", "Python code of the DALI backend"),
         ('backend: "python" default_model_filename: "m.txt"', "1/m.txt", "Python backend"),
     ],
 )  # fmt: skip
@@ -100,7 +100,7 @@ def test_the_list_ends_follows_no_link_and_reads_no_fifo(models, tmp_path):
     os.mkfifo(models / "m" / "1" / "a.py")
     notes = code(models)
     assert len(notes) == 101
-    assert notes[-1] == "runs code: and 401 more"
+    assert notes[-1] == "runs code: 401 more"
     assert "evil" not in "".join(notes)
 
 
@@ -118,6 +118,6 @@ def test_import_copies_no_parameter_that_runs_a_program(tmp_path, capsys):
     assert main(["import", str(folder), str(tmp_path / "served" / "d")]) == 0
     said = capsys.readouterr().err
     for key in ("EXECUTION_ENV_PATH", "TRITON_ANY"):
-        assert f'd: parameter "{key}" has no place in a pixprep model, and is left out\n' in said
+        assert f'd: parameter "{key}" is not supported in a pixprep model and is omitted\n' in said
     assert Model(tmp_path / "served" / "d").config["parameters"] == {"threads": {"string_value": "2"}}
     assert code(tmp_path / "served") == []

@@ -25,7 +25,7 @@ def test_a_file_outside_is_named_and_not_read(models, secret, file, is_relative)
     target = "../" * (file.count("/") + 1) + secret.name if is_relative else secret
     put(models / file, lambda path: path.symlink_to(target))
     assert (models / file).read_text() == LINE
-    assert problems(models) == [f"{file}: leads out of the repository: put a copy there"]
+    assert problems(models) == [f"{file}: links to a path outside the repository: replace it with a copy"]
 
 
 @pytest.mark.parametrize("place", ["x", "m/2"])
@@ -33,13 +33,13 @@ def test_a_directory_outside_is_not_entered(models, tmp_path, place):
     (tmp_path / "outside" / "1").mkdir(parents=True)
     (tmp_path / "outside" / "config.pbtxt").write_text(LINE)
     (models / place).symlink_to(tmp_path / "outside")
-    assert problems(models) == [f"{place}: leads out of the repository: put a copy there"]
+    assert problems(models) == [f"{place}: links to a path outside the repository: replace it with a copy"]
 
 
 def test_a_link_by_way_of_a_link_is_followed_to_its_end(models, secret):
     (models / "m" / "hop").symlink_to(secret)
     put(models / CONFIG, lambda path: path.symlink_to("hop"))
-    assert f"{CONFIG}: leads out of the repository: put a copy there" in problems(models)
+    assert f"{CONFIG}: links to a path outside the repository: replace it with a copy" in problems(models)
 
 
 def test_links_inside_are_fine(models):
@@ -67,4 +67,4 @@ def test_a_name_that_leads_out_is_refused_whatever_lies_there(models, secret, na
     text = f'backend: "python"\n{default}output {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ]{labels} }}\n'
     (models / "c" / "config.pbtxt").write_text(text)
     where = f"c/{name}" if labels else f"c/1/{name}"
-    assert problems(models) == [f"{where}: leads out of the model's directory: put the file in it"]
+    assert problems(models) == [f"{where}: is outside the model's directory: move the file into it"]

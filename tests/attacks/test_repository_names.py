@@ -24,7 +24,7 @@ def test_a_directory_that_is_no_version_is_none(models, name):
 def test_a_model_whose_name_is_no_text_is_named_in_escapes(models):
     os.mkdir(os.fsencode(models) + b"/\xff\xfe")  # noqa: PTH102  (bytes)
     first, second = problems(models)
-    assert first == r"\udcff\udcfe: has no version directory: make \udcff\udcfe/1"
+    assert first == r"\udcff\udcfe: has no version directory: create \udcff\udcfe/1"
     assert second.startswith(r"\udcff\udcfe/config.pbtxt: is missing")
     assert json.dumps([asdict(problem) for problem in repository.check(models)]).isascii()
 

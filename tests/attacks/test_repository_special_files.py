@@ -53,7 +53,7 @@ def test_a_loop_of_links_ends(models):
     ("file", "message"),
     [
         (PIPELINE, "is not a pipeline file: it has over 1,048,576 bytes"),
-        (CONFIG, "has over 262,144 bytes, which no configuration needs"),
+        (CONFIG, "the file exceeds the limit of 262,144 bytes"),
     ],
 )
 def test_gigabytes_are_not_read(models, file, message):

@@ -50,32 +50,32 @@ REFUSED = {
     "too many images": (
         ONE + warmup("UINT8", N, more="batch_size: 9"),
         PHOTO,
-        "batch_size: 9 images, and max_batch_size is 4",
+        "batch_size is 9, but max_batch_size is 4",
     ),
     "a batch in its dims": (
         ONE + warmup("UINT8", f"1, {N}"),
         PHOTO,
-        f"is TYPE_UINT8 [1, {N}], and the model accepts TYPE_UINT8 [-1]",
+        f"is TYPE_UINT8 [1, {N}], but the model requires TYPE_UINT8 [-1]",
     ),
-    "free dims": (ONE + warmup("UINT8", -1), PHOTO, "is TYPE_UINT8 [-1], and the model accepts"),
+    "free dims": (ONE + warmup("UINT8", -1), PHOTO, "is TYPE_UINT8 [-1], but the model requires"),
     "another type": (ONE + warmup("INT8", N), PHOTO, "is TYPE_INT8"),
     "terabytes": (ONE + warmup("UINT8", 1 << 40, "zero_data: true"), b"", "the limit max_request_bytes is 67,108,864"),
-    "no length": (TEXT + warmup("STRING", 1), PHOTO, "each after its length in 4 bytes"),
-    "bytes after it": (TEXT + warmup("STRING", 1), NAMED + b"xx", "each after its length in 4 bytes"),
+    "no length": (TEXT + warmup("STRING", 1), PHOTO, "each with its length before it"),
+    "bytes after it": (TEXT + warmup("STRING", 1), NAMED + b"xx", "each with its length before it"),
     "an empty string": (TEXT + warmup("STRING", 1, "zero_data: true"), b"", "[EMPTY]"),
-    "another input": (TEXT + warmup("STRING", 1, name="other"), NAMED, 'the model\'s input "image" is missing'),
-    "no data": (TEXT + warmup("STRING", 1, ""), b"", "has no data: write input_data_file"),
+    "another input": (TEXT + warmup("STRING", 1, name="other"), NAMED, 'input "image" of the model is missing'),
+    "no data": (TEXT + warmup("STRING", 1, ""), b"", "has no data: add input_data_file"),
     "a file elsewhere": (
         TEXT + warmup("STRING", 1, 'input_data_file: "../config.pbtxt"'),
         NAMED,
-        "is not the name of a file in warmup",
+        "is not a plain file name",
     ),
     "no file": (
         TEXT + warmup("STRING", 1, 'input_data_file: "g"'),
         NAMED,
         '"g" cannot be read in warmup: No such file',
     ),
-    "a thousand": (TEXT + warmup("STRING", 1) * 1000, NAMED, "1,000 samples; at most 64"),
+    "a thousand": (TEXT + warmup("STRING", 1) * 1000, NAMED, "1,000 samples exceed the limit of 64"),
 }
 
 
@@ -104,7 +104,7 @@ def test_numbers_beside_the_image_are_tried_as_well(models):
     image = f'inputs {{ key: "image" value {{ data_type: TYPE_STRING dims: [ 1 ] {FILE} }} }}'
     for data, words in {
         "zero_data: true": None,
-        "random_data: true": "random_data makes any numbers, also NaN",
+        "random_data: true": "random_data may contain NaN",
         'input_data_file: "half"': None,
         'input_data_file: "nan"': "[BAD_INPUT]",
     }.items():
@@ -138,11 +138,11 @@ SAMPLE = [{"batch_size": 1, "inputs": {"image": {"input_data_file": "f"}}}]
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.symlink_to("../secret"), "is a symbolic link: put a copy of the file into warmup"),
+        (lambda path: path.symlink_to("../secret"), "is a symbolic link: replace it with a copy of the file in warmup"),
         (lambda path: path.symlink_to("/dev/zero"), "is a symbolic link"),
         (os.mkfifo, "cannot be read in warmup: Not a regular file"),
         (os.mkdir, "cannot be read in warmup: Is a directory"),
-        (sparse(3 << 30), "all files of warmup have more than 67,108,864 bytes"),
+        (sparse(3 << 30), "the files in warmup have over 67,108,864 bytes"),
     ],
 )
 def test_a_file_that_import_would_copy_is_a_small_regular_one(tmp_path, make, words):
@@ -166,5 +166,5 @@ def test_a_folder_that_is_a_link_is_not_followed_and_all_files_share_the_limit(t
         (tmp_path / "warmup" / name).write_bytes(bytes(60))
     two = [*SAMPLE, {"batch_size": 1, "inputs": {"image": {"input_data_file": "g"}}}]
     assert [*warmup_files(tmp_path, two, most=120)] == ["f", "g"]
-    with pytest.raises(pp.PipelineError, match='"g" all files of warmup have more than 119 bytes'):
+    with pytest.raises(pp.PipelineError, match='"g" exceeds the limit: the files in warmup have over 119 bytes'):
         warmup_files(tmp_path, two, most=119)

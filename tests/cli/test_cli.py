@@ -393,7 +393,7 @@ def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep,
     monkeypatch.setattr(lite0, "export", cache(lite0.export))
     before = (models / "classifier" / "1" / "model.onnx").read_bytes()
     refused = (
-        "pixprep: models/classifier/1/model.onnx: is not the demo's classifier: pass the --onnx of your own again, or "
+        "pixprep: models/classifier/1/model.onnx is not the demo's classifier: pass your file again with --onnx, or "
         "--force to overwrite it with the demo's\n"
     )
     assert pixprep("build", "--output", "models") == (1, "", refused)
@@ -423,7 +423,9 @@ def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_std
     config = (folder / "model_repository" / "preprocess" / "config.pbtxt").read_text()
     assert all(re.search(pattern, config) for pattern in (r"max_batch_size: 8\b", r'"threads"[^}]*"2"'))
     assert all((folder / line).is_file() for line in out.splitlines())
-    assert err.startswith("make the plan on the machine that will serve it, with its TensorRT:\ntrtexec --onnx=model_")
+    assert err.startswith(
+        "build the plan on the machine that will serve it, with its version of TensorRT:\ntrtexec --onnx=model_"
+    )
     assert (code, err[-len(PREVIEW + NO_CLASS) :]) == (0, PREVIEW + NO_CLASS)
 
 
@@ -431,7 +433,7 @@ def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(
     (models / "classifier" / "1" / "model.py").unlink()
     (models / "preprocess" / "1" / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decod"}]}')
     problems = [
-        "classifier/1/model.py: is missing: write the Python model there",
+        "classifier/1/model.py: is missing: write the Python model to this file",
         'preprocess/1/pipeline.json: ops[0] "decod": no such op; did you mean "decode"?',
     ]
     assert pixprep("check", "models") == (1, "\n".join([*problems, "models: 2 problems\n"]), "")
@@ -457,9 +459,9 @@ def test_check_says_what_becomes_of_a_photo_and_names_the_repository_of_a_part(p
     for path in ("models", "pipeline.json"):
         refused = (1, f"{path}: {fine}", f"pixprep: broken.jpg: {NOT_AN_IMAGE}\n")
         assert pixprep("check", path, "--image", "broken.jpg") == refused
-    said = f"1: is a version of a model, not a repository: its repository is {models}\n"
+    said = f"1: is a version of a model, not a repository: pass its repository, {models}\n"
     assert pixprep("check", "models/preprocess/1") == (1, said, "")
-    said = f"config.pbtxt: is the configuration of a model, not a pipeline file: check its repository, {models}\n"
+    said = f"config.pbtxt: is the configuration of a model, not a pipeline file: pass its repository, {models}\n"
     assert pixprep("check", "models/preprocess/config.pbtxt") == (1, said, "")
 
 

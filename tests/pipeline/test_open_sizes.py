@@ -314,7 +314,7 @@ def test_batches_and_pools_are_as_large_as_the_largest_tensors_need() -> None:
     assert full["output"] == [{"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, -1, -1]}]
     assert full["max_batch_size"] == 64 < MAX_OUTPUT_BYTES // n_bytes == 99
     assert pool.needed(pipeline, images_in_flight=2) == n_bytes * 3
-    with pytest.raises(pp.PipelineError, match="an answer has at most"):
+    with pytest.raises(pp.PipelineError, match="but the limit is"):
         config.complete({"max_batch_size": 100}, pipeline)
 
 
@@ -386,7 +386,7 @@ def recognizer(path: Any, width: int | str = "w") -> Any:
 def test_a_model_with_free_sides_is_built_checked_and_tried(tmp_path: Path) -> None:
     built = build(tmp_path / "models", pipeline=RECOGNIZER, onnx=recognizer(tmp_path))
     most = "float32 [3, 48, -1] chw, values -1..1, at most [3, 48, 3200]"
-    assert f'the sides of "tensor" follow the image: {most}' in built.notes
+    assert f'the size of "tensor" depends on the image: {most}' in built.notes
     for model, count in (("preprocess", 1), ("classifier", 1), ("ensemble", 0)):
         text = (tmp_path / "models" / model / "config.pbtxt").read_text()
         assert text.count("dims: [ 3, 48, -1 ]") == count, model
@@ -412,8 +412,8 @@ def test_a_model_of_one_size_takes_no_open_sides(tmp_path: Path, width: int, mos
     with pytest.raises(pp.PipelineError) as caught:
         build(tmp_path / "models", pipeline=pipeline, onnx=recognizer(tmp_path, width))
     assert str(caught.value) == (
-        f'line.onnx: the pipeline gives [3, 48, -1], whose sides follow the image, and the model\'s "x" wants '
-        f"[3, 48, {width}]: export the model with free sides, or {remedy}"
+        f'line.onnx: the pipeline returns [3, 48, -1], a size that depends on the image, but input "x" of the model is '
+        f"[3, 48, {width}]: export the model with dynamic height and width, or {remedy}"
     )
     if "min_width" in remedy:
         closed = pp.Pipeline([*pipeline.ops[:-1], pp.tensor(min_width=width)])

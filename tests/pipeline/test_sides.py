@@ -179,7 +179,7 @@ def test_check_says_of_a_file_for_training_alone_that_it_cannot_be_served(tmp_pa
     monkeypatch.chdir(tmp_path)
     ONE_SIDED.save("pipeline.json")
     assert main(["check", "pipeline.json"]) == 0
-    assert "pipeline.json: no serving side: it is for training only" in capsys.readouterr().out
+    assert "pipeline.json: the pipeline is for training only and has no serving side" in capsys.readouterr().out
     (tmp_path / "photo.png").write_bytes(png(scene(30, 40)))
     assert main(["run", "pipeline.json", "photo.png"]) == 1
     assert "there is no serving side" in capsys.readouterr().err

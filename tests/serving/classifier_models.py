@@ -137,21 +137,24 @@ def parameter(name, value):
 
 # configurations that contradict the small model, and the error of each
 DISAGREEMENTS = [
-    ({"input": one("y")}, "config.pbtxt declares the inputs ['y'], model.onnx has ['x']"),
-    ({"input": []}, "config.pbtxt declares the inputs [], model.onnx has ['x']"),
-    ({"output": one("logits")}, "config.pbtxt declares the outputs ['logits'], model.onnx has ['double', 'pairs']"),
+    ({"input": one("y")}, "config.pbtxt declares the inputs ['y'], but model.onnx has ['x']"),
+    ({"input": []}, "config.pbtxt declares the inputs [], but model.onnx has ['x']"),
+    ({"output": one("logits")}, "config.pbtxt declares the outputs ['logits'], but model.onnx has ['double', 'pairs']"),
     (
         {"input": one(data_type="TYPE_FP16")},
-        'input "x" is TYPE_FP16 [-1, -1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)',
+        'input "x" is TYPE_FP16 [-1, -1] in config.pbtxt, but TYPE_FP32 [-1, -1] in model.onnx (-1: any)',
     ),
     (
         {"output": one("pairs", dims=(-1, 3))},
-        'output "pairs" is TYPE_FP32 [-1, -1, 3] in config.pbtxt, TYPE_FP32 [-1, -1, 2] in model.onnx (-1: any)',
+        'output "pairs" is TYPE_FP32 [-1, -1, 3] in config.pbtxt, but TYPE_FP32 [-1, -1, 2] in model.onnx (-1: any)',
     ),
-    ({"max_batch_size": 0}, 'input "x" is TYPE_FP32 [-1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)'),
+    (
+        {"max_batch_size": 0},
+        'input "x" is TYPE_FP32 [-1] in config.pbtxt, but TYPE_FP32 [-1, -1] in model.onnx (-1: any)',
+    ),
     *(
-        (parameter("threads", text), f'parameter "threads" is "{text}", expected an integer from 1')
+        (parameter("threads", text), f'parameter "threads" must be an integer of at least 1, not "{text}"')
         for text in ("0", "two")
     ),
-    (parameter("outputs", "both"), 'parameter "outputs" is "both", expected "cpu" or "gpu"'),
+    (parameter("outputs", "both"), 'parameter "outputs" must be "cpu" or "gpu", not "both"'),
 ]

@@ -57,11 +57,11 @@ def test_a_build_says_each_file_that_it_wrote_and_leaves_nothing_else(demo):
         (
             "onnxruntime-gpu",
             [
-                "-# ONNX Runtime uses all cores by itself.",
+                "-# One instance suffices: ONNX Runtime uses all cores.",
                 "-instance_group { count: 1 kind: KIND_CPU }",
-                "+# Tensors that preprocess gives on the GPU stay there.",
+                "+# Keep input tensors in GPU memory.",
                 '+parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }',
-                "+# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
+                "+# By default, Triton creates one instance per GPU, or one on the CPU if there is no GPU.",
             ],
         ),
         (
@@ -69,7 +69,7 @@ def test_a_build_says_each_file_that_it_wrote_and_leaves_nothing_else(demo):
             [
                 '-backend: "python"',
                 '+platform: "tensorrt_plan"',
-                "-# ONNX Runtime uses all cores by itself.",
+                "-# One instance suffices: ONNX Runtime uses all cores.",
                 "-instance_group { count: 1 kind: KIND_CPU }",
             ],
         ),
@@ -88,11 +88,9 @@ def test_classifiers_differ_in_what_runs_them_and_in_nothing_else(demo, tmp_path
     problems, commands = [], []
     if classifier == "tensorrt":
         del ours["classifier/1/model.py"]
-        problems = [
-            "classifier/1/model.plan: is missing: make it there with trtexec, on the machine that will serve it"
-        ]
+        problems = ["classifier/1/model.plan: is missing: build it with trtexec on the machine that will serve it"]
         commands = [
-            "make the plan on the machine that will serve it, with its TensorRT:\n"
+            "build the plan on the machine that will serve it, with its version of TensorRT:\n"
             f"trtexec --onnx={out}/classifier/1/model.onnx --saveEngine={out}/classifier/1/model.plan "
             "--minShapes=input:1x3x224x224 --optShapes=input:32x3x224x224 --maxShapes=input:64x3x224x224"
         ]
@@ -258,9 +256,9 @@ def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(mo
 def test_boxes_that_no_client_could_place_are_noted(tmp_path, name, dims):
     path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("n", *dims))])
     shown = [-1 if isinstance(length, str) else length for length in dims]
-    remedy = "Put original_size behind decode and transform before tensor: docs/detection.md"
-    looks = f'my.onnx: "{name}" {shown} looks like boxes, and no client could tell where in the photo they are.'
-    cut = f"{looks} center_crop cuts off what the detector then cannot find. {remedy}"
+    remedy = "Add original_size after decode and transform before tensor: docs/detection.md"
+    looks = f'my.onnx: "{name}" {shown} looks like boxes, but clients cannot map them to the photo.'
+    cut = f"{looks} The detector cannot find objects that center_crop cuts off. {remedy}"
     assert cut in build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes
     head, tail = [pp.decode(), pp.original_size(), pp.letterbox(224, 224)], [pp.normalize(), pp.tensor()]
     assert f"{looks} {remedy}" in build(tmp_path / "out", pipeline=pp.Pipeline([*head, *tail]), onnx=path).notes
@@ -278,7 +276,9 @@ def test_formats_that_this_machine_cannot_decode_are_said(model, tmp_path, monke
     monkeypatch.delitem(sys.modules, "pixprep.engine.decoders.heic", raising=False)
     monkeypatch.delattr("pixprep.engine.decoders.heic", raising=False)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    lacks = "this machine cannot serve it: the formats name heic, which pillow-heif decodes: pip install pillow-heif"
+    lacks = (
+        "this machine cannot serve the model: the formats name heic, which pillow-heif decodes: pip install pillow-heif"
+    )
     out = tmp_path / "out"
     assert build(out, pipeline=PIPELINE, onnx=model, parameters={"formats": "jpeg heic"}).notes == (lacks,)
     assert (check(out), side_notes(out)) == ([], [f"{out}/preprocess: {lacks}"])

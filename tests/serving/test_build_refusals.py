@@ -18,23 +18,23 @@ GRAY = pp.Pipeline([pp.decode(color="gray"), pp.resize(height=224, width=224), p
 WIDE = pp.Pipeline([pp.decode(), pp.resize(height=32, width=100), pp.tensor()])
 ONE_MORE = tensor_pipeline(layout="1chw")
 EXPORT = "export the model with [batch, 3, 224, 224]"
-EXPORTED = "is fixed at {}: export the model with a free first dimension"
+EXPORTED = "is fixed at {}: export the model with a dynamic batch dimension"
 BATCH = f"{EXPORTED}, or try --free-dims"
-ONE = f"{EXPORTED.format(1)}, or say --max-batch-size 1, or try --free-dims"
-WANTS = 'the pipeline gives float32, the model\'s "input" wants'
+ONE = f"{EXPORTED.format(1)}, or pass --max-batch-size 1, or try --free-dims"
+WANTS = 'the pipeline returns float32, but input "input" is'
 NO_ALPHA = (
-    'set tensor channels to 4, whose fourth is "pad_value" in every pixel and never the alpha of the file (a '
-    "model of RGBA wants the value there that its training gave to alpha 255)"
+    'set tensor channels to 4, which fills the fourth channel with "pad_value" and ignores the alpha channel of the '
+    "file (for an RGBA model, use the value of alpha 255 in its training)"
 )
-BEHIND = ", or tensor channels to 1 behind grayscale"
-OTHER = ", or, if the model has them the other way round, tensor layout to "
+BEHIND = ", or tensor channels to 1 after grayscale"
+OTHER = ", or, if the model has the opposite order, tensor layout to "
 
 
 @pytest.mark.parametrize(
     ("pipeline", "shape", "remedy"),
     [
         (PIPELINE, (3, 256, 256), "set center_crop to 256"),
-        (PIPELINE, (3, 256, 257), "set center_crop to height 256, width 257 and resize to at least that"),
+        (PIPELINE, (3, 256, 257), "set center_crop to height 256, width 257 and resize to at least that size"),
         (GRAY, (1, 32, 100), "set resize to height 32, width 100"),
         (PIPELINE, (224, 224, 3), 'set tensor layout to "hwc"'),
         (HWC, (3, "any", 256), 'set tensor layout to "chw" and set center_crop to height 224, width 256'),
@@ -42,7 +42,7 @@ OTHER = ", or, if the model has them the other way round, tensor layout to "
         (PIPELINE, (4, 224, 224), NO_ALPHA),
         (GRAY, (4, 224, 224), f'set decode color to "rgb" and {NO_ALPHA}'),
         (HWC, (224, 224, 4), NO_ALPHA),
-        (FOUR, (3, 224, 224), "leave tensor channels out"),
+        (FOUR, (3, 224, 224), "remove channels from tensor"),
         (GRAY, (3, 224, 224), 'set decode color to "rgb"'),
         (WIDE, (3, 100, 32), f'set resize to height 100, width 32{OTHER}"cwh"'),
         (WIDE, ("image_width", "H", 3), 'set tensor layout to "whc"'),
@@ -60,7 +60,8 @@ def test_an_input_of_another_shape_is_refused_with_the_way_out(tmp_path, pipelin
     gives = list(pipeline.outputs["tensor"].spec.shape)
     wants = [-1 if isinstance(length, str) else length for length in shape]
     path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", *shape))])
-    assert refusal(path, pipeline) == f'the pipeline gives {gives}, the model\'s "input" wants {wants}: {remedy}'
+    words = f'the pipeline returns {gives}, but input "input" of the model is {wants}: {remedy}'
+    assert refusal(path, pipeline) == words
 
 
 @pytest.mark.parametrize("words", [("width", "height"), ("W", "H"), ("height", "width"), ("a", "b")])
@@ -71,10 +72,11 @@ def test_the_words_of_an_onnx_file_say_that_its_width_comes_first(tmp_path, word
     order = "".join(word[0].lower() for word in words)
     other = {"chw": "cwh", "cwh": "chw"}[layout]
     note = (
-        f'my.onnx: "input" calls its dims 3, {", ".join(words)}: if that is their order, set tensor layout to "{other}"'
+        f'my.onnx: the dims of input "input" are named 3, {", ".join(words)}: if that is their order, set tensor '
+        f'layout to "{other}"'
     )
     assert (note in built.notes) == (order in other)
-    assert sum("calls its dims" in each for each in built.notes) == (order in other)
+    assert sum("the dims of input" in each for each in built.notes) == (order in other)
 
 
 @pytest.mark.parametrize(
@@ -82,32 +84,32 @@ def test_the_words_of_an_onnx_file_say_that_its_width_comes_first(tmp_path, word
     [
         ("inputs", ("input", "FLOAT16"), f"{WANTS} float16: set tensor dtype to float16"),
         ("inputs", ("input", "INT64"), f"{WANTS} int64: export the model with float32"),
-        ("inputs", ("input", "COMPLEX64"), f"{WANTS} no tensor: export the model with float32"),
+        ("inputs", ("input", "COMPLEX64"), f"{WANTS} of an unsupported type: export the model with float32"),
         ("inputs", ("input", "FLOAT", (3, 224, 224)), f'input "input" has no batch dimension: {EXPORT}'),
         ("inputs", ("input", "FLOAT", None), f'input "input" has no batch dimension: {EXPORT}'),
-        ("inputs", ("input", "FLOAT", (1, 3, 224, 224)), f'the batch of input "input" {ONE}'),
-        ("inputs", ("input", "FLOAT", (8, 3, 224, 224)), f'the batch of input "input" {BATCH.format(8)}'),
-        ("outputs", ("logits", "FLOAT", (1, 4)), f'the batch of output "logits" {ONE}'),
+        ("inputs", ("input", "FLOAT", (1, 3, 224, 224)), f'the batch size of input "input" {ONE}'),
+        ("inputs", ("input", "FLOAT", (8, 3, 224, 224)), f'the batch size of input "input" {BATCH.format(8)}'),
+        ("outputs", ("logits", "FLOAT", (1, 4)), f'the batch size of output "logits" {ONE}'),
         (
             "outputs",
             ("logits", "FLOAT", ("n",)),
-            'output "logits" has no dims beside the batch: export it as [batch, 1] or wider',
+            'output "logits" has only a batch dimension: export it as [batch, 1] or larger',
         ),
         (
             "outputs",
             ("a", "FLOAT", None),
-            'output "a" has no shape: write it with onnx.shape_inference.infer_shapes_path',
+            'output "a" has no shape: add it with onnx.shape_inference.infer_shapes_path',
         ),
         (
             "outputs",
             ("a", "COMPLEX64", ("n", 4)),
-            'output "a" is no tensor that Triton carries: export the model without it',
+            'output "a" has a type that Triton does not support: remove it from the model',
         ),
         *(
             (
                 "outputs",
                 (name, "FLOAT", ("n", 4)),
-                f'output "{name}": the ensemble has another tensor of that name: rename it',
+                f'output "{name}": the ensemble already has a tensor with this name: rename it',
             )
             for name in ("tensor", "image", "status")
         ),
@@ -119,7 +121,7 @@ def test_a_tensor_that_triton_cannot_pass_on_is_refused(tmp_path, side, tensor, 
 
 def test_of_two_tensors_the_one_that_is_meant_must_be_named(tmp_path):
     path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", 3, 8, 8))])
-    message = 'the pipeline gives the tensors "a", "b": name the one "input" that the model is to take'
+    message = 'the pipeline has the tensors "a", "b": name the one for the model "input", as its input'
     assert refusal(path, TWO) == message
 
 
@@ -140,7 +142,9 @@ def test_rows_that_onnx_runtime_finds_in_the_nodes_are_those_of_the_output(tmp_p
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "out", pipeline=pipeline, onnx=tmp_path / "1" / "model.onnx", max_batch_size=batch)
     assert str(caught.value) == (
-        'model.onnx: the batch of output "logits" is fixed at 3: export the model with a free first dimension, or try '
+        'model.onnx: the batch size of output "logits" is fixed at 3: export the model with a dynamic batch '
+        "dimension, or "
+        "try "
         "--free-dims"
     )
 
@@ -171,13 +175,13 @@ def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, m
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["input:FP32:3x8x8"], "give the input and each output, such as input:FP32:3x224x224 logits:FP32:1000"),
-        (["input", "a:FP32:4"], '"input" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
-        (["in:FP32:3x0", "a:FP32:4"], '"in:FP32:3x0" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
-        (["in:fp32:3", "a:FP32:4"], '"in:fp32:3": no such type "fp32"; did you mean "FP32"?'),
+        (["input:FP32:3x8x8"], "pass the input and each output, such as input:FP32:3x224x224 logits:FP32:1000"),
+        (["input", "a:FP32:4"], 'expected NAME:TYPE:DIMS such as input:FP32:3x224x224, not "input"'),
+        (["in:FP32:3x0", "a:FP32:4"], 'expected NAME:TYPE:DIMS such as input:FP32:3x224x224, not "in:FP32:3x0"'),
+        (["in:fp32:3", "a:FP32:4"], '"in:fp32:3": unknown type "fp32"; did you mean "FP32"?'),
         (
             ["in:real:3", "a:FP32:4"],
-            '"in:real:3": no such type "real"; there are FP32, FP16, FP64, BF16, STRING, BOOL, UINT8, UINT16, UINT32, '
+            '"in:real:3": unknown type "real"; available: FP32, FP16, FP64, BF16, STRING, BOOL, UINT8, UINT16, UINT32, '
             "UINT64, INT8, INT16, INT32, INT64",
         ),
     ],
@@ -203,12 +207,12 @@ def test_words_say_names_with_colons_and_free_lengths():
         (
             "onnx",
             lambda path: load_onnx(path / "x"),
-            'reading an ONNX file needs onnx: pip install ".[classifier]" in a checkout of pixprep',
+            'reading an ONNX file requires onnx: pip install ".[classifier]" in a checkout of pixprep',
         ),
         (
             "tritonclient.grpc",
             check,
-            "a config.pbtxt that `pixprep build` did not write needs tritonclient: "
+            "reading a config.pbtxt that `pixprep build` did not write requires tritonclient: "
             'pip install ".[client]" in a checkout of pixprep',
         ),
     ],

@@ -28,16 +28,16 @@ SECOND = 'step 2 ("classifier")'
 MISTAKES = """
 preprocess/config.pbtxt: backend => bakend
 - preprocess/config.pbtxt: cannot be parsed: 2:1 : Message type "inference.ModelConfig" has no field named "bakend":
-  the fields are those of Triton's model_config.proto
+  see Triton's model_config.proto for the fields
 
 preprocess/config.pbtxt: backend: "pixprep" =>
-- preprocess/config.pbtxt: does not name the backend of the model: for pixprep write backend: "pixprep"
+- preprocess/config.pbtxt: does not specify the backend of the model: for a pixprep model, write backend: "pixprep"
 
 preprocess/config.pbtxt: backend: "pixprep" => backend: "pixprep" name: "pre"
-- preprocess/config.pbtxt: name is "pre", the directory preprocess: write name: "preprocess", or leave it out
+- preprocess/config.pbtxt: name is "pre", but the directory is preprocess: write name: "preprocess", or remove the field
 
 classifier/config.pbtxt: dims: [ 4 ] => dims: [ 4 ] label_filename: "labels.txt"
-- classifier/labels.txt: is missing: write the labels of "logits" there
+- classifier/labels.txt: is missing: write the labels of output "logits" to this file
 
 preprocess/1/pipeline.json: center_crop => center_corp
 - preprocess/1/pipeline.json: ops[2] "center_corp": no such op; did you mean "center_crop"?
@@ -50,97 +50,102 @@ preprocess/config.pbtxt: dynamic_batching => parameters { key: "thread" } dynami
 - preprocess/config.pbtxt: parameters: unknown parameter "thread"; did you mean "threads"?
 
 classifier/config.pbtxt: dims: [ 4 ] => dims: [ 5 ]
-- classifier/config.pbtxt: output "logits" is TYPE_FP32 [-1, 5], in model.onnx TYPE_FP32 [-1, 4]:
+- classifier/config.pbtxt: output "logits" is declared as TYPE_FP32 [-1, 5], but is TYPE_FP32 [-1, 4] in model.onnx:
   declare the same as model.onnx
-- ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP32 [-1, 5],
-  the ensemble's output is TYPE_FP32 [-1, 4]: make them equal
+- ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP32 [-1, 5], but the ensemble's
+  output is TYPE_FP32 [-1, 4]: make them equal
 
 classifier/config.pbtxt: TYPE_FP32 => TYPE_FP16
-- classifier/config.pbtxt: input "input" is TYPE_FP16 [-1, 3, 224, 224], in model.onnx TYPE_FP32 [-1, 3, 224, 224]:
+- classifier/config.pbtxt: input "input" is declared as TYPE_FP16 [-1, 3, 224, 224], but is TYPE_FP32 [-1, 3, 224,
+  224] in model.onnx:
   declare the same as model.onnx
-- classifier/config.pbtxt: output "logits" is TYPE_FP16 [-1, 4], in model.onnx TYPE_FP32 [-1, 4]:
+- classifier/config.pbtxt: output "logits" is declared as TYPE_FP16 [-1, 4], but is TYPE_FP32 [-1, 4] in model.onnx:
   declare the same as model.onnx
-- ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP16 [-1, 4],
-  the ensemble's output is TYPE_FP32 [-1, 4]: make them equal
-- ensemble/config.pbtxt: "tensor": step 1 ("preprocess") output "tensor" is TYPE_FP32 [-1, 3, 224, 224],
-  step 2 ("classifier") input "input" is TYPE_FP16 [-1, 3, 224, 224]: make them equal
+- ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP16 [-1, 4], but the ensemble's
+  output is TYPE_FP32 [-1, 4]: make them equal
+- ensemble/config.pbtxt: "tensor": step 1 ("preprocess") output "tensor" is TYPE_FP32 [-1, 3, 224, 224], but step 2
+  ("classifier") input "input" is TYPE_FP16 [-1, 3, 224, 224]: make them equal
 
 classifier/config.pbtxt: "input" => "inptu"
 - classifier/config.pbtxt: input "input" of model.onnx is not declared: declare it
-- classifier/config.pbtxt: input "inptu" is not in model.onnx: did you mean "input"?
+- classifier/config.pbtxt: input "inptu" does not exist in model.onnx: did you mean "input"?
 - ensemble/config.pbtxt: step 2 ("classifier"): the model has no input "input": did you mean "inptu"?
-- ensemble/config.pbtxt: step 2 ("classifier"): input "inptu" of the model is not mapped: add it to input_map
+- ensemble/config.pbtxt: step 2 ("classifier"): input "inptu" of the model is missing: add it to input_map
 
 ensemble/config.pbtxt: model_name: "classifier" => model_name: "clasifier"
-- ensemble/config.pbtxt: step 2 ("clasifier"): there is no such model: did you mean "classifier"?
+- ensemble/config.pbtxt: step 2 ("clasifier"): the model does not exist: did you mean "classifier"?
 
 ensemble/config.pbtxt: key: "logits" => key: "logit"
 - ensemble/config.pbtxt: step 2 ("classifier"): the model has no output "logit": did you mean "logits"?
 
 ensemble/config.pbtxt: input_map { key: "input" value: "tensor" } =>
 - ensemble/config.pbtxt: step 2 ("classifier") has no input_map: map the inputs of the model to tensors of the ensemble
-- ensemble/config.pbtxt: nothing takes "tensor": leave it out, or make it an output of the ensemble
+- ensemble/config.pbtxt: "tensor" is not used: remove it, or make it an output of the ensemble
 
 ensemble/config.pbtxt: key: "input" value: "tensor" => key: "input" value: "tensr"
-- ensemble/config.pbtxt: step 2 ("classifier") input "input" takes "tensr", which nothing gives: did you mean "tensor"?
-- ensemble/config.pbtxt: nothing takes "tensor": leave it out, or make it an output of the ensemble
+- ensemble/config.pbtxt: step 2 ("classifier") input "input" uses "tensr", which does not exist: did you mean "tensor"?
+- ensemble/config.pbtxt: "tensor" is not used: remove it, or make it an output of the ensemble
 
 ensemble/config.pbtxt: key: "logits" value: "logits" => key: "logits" value: "tensor"
-- ensemble/config.pbtxt: step 2 ("classifier") gives "tensor", which step 1 ("preprocess") output "tensor" is already:
+- ensemble/config.pbtxt: step 2 ("classifier") returns "tensor", a name that step 1 ("preprocess") output "tensor"
+  already has:
   rename one of them
-- ensemble/config.pbtxt: the ensemble's output takes "logits", which nothing gives: there are image, tensor
-- ensemble/config.pbtxt: these steps wait for each other: 2 ("classifier"): break the circle
+- ensemble/config.pbtxt: the ensemble's output uses "logits", which does not exist: available: image, tensor
+- ensemble/config.pbtxt: these steps wait for each other: 2 ("classifier"): remove the cycle
 
 ensemble/config.pbtxt: TYPE_STRING => TYPE_UINT8
-- ensemble/config.pbtxt: "image": the ensemble's input is TYPE_UINT8 [-1, 1],
-  step 1 ("preprocess") input "image" is TYPE_STRING [-1, 1]: make them equal
+- ensemble/config.pbtxt: "image": the ensemble's input is TYPE_UINT8 [-1, 1], but step 1 ("preprocess") input "image"
+  is TYPE_STRING [-1, 1]: make them equal
 
 ensemble/config.pbtxt: max_batch_size: 64 => max_batch_size: 65
-- ensemble/config.pbtxt: max_batch_size is 65, of step 1 ("preprocess") only 64: set it to 64, or raise the model's
-- ensemble/config.pbtxt: max_batch_size is 65, of step 2 ("classifier") only 64: set it to 64, or raise the model's
+- ensemble/config.pbtxt: max_batch_size is 65, but that of step 1 ("preprocess") is 64: set it to 64, or raise that of
+  the model
+- ensemble/config.pbtxt: max_batch_size is 65, but that of step 2 ("classifier") is 64: set it to 64, or raise that of
+  the model
 
 ensemble/config.pbtxt: key: "image" value: "image" => key: "image" value: "logits"
-- ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP32 [-1, 4],
-  step 1 ("preprocess") input "image" is TYPE_STRING [-1, 1]: make them equal
-- ensemble/config.pbtxt: nothing takes "image": leave it out, or make it an output of the ensemble
-- ensemble/config.pbtxt: these steps wait for each other: 1 ("preprocess"), 2 ("classifier"): break the circle
+- ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP32 [-1, 4], but step 1
+  ("preprocess") input "image" is TYPE_STRING [-1, 1]: make them equal
+- ensemble/config.pbtxt: "image" is not used: remove it, or make it an output of the ensemble
+- ensemble/config.pbtxt: these steps wait for each other: 1 ("preprocess"), 2 ("classifier"): remove the cycle
 
 preprocess/config.pbtxt: dynamic_batching => model_transaction_policy { decoupled: true } dynamic_batching
-- preprocess/config.pbtxt: model_transaction_policy: decoupled: Triton rejects every request that is not a stream:
-  a pixprep model has one response for each request: remove it
+- preprocess/config.pbtxt: model_transaction_policy: with decoupled, Triton rejects every request without streaming:
+  remove it, because a pixprep model has one response per request
 
 preprocess/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
 - preprocess/config.pbtxt: max_batch_size must be at least 1, not -5
 
 ensemble/config.pbtxt: max_batch_size: 64 => max_batch_size: -5
-- ensemble/config.pbtxt: max_batch_size is -5, which is negative: write the maximum number of images in a batch, or 0
+- ensemble/config.pbtxt: max_batch_size is -5, which is negative: write the maximum number of images per batch, or 0
 
 classifier/config.pbtxt: count: 1 => count: 1025
-- classifier/config.pbtxt: instance_group: 1,025 instances, each of which loads the model:
+- classifier/config.pbtxt: instance_group: 1,025 instances are too many, because each one loads the model:
   write a count of at most 1,024
 
 classifier/config.pbtxt: count: 1 => count: 1000000000
-- classifier/config.pbtxt: instance_group: 1,000,000,000 instances, each of which loads the model:
+- classifier/config.pbtxt: instance_group: 1,000,000,000 instances are too many, because each one loads the model:
   write a count of at most 1,024
 
 ensemble/config.pbtxt: ensemble_scheduling => instance_group { count: 2 } ensemble_scheduling
-- ensemble/config.pbtxt: instance_group is not supported for an ensemble: write it in the models of its steps
+- ensemble/config.pbtxt: instance_group is not supported for an ensemble: set it in the models of its steps
 
 classifier/config.pbtxt: max_batch_size: 64 => max_batch_size: 64 version_policy { specific { versions: [ 7 ] } }
-- classifier/config.pbtxt: version_policy selects no existing version: remove it to serve the newest
-- ensemble/config.pbtxt: step 2 ("classifier"): asks for the newest version, and of classifier Triton serves none:
+- classifier/config.pbtxt: version_policy does not select an existing version: remove it to serve the newest version
+- ensemble/config.pbtxt: step 2 ("classifier"): uses the newest version, but Triton serves these versions of
+  classifier: none:
   give classifier a version, or correct its version_policy
 
 ensemble/config.pbtxt: model_version: -1 =>
-- ensemble/config.pbtxt: step 1 ("preprocess"): asks for version 0, which is meant where model_version is missing, and
-  of preprocess Triton serves 1: write model_version: -1 for the newest that is served
-- ensemble/config.pbtxt: step 2 ("classifier"): asks for version 0, which is meant where model_version is missing, and
-  of classifier Triton serves 1: write model_version: -1 for the newest that is served
+- ensemble/config.pbtxt: step 1 ("preprocess"): uses version 0 (the default without model_version), but Triton serves
+  these versions of preprocess: 1: write model_version: -1 for the newest version that is served
+- ensemble/config.pbtxt: step 2 ("classifier"): uses version 0 (the default without model_version), but Triton serves
+  these versions of classifier: 1: write model_version: -1 for the newest version that is served
 
 ensemble/config.pbtxt: model_name: "classifier" => model_name: "ensemble"
-- ensemble/config.pbtxt: step 2 ("ensemble"): the model has no input "input": there are image
-- ensemble/config.pbtxt: step 2 ("ensemble"): input "image" of the model is not mapped: add it to input_map
-- ensemble/config.pbtxt: the ensemble contains itself: take it out of the steps that lead back to it
+- ensemble/config.pbtxt: step 2 ("ensemble"): the model has no input "input": available: image
+- ensemble/config.pbtxt: step 2 ("ensemble"): input "image" of the model is missing: add it to input_map
+- ensemble/config.pbtxt: the ensemble contains itself: remove the step that leads back to it
 """
 
 
@@ -155,11 +160,12 @@ def test_each_mistake_is_found_and_nothing_else(valid, mistake):
 PLANS = {
     PLAN: "",
     b"ptrt": "",
-    b"vtrt": "is a plan of TensorRT for RTX, which Triton does not load: make it with trtexec of TensorRT",
-    b'\x10\x02\0\0{"batch": 1': "begins with metadata, as Ultralytics writes it, and Triton reads the plan alone: cut "
-    "the first 532 bytes off",
-    b"random bytes": "is not a TensorRT plan: trtexec --saveEngine writes one",
-    b"": "is not a TensorRT plan: trtexec --saveEngine writes one",
+    b"vtrt": "is a plan of TensorRT for RTX, which Triton does not support: build it with trtexec of TensorRT",
+    b'\x10\x02\0\0{"batch": 1': (
+        "begins with metadata of Ultralytics, which Triton does not support: remove the first 532 bytes"
+    ),
+    b"random bytes": "is not a TensorRT plan: write one with trtexec --saveEngine",
+    b"": "is not a TensorRT plan: write one with trtexec --saveEngine",
 }
 
 
@@ -173,20 +179,23 @@ def put_plan(root, content):
     [
         (
             lambda root: (root / "other" / "1").mkdir(parents=True),
-            ['other/config.pbtxt: is missing: for pixprep write backend: "pixprep"'],
+            ['other/config.pbtxt: is missing: for a pixprep model, write backend: "pixprep"'],
         ),
-        (lambda root: shutil.rmtree(root / "ensemble" / "1"), ["ensemble: has no version directory: make ensemble/1"]),
+        (
+            lambda root: shutil.rmtree(root / "ensemble" / "1"),
+            ["ensemble: has no version directory: create ensemble/1"],
+        ),
         (
             lambda root: (root / "preprocess" / "1" / "pipeline.json").unlink(),
-            ["preprocess/1/pipeline.json: is missing: write the pipeline there"],
+            ["preprocess/1/pipeline.json: is missing: write the pipeline to this file"],
         ),
         (
             lambda root: (root / "classifier" / "1" / "model.py").unlink(),
-            ["classifier/1/model.py: is missing: write the Python model there"],
+            ["classifier/1/model.py: is missing: write the Python model to this file"],
         ),
         (
             lambda root: (root / "classifier" / "1" / "model.onnx").unlink(),
-            ["classifier/1/model.onnx: is missing: `pixprep build` writes it; it is too large for git"],
+            ["classifier/1/model.onnx: is missing: write it with `pixprep build`; it is too large for git"],
         ),
         (
             lambda root: (root / "classifier" / "1" / "model.onnx").write_bytes(b"junk"),
@@ -210,15 +219,16 @@ def put_plan(root, content):
         (
             lambda root: save_onnx(root / "classifier" / "1" / "model.onnx", [("input", "FLOAT", (1, 3, 224, 224))]),
             [
-                'classifier/config.pbtxt: input "input" is TYPE_FP32 [-1, 3, 224, 224], in model.onnx TYPE_FP32 '
-                "[1, 3, 224, 224]: declare the same as model.onnx"
+                'classifier/config.pbtxt: input "input" is declared as TYPE_FP32 [-1, 3, 224, 224], but is '
+                "TYPE_FP32 [1, 3, 224, 224] in model.onnx: declare the same as model.onnx"
             ],
         ),
         (
             lambda root: shutil.copytree(root / "preprocess" / "1", root / "preprocess" / "2_old"),
             [
-                "preprocess/2_old: is version 2 to Triton, which then looks in preprocess/2: rename it to its number, "
-                "or to begin with a letter",
+                "preprocess/2_old: is read as version 2, but Triton then opens preprocess/2: rename it to that "
+                "number, or to "
+                "a name that begins with a letter",
             ],
         ),
         *[
@@ -228,7 +238,7 @@ def put_plan(root, content):
         (
             lambda root: (root / ENSEMBLE).write_text('platform: "ensemble"\nensemble_scheduling { }\n'),
             [
-                f"{ENSEMBLE}: declares no {side}: those of an ensemble are not derived: write them"
+                f"{ENSEMBLE}: does not declare an {side}: add it, because an ensemble must declare it explicitly"
                 for side in ("input", "output")
             ],
         ),
@@ -249,8 +259,8 @@ def test_what_is_missing_or_another_file_is_found(valid, spoil, problems):
         ({1: "float32", 2: "float16"}, "all { }", 1, ""),
         ({1: "float16", 2: "float32"}, "all { }", 1, "TYPE_FP16"),
         ({2: "float16", 9: "float32", 10: "float16"}, "latest { num_versions: 2 }", 9, ""),
-        ({2: "float16", 9: "float32", 10: "float16"}, "latest { num_versions: 1 }", 9, "Triton serves 10"),
-        ({1: "float32", 2: "float32"}, "", 1, "asks for version 1, and of preprocess Triton serves 2"),
+        ({2: "float16", 9: "float32", 10: "float16"}, "latest { num_versions: 1 }", 9, "preprocess: 10"),
+        ({1: "float32", 2: "float32"}, "", 1, "uses version 1, but Triton serves these versions of preprocess: 2"),
         ({0: "float32"}, "", 0, ""),
         ({1: "float32", 2: "no pipeline"}, "specific { versions: 1 }", -1, ""),
         ({1: "no pipeline", 2: "float32"}, "all { }", -1, 'ops[3] "tensor": dtype'),
@@ -309,7 +319,7 @@ def test_a_model_without_config_is_as_good_as_one_with(valid):
     tensor_pipeline(dtype="float16").save(valid / "preprocess.pixprep" / "1" / "pipeline.json")
     assert list(map(str, check(valid))) == [
         'ensemble/config.pbtxt: "tensor": step 1 ("preprocess.pixprep") output "tensor" is TYPE_FP16 '
-        "[-1, 3, 224, 224], "
+        "[-1, 3, 224, 224], but "
         f'{SECOND} input "input" is TYPE_FP32 [-1, 3, 224, 224]: make them equal'
     ]
 
@@ -340,17 +350,17 @@ def test_a_free_length_agrees_with_every_length(valid):
 
 
 def test_an_empty_folder_holds_no_model(tmp_path):
-    assert check(tmp_path) == [Problem(tmp_path.name, "contains no model", "write one with `pixprep build`")]
+    assert check(tmp_path) == [Problem(tmp_path.name, "does not contain a model", "write one with `pixprep build`")]
 
 
 @pytest.mark.parametrize("has_config", [True, False])
 def test_a_model_in_place_of_its_repository_is_said_to_be_one(valid, monkeypatch, has_config):
     if not has_config:
         (valid / "preprocess" / "config.pbtxt").unlink()
-    what = ("preprocess", "is a model, not a repository", f"its repository is {valid}")
+    what = ("preprocess", "is a model, not a repository", f"pass its repository, {valid}")
     assert check(valid / "preprocess") == [Problem(*what)]
     monkeypatch.chdir(valid / "preprocess")
-    assert check(Path()) == [Problem("", "is a model, not a repository", "its repository is ..")]
+    assert check(Path()) == [Problem("", "is a model, not a repository", "pass its repository, ..")]
 
 
 def test_a_pipeline_file_is_checked_alone(tmp_path):

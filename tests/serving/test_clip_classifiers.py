@@ -97,10 +97,10 @@ def test_a_model_of_clips_is_served_as_it_is(tmp_path, layout, shape):
     assert f"dims: [ {dims} ]" in config(tmp_path / "models", "classifier")
 
 
-GIVES = f'the pipeline gives [{FRAMES}, 3, {SIDE}, {SIDE}], the model\'s "input" wants'
+GIVES = f'the pipeline returns [{FRAMES}, 3, {SIDE}, {SIDE}], but input "input" of the model is'
 IMAGES = (
-    f'the pipeline gives clips, [{FRAMES}, 3, {SIDE}, {SIDE}], and the model\'s "input" takes images, '
-    f"[3, {SIDE}, {SIDE}]: average what it gives over the frames, by the lines of docs/video.md; or export the "
+    f'the pipeline returns clips, [{FRAMES}, 3, {SIDE}, {SIDE}], but input "input" of the model accepts images, '
+    f"[3, {SIDE}, {SIDE}]: average its results over the frames as in docs/video.md, or export the "
     f"model with [batch, {FRAMES}, 3, {SIDE}, {SIDE}]"
 )
 
@@ -129,8 +129,8 @@ IMAGES = (
         (
             pp.presets.imagenet(),
             ["n", 16, 3, 224, 224],
-            'the pipeline gives [3, 224, 224], the model\'s "input" wants [16, 3, 224, 224]: '
-            "begin with decode_video, for a model of clips",
+            'the pipeline returns [3, 224, 224], but input "input" of the model is [16, 3, 224, 224]: '
+            "begin with decode_video if the model accepts clips",
         ),
     ],
 )

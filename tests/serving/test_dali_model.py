@@ -83,24 +83,24 @@ def test_threads_that_are_left_to_the_graph_are_left_out(model, tmp_path, number
 NOTED = {
     "a parameter": (
         'parameters [ { key: "plugin_libs" value: { string_value: "A" } } ]',
-        'parameter "plugin_libs" has no place in a pixprep model, and is left out',
+        'parameter "plugin_libs" is not supported in a pixprep model and is omitted',
     ),
     "a field": (
         "model_repository_agents { }",
-        "model_repository_agents has no place in a pixprep model, and is left out",
+        "model_repository_agents is not supported in a pixprep model and is omitted",
     ),
     "a field of an output": (
         "output { reshape { shape: [ 1, 3, 224, 224 ] } }",
-        'output "__CropMirrorNormalize_2": reshape has no place in a pixprep model, and is left out',
+        'output "__CropMirrorNormalize_2": reshape is not supported in a pixprep model and is omitted',
     ),
     "a field of instances": (
         "instance_group { kind: KIND_CPU host_policy: 'near' }",
-        "instance_group: host_policy has no place in a pixprep model, and is left out",
+        "instance_group: host_policy is not supported in a pixprep model and is omitted",
     ),
     "a GPU": (
         "instance_group [ { count: 2 kind: KIND_GPU gpus: [ 0, 1 ] } ]",
-        "instance_group: KIND_GPU on 0, 1: 2 instances on each GPU where the server has some, else on the CPU; pixprep "
-        "has not run on a GPU yet: KIND_CPU keeps it off",
+        "instance_group: KIND_GPU on 0, 1: 2 instances on each GPU of the server, or on the CPU if it has none; "
+        "pixprep has not run on a GPU yet: to use the CPU, write KIND_CPU",
     ),
 }
 
@@ -142,7 +142,7 @@ def test_what_is_not_written_follows_from_the_graph(model, tmp_path, text, said)
     assert (image["name"], image["data_type"], image["dims"]) == (name, "TYPE_UINT8", ["-1"])
     assert [each["name"] for each in config["output"]] == [output]
     assert config["max_batch_size"] == most
-    assert notes == ["max_batch_size 0: requests share batches now, of the same shapes"] * (most == 64)
+    assert notes == ["max_batch_size 0: pixprep now batches requests of the same shapes"] * (most == 64)
 
 
 def test_a_batch_of_the_graph_that_no_answer_holds_is_made_smaller(model, tmp_path):
@@ -194,7 +194,7 @@ def test_one_output_is_taken_by_the_name_that_clients_know(model, tmp_path, caps
     (model / "1" / "model.dali").write_bytes(graph(*ALIKE, outputs=["large", "small"]))
     (model / "config.pbtxt").write_text(HEAD + INPUT + NAMED.replace("small", "A") + NAMED.replace("small", "B"))
     assert main(["import", str(model), str(tmp_path / "made"), "--option", "output=B"]) == 0
-    assert 'dali: output "A" is left out' in capsys.readouterr().err.splitlines()
+    assert 'dali: output "A" is omitted' in capsys.readouterr().err.splitlines()
     (output,) = Model(tmp_path / "made").config["output"]
     assert output["name"] == "B"
     (resize,) = (
@@ -303,42 +303,45 @@ def test_types_that_the_graph_says_are_those_of_the_inputs(model, tmp_path):
 REFUSED = {
     "a stream": (
         "model_transaction_policy { decoupled: true }",
-        "config.pbtxt: model_transaction_policy: a decoupled model answers a request with a stream of unknown length, "
-        "and pixprep gives one answer: DALI has to serve it; decode_video gives a fixed number of frames",
+        "config.pbtxt: model_transaction_policy: decoupled models are not supported, because pixprep returns one "
+        "response per request: keep DALI for this model, or sample a fixed number of frames with decode_video",
     ),
     "other dims": (
         OUTPUT.replace("3, 224, -1", "224, 224, 3"),
-        'config.pbtxt: output "DALI_OUTPUT_0": is TYPE_FP32 [224, 224, 3], but the graph gives TYPE_FP32 '
-        "[3, 224, 224]: mend it there, or leave it out",
+        'config.pbtxt: output "DALI_OUTPUT_0" is TYPE_FP32 [224, 224, 3], but the graph has TYPE_FP32 '
+        "[3, 224, 224]: correct it, or remove the output",
     ),
     "another type": (
         OUTPUT.replace("FP32", "UINT8"),
-        'config.pbtxt: output "DALI_OUTPUT_0": is TYPE_UINT8 [3, 224, -1], but the graph gives TYPE_FP32 '
-        "[3, 224, 224]: mend it there, or leave it out",
+        'config.pbtxt: output "DALI_OUTPUT_0" is TYPE_UINT8 [3, 224, -1], but the graph has TYPE_FP32 '
+        "[3, 224, 224]: correct it, or remove the output",
     ),
-    "more outputs": (OUTPUT + OUTPUT.replace("_0", "_1"), "config.pbtxt: output: 2 outputs, and the graph gives 1"),
+    "more outputs": (
+        OUTPUT + OUTPUT.replace("_0", "_1"),
+        "config.pbtxt: output: 2 outputs are declared, but the graph has 1",
+    ),
     "a file elsewhere": (
         'default_model_filename: "../../x"',
-        'config.pbtxt: default_model_filename: "../../x" leads out of the version\'s folder',
+        'config.pbtxt: default_model_filename must be a plain file name, not "../../x"',
     ),
     "clips cut to frames": (
         'parameters { key: "split_along_outer_axis" value { string_value: "A" } }',
-        "config.pbtxt: parameters: split_along_outer_axis makes each frame an image of the batch, and pixprep gives a "
-        "clip as one tensor: let the next model take that, and leave the parameter out; or DALI has to serve it",
+        "config.pbtxt: parameters: split_along_outer_axis is not supported, because pixprep returns a clip as one "
+        "tensor and not as a batch of frames: remove it and adapt the next model, or keep DALI for this model",
     ),
     "an input without a name": (
         "input { data_type: TYPE_UINT8 dims: [ -1 ] }",
-        "config.pbtxt: input: one has no name: write that of an external_source of the graph",
+        "config.pbtxt: an input has no name: write the name of its external_source",
     ),
     "an input of another name": (
         INPUT.replace("DALI_INPUT_0", "encoded"),
-        'config.pbtxt: input: the graph has no "encoded"; there are "DALI_INPUT_0": write the name of an '
-        "external_source",
+        'config.pbtxt: input "encoded" does not exist in the graph, whose inputs are "DALI_INPUT_0": write the name '
+        "of an external_source",
     ),
     "an input of text": (
         INPUT.replace("UINT8", "FP32"),
-        'config.pbtxt: input "DALI_INPUT_0": TYPE_FP32 [-1] cannot hold encoded images: write TYPE_STRING with dims '
-        "[ 1 ], or TYPE_UINT8 with dims [ -1 ]",
+        'config.pbtxt: input "DALI_INPUT_0" is TYPE_FP32 [-1], which is not supported for encoded images: declare '
+        "TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]",
     ),
 }
 
@@ -355,8 +358,8 @@ def test_dims_without_the_batch_are_refused_where_max_batch_size_is_0(model):
     with pytest.raises(pp.PipelineError) as caught:
         converted(model, HEAD.replace("32", "0  # none") + OUTPUT)
     assert str(caught.value) == (
-        'config.pbtxt: output "DALI_OUTPUT_0": is TYPE_FP32 [3, 224, -1], but the graph gives TYPE_FP32 [3, 224, 224] '
-        "behind the batch, with which dims begin where max_batch_size is 0: mend it there, or leave it out"
+        'config.pbtxt: output "DALI_OUTPUT_0" is TYPE_FP32 [3, 224, -1], but the graph has TYPE_FP32 [3, 224, 224] '
+        "after the batch dimension, which dims include if max_batch_size is 0: correct it, or remove the output"
     )
 
 
@@ -367,15 +370,13 @@ def test_matrices_of_a_request_are_refused_for_clients_send_batches_of_photos(mo
         operator("WarpAffine", ["decoded", "M"], ["t"], size=[40.0, 50.0], fill_value=0.0),
     ]
     (model / "1" / "model.dali").write_bytes(graph(*nodes, outputs=["t"]))
-    with pytest.raises(
-        pp.PipelineError, match='the input "M": a request of pixprep has one photo and rows of matrices'
-    ):
+    with pytest.raises(pp.PipelineError, match='the input "M": a request of dali_backend has a batch of photos'):
         converted(model, HEAD)
 
 
 def test_a_default_file_that_is_missing_is_not_replaced_by_another_graph(model):
     (model / "config.pbtxt").write_text(HEAD + 'default_model_filename: "graph.bin"\n')
-    with pytest.raises(pp.PipelineError, match=r"1: has neither graph.bin nor dali.py"):
+    with pytest.raises(pp.PipelineError, match=r"1 contains neither graph.bin nor dali.py"):
         find_dali_model(model)
 
 
@@ -393,7 +394,7 @@ def test_the_command_writes_a_folder_that_passes_the_check(model, tmp_path, caps
     assert "the new model is named other: change the model name in clients that call dali" in capsys.readouterr().err
     (model / "1" / "model.dali").unlink()
     assert main(["import", "dali", "served/dali", "--force"]) == 1
-    assert "has neither model.dali nor dali.py" in capsys.readouterr().err
+    assert "contains neither model.dali nor dali.py" in capsys.readouterr().err
 
 
 def test_a_version_that_was_withdrawn_is_gone_after_the_next_import(model, tmp_path):
@@ -424,7 +425,7 @@ def test_an_import_that_fails_leaves_the_model_as_it_was(model, tmp_path, capsys
     assert [path.name for path in out.parent.iterdir()] == ["dali"]
     (out / "notes.txt").write_text("mine")
     assert main(["import", str(model), str(out), "--force"]) == 1
-    assert "notes.txt: was not written by `pixprep import`, which would remove it" in capsys.readouterr().err
+    assert "notes.txt was not written by `pixprep import` and would be removed" in capsys.readouterr().err
     assert files(out) == before | {"notes.txt": b"mine"}
 
 

@@ -145,8 +145,8 @@ def test_a_count_of_boxes_beside_them_is_left_out_and_said(tmp_path):
     onnx.save(model, path)
     notes = build(tmp_path / "models", pipeline=pp.Pipeline(PADDLE), onnx=path).notes
     assert notes == (
-        'model.onnx: "count" has no dims beside the batch, and is left out: export it as [batch, 1] where clients need '
-        "it",
+        'model.onnx: output "count" has only a batch dimension and is omitted: if clients need it, export it as '
+        "[batch, 1]",
     )
     assert check(tmp_path / "models") == []
     assert '"count"' not in (tmp_path / "models" / "classifier" / "config.pbtxt").read_text()
@@ -166,44 +166,44 @@ def refusal(tmp_path, ops, inputs):
         (
             [RTDETR[0], pp.original_size(name="orig_target_sizes"), *RTDETR[2:]],
             RTDETR_INPUTS,
-            'int32, the model\'s "orig_target_sizes" wants int64: set original_size dtype to int64',
+            'int32, but input "orig_target_sizes" is int64: set original_size dtype to int64',
         ),
         (
             PADDLE,
             PADDLE_INPUTS | {"scale_factor": ("FLOAT16", ["n", 2])},
-            'float32, the model\'s "scale_factor" wants float16: export the model with float32',
+            'float32, but input "scale_factor" is float16: export the model with float32',
         ),
         (
             RTDETR,
             RTDETR_INPUTS | {"orig_target_sizes": ("INT64", ["n", 4])},
-            '[2], the model\'s "orig_target_sizes" wants [4]: export the model with [batch, 2]',
+            '[2], but input "orig_target_sizes" of the model is [4]: export the model with [batch, 2]',
         ),
     ],
 )
 def test_numbers_of_another_type_or_count_are_refused_with_the_way_out(tmp_path, ops, inputs, said):
-    assert refusal(tmp_path, ops, inputs) == f"model.onnx: the pipeline gives {said}"
+    assert refusal(tmp_path, ops, inputs) == f"model.onnx: the pipeline returns {said}"
 
 
 def test_inputs_of_known_detectors_are_named_with_the_op_that_gives_them(tmp_path):
     said = refusal(tmp_path, [op for op in PADDLE if op.name is None and op != pp.scale_factor()], PADDLE_INPUTS)
     assert said == (
-        'model.onnx: the model takes "im_shape", "image", "scale_factor", the pipeline gives "tensor": give the '
-        'pipeline an output for each, of the same name; such as {"op": "image_size", "dtype": "float32", "name": '
+        'model.onnx: the model has the inputs "im_shape", "image", "scale_factor", but the pipeline has the outputs '
+        '"tensor": add an output with the name of each input, such as {"op": "image_size", "dtype": "float32", "name": '
         '"im_shape"} for im_shape, {"op": "scale_factor"} for scale_factor'
     )
 
 
 PAIR = {"left": ("FLOAT", ["n", 3, 64, 96]), "right": ("FLOAT", ["n", 3, 64, 96])}
 SIZED = [pp.decode(), pp.resize(height=64, width=96), pp.normalize()]
-EACH = "give --pipeline INPUT=FILE for each"
+EACH = "pass --pipeline INPUT=FILE for each input"
 
 
 @pytest.mark.parametrize("name", [None, "left"])
 def test_a_model_of_two_images_is_told_that_a_pipeline_makes_all_of_one(tmp_path, name):
     assert refusal(tmp_path, [*SIZED, pp.tensor(name=name)], PAIR) == (
-        'model.onnx: the model takes 2 images, "left", "right", and a pipeline makes all its tensors of one image: if '
-        f"the model compares images, {EACH}; if it takes one image in several forms, give the pipeline a tensor for "
-        "each, of the same name"
+        'model.onnx: the model has 2 image inputs, "left", "right", but a pipeline processes one image: if '
+        f"the model compares images, {EACH}; if it needs several versions of one image, add a tensor with the name "
+        "of each input to the pipeline"
     )
 
 
@@ -211,7 +211,8 @@ def test_a_model_that_gets_one_image_twice_is_noted(tmp_path):
     model = save_echo(tmp_path / "model.onnx", PAIR)
     two = pp.Pipeline([*SIZED, pp.tensor(name="left"), pp.tensor(name="right")])
     assert build(tmp_path / "models", pipeline=two, onnx=model).notes[0] == (
-        f'model.onnx: "left", "right" are made of the one image of a request: for a model that compares images, {EACH}'
+        'model.onnx: the inputs "left", "right" receive the same image of a request: if the model compares images, '
+        f"{EACH}"
     )
     one = save_echo(tmp_path / "one.onnx", RTDETR_INPUTS)
     assert build(tmp_path / "one", pipeline=pp.Pipeline(RTDETR), onnx=one).notes == ()
@@ -220,18 +221,18 @@ def test_a_model_that_gets_one_image_twice_is_noted(tmp_path):
 def test_an_input_that_is_no_image_and_no_size_is_named(tmp_path):
     tokens = {"pixel_values": PAIR["left"], "input_ids": ("INT64", ["n", 77])}
     assert refusal(tmp_path, [*SIZED, pp.tensor()], tokens) == (
-        'model.onnx: the model takes "input_ids", TYPE_INT64 [-1, 77], and a pipeline gives images and their sizes: '
-        "export the model without it, or write an ensemble by hand with a step that gives it"
+        'model.onnx: the model has the input "input_ids", TYPE_INT64 [-1, 77], but a pipeline only returns images and '
+        "their sizes: export the model without it, or write your own ensemble with a step that computes it"
     )
     masked = {"pixel_values": PAIR["left"], "features": ("FLOAT", ["n", 256, 64, 64])}
-    assert '"features", TYPE_FP32 [-1, 256, 64, 64], and a pipeline' in refusal(tmp_path, [*SIZED, pp.tensor()], masked)
+    assert '"features", TYPE_FP32 [-1, 256, 64, 64], but a pipeline' in refusal(tmp_path, [*SIZED, pp.tensor()], masked)
 
 
 def test_an_input_image_takes_the_one_tensor_and_no_output_may_have_its_name(tmp_path):
     two = [*PADDLE[:-1], pp.tensor(name="a"), pp.tensor(name="b")]
     inputs = {"image": PADDLE_INPUTS["image"]}
     assert refusal(tmp_path, two, inputs) == (
-        'model.onnx: the pipeline gives the tensors "a", "b", and the model takes one: leave the others out'
+        'model.onnx: the pipeline has the tensors "a", "b", but the model has one input: remove the others'
     )
     with pytest.raises(PipelineError, match='name: "image" is kept for Triton'):
         pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(name="image")])

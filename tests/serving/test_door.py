@@ -71,8 +71,8 @@ def mul_add(scale, offset):
 # The warnings
 
 
-TWICE = "the input, and so does the pipeline: its"
-TAKE_OUT = "take normalize out of it"
+TWICE = "the input again: the pipeline returns"
+TAKE_OUT = "remove normalize from the pipeline"
 
 
 @pytest.mark.parametrize(
@@ -81,24 +81,26 @@ TAKE_OUT = "take normalize out of it"
         (
             sub_div(MEAN * 255, STD * 255),
             IMAGENET,
-            f'Sub "/Sub" and Div "/Div" normalize {TWICE} -2.12..2.64 become -2.15..-1.76; {TAKE_OUT}',
+            f'Sub "/Sub" and Div "/Div" normalize {TWICE} -2.12..2.64, which become -2.15..-1.76; {TAKE_OUT}',
         ),
         (
             sub_div(MEAN, STD),
             IMAGENET,
-            f'Sub "/Sub" and Div "/Div" normalize {TWICE} -2.12..2.64 become -11.4..9.93; set its mean to 0 and its '
-            "std to 1",
+            f'Sub "/Sub" and Div "/Div" normalize {TWICE} -2.12..2.64, which become -11.4..9.93; set mean to 0 and '
+            "std to 1 in normalize",
         ),
         (
             ([("Div", ["x", "std"], ["begin"])], {"std": np.array(255.0)}),
             UNIT,
-            f'Div "begin" normalizes {TWICE} 0..1 become 0..0.00392; {TAKE_OUT}',
+            f'Div "begin" normalizes {TWICE} 0..1, which become 0..0.00392; {TAKE_OUT}',
         ),
     ],
     ids=["of levels", "of 0 to 1", "of one node"],
 )
 def test_a_normalization_is_found_with_what_is_to_go(tmp_path, model, normalize, said):
-    assert notes(tmp_path, model[0], normalize, model[1]) == [f"model.onnx: {said}, or export the model without it"]
+    assert notes(tmp_path, model[0], normalize, model[1]) == [
+        f"model.onnx: {said}, or export the model without this step"
+    ]
 
 
 DOUBLE = {
@@ -148,8 +150,8 @@ def test_a_batch_norm_of_the_input_is_found_where_it_is_the_normalization(tmp_pa
 
 PLAIN = [("Identity", ["x"], ["begin"])]
 BARE = (
-    "model.onnx: takes the levels 0 to 255 as they are: neither the pipeline normalizes them nor the model; put "
-    "normalize before tensor, or say --odd-range if the training had none"
+    "model.onnx: receives pixel values 0 to 255, which neither the pipeline nor the model normalizes: add normalize "
+    "before tensor, or pass --odd-range if the training did not normalize them"
 )
 
 
@@ -230,8 +232,8 @@ def test_a_resize_of_the_input_is_found(tmp_path, given):
         ("Resize", inputs, ["begin"], {"name": "/Resize", "mode": "linear"}),
     ]
     expected = [
-        'model.onnx: Resize "/Resize" resizes the input, and so does the pipeline: each image is resampled twice; '
-        "export the model without it"
+        'model.onnx: both Resize "/Resize" and the pipeline resize the image, so it is resampled twice: export the '
+        "model without this node"
     ]
     assert notes(tmp_path, nodes, UNIT, constants) == expected
     assert notes(tmp_path, nodes, UNIT, constants, resize=False) == []
@@ -249,10 +251,10 @@ def test_a_model_that_gives_an_image_back_resizes_by_itself(name, tmp_path):
     save(tmp_path, nodes, {"x": ("n", 3, 224, 224)}, {"y": ["n", count, 448, 448]}, tensors)
     found = look(tmp_path / "1" / "model.onnx", pipeline(UNIT), {"x": "tensor"})
     assert len(found) == (name == "classes")
-    assert all("each image is resampled twice" in note for note in found)
+    assert all("it is resampled twice" in note for note in found)
 
 
-@pytest.mark.parametrize(("dtype", "words"), [("UINT8", "without normalize"), ("FLOAT", "normalize included")])
+@pytest.mark.parametrize(("dtype", "words"), [("UINT8", "without normalize"), ("FLOAT", "must include normalize")])
 def test_a_model_that_takes_levels_is_not_said_to_need_normalize(dtype, words, tmp_path):
     value = onnx.helper.make_tensor_value_info("x", getattr(TensorProto, dtype), ["n", 3, 8, 8])
     end = onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
@@ -264,7 +266,7 @@ def test_a_model_that_takes_levels_is_not_said_to_need_normalize(dtype, words, t
     ]
     graph = onnx.helper.make_graph(nodes, "g", [value], [end], [kernel])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
-    (line,) = [each for each in explain_onnx(tmp_path / "model.onnx") if "begins with the network" in each]
+    (line,) = [each for each in explain_onnx(tmp_path / "model.onnx") if "does not preprocess it" in each]
     assert words in line
 
 
@@ -321,10 +323,10 @@ def test_nothing_is_said_of(tmp_path, case):
 
 
 COMPLEMENTS = {
-    "the pipeline scales, the model takes the mean and std": (UNIT, sub_div(MEAN, STD)),
+    "the pipeline scales, the model has the mean and std": (UNIT, sub_div(MEAN, STD)),
     "the pipeline scales, the model makes it -1 to 1": (UNIT, mul_add(2.0, -1.0)),
     "the pipeline scales, the model has a dark mean and a small std": (UNIT, sub_div([0.13] * 3, [0.09] * 3)),
-    "the pipeline gives levels": ((), sub_div(MEAN * 255, STD * 255)),
+    "the pipeline returns levels": ((), sub_div(MEAN * 255, STD * 255)),
     "the pipeline takes the mean, the model scales": (CAFFE, ([("Div", ["x", "c"], ["begin"])], {"c": STD * 255})),
 }
 
@@ -440,8 +442,8 @@ def test_an_ensemble_that_takes_what_no_pipeline_gives_is_a_problem_and_no_note(
 
 
 ALONE = (
-    '"tensor" holds the levels 0 to 255 as float32: put normalize before tensor, unless its model was trained with '
-    "levels"
+    '"tensor" contains pixel values 0 to 255 as float32: add normalize before tensor, unless its model was trained '
+    "with such values"
 )
 
 

@@ -94,13 +94,17 @@ def test_a_reshape_to_the_frozen_batch_is_freed_with_it(tmp_path, form):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (RESHAPED, '--free-dims: "flat" is [3, 3072] of one image, [6, 3072] of two: its first dim is no batch'),
+        (
+            RESHAPED,
+            '--free-dims: output "flat" has the shape [3, 3072] for one image and [6, 3072] for two: its first '
+            "dimension is not the batch",
+        ),
         (
             RESHAPED.replace("[10, 3072]", "[3072, 10]"),
-            "--free-dims: does not run with 1 image: ONNX Runtime could not run it: Non-zero status code",
+            "--free-dims: the model does not run with 1 image: ONNX Runtime could not run it: Non-zero status code",
         ),
-        (SECOND_OF_ONE, 'output "logits" [20, -1, 37] has the batch second'),
-        (MIXED, '--free-dims: "scores" of an image depends on the other images of its batch'),
+        (SECOND_OF_ONE, 'output "logits" [20, -1, 37] has the batch as second dimension'),
+        (MIXED, '--free-dims: output "scores" of an image depends on other images of the batch'),
     ],
 )
 def test_dims_that_cannot_be_freed_are_refused_after_the_trial(tmp_path, text, said):
@@ -115,7 +119,7 @@ def test_a_batch_that_stands_second_is_said_with_lines_that_mend_the_file(tmp_pa
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "models", pipeline=PIPELINE, onnx=path)
     first, *lines = caught.value.args
-    assert first.startswith('lines.onnx: output "logits" [20, -1, 37] has the batch second')
+    assert first.startswith('lines.onnx: output "logits" [20, -1, 37] has the batch as second dimension')
     monkeypatch.chdir(tmp_path)
     exec("\n".join(lines), {})  # noqa: S102  (they are what is tested)
     (output,) = read_onnx(path).outputs
@@ -158,7 +162,7 @@ LOOKS = [
         [
             'input  "input" TYPE_FP32 [1, 3, 64, 48]',
             '       begins with Sub "centred", Div "scaled": value * [0.00784314] + [-1]',
-            "       its batch is frozen at 1: --free-dims tries it with others",
+            "       batch size fixed at 1: --free-dims tries to make it dynamic",
             'output "scores" TYPE_FP32 [1, 3]',
         ],
     ),
@@ -167,7 +171,7 @@ LOOKS = [
         [
             'input  "input" TYPE_FP32 [-1, 3, 64, 48]',
             'output "logits" TYPE_FP32 [20, -1, 37]',
-            "       its batch stands second: build prints the lines that append a Transpose",
+            "       the batch is the second dimension: build prints code that appends a Transpose",
         ],
     ),
     (
@@ -176,14 +180,14 @@ LOOKS = [
             'input  "input" TYPE_FP32 [-1, 3, 64, 48]',
             'output "colour" TYPE_FP32 [-1, 3]',
             'output "size" TYPE_FP32 [-1, 2]',
-            "       where each has classes of its own, --labels colour=FILE, once for each, names them",
+            "       to label several outputs, pass --labels colour=FILE for each of them",
         ],
     ),
     (
         SECOND.replace("3, 64, 48]", "1, 3, 64, 48]").replace("20, batch", "batch, 20"),
         [
             'input  "input" TYPE_FP32 [-1, 1, 3, 64, 48]',
-            "       takes clips (decode_video), or images in a layout of five dims",
+            "       accepts clips (decode_video), or images in a layout of five dims",
             'output "logits" TYPE_FP32 [-1, 20, 37]',
         ],
     ),

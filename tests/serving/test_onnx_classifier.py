@@ -63,7 +63,7 @@ def test_a_request_that_fails_fails_alone_and_its_client_sees_no_details(module,
     before, failed, missing, after = started(module, folder).execute(
         [Request(x=good), Request(x=bad), Request(), Request(x=good)]
     )
-    message = "small: ONNX Runtime could not run this request; the server's log says why"
+    message = "small: ONNX Runtime failed to run this request: see the log of the server"
     for answer in (failed, missing):
         assert (str(answer.error), answer.error.code) == (message, "INTERNAL")
     for answer in (before, after):
@@ -219,18 +219,18 @@ def test_the_log_says_once_whether_a_tensor_is_copied(cuda, folder):
     _, module, logs = cuda
     x = np.ones((1, 4), np.float32)
     on_gpu(module, folder).execute([Request(x=OnDevice("x", x))] * 2)
-    assert (logs.infos, logs.warnings) == (['small: input "x" is taken where it lies, on the GPU'], [])
+    assert (logs.infos, logs.warnings) == (['small: input "x" is read in GPU memory without a copy'], [])
     on_gpu(module, folder).execute([Request(x=x)] * 2)
     assert logs.warnings == [
-        'small: input "x" comes on the CPU and is copied to the GPU; from preprocess it comes on the GPU if that runs '
-        'there, with outputs "gpu" and a CUDA pool that is large enough (its log says), and if '
-        'FORCE_CPU_ONLY_INPUT_TENSORS is "no" here'
+        'small: input "x" is copied from host memory to the GPU; to avoid this, run preprocess on the GPU with outputs '
+        '"gpu" and a large enough CUDA memory pool (see its log), and set FORCE_CPU_ONLY_INPUT_TENSORS to "no" in this '
+        "model"
     ]
 
 
 REMEDY = (
     'pip uninstall onnxruntime, then pip install ".[classifier-gpu-cuda13]" (or -cuda12) in a checkout of pixprep; '
-    "or write instance_group { kind: KIND_CPU }"
+    "or set instance_group { kind: KIND_CPU }"
 )
 
 
@@ -239,7 +239,7 @@ def test_an_onnx_runtime_without_cuda_is_refused_on_a_gpu(module, folder):
         on_gpu(module, folder)
     version = onnxruntime.__version__
     assert str(caught.value) == (
-        f"small: the instance is on GPU 1, and ONNX Runtime {version} has no CUDA provider: {REMEDY}"
+        f"small: the instance is on GPU 1, but ONNX Runtime {version} has no CUDA provider: {REMEDY}"
     )
 
 
@@ -249,8 +249,8 @@ def test_a_cuda_provider_that_does_not_start_is_no_cpu(cuda, folder):
     with pytest.raises(Error) as caught:
         on_gpu(module, folder)
     assert str(caught.value) == (
-        "small: the instance is on GPU 1, and ONNX Runtime 1.31.1 cannot start its CUDA provider, "
-        f"the server's log says why: {REMEDY}"
+        "small: the instance is on GPU 1, but ONNX Runtime 1.31.1 cannot start its CUDA provider (see the log of the "
+        f"server): {REMEDY}"
     )
 
 

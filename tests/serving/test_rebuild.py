@@ -36,11 +36,14 @@ def someone_elses(out):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (someone_elses, ": holds what `pixprep build` did not write: take another folder, or --force"),
+        (
+            someone_elses,
+            " contains files that `pixprep build` did not write: choose a different folder, or pass --force",
+        ),
         (
             lambda out: replace(out / "classifier" / "config.pbtxt", "max_batch_size: 64", "max_batch_size: 6"),
-            "/classifier/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an option "
-            "(--max-batch-size, --input, --parameter), or --force writes over it",
+            "/classifier/config.pbtxt was changed after `pixprep build` wrote it: pass the change as an option "
+            "(--max-batch-size, --input, --parameter), or overwrite the file with --force",
         ),
         (
             lambda out: replace(
@@ -48,16 +51,17 @@ def someone_elses(out):
                 "dynamic_batching",
                 'parameters { key: "no such" value { string_value: "parameter" } }\ndynamic_batching',
             ),
-            "/preprocess/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an option "
-            "(--max-batch-size, --input, --parameter), or --force writes over it",
+            "/preprocess/config.pbtxt was changed after `pixprep build` wrote it: pass the change as an option "
+            "(--max-batch-size, --input, --parameter), or overwrite the file with --force",
         ),
         (
             lambda out: (out / "classifier" / "config.pbtxt").write_text("mine"),
-            "/classifier/config.pbtxt: was not written by `pixprep build`: say another --name, or --force",
+            "/classifier/config.pbtxt was not written by `pixprep build`: choose a different --name, or pass --force",
         ),
         (
             lambda out: (out / "classifier" / "1" / "model.plan").write_bytes(b"ten minutes of work"),
-            "/classifier/1/model.plan: was not written by `pixprep build`, which would remove it: move it, or --force",
+            "/classifier/1/model.plan was not written by `pixprep build` and would be removed: move it, or pass "
+            "--force",
         ),
     ],
     ids=["a folder", "a changed file", "a parameter", "another file", "a plan"],
@@ -86,14 +90,14 @@ def test_a_build_repeats_the_options_of_the_last_one_and_says_so(model, tmp_path
     again = build(out, pipeline=PIPELINE, onnx=model)
     assert (out / "preprocess" / "config.pbtxt").read_text() == text
     assert again.notes == (
-        "repeated from the last build: --input dali --max-batch-size 8 "
-        "--parameter 'formats=jpeg png' --parameter threads=2; to repeat nothing, pass --force",
+        "options repeated from the last build: --input dali --max-batch-size 8 "
+        "--parameter 'formats=jpeg png' --parameter threads=2; to ignore them, pass --force",
     )
     for line in ('name: "DALI_INPUT_0"', "data_type: TYPE_UINT8", "max_batch_size: 8", 'key: "threads"'):
         assert line in text
     assert check(out) == []
     (note,) = build(out, pipeline=PIPELINE, onnx=model, max_batch_size=4, parameters={}).notes
-    assert note == "repeated from the last build: --input dali; to repeat nothing, pass --force"
+    assert note == "options repeated from the last build: --input dali; to ignore them, pass --force"
     assert build(out, pipeline=PIPELINE, onnx=model, force=True).notes == ()
     assert "max_batch_size: 64" in (out / "preprocess" / "config.pbtxt").read_text()
 
@@ -118,7 +122,7 @@ def test_options_are_read_back_from_what_they_made(model, tmp_path, pipeline, op
     before = files(out)
     notes = build(out, pipeline=pipeline, onnx=model).notes
     assert [note for note in notes if "repeat" in note] == (
-        [f"repeated from the last build: {repeated}; to repeat nothing, pass --force"] if repeated else []
+        [f"options repeated from the last build: {repeated}; to ignore them, pass --force"] if repeated else []
     )
     assert files(out) == before
 
@@ -148,16 +152,16 @@ def test_two_ensembles_live_in_one_repository_by_their_names(model, tmp_path):
     assert check(out) == []
     with pytest.raises(PipelineError) as caught:
         build(out, pipeline=PIPELINE, onnx=model, name="../x")
-    assert str(caught.value) == 'name: "../x" is not up to 64 letters, digits, _ and -'
+    assert str(caught.value) == 'name must be up to 64 letters, digits, _ and -, not "../x"'
 
 
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ("", "classifier", 'classifier: belongs to the ensemble "ensemble" too: say another --name'),
-        ("", "preprocess", 'preprocess: belongs to the ensemble "ensemble" too: say another --name'),
-        ("a", "a_classifier", 'a_classifier: belongs to the ensemble "a" too: say another --name'),
-        ("", "ensemble", "ensemble: is the ensemble of preprocess, classifier: say another --name"),
+        ("", "classifier", 'classifier is also part of the ensemble "ensemble": choose a different --name'),
+        ("", "preprocess", 'preprocess is also part of the ensemble "ensemble": choose a different --name'),
+        ("a", "a_classifier", 'a_classifier is also part of the ensemble "a": choose a different --name'),
+        ("", "ensemble", "ensemble is an ensemble of preprocess, classifier: choose a different --name"),
     ],
 )
 def test_a_name_that_another_ensemble_uses_is_refused_and_nothing_is_written(model, tmp_path, first, second, message):
@@ -200,7 +204,7 @@ def test_a_model_of_an_ensemble_written_by_hand_is_not_replaced(model, tmp_path,
     for force in (False, True):
         with pytest.raises(SetupError) as caught:
             build(out, pipeline=PIPELINE, onnx=model, max_batch_size=4, force=force)
-        assert str(caught.value) == f'{out}/preprocess: belongs to the ensemble "theirs" too: say another --name'
+        assert str(caught.value) == f'{out}/preprocess is also part of the ensemble "theirs": choose a different --name'
     assert files(out) == before
 
 
@@ -209,7 +213,7 @@ def test_nothing_is_replaced_beside_a_configuration_that_cannot_be_read(model, t
     build(out, pipeline=PIPELINE, onnx=model)
     (out / "theirs" / "1").mkdir(parents=True)
     (out / "theirs" / "config.pbtxt").write_text('platform: "ensemble" no_such_field: 1')
-    with pytest.raises(SetupError, match=r"theirs/config\.pbtxt: cannot be parsed: .*: mend it, or move theirs away$"):
+    with pytest.raises(SetupError, match=r"theirs/config\.pbtxt: cannot be parsed: .*: fix the file, or move theirs$"):
         build(out, pipeline=PIPELINE, onnx=model, force=True)
 
 
@@ -248,7 +252,7 @@ def test_what_build_wrote_is_read_without_tritonclient_as_with_it(model, tmp_pat
         assert as_words(pbtxt.parse(text)) == as_words(found[path])
     assert (sorted(build(out, onnx=model, **{"pipeline": PIPELINE, **options}).replaced), check(out)) == ([*MODELS], [])
     replace(out / "classifier" / "config.pbtxt", "data_type", "data_type ")
-    with pytest.raises(SetupError, match=r"a config\.pbtxt that `pixprep build` did not write needs tritonclient"):
+    with pytest.raises(SetupError, match=r"a config\.pbtxt that `pixprep build` did not write requires tritonclient"):
         check(out)
 
 
@@ -270,10 +274,10 @@ def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(mode
     assert "max_batch_size: 2" in config
     assert check(out) == []
     build(out, pipeline=PIPELINE, onnx=model)  # which changes nothing for the other
-    with pytest.raises(SetupError, match='preprocess: belongs to the ensemble "dogs" too'):
+    with pytest.raises(SetupError, match='preprocess is also part of the ensemble "dogs"'):
         build(out, pipeline=PIPELINE, onnx=model, max_batch_size=3)
     with pytest.raises(PipelineError) as caught:
         build(out, preprocess="preproces", onnx=model, name="dogs")
-    assert str(caught.value) == f'--preprocess: {out} has no such model "preproces"; did you mean "preprocess"?'
+    assert str(caught.value) == f'--preprocess: {out} has no preprocess model "preproces"; did you mean "preprocess"?'
     with pytest.raises(PipelineError, match="remove --pipeline, --preset, --input, --on-error"):
         build(out, preprocess="preprocess", pipeline=PIPELINE, onnx=model, name="dogs")

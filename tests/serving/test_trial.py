@@ -118,7 +118,7 @@ def test_the_transform_is_said_of_positions_alone(tmp_path):
     assert classes(tmp_path / "models") == [
         '"tokens": float32 [40, 97]',
         '"logits": float32 [9, 5]',
-        '"dets": float32 [9, 5]; "transform" says where in the photo that is',
+        '"dets": float32 [9, 5]; "transform" maps it to the photo',
     ]
 
 
@@ -128,12 +128,12 @@ def test_equal_scores_are_said(built):
 
 
 def test_scores_that_are_not_finite_are_said(built):
-    assert classes(built(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some of its values are not finite']
+    assert classes(built(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some values are not finite']
 
 
 def test_more_rows_than_images_are_said(built):
     first, *_ = classes(built(twice=True))
-    assert first == '"scores": [2, 3] of one image: in a batch, Triton would share them out wrongly'
+    assert first == '"scores" is [2, 3] for one image, so its first dimension is not the batch'
 
 
 def test_a_model_that_does_not_run_is_an_error_where_it_would_be_served_so(built):
@@ -175,7 +175,7 @@ def test_a_model_that_is_large_is_not_loaded(built):
     repository = built()
     with (repository / "classifier" / "1" / "model.onnx").open("r+b") as file:
         file.truncate(MAX_ONNX_BYTES + 1)
-    assert classes(repository) == ["the classifier was not tried: over 1 GiB"]
+    assert classes(repository) == ["the classifier was not tried: its file exceeds 1 GiB"]
 
 
 def test_without_onnx_runtime_it_says_what_to_install(built):

@@ -91,7 +91,9 @@ def test_an_operator_that_it_does_not_allow_is_refused_everywhere(tmp_path, case
 
 def test_a_shared_preprocess_is_read_by_the_same_reader(tmp_path):
     models = repository(tmp_path / "models", ALLOWED["in single quotes"])
-    with pytest.raises(pp.PipelineError, match="the demo's classifier: the pipeline gives uint8"):  # past the operator
+    with pytest.raises(
+        pp.PipelineError, match="the demo's classifier: the pipeline returns uint8"
+    ):  # past the operator
         build(models, preprocess="m", name="other")
 
 
@@ -99,4 +101,4 @@ def test_build_takes_several_names_as_the_configuration_has_them(tmp_path, capsy
     (tmp_path / "p.json").write_text(NAMED)
     words = ["--pipeline", str(tmp_path / "p.json"), "--output", str(tmp_path / "models")]
     assert main(["build", *words, "--parameter", "allow_operators=acme.corner,acme.denoise"]) == 1
-    assert "the pipeline gives uint8" in capsys.readouterr().err
+    assert "the pipeline returns uint8" in capsys.readouterr().err

@@ -181,7 +181,7 @@ def test_onnx_runtimes_cuda_provider_takes_the_tensors_where_they_lie(tmp_path, 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     with ensemble.serve(tmp_path / "it", oracle, tmp_path / "models", pool_bytes=pool.needed(PIPELINE)) as it:
         logits = ask_grpc(it.clients.grpc(), "ensemble", images, timeout_s=120)
-        assert len(ensemble.said(it, "is taken where it lies, on the GPU")) == 1
-        assert not ensemble.said(it, "comes on the CPU and is copied")
+        assert len(ensemble.said(it, "is read in GPU memory without a copy")) == 1
+        assert not ensemble.said(it, "is copied from host memory to the GPU")
     (expected,) = session.run(["logits"], {"input": oracle.tensors("preprocess", images)})
     np.testing.assert_allclose(logits, expected, rtol=0, atol=0.01)

@@ -219,8 +219,8 @@ def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
 
 def test_levels_that_nothing_normalizes_are_said(page):
     assert page.stages("bare", FLOWER.read_bytes())["notes"] == [
-        'bare/1/pipeline.json: "tensor" holds the levels 0 to 255 as float32: put normalize before tensor, unless its '
-        "model was trained with levels"
+        'bare/1/pipeline.json: "tensor" contains pixel values 0 to 255 as float32: add normalize before tensor, '
+        "unless its model was trained with such values"
     ]
 
 

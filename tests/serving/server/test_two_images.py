@@ -167,11 +167,19 @@ def test_pipelines_that_are_not_those_of_the_inputs_are_refused(folder, tmp_path
         (
             {"left": LEFT},
             {},
-            'the model takes "right", TYPE_FP32 [-1, 3, 16, 16]: give --pipeline right=FILE, too',
+            'the model has the input "right", TYPE_FP32 [-1, 3, 16, 16]: also pass --pipeline right=FILE',
         ),
-        ({"left": LEFT, "rigth": RIGHT}, {}, 'no such input "rigth"; did you mean "right"?'),
-        ({"left": LEFT, "right": crops}, {}, '--pipeline right=FILE: takes "boxes" with each photo'),
-        ({"left": LEFT, "right": pixels}, {"one_image": True}, "some of the pipelines take files, others pixels"),
+        ({"left": LEFT, "rigth": RIGHT}, {}, 'the model has no input "rigth"; did you mean "right"?'),
+        (
+            {"left": LEFT, "right": crops},
+            {},
+            '--pipeline right=FILE: with "boxes", the pipeline returns several tensors per photo',
+        ),
+        (
+            {"left": LEFT, "right": pixels},
+            {"one_image": True},
+            "all pipelines must accept files, or all must accept pixels",
+        ),
         (LEFT, {"one_image": True}, "--one-image requires several --pipeline INPUT=FILE"),
     ):
         with pytest.raises(PipelineError) as caught:

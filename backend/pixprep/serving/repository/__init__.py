@@ -1,4 +1,4 @@
-"""The files that Triton will read: ``build`` writes a model repository, ``check`` checks one."""
+"""Model repositories for Triton: ``build`` writes one, ``check`` finds problems in one."""
 
 from pixprep.serving.repository.build import build, plan_repository
 from pixprep.serving.repository.check import check, check_pipeline, side_notes

@@ -1,4 +1,4 @@
-"""The backend as files: Triton's entry point, and the folder that a Triton outside of this Python loads."""
+"""Files of the pixprep backend: its entry point, and a self-contained folder for a Triton outside of this Python."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def entry_point() -> Path:
-    """Path of the backend's ``model.py``: next to the package in a checkout, inside it in an installed wheel."""
-    beside = PACKAGE.parent / "model.py"
-    return beside if beside.is_file() else PACKAGE / "serving" / "triton" / "backend_model.py"
+    """Return the path of the backend's ``model.py``: next to the package in a checkout, or in an installed package."""
+    in_checkout = PACKAGE.parent / "model.py"
+    return in_checkout if in_checkout.is_file() else PACKAGE / "serving" / "triton" / "backend_model.py"
 
 
 @cache
 def onnx_classifier() -> str:
-    """Text of the Python model that runs an ONNX file, with the module of pixprep that it imports written into it."""
+    """Return the source of the Python model that runs an ONNX file. The only import from pixprep is inlined."""
     text = Path(__file__).with_name("onnx_classifier.py").read_text(encoding="utf-8")
     return text.replace("from pixprep.cores import cores\n", Path(cores.__file__).read_text(encoding="utf-8"))
 
 
 def install_backend(directory: Path) -> Path:
-    """Write the self-contained backend, ``pixprep/model.py`` and the package, into a backend directory.
+    """Write the backend, which consists of ``model.py`` and this package, to a backend directory of Triton.
 
     Returns:
-        The folder ``directory/pixprep``. It replaces an existing one after the new one is completely written.
+        The folder ``directory/pixprep``. An existing one is replaced when the new one has been written completely.
 
     Raises:
-        SetupError: The folder cannot be written, or something else already has its name.
+        SetupError: The folder cannot be written, or exists and is not a backend of pixprep.
     """
     target = directory / "pixprep"
     ours = [target / "pixprep" / folder / "triton" / "model.py" for folder in ("serving", "")]
     if target.exists() and not any(map(Path.is_file, ours)):
-        raise SetupError(f"{target}: exists, and is not a backend that pixprep installed: choose a different folder")
+        raise SetupError(f"{target} exists, but was not installed by pixprep: choose a different folder")
     package = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     files: dict[str, Content] = {f"pixprep/{path.relative_to(PACKAGE)}": path.resolve() for path in package}
     files |= dict.fromkeys(("model.py", "pixprep/serving/triton/backend_model.py"), entry_point().resolve())

@@ -3,8 +3,8 @@
 image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime or TensorRT) ─► logits
 └─────────────────────────────────────── ensemble ────────────────────────────────────┘
 
-A model of several images has a preprocess model for each. In a chain, a detector and the user's function provide the
-rows.
+A classifier with several image inputs has one preprocess model per input. In a chain, a detector and a function of the
+user compute the boxes for the preprocess model.
 """
 
 from __future__ import annotations
@@ -60,17 +60,20 @@ _SHARED = (
     "--preprocess reuses a model with its pipeline and options: remove --pipeline, --preset, --input, --on-error, "
     "--max-batch-size, --parameter and --boxes-from"
 )
-_NO_PIPELINE = "your own classifier needs a --pipeline: the preprocessing that it was trained with"
+_NO_PIPELINE = "--onnx and --plan require --pipeline, with the preprocessing that the classifier was trained with"
 _OTHER_PIPELINE = (
     "the demo classifier was trained with --preset efficientnet_lite0: a different pipeline makes it less accurate"
 )
 
 
 def build(output: Path, **arguments: Any) -> RepositoryPlan:
-    """Write the models that ``plan_repository`` plans with these arguments. Each model's directory appears at once.
+    """Write a model repository; the arguments are those of ``plan_repository``. Each model is replaced atomically.
+
+    Returns:
+        The plan, with notes for the user.
 
     Raises:
-        PixprepError: The plan fails, see ``plan_repository``. No files are written.
+        PixprepError: See ``plan_repository``. No files are written.
         SetupError: ``output`` cannot be written.
     """
     with refusing(output):
@@ -101,44 +104,46 @@ def plan_repository(
     odd_range: bool = False,
     force: bool = False,
 ) -> RepositoryPlan:
-    """Plan the models ``preprocess``, ``classifier`` and ``ensemble``.
+    """Plan the files of the models ``preprocess``, ``classifier`` and ``ensemble``.
 
-    A build over an earlier one repeats those of its ``input_``, ``on_error``, ``max_batch_size``, ``parameters`` and
-    ``odd_range`` that are not given.
+    If ``output`` contains an earlier build, its values of ``input_``, ``on_error``, ``max_batch_size``, ``parameters``
+    and ``odd_range`` are the defaults of these arguments.
 
     Args:
-        output: Folder of the repository; it is created if it does not exist.
-        pipeline: Pipeline of the preprocess model; default: the demo's. For a model with several image inputs, a
-            mapping from each input to its pipeline; the models are then named ``preprocess_INPUT``, and the inputs of
-            the ensemble ``INPUT_image``.
-        one_image: With several pipelines: all of them receive the same ``image`` of a request.
-        preprocess: Name of a preprocess model in ``output`` that an earlier build wrote. The new ensemble shares it,
-            with its pipeline and options.
-        boxes_from: Name of an ensemble in ``output`` that detects the boxes, or other rows, that the pipeline takes.
-        boxes_by: Python file whose function ``rows`` converts the ensemble's outputs to rows, see ``rows_model.py``.
+        output: Folder of the repository. It is created if it does not exist.
+        pipeline: Pipeline of the preprocess model; default: that of the demo. For a classifier with several image
+            inputs, a mapping from each input to its pipeline. The models are then named ``preprocess_INPUT``, and the
+            inputs of the ensemble ``INPUT_image``.
+        one_image: With several pipelines, whether all of them receive the same input ``image`` of the ensemble.
+        preprocess: Name of a preprocess model in ``output`` that an earlier build wrote. The new ensemble shares this
+            model, with its pipeline and options.
+        boxes_from: Name of an ensemble in ``output`` that detects the boxes (or quads, points) for the pipeline.
+        boxes_by: Python file with a function ``rows`` that converts the outputs of that ensemble to boxes, see
+            ``rows_model.py``.
         onnx: ONNX file of the classifier; default: the demo's EfficientNet-lite0.
-        plan: TensorRT plan of the same classifier, made on the machine that will serve it.
+        plan: TensorRT plan of the same classifier, built on the machine that will serve it.
         classifier: Runtime of the classifier. The names, inputs and outputs of the models do not depend on it.
         classifier_io: Input and outputs of a plan without its ONNX file, as ``NAME:TYPE:DIMS``.
-        labels: File with the class names, see ``read_labels``, or a mapping from outputs to such files; default: the
-            names in the ONNX file.
-        free_dims: Make the batch size and the image size that the export fixed dynamic, and test the result with ONNX
-            Runtime.
-        name: Name of the ensemble; the other models are then ``NAME_preprocess`` and ``NAME_classifier``.
-        input_: Format of the input. ``bytes``: a BYTES tensor ``image``. ``dali``: a UINT8 tensor ``DALI_INPUT_0``, as
-            clients of dali_backend send it.
-        on_error: Effect of a bad image. ``fail`` (default): its request fails. ``zero``: its tensor is zeros, and the
-            output ``status`` contains the reason.
-        max_batch_size: Maximum batch size of all three models; default: 64, or as many clips as have 64 frames. For a
-            pipeline that takes boxes, it is the classifier's, and therefore limits the boxes per photo.
+        labels: File with the class names, see ``read_labels``, or a mapping from outputs to such files. Default: the
+            names in the metadata of the ONNX file.
+        free_dims: Whether to make the fixed batch size and image size of the ONNX file dynamic, and to verify the
+            result with ONNX Runtime.
+        name: Name of the ensemble. The other models are then ``NAME_preprocess`` and ``NAME_classifier``.
+        input_: Format of the image input. ``bytes``: a BYTES tensor ``image``. ``dali``: a UINT8 tensor
+            ``DALI_INPUT_0``, as for dali_backend.
+        on_error: Handling of an image that cannot be processed. ``fail`` (default): its request fails. ``zero``: its
+            tensor is zeros, and the output ``status`` contains the reason.
+        max_batch_size: Maximum batch size of all three models. Default: 64 images; for clips, 64 divided by the number
+            of frames. For a pipeline with boxes, the maximum batch size of the classifier and number of boxes per
+            photo.
         parameters: Parameters of the preprocess model, such as ``{"threads": "2"}``.
-        odd_range: Accept a value range that is unusual for classifiers.
-        force: Replace models that pixprep did not write or that were changed since, and remove additional files in
-            their folders. Options of the last build are not repeated.
+        odd_range: Whether to accept a value range that is unusual for classifiers.
+        force: Whether to replace models that pixprep did not write or that were changed since, to remove additional
+            files in their folders, and to ignore the options of the earlier build.
 
     Raises:
-        PipelineError: The pipeline does not fit the classifier, the arguments contradict each other, or weights of the
-            ONNX file are missing.
+        PipelineError: The pipeline does not match the classifier, the arguments contradict each other, or weights of
+            the ONNX file are missing.
         SetupError: ``output`` must not be overwritten, or a package or a file is missing.
         OSError: A file cannot be read.
     """
@@ -156,12 +161,12 @@ def plan_repository(
         if is_wrong:
             raise PipelineError(what)
     if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
-        raise PipelineError(f"name: {quoted(name)} is not up to 64 letters, digits, _ and -")
+        raise PipelineError(f"name must be up to 64 letters, digits, _ and -, not {quoted(name)}")
     files_of_heads = labels if isinstance(labels, Mapping) else {}
     one_file = None if isinstance(labels, Mapping) else labels
     for file in (onnx, plan, one_file, *files_of_heads.values(), boxes_by):
         if file and not file.is_file():
-            raise SetupError(f"{file}: {'is a folder: name the file in it' if file.is_dir() else 'no such file'}")
+            raise SetupError(f"{file}: {'is a folder, not a file' if file.is_dir() else 'no such file'}")
     if output.exists() and not output.is_dir():
         raise SetupError(f"{output} is a file: pass a folder to --output")
     before = Repository(output)
@@ -178,12 +183,12 @@ def plan_repository(
     last = last_choices(before.models[first], is_shared=bool(preprocess)) if has_last else {}
     repeated = {key: value for key, value in last.items() if key not in chosen}
     chosen |= repeated
-    if boxes_from and classifier != "tensorrt":  # TensorRT does not accept a batch of 0
+    if boxes_from and classifier != "tensorrt":  # TensorRT does not support a batch of 0
         chosen["parameters"] = {"no_rows": "empty", **(chosen.get("parameters") or {})}
         repeated = {key: value for key, value in repeated.items() if value != {"no_rows": "empty"}}
     is_repeated = repeated and not preprocess
     notes = (
-        [f"repeated from the last build: {as_options(repeated)}; to repeat nothing, pass --force"]
+        [f"options repeated from the last build: {as_options(repeated)}; to ignore them, pass --force"]
         if is_repeated
         else []
     )
@@ -202,7 +207,9 @@ def plan_repository(
         model, graph, weights = _own_classifier(onnx, plan, classifier_io or ())
         if free_dims and onnx:
             if model.data_files:
-                raise PipelineError(f"{onnx.name}: --free-dims: has its weights in separate files: save it as one file")
+                raise PipelineError(
+                    f"{onnx.name}: --free-dims does not support separate weight files: save it as one file"
+                )
             fed = pair(loosened(model), stages, max_batch_size=batch)
             taken = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in fed.items()}
             graph = freed(graph, onnx.name, taken)
@@ -217,7 +224,7 @@ def plan_repository(
         except PipelineError as error:
             what = str(error).removeprefix(f"{ONNX_FILE}: ")
             raise PipelineError(f"the demo's classifier: {what}; to use your own classifier, pass --onnx") from None
-    # where the classifier's file leaves a length free, the pipeline knows it
+    # dimensions that are dynamic in the classifier's file are determined by the pipeline
     specs = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in pairs.items()}
     is_packed = served.plan.is_packed
     images = [-1] if is_packed else []
@@ -227,13 +234,15 @@ def plan_repository(
     ]
     outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in carried(model)]
     notes += [
-        f'{model.source}: "{port.name}" has no dims beside the batch, and is left out: export it as [batch, 1] '
-        "where clients need it"
+        f'{model.source}: output "{port.name}" has only a batch dimension and is omitted: if clients need it, export '
+        "it as [batch, 1]"
         for port in model.outputs
         if port not in carried(model)
     ]
     if not (words or heads or model.labels or force):
-        of_model = {name: each for name, each in weights.items() if name != PLAN_FILE or not onnx}  # a compiled form
+        of_model = {
+            name: each for name, each in weights.items() if name != PLAN_FILE or not onnx
+        }  # the plan is derived from the ONNX file
         words = _kept_labels(folder, of_model, notes)
     for stage in stages:
         own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
@@ -251,13 +260,16 @@ def plan_repository(
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
         command = _trtexec(folder / "1", model, specs, batch, is_packed=is_packed)
-        notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
+        notes.append(f"build the plan on the machine that will serve it, with its version of TensorRT:\n{command}")
     is_empty = settings.no_rows == "empty" and rows
     if is_empty and classifier == "tensorrt":
-        raise PipelineError("--parameter no_rows=empty: Triton cannot run a TensorRT plan on a batch of 0: remove it")
+        raise PipelineError(
+            "--parameter no_rows=empty is not supported by TensorRT, which rejects a batch of 0: remove it"
+        )
     labels_of = [{**entry, "label_filename": label_files.get(entry["name"], "")} for entry in outputs]
-    by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]  # not batched by Triton
-    if is_empty:  # for a model that batches, Triton 2.51 does not form a batch of 0
+    # without batching, dims include the rows
+    by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]
+    if is_empty:  # Triton 2.51 does not execute a batch of 0 for a model with batching
         batch = 0
         rowwise = (
             [{**each, "dims": [-1, *each["dims"]], "layout": None} for each in some] for some in (inputs, labels_of)
@@ -274,7 +286,7 @@ def plan_repository(
     if chain:
         steps, ends = [*chain.steps, *steps], chain.ends(*ends)
     text = pbtxt.ensemble(steps, 0 if rows else batch, *ends, parameters_of(stages))
-    # Triton wants a version directory even for an ensemble, and git keeps no empty one
+    # Triton requires a version directory even for an ensemble, and git does not store empty directories
     written: dict[str, Mapping[str, Content]] = {
         names.classifier: files,
         names.ensemble: {CONFIG_FILE: text, "1/.gitkeep": ""},
@@ -299,10 +311,18 @@ def _stages(
     is_of_one_image: bool,
     asks: bool,
 ) -> list[Stage]:
-    """The preprocess models; each waits for the previous one. The function adds its remarks on them to ``notes``.
+    """Plan the preprocess models, one per image input. In the ensemble, each waits for the previous one.
+
+    Args:
+        pipelines: Pipeline of each input of the classifier.
+        models: Name of the preprocess model of each input.
+        chosen: Options of the build.
+        notes: List of notes for the user, which is extended.
+        is_of_one_image: Whether all models receive the same image.
+        asks: Whether clients send the numeric inputs.
 
     Raises:
-        PipelineError: A pipeline is unsuitable, see ``_looked_at`` and ``check_stages``.
+        PipelineError: A pipeline is not suitable, see ``_looked_at`` and ``check_stages``.
     """
     stages: list[Stage] = []
     for port, pipeline in pipelines.items():
@@ -316,31 +336,34 @@ def _stages(
 
 
 def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dict[str, Content], list[str]]:
-    """The demo's classifier, the ``onnx.ModelProto`` that it is, its file, and the names of its classes.
+    """Export the demo's classifier to ONNX.
+
+    Returns:
+        The description of the classifier, its ``onnx.ModelProto``, the files of its version directory, and its labels.
 
     Raises:
         SetupError: Its weights or a package are not installed, or the folder contains a different classifier.
     """
-    from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
+    from pixprep.serving.repository import lite0  # noqa: PLC0415  (requires onnx, which is not needed for a plan)
 
     content, graph = lite0.export(lite0.find_checkpoint())
     before = folder / "1" / ONNX_FILE
     if before.is_file() and not force and not lite0.is_exported(before):
         raise SetupError(
-            f"{before}: is not the demo's classifier: pass the --onnx of your own again, or --force to overwrite it "
+            f"{before} is not the demo's classifier: pass your file again with --onnx, or --force to overwrite it "
             "with the demo's"
         )
     return declared(graph, ONNX_FILE), graph, {ONNX_FILE: content}, lite0.labels()
 
 
 def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str]) -> list[str]:
-    """Labels of the last build, if it was of the same classifier; a remark in ``notes`` reports if they are kept."""
+    """Return the labels of the last build if its classifier was the same, or an empty list. Appends to ``notes``."""
     kept = folder / LABELS_FILE
     if not kept.is_file():
         return []
     if not all(has_content(folder / "1" / name, content) for name, content in weights.items()):
         notes.append(
-            f"{kept}: removed: it named the classes of a different model; to name those of this one, pass --labels"
+            f"{kept}: removed, because it contains the labels of a different model; to set labels, pass --labels"
         )
         return []
     notes.append(f"{kept}: kept from the last build; to replace the labels, pass --labels")
@@ -348,10 +371,10 @@ def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str])
 
 
 def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list[str], model_config.Config]:
-    """Notes on a pipeline that is to be served, and its configuration.
+    """Check a pipeline, and return notes about it and the configuration of its model.
 
     Raises:
-        PipelineError: The pipeline has an unusual range of values, or a choice is invalid.
+        PipelineError: The value range is unusual, or an option is invalid.
     """
     notes = [pipeline.left_out] if pipeline.left_out else []
     notes += remarks(pipeline, asks=asks)
@@ -363,14 +386,14 @@ def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list
 
 
 def _shared(repository: Repository, preprocess: str) -> Version:
-    """The version that is served of a model that another build wrote.
+    """Return the served version of a preprocess model that an earlier build wrote.
 
     Raises:
         PipelineError: The model does not exist.
     """
     if preprocess not in repository.pipelines:
         known = suggest(preprocess, sorted(repository.pipelines))
-        raise PipelineError(f"--preprocess: {repository.folder} has no such model {quoted(preprocess)}; {known}")
+        raise PipelineError(f"--preprocess: {repository.folder} has no preprocess model {quoted(preprocess)}; {known}")
     return repository.pipelines[preprocess]
 
 
@@ -381,10 +404,18 @@ def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:
 def _own_classifier(
     onnx: Path | None, plan: Path | None, io: Sequence[str]
 ) -> tuple[Classifier, Any | None, dict[str, Content]]:
-    """A user's classifier, the ``onnx.ModelProto`` that it is, and the files of its version directory.
+    """Read the user's classifier.
+
+    Args:
+        onnx: ONNX file. It may be a symbolic link.
+        plan: TensorRT plan.
+        io: Inputs and outputs of a plan without its ONNX file.
+
+    Returns:
+        The description of the classifier, its ``onnx.ModelProto`` or None, and the files of its version directory.
 
     Raises:
-        PipelineError: The file is not an ONNX file, or its weights are not in a regular file. Links may lead anywhere.
+        PipelineError: A file is invalid, or separate weights are not in a regular file.
     """
     plans: dict[str, Content] = {PLAN_FILE: plan.resolve()} if plan else {}
     if plan and (fault := plan_fault(read_bytes(plan, most=PLAN_BYTES))):
@@ -400,12 +431,13 @@ def _own_classifier(
 def _trtexec(
     folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int, *, is_packed: bool
 ) -> str:
-    """Command that builds the plan for all batch sizes from 1 to ``max_batch_size``, and for every image size.
+    """Return the trtexec command that builds a plan for batch sizes 1 to ``max_batch_size`` and all image sizes.
 
     For concatenated images, the plan supports the patches of one image, from one merge window to the maximum.
     """
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
-    if any(-1 in (tensor.shape or ()) for tensor in model.inputs):  # trtexec rejects shapes for fixed dims
+    # trtexec rejects shape options if all dims are fixed
+    if any(-1 in (tensor.shape or ()) for tensor in model.inputs):
         for end, batch in (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size)):
             if is_packed:
                 sides = {name: _packed_shape(spec, end) for name, spec in specs.items()}

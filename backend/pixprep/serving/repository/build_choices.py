@@ -1,4 +1,4 @@
-"""Choices of a build: the configuration that follows from them, and how a later build reads them from it."""
+"""Options of a build: derive the configuration of the preprocess model from them, and recover them from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pixprep.serving.triton.config import EXAMPLES, FRAMES, PIXELS
 
 Input = Literal["bytes", "dali"]
 Choices = dict[str, Any]
-"""Arguments of ``build`` by their names on the command line: ``input``, ``on_error``, ``max_batch_size`` and so on."""
+"""Options of ``build`` by the names of the command line, such as ``input``, ``on_error`` and ``max_batch_size``."""
 _INPUTS: dict[str, list[model_config.Config]] = {
     "bytes": [],
     "dali": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}],
@@ -23,10 +23,10 @@ _INPUTS: dict[str, list[model_config.Config]] = {
 
 
 def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
-    """The configuration of the preprocess model.
+    """Return the configuration of the preprocess model.
 
     Raises:
-        PipelineError: A choice is invalid.
+        PipelineError: An option is invalid.
     """
     max_batch_size = chosen.get("max_batch_size")
     if max_batch_size is not None and max_batch_size < 1:
@@ -36,7 +36,7 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
         parameters["on_error"] = chosen["on_error"]
     if chosen.get("odd_range"):
         parameters["odd_range"] = "meant"
-    if pipeline.plan.takes_boxes:  # a batch is the boxes of a photo
+    if pipeline.plan.takes_boxes:  # the batch of the classifier is the boxes of one photo
         if max_batch_size:
             parameters.setdefault("max_boxes", str(max_batch_size))
         max_batch_size = 0
@@ -54,10 +54,13 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
 
 
 def last_choices(model: Model, *, is_shared: bool) -> Choices:
-    """Choices of the build that wrote a preprocess model: the parts of its configuration beyond its pipeline.
+    """Recover the options of the build that wrote a preprocess model from its configuration.
 
-    The result is empty for a model that ``build`` did not write, and for one that was changed since, unless that one
-    stays and is shared.
+    The result is empty if ``build`` did not write the model, or if the model was changed since and is not shared.
+
+    Args:
+        model: The preprocess model.
+        is_shared: Whether the new ensemble shares the model instead of replacing it.
     """
     if model.is_unchanged not in ((True, False) if is_shared else (True,)):
         return {}
@@ -78,7 +81,7 @@ def last_choices(model: Model, *, is_shared: bool) -> Choices:
         "odd_range": odd_range == "meant",
     }
     found = {key: value for key, value in found.items() if value}
-    with suppress(PipelineError, SetupError):  # one that no longer loads implies nothing
+    with suppress(PipelineError, SetupError):  # the old pipeline may no longer load
         version = model.newest
         implied = version and configuration(version.pipeline.for_serving(), {**found, "max_batch_size": None})
         if implied and implied["max_batch_size"] == found.get("max_batch_size"):
@@ -87,7 +90,7 @@ def last_choices(model: Model, *, is_shared: bool) -> Choices:
 
 
 def as_options(chosen: Choices) -> str:
-    """Choices in the form of command-line options."""
+    """Format options as command-line options."""
     words = []
     for key, value in chosen.items():
         option = f"--{key.replace('_', '-')}"

@@ -1,6 +1,6 @@
-"""A chain of models in one ensemble: a detector, the user's function that computes rows from its output, a pipeline.
+"""Ensemble in which a detector finds the boxes for the pipeline. A function of the user converts its outputs to boxes.
 
-photo ─► detector's steps ─► rows (the user's lines) ─► boxes ─► preprocess ─► classifier
+photo ─► steps of the detector ─► rows (user function) ─► boxes ─► preprocess ─► classifier
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Models before a stage that receives its rows from a detector.
+    """The part of an ensemble before the preprocess model: a detector, and the model that runs the user's function.
 
     Attributes:
         model: Name of the model that runs the user's function.
         files: Files of that model.
-        steps: Steps of the ensemble, up to the rows.
-        rows: Inputs of the stage that these steps compute; they are also outputs of the ensemble.
+        steps: Steps of the ensemble that compute the boxes.
+        rows: Inputs of the preprocess model that these steps compute. They are also outputs of the ensemble.
     """
 
     model: str
@@ -43,7 +43,7 @@ class Chain:
     rows: tuple[Config, ...]
 
     def ends(self, inputs: Sequence[Config], outputs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
-        """The inputs and outputs of the ensemble with this chain, computed from those without it."""
+        """Return the inputs and outputs of the ensemble with this chain, given those without it."""
         names = [entry["name"] for entry in self.rows]
         return [entry for entry in inputs if entry["name"] not in names], [*self.rows, *outputs]
 
@@ -51,33 +51,33 @@ class Chain:
 def chain_from(
     repository: Repository, detector: str, file: Path | None, stages: Sequence[Stage], *, name: str
 ) -> Chain:
-    """Plan the chain that follows a detector of a repository.
+    """Plan the chain from a detector to the preprocess model.
 
     Args:
         repository: Repository that contains the detector.
-        detector: Name of an ensemble of the repository that accepts one photo.
-        file: File with the user's function ``def rows(output0, transform, original_size)``. Its parameters are outputs
-            of the detector.
-        stages: Stages of the ensemble. One of them has rows as inputs.
+        detector: Name of an ensemble in the repository whose input is one photo.
+        file: Python file with the user's function, such as ``def rows(output0, transform, original_size)``. Its
+            parameters are outputs of the detector.
+        stages: Preprocess models of the ensemble. There must be one, and its pipeline must accept boxes.
         name: Name of the ensemble that is built.
 
     Raises:
-        PipelineError: The detector, the file or the pipeline cannot be part of a chain.
+        PipelineError: The detector, the file or the pipeline is not suitable.
         SetupError: A file cannot be read, or tritonclient is not installed.
     """
     wired = repository.ensembles
     if detector not in wired:
-        remedy = suggest(detector, wired) if wired else "build it there first, with the same --output"
-        raise PipelineError(f"--boxes-from: {repository.folder} has no such ensemble {quoted(detector)}; {remedy}")
+        remedy = suggest(detector, wired) if wired else "build it first, with the same --output"
+        raise PipelineError(f"--boxes-from: {repository.folder} has no ensemble {quoted(detector)}; {remedy}")
     if detector == Names.of(name).ensemble:
         raise PipelineError(
-            f"--boxes-from: {quoted(detector)} is the ensemble to be written: choose a different --name"
+            f"--boxes-from: {quoted(detector)} is the ensemble that is being built: choose a different --name"
         )
     (stage, *others) = stages
     image, *rows = stage.config["input"]
     if others or not stage.pipeline.plan.takes_boxes:
         raise PipelineError(
-            "--boxes-from: the pipeline does not take boxes with its photo: begin it with a crop such as "
+            "--boxes-from requires a pipeline that accepts boxes: begin it with a crop such as "
             '{"op": "crop", "box": "boxes"}'
         )
     config = repository.models[detector].config
@@ -85,8 +85,8 @@ def chain_from(
     if len(theirs) != 1 or face(theirs[0]) != face(image):
         listed = ", ".join(f'"{entry["name"]}" {entry["data_type"]}' for entry in theirs)
         raise PipelineError(
-            f'--boxes-from: {quoted(detector)} takes {listed}, and the pipeline "{image["name"]}" '
-            f"{image['data_type']}: both must take the one photo"
+            f'--boxes-from: {quoted(detector)} has the inputs {listed}, but the pipeline has "{image["name"]}" '
+            f"{image['data_type']}: both must accept the same photo"
         )
     used = _parameters(file, detector, found)
     model = f"{name}_{_FUNCTION}" if name else _FUNCTION
@@ -116,31 +116,31 @@ def chain_from(
 
 
 def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config]) -> list[str]:
-    """Names of the detector's outputs that are parameters of the user's function. The file is read but not run.
+    """Return the names of the parameters of the user's function. The file is parsed but not executed.
 
     Raises:
-        PipelineError: The file has no such function, or its parameters are not outputs of the detector.
+        PipelineError: The file does not define the function, or a parameter is not an output of the detector.
     """
-    such = f"def {_FUNCTION}({', '.join(outputs)})"
+    signature = f"def {_FUNCTION}({', '.join(outputs)})"
     if file is None:
         raise PipelineError(
-            f"--boxes-from {detector}: --boxes-by FILE names the Python file that converts its outputs to rows: "
-            f"`{such}`; docs/boxes.md has an example"
+            f"--boxes-from {detector} requires --boxes-by FILE, a Python file with a function that converts its "
+            f"outputs to boxes: `{signature}`; docs/boxes.md has an example"
         )
     try:
         tree = ast.parse(read_bytes(file, most=_MAX_BYTES))
     except OSError as error:
         raise SetupError(f"{file}: cannot be read: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:
-        raise PipelineError(f"{file}: is not valid Python: {error}") from None
+        raise PipelineError(f"{file}: invalid Python: {error}") from None
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _FUNCTION]
     if not functions:
-        raise PipelineError(f"{file}: has no function `{such}`")
+        raise PipelineError(f"{file} does not define a function `{signature}`")
     arguments = functions[-1].args
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     for each in names:
         if each not in outputs:
-            raise PipelineError(f'{file}: {_FUNCTION}: {detector} gives no "{each}"; {suggest(each, outputs)}')
+            raise PipelineError(f'{file}: {_FUNCTION}: {detector} has no output "{each}"; {suggest(each, outputs)}')
     if not names or arguments.posonlyargs or arguments.vararg or arguments.kwarg:
-        raise PipelineError(f"{file}: {_FUNCTION}: its parameters must be outputs of {detector}: `{such}`")
+        raise PipelineError(f"{file}: {_FUNCTION}: its parameters must be outputs of {detector}: `{signature}`")
     return names

@@ -1,4 +1,4 @@
-"""Check of a model repository from its files, without a server and without loading a model."""
+"""Find problems in the files of a model repository, without a server and without loading a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, Config
 
 _MAX_INSTANCES = 1024
-"""Maximum number of instances of a model: each is a process, or at least a thread, with the model in memory."""
+"""Maximum number of instances of a model. Each is a process or a thread that may hold a copy of the model."""
 ODD_RANGE = "pass --odd-range if this is intended"
 _OTHERS = {
     "lost+found": "a folder of the volume's file system",
@@ -33,15 +33,15 @@ _OTHERS = {
     "__MACOSX": "a folder of an archive made by macOS",
     "__pycache__": "a folder of Python",
 }
-"""Folders that other programs create in a folder of models."""
+"""Folders that other programs create in a model repository, and their descriptions."""
 # file that each backend loads from a version directory, and how to create it
 _FILES = {
-    "pixprep": (model_config.PIPELINE_FILE, "write the pipeline there"),
-    "onnxruntime": (ONNX_FILE, "copy the ONNX file there"),
-    "tensorrt": ("model.plan", "make it there with trtexec, on the machine that will serve it"),
-    "python": ("model.py", "write the Python model there"),
+    "pixprep": (model_config.PIPELINE_FILE, "write the pipeline to this file"),
+    "onnxruntime": (ONNX_FILE, "copy the ONNX file to this path"),
+    "tensorrt": ("model.plan", "build it with trtexec on the machine that will serve it"),
+    "python": ("model.py", "write the Python model to this file"),
 }
-# backend of a model whose configuration does not name one, by the name of its file
+# backend of a model whose configuration does not specify one, by the file in its version directory
 _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": "pytorch", "model.xml": "openvino"} | {
     "model.savedmodel": "tensorflow",
     "model.py": "python",
@@ -49,10 +49,10 @@ _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": 
 
 
 def check(repository: Path | Repository) -> list[Problem]:
-    """Find the problems that keep a model repository from loading, or its ensembles from working.
+    """Find problems that prevent a model repository from loading, or its ensembles from working.
 
     Returns:
-        The problems, model by model; an empty list for a valid repository.
+        The problems, ordered by model; an empty list for a valid repository.
 
     Raises:
         SetupError: tritonclient, which parses config.pbtxt, or onnx is not installed.
@@ -61,7 +61,7 @@ def check(repository: Path | Repository) -> list[Problem]:
     if wrong := _not_a_repository(repository.folder):
         return [wrong]
     if not repository.models:
-        return [Problem(repository.folder.name, "contains no model", "write one with `pixprep build`")]
+        return [Problem(repository.folder.name, "does not contain a model", "write one with `pixprep build`")]
     return [problem for find in CHECKS for problem in find(repository)]
 
 
@@ -69,15 +69,15 @@ def _not_a_repository(folder: Path) -> Problem | None:
     """Return a problem if the folder is a model, or a version of one, instead of a repository."""
     if (folder / CONFIG_FILE).is_file() or any(folder.glob(f"[0-9]*/{model_config.PIPELINE_FILE}")):
         parent = folder.parent if folder.name else Path("..")
-        return Problem(folder.name, "is a model, not a repository", f"its repository is {parent}")
+        return Problem(folder.name, "is a model, not a repository", f"pass its repository, {parent}")
     if (folder / model_config.PIPELINE_FILE).is_file() and folder.resolve().name.isdecimal():
-        remedy = f"its repository is {folder.resolve().parents[1]}"
+        remedy = f"pass its repository, {folder.resolve().parents[1]}"
         return Problem(folder.name, "is a version of a model, not a repository", remedy)
     return None
 
 
 def check_models(repository: Repository) -> Iterator[Problem]:
-    """Find the problems of each model by itself."""
+    """Find problems within each model."""
     for model in repository.models.values():
         if model.name in _OTHERS:
             what = f"is {_OTHERS[model.name]}, which Triton treats as a model"
@@ -87,7 +87,7 @@ def check_models(repository: Repository) -> Iterator[Problem]:
             if model.strays:
                 for path in model.strays:
                     where = path.relative_to(repository.folder).as_posix()
-                    yield Problem(where, "leads out of the repository", "put a copy there")
+                    yield Problem(where, "links to a path outside the repository", "replace it with a copy")
             else:
                 yield from _check_model(model)
         except OSError as error:
@@ -95,7 +95,7 @@ def check_models(repository: Repository) -> Iterator[Problem]:
 
 
 def check_ensembles(repository: Repository) -> Iterator[Problem]:
-    """Find ensembles whose steps do not fit together."""
+    """Find ensembles whose steps do not match each other."""
     for model in repository.models.values():
         with suppress(PipelineError, OSError):  # reported as a problem of the model
             if "ensemble_scheduling" in model.config:
@@ -103,18 +103,18 @@ def check_ensembles(repository: Repository) -> Iterator[Problem]:
 
 
 CHECKS: tuple[Callable[[Repository], Iterator[Problem]], ...] = (check_models, check_ensembles)
-"""Checks that ``check`` runs, in the order of its result."""
+"""Checks that ``check`` runs, in this order."""
 
 
 def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
-    """Find the problems of a pipeline file: the first error, or every unusual range of values.
+    """Find the problems of a pipeline file: its first error, or all unusual value ranges.
 
     Args:
         path: Path of the pipeline file.
-        odd_range: Accept unusual ranges of values.
+        odd_range: Whether to accept unusual value ranges.
     """
     if path.name == CONFIG_FILE:
-        remedy = f"check its repository, {path.resolve().parents[1]}"
+        remedy = f"pass its repository, {path.resolve().parents[1]}"
         return [Problem(path.name, "is the configuration of a model, not a pipeline file", remedy)]
     try:
         pipeline = Pipeline.load(path)
@@ -124,41 +124,41 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
 
 
 def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
-    """Describe tensors that training resizes differently, numbers that clients must send, and sizes that vary.
+    """Return notes about tensors that training resizes differently, required numeric inputs, and variable sizes.
 
     Args:
         pipeline: Pipeline that is served.
-        asks: True if clients send its numeric inputs, False if a previous model produces them.
+        asks: Whether clients send the numeric inputs. If not, a previous model computes them.
     """
-    such = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
+    numbers = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
     specs = {name: output.spec for name, output in pipeline.outputs.items()}
     return [
         *unlike_sides(pipeline),
-        *([f"clients must send {such} with each image"] if such and asks else []),
-        *(f'the sides of "{name}" follow the image: {spec}' for name, spec in specs.items() if spec.is_open),
+        *([f"clients must send {numbers} with each image"] if numbers and asks else []),
+        *(f'the size of "{name}" depends on the image: {spec}' for name, spec in specs.items() if spec.is_open),
     ]
 
 
 def lacking(config: Mapping[str, Any]) -> list[str]:
-    """Describe decoders that this machine lacks for the configured formats; the server may have them."""
+    """Return notes about configured image formats that this machine cannot decode. The server may support them."""
     formats, notes = model_config.options(config).engine.limits.formats, []
     for name, find in (("avif", prepare_avif), ("heic", lambda: needed("heic"))):
         try:
             _ = find() if name in formats else None
         except SetupError as error:
-            notes.append(f"this machine cannot serve it: {error}")
+            notes.append(f"this machine cannot serve the model: {error}")
     return notes
 
 
 def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]:
-    """Return notes on each pipeline of a repository, or on a pipeline file.
+    """Return notes about each pipeline of a repository, or about a pipeline file.
 
-    The notes describe ops that serving omits, differences from training, inputs that clients must send, and
-    preprocessing that the next model repeats or lacks. For a repository, the last notes list everything that runs code.
+    The notes describe ops that serving omits, differences from training, required numeric inputs, and normalization or
+    resizing that the next model repeats or lacks. For a repository, the last notes list all files that contain code.
 
     Args:
         path: Path of the repository or of the pipeline file.
-        odd_range: Accept unusual ranges of values. The parameter ``odd_range`` of a model does the same permanently.
+        odd_range: Whether to accept unusual value ranges. The parameter ``odd_range`` of a model has the same effect.
     """
     notes: list[str] = []
     if isinstance(path, Path) and not path.is_dir():
@@ -178,40 +178,44 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
 
 def _pipeline_notes(file: Path, pipeline: Pipeline, takers: Iterable[Door] = (), *, odd_range: bool) -> Iterator[str]:
     is_served = "serving" in pipeline.sides
-    note = pipeline.left_out if is_served else "no serving side: it is for training only"
+    note = pipeline.left_out if is_served else "the pipeline is for training only and has no serving side"
     yield from (f"{file}: {each}" for each in (note, *remarks(pipeline)) if each)
     if is_served:
         yield from door_notes(pipeline.for_serving(), takers, own=f"{file}: ", odd_range=odd_range)
 
 
 def _problem(where: str, error: PixprepError) -> Problem:
-    """Convert an error to a problem, without the file name with which its text may begin."""
+    """Convert an error to a problem. A file name at the beginning of the message is removed."""
     return Problem(where, str(error).removeprefix(f"{Path(where).name}: "))
 
 
 def _check_model(model: Model) -> Iterator[Problem]:
-    """Find the problems of one model by itself."""
+    """Find problems within one model."""
     try:
         config, served = model.config, model.served
     except PipelineError as error:
         yield _problem(model.where, error)
         return
     if config.get("name", model.name) != model.name:
-        remedy = f'write name: "{model.name}", or leave it out'
-        yield Problem(model.where, f'name is "{config["name"]}", the directory {model.name}', remedy)
+        remedy = f'write name: "{model.name}", or remove the field'
+        yield Problem(model.where, f'name is "{config["name"]}", but the directory is {model.name}', remedy)
     if not model.versions:
-        yield Problem(model.name, "has no version directory", f"make {model.name}/1")
+        yield Problem(model.name, "has no version directory", f"create {model.name}/1")
     elif not served:
-        yield Problem(model.where, "version_policy selects no existing version", "remove it to serve the newest")
+        yield Problem(
+            model.where, "version_policy does not select an existing version", "remove it to serve the newest version"
+        )
     for version in served.values():
         if not version.folder.is_dir():
-            what = f"is version {version.number} to Triton, which then looks in {model.name}/{version.number}"
-            yield Problem(f"{model.name}/{version.name}", what, "rename it to its number, or to begin with a letter")
+            what = f"is read as version {version.number}, but Triton then opens {model.name}/{version.number}"
+            yield Problem(
+                f"{model.name}/{version.name}", what, "rename it to that number, or to a name that begins with a letter"
+            )
     served = {number: version for number, version in served.items() if version.folder.is_dir()}
     backend = _backend(model)
     if not backend:
-        what = "does not name the backend of the model" if config else "is missing"
-        yield Problem(model.where, what, 'for pixprep write backend: "pixprep"')
+        what = "does not specify the backend of the model" if config else "is missing"
+        yield Problem(model.where, what, 'for a pixprep model, write backend: "pixprep"')
     if backend in _FILES and "cc_model_filenames" not in config:
         usual, remedy = _FILES[backend]
         file = usual if backend == "pixprep" else config.get("default_model_filename", usual)
@@ -219,12 +223,12 @@ def _check_model(model: Model) -> Iterator[Problem]:
             yield from _missing(version.folder, version.where(file), file, remedy)
     for entry in config.get("output", []):
         if name := entry.get("label_filename", ""):
-            remedy = f'write the labels of "{entry["name"]}" there'
+            remedy = f'write the labels of output "{entry["name"]}" to this file'
             yield from _missing(model.folder, f"{model.name}/{name}", name, remedy)
     yield from _check_fields(model, config, backend)
     if backend == "pixprep" and config.get("model_transaction_policy", {}).get("decoupled"):
-        what = "model_transaction_policy: decoupled: Triton rejects every request that is not a stream"
-        yield Problem(model.where, what, "a pixprep model has one response for each request: remove it")
+        what = "model_transaction_policy: with decoupled, Triton rejects every request without streaming"
+        yield Problem(model.where, what, "remove it, because a pixprep model has one response per request")
     check_version = _check_pixprep if backend == "pixprep" else _check_onnx
     for version in served.values():
         yield from check_version(version, backend)
@@ -234,31 +238,34 @@ def _check_model(model: Model) -> Iterator[Problem]:
 
 def _check_fields(model: Model, config: Config, backend: str) -> Iterator[Problem]:
     """Find problems in fields that have the same meaning for every backend."""
-    if (batch := config.get("max_batch_size", 0)) < 0 and backend != "pixprep":  # whose own message has its limits
+    if (batch := config.get("max_batch_size", 0)) < 0 and backend != "pixprep":  # pixprep has its own check
         yield Problem(
             model.where,
             f"max_batch_size is {batch}, which is negative",
-            "write the maximum number of images in a batch, or 0",
+            "write the maximum number of images per batch, or 0",
         )
     if "instance_group" in config and "ensemble_scheduling" in config:
         yield Problem(
-            model.where, "instance_group is not supported for an ensemble", "write it in the models of its steps"
+            model.where, "instance_group is not supported for an ensemble", "set it in the models of its steps"
         )
     elif (instances := model_config.count_instances(config)) > _MAX_INSTANCES:
-        what = f"instance_group: {instances:,} instances, each of which loads the model"
+        what = f"instance_group: {instances:,} instances are too many, because each one loads the model"
         yield Problem(model.where, what, f"write a count of at most {_MAX_INSTANCES:,}")
 
 
 def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Problem]:
-    """Find a file that the configuration names but that is missing, or outside the model's directory."""
+    """Report a file that the configuration names if it is missing, or outside the model's directory."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
-        yield Problem(where, "leads out of the model's directory", "put the file in it")
+        yield Problem(where, "is outside the model's directory", "move the file into it")
     elif not (folder / name).exists():
         yield Problem(where, "is missing", remedy)
 
 
 def _backend(model: Model) -> str:
-    """Return the backend, or ``""``, in Triton's order: the configuration, the directory's suffix, the file."""
+    """Return the name of the backend, or ``""`` if it is unknown.
+
+    As in Triton, it is taken from the configuration, the suffix of the directory, or the name of the model's file.
+    """
     if "platform" in model.config:
         return str(model.config["platform"]).partition("_")[0]  # such as tensorrt_plan
     if model.config.get("backend") or "." in model.name:
@@ -268,7 +275,7 @@ def _backend(model: Model) -> str:
 
 
 def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
-    """Find problems of a pipeline and contradictions between the pipeline and its configuration."""
+    """Find problems of a pipeline, and contradictions between the pipeline and its configuration."""
     if not version.has(model_config.PIPELINE_FILE):
         return
     file, where = version.where(model_config.PIPELINE_FILE), version.model.where
@@ -286,20 +293,20 @@ def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
 
 
 def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
-    """Compare the declared tensors with the ONNX file that is loaded, or from which the plan is made."""
+    """Compare the declared inputs and outputs with the ONNX file, from which a TensorRT plan may have been built."""
     where = version.where(ONNX_FILE)
     if backend == "python":
         script = version.folder / "model.py"
         text = onnx_classifier().encode()
         if not script.is_file() or script.stat().st_size != len(text) or script.read_bytes() != text:
             return
-        remedy = "`pixprep build` writes it; it is too large for git"
+        remedy = "write it with `pixprep build`; it is too large for git"
         yield from _missing(version.folder, where, ONNX_FILE, remedy)
     if not version.has(ONNX_FILE) or backend not in ("python", "onnxruntime", "tensorrt"):
         return
     try:
         onnx = version.onnx
-        if backend != "tensorrt":  # a plan holds its weights
+        if backend != "tensorrt":  # a plan contains its weights
             check_data_files(version.graph, version.folder, ONNX_FILE, allows_links=True)
     except PipelineError as error:
         yield _problem(where, error)
@@ -313,15 +320,15 @@ def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
                 yield Problem(version.model.where, f'input "{name}" of {ONNX_FILE} is not declared', "declare it")
         for name, tensor in declared.items():
             if name not in found:
-                what = f'{side} "{name}" is not in {ONNX_FILE}'
+                what = f'{side} "{name}" does not exist in {ONNX_FILE}'
                 yield Problem(version.model.where, what, suggest(name, found))
             elif tensor.data_type != found[name].data_type or not _within(tensor, found[name], ours.max_batch_size):
-                what = f'{side} "{name}" is {tensor}, in {ONNX_FILE} {found[name]}'
+                what = f'{side} "{name}" is declared as {tensor}, but is {found[name]} in {ONNX_FILE}'
                 yield Problem(version.model.where, what, f"declare the same as {ONNX_FILE}")
 
 
 def _within(declared: Tensor, tensor: Tensor, max_batch_size: int) -> bool:
-    """Return True if the ONNX file accepts every shape that the configuration allows."""
+    """Return whether the ONNX file accepts every shape that the configuration allows."""
     if declared.shape is None or tensor.shape is None:
         return tensor.shape is None
     ours = (1, *declared.shape[1:]) if max_batch_size == 1 else declared.shape

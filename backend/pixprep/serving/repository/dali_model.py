@@ -1,4 +1,4 @@
-"""A dali_backend model folder as a pixprep model: the translated ``config.pbtxt``, and fields without equivalent."""
+"""Convert a model folder of dali_backend: translate its ``config.pbtxt``, and report fields without an equivalent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pixprep.spec import TensorSpec
 
 GRAPH_FILE, SCRIPT_FILE = "model.dali", "dali.py"
 _KEPT = ("dynamic_batching", "version_policy", "response_cache", "model_warmup", "optimization")
-"""Fields with the same meaning for every model."""
+"""Fields that are copied, because they have the same meaning for every backend."""
 _READ = (
     "name",
     "backend",
@@ -32,22 +32,22 @@ _READ = (
     "default_model_filename",
 )
 _PARAMETERS = {"num_threads": "threads"}
-"""Parameters of dali_backend that are translated, with pixprep's names. No other parameter is copied: some of Triton's
-own run a program, such as EXECUTION_ENV_PATH."""
+"""Parameters of dali_backend that are translated, and their names in pixprep. Other parameters are not copied, because
+some of Triton's parameters run programs, such as EXECUTION_ENV_PATH."""
 _SPLITS = ("split_along_outer_axis", "split_outer_dim")
-"""Names of the parameter that splits a tensor into several, the older one last."""
+"""New and old name of the parameter that splits a tensor along its first dimension."""
 
 
 @dataclass(frozen=True)
 class DaliModel:
-    """A version of a model of dali_backend.
+    """One version of a dali_backend model.
 
     Attributes:
         folder: Folder of the model.
         file: File of the version: the serialized graph, or the Python file that defines it.
-        config: Its ``config.pbtxt`` in JSON form; empty if the model lacks one.
-        is_batched: Whether requests are batches. If not, the dims include the batch, because ``max_batch_size`` is 0 in
-            the file.
+        config: ``config.pbtxt`` in JSON form; empty if the file does not exist.
+        is_batched: Whether Triton batches requests. If ``max_batch_size`` is 0 in the file, it does not, and the
+            declared dims include the batch dimension.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class DaliModel:
 
     @property
     def dtypes(self) -> dict[str, str]:
-        """Types of its inputs, by NumPy's names."""
+        """Names of the NumPy dtypes of the declared inputs."""
         types = {
             entry["name"]: entry.get("data_type", "").removeprefix("TYPE_") for entry in self.config.get("input", [])
         }
@@ -66,16 +66,16 @@ class DaliModel:
         }
 
     def output_of(self, name: str, outputs: Sequence[str]) -> str:
-        """Name in the graph of an output for which the configuration may use a different name."""
+        """Return the name of an output in the graph, given its name in the configuration."""
         named = {entry.get("name"): mine for entry, mine in zip(self.config.get("output", []), outputs, strict=False)}
         return named.get(name, name)
 
 
 def find_dali_model(folder: Path) -> list[DaliModel]:
-    """Versions of a model that dali_backend serves, the newest last; empty for a folder of a different kind.
+    """Find the versions of a dali_backend model that are served, the newest last; empty for any other folder.
 
     Raises:
-        PipelineError: Its configuration cannot be read, or its graph is missing.
+        PipelineError: The configuration is invalid, or the graph of a version is missing.
         SetupError: tritonclient is not installed.
     """
     graphs = [path for path in folder.glob("*/*") if path.name in (GRAPH_FILE, SCRIPT_FILE)]
@@ -85,31 +85,31 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
     if backend != "dali":
         return []
     if not all("name" in entry for entry in config.get("input", [])):
-        raise PipelineError(f"{CONFIG_FILE}: input: one has no name: write that of an external_source of the graph")
+        raise PipelineError(f"{CONFIG_FILE}: an input has no name: write the name of its external_source")
     name = config.get("default_model_filename") or GRAPH_FILE
     if Path(name).name != name:
-        raise PipelineError(f"{CONFIG_FILE}: default_model_filename: {quoted(name)} leads out of the version's folder")
+        raise PipelineError(f"{CONFIG_FILE}: default_model_filename must be a plain file name, not {quoted(name)}")
     is_batched = bool(config.get("max_batch_size")) or not writes_batch_size(found.text or "")
     if not found.served:
-        raise PipelineError(f"{folder}: has no version that would be served: put the graph in {folder / '1' / name}")
+        raise PipelineError(f"{folder} has no version to serve: copy the graph to {folder / '1' / name}")
     files = [(version.folder / name, version.folder / SCRIPT_FILE) for version in found.served.values()]
     for both in files:
         if not any(map(Path.is_file, both)):
-            raise PipelineError(f"{both[0].parent}: has neither {name} nor {SCRIPT_FILE}")
+            raise PipelineError(f"{both[0].parent} contains neither {name} nor {SCRIPT_FILE}")
     return [DaliModel(folder, next(filter(Path.is_file, both)), config, is_batched) for both in files]
 
 
 def refuse_strangers(folder: Path) -> None:
-    """Reject replacing files that no import writes, such as a whole repository.
+    """Check that a folder only contains files that an import writes, before it is replaced.
 
     Raises:
-        SetupError: It names the first such file.
+        SetupError: A different file exists, for example because the folder is a whole repository.
     """
     for path in folder.rglob("*") if folder.is_dir() else [folder] if folder.exists() else []:
         first, *rest = path.relative_to(folder).parts or ("",)
         is_ours = first in (CONFIG_FILE, "warmup") or (first.isdecimal() and rest == [PIPELINE_FILE])
         if not path.is_dir() and not is_ours:
-            raise SetupError(f"{path}: was not written by `pixprep import`, which would remove it: move it first")
+            raise SetupError(f"{path} was not written by `pixprep import` and would be removed: move it first")
 
 
 def translated(
@@ -121,23 +121,26 @@ def translated(
     batch_size: int | None,
     output: str | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the files of the pixprep model by their paths in its folder, and the fields that they omit.
+    """Translate the configuration of a dali_backend model.
 
     Args:
         model: Model of dali_backend.
-        pipeline: Pipeline that corresponds to its graph.
-        inputs: Inputs of the graph, with the types that it declares.
-        outputs: Outputs of the graph, by its own names.
+        pipeline: Pipeline that was imported from its graph.
+        inputs: Inputs of the graph with the types that the graph declares, or None.
+        outputs: Names of the outputs in the graph.
         batch_size: Number of images per batch of the graph; None if the graph does not declare it.
-        output: Only output of the graph that the pipeline computes; None: all.
+        output: Name of the only output of the graph that the pipeline computes; None: all outputs.
+
+    Returns:
+        The files of the pixprep model by their paths in its folder, and notes about fields that are omitted.
 
     Raises:
-        PipelineError: The configuration contradicts the graph, the model is a stream, or it would reject its own
-            warm-up request.
+        PipelineError: The configuration contradicts the graph, the model is decoupled, or the model would reject its
+            own warm-up request.
     """
     config = model.config
     _check_answers(config, pipeline)
-    notes = [] if model.is_batched else ["max_batch_size 0: requests share batches now, of the same shapes"]
+    notes = [] if model.is_batched else ["max_batch_size 0: pixprep now batches requests of the same shapes"]
     named = _named(model, pipeline, outputs, output, notes)
     written: Config = {"backend": "pixprep", **{key: config[key] for key in _KEPT if key in config}}
     written["input"] = _inputs(model, named, inputs, notes)
@@ -149,7 +152,7 @@ def translated(
     if groups := _groups(config.get("instance_group", []), notes):
         written["instance_group"] = groups
     others = [key for key in config if key not in (*_KEPT, *_READ, "model_transaction_policy")]
-    notes += [f"{key} has no place in a pixprep model, and is left out" for key in others]
+    notes += [f"{key} is not supported in a pixprep model and is omitted" for key in others]
     full = model_config.complete(written, named)
     check_warmups(model.folder, full, named, allows_links=False)
     if not full["parameters"]:
@@ -159,33 +162,33 @@ def translated(
 
 
 def _check_answers(config: Config, pipeline: Pipeline) -> None:
-    """Reject a model whose requests have a different number of responses or tensors than with pixprep.
+    """Check that requests have the same number of responses and tensors in both backends.
 
     Raises:
-        PipelineError: The model is a stream, splits a clip into frames, or receives regions of a photo as matrices.
+        PipelineError: The model is decoupled, splits a clip into frames, or receives regions of a photo as matrices.
     """
     if config.get("model_transaction_policy", {}).get("decoupled"):
         raise PipelineError(
-            f"{CONFIG_FILE}: model_transaction_policy: a decoupled model answers a request with a stream of unknown "
-            "length, and pixprep gives one answer: DALI has to serve it; decode_video gives a fixed number of frames"
+            f"{CONFIG_FILE}: model_transaction_policy: decoupled models are not supported, because pixprep returns one "
+            "response per request: keep DALI for this model, or sample a fixed number of frames with decode_video"
         )
     for key in _SPLITS:
         if key in config.get("parameters", {}):
             raise PipelineError(
-                f"{CONFIG_FILE}: parameters: {key} makes each frame an image of the batch, and pixprep gives a clip as "
-                "one tensor: let the next model take that, and leave the parameter out; or DALI has to serve it"
+                f"{CONFIG_FILE}: parameters: {key} is not supported, because pixprep returns a clip as one tensor and "
+                "not as a batch of frames: remove it and adapt the next model, or keep DALI for this model"
             )
     if pipeline.plan.takes_boxes:
         names = ", ".join(quoted(name) for name, spec in pipeline.inputs.items() if spec.is_region)
         raise PipelineError(
-            f"the input {names}: a request of pixprep has one photo and rows of matrices, and one of dali_backend a "
-            "batch of photos with a matrix each: import model.dali alone, and let clients ask as docs/boxes.md says; "
-            "or DALI has to serve it"
+            f"the input {names}: a request of dali_backend has a batch of photos with one matrix each, but a request "
+            "of pixprep has one photo with several matrices: import model.dali alone and change the clients as in "
+            "docs/boxes.md, or keep DALI for this model"
         )
 
 
 def _dims(model: DaliModel, entry: Config) -> list[int]:
-    """Dims of one image. Without ``max_batch_size``, the first of several dims is the batch and is left out."""
+    """Return the declared dims of an input or output without the batch dimension."""
     dims = [int(dim) for dim in entry.get("dims", [])]
     return dims if model.is_batched else dims[1:]
 
@@ -193,19 +196,31 @@ def _dims(model: DaliModel, entry: Config) -> list[int]:
 def _named(
     model: DaliModel, pipeline: Pipeline, outputs: Sequence[str], output: str | None, notes: list[str]
 ) -> Pipeline:
-    """The pipeline with the output names that clients use: in the graph's order those of the configuration, or its own.
+    """Rename the outputs of a pipeline to the names that clients use.
+
+    The declared outputs correspond to those of the graph in the same order. Without a declaration, the name in the
+    graph is used.
+
+    Args:
+        model: Model of dali_backend.
+        pipeline: Pipeline that was imported from its graph.
+        outputs: Names of the outputs in the graph.
+        output: Name of the only output to keep; None: all outputs.
+        notes: List of notes, which is extended by those about omitted outputs and fields.
 
     Raises:
-        PipelineError: The configuration has more outputs than the graph, or outputs of different types or dims.
+        PipelineError: The configuration declares more outputs than the graph has, or different types or dims.
     """
     entries = model.config.get("output", [])
     if len(entries) > len(outputs):
-        raise PipelineError(f"{CONFIG_FILE}: output: {len(entries)} outputs, and the graph gives {len(outputs)}")
+        raise PipelineError(
+            f"{CONFIG_FILE}: output: {len(entries)} outputs are declared, but the graph has {len(outputs)}"
+        )
     faces: list[Config] = [
         {"name": name, **entry} for name, entry in zip(outputs, [*entries, *[{}] * len(outputs)], strict=False)
     ]
     if output is not None:
-        notes += [f'output "{face["name"]}" is left out' for face in faces if face is not faces[outputs.index(output)]]
+        notes += [f'output "{face["name"]}" is omitted' for face in faces if face is not faces[outputs.index(output)]]
         faces = [faces[outputs.index(output)]]
     new = dict(zip(pipeline.outputs, (face["name"] for face in faces), strict=True))
     ops = [
@@ -220,7 +235,7 @@ def _named(
 
 
 def _check_output(model: DaliModel, face: Config, spec: TensorSpec) -> None:
-    """Reject a declared output that differs from the graph's.
+    """Check a declared output against the graph.
 
     Raises:
         PipelineError: The type or the dims differ.
@@ -230,18 +245,18 @@ def _check_output(model: DaliModel, face: Config, spec: TensorSpec) -> None:
         -1 in pair or pair[0] == pair[1] for pair in zip(dims, spec.shape, strict=True)
     )
     if face.get("data_type", of_graph) != of_graph or (face.get("dims") and not is_same):
-        batch = "" if model.is_batched else " behind the batch, with which dims begin where max_batch_size is 0"
+        batch = "" if model.is_batched else " after the batch dimension, which dims include if max_batch_size is 0"
         raise PipelineError(
-            f'{CONFIG_FILE}: output "{face["name"]}": is {face.get("data_type", of_graph)} '
-            f"[{', '.join(map(str, face.get('dims', [])))}], but the graph gives {of_graph} {list(spec.shape)}{batch}: "
-            "mend it there, or leave it out"
+            f'{CONFIG_FILE}: output "{face["name"]}" is {face.get("data_type", of_graph)} '
+            f"[{', '.join(map(str, face.get('dims', [])))}], but the graph has {of_graph} {list(spec.shape)}{batch}: "
+            "correct it, or remove the output"
         )
 
 
 def _left_out(what: str, entry: Config, known: Sequence[str]) -> list[str]:
-    """Notes on the fields of an input or output without an equivalent in a pixprep model."""
+    """Return notes about fields of a part of the configuration that a pixprep model does not support."""
     return [
-        f"{what}: {key} has no place in a pixprep model, and is left out"
+        f"{what}: {key} is not supported in a pixprep model and is omitted"
         for key in entry
         if key not in ("name", "data_type", "dims", *known)
     ]
@@ -250,10 +265,10 @@ def _left_out(what: str, entry: Config, known: Sequence[str]) -> list[str]:
 def _inputs(
     model: DaliModel, pipeline: Pipeline, graph_inputs: Mapping[str, str | None], notes: list[str]
 ) -> list[Config]:
-    """Return the inputs with the names, types and dims that clients send; missing fields follow from the graph.
+    """Return the inputs with the names, types and dims that clients send. The graph determines missing fields.
 
     Raises:
-        PipelineError: An input is not part of the graph; dali_backend also rejects this.
+        PipelineError: A declared input is not an input of the graph, which dali_backend also rejects.
     """
     types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
     image, *numbers = model_config.inputs({}, pipeline)
@@ -265,13 +280,13 @@ def _inputs(
         name = entry["name"]
         if name not in graph_inputs:
             raise PipelineError(
-                f"{CONFIG_FILE}: input: the graph has no {quoted(name)}; there are "
+                f"{CONFIG_FILE}: input {quoted(name)} does not exist in the graph, whose inputs are "
                 f"{', '.join(map(quoted, graph_inputs))}: write the name of an external_source"
             )
         notes += _left_out(f'input "{name}"', entry, ("format", "allow_ragged_batch"))
-        said = {key: entry[key] for key in ("name", "data_type") if key in entry}
+        declared = {key: entry[key] for key in ("name", "data_type") if key in entry}
         dims = {"dims": _dims(model, entry)} if entry.get("dims") else {}
-        made[name] = {**usual.get(name, image), **said, **dims}
+        made[name] = {**usual.get(name, image), **declared, **dims}
     if made.keys() <= usual.keys():
         made[image["name"]] = image
     return [*(usual | made).values()]
@@ -281,16 +296,16 @@ def _parameters(parameters: Mapping[str, Any], notes: list[str]) -> Config:
     made = {}
     for key, entry in parameters.items():
         if key == "num_threads" and entry.get("string_value", "").strip() == "-1":
-            continue  # its default: those of the graph
+            continue  # the default of dali_backend, the number of threads in the graph
         if key in _PARAMETERS:
             made[_PARAMETERS[key]] = entry
         else:
-            notes.append(f"parameter {quoted(key)} has no place in a pixprep model, and is left out")
+            notes.append(f"parameter {quoted(key)} is not supported in a pixprep model and is omitted")
     return made
 
 
 def _groups(groups: Sequence[Config], notes: list[str]) -> list[Config]:
-    """Instances, where this server has what they ask for: a GPU if there is one, else the CPU."""
+    """Translate the instance groups. Groups other than KIND_CPU run on GPUs if the server has any, else on the CPU."""
     made = []
     for group in groups:
         kind, count = group.get("kind", "KIND_AUTO"), int(group.get("count", 1))
@@ -299,7 +314,7 @@ def _groups(groups: Sequence[Config], notes: list[str]) -> list[Config]:
         if kind == "KIND_GPU":
             gpus = f" on {', '.join(map(str, group['gpus']))}" if group.get("gpus") else ""
             notes.append(
-                f"instance_group: KIND_GPU{gpus}: {count} instances on each GPU where the server has some, else on the "
-                "CPU; pixprep has not run on a GPU yet: KIND_CPU keeps it off"
+                f"instance_group: KIND_GPU{gpus}: {count} instances on each GPU of the server, or on the CPU if it "
+                "has none; pixprep has not run on a GPU yet: to use the CPU, write KIND_CPU"
             )
     return made

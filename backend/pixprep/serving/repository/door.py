@@ -1,7 +1,8 @@
-"""Values at a model's input: the pipeline's output range, and the preprocessing by the first nodes of the ONNX file.
+"""Detect preprocessing in the first nodes of an ONNX file that repeats, or lacks, the normalization of the pipeline.
 
-These are the nodes from the input up to the first one that is not preprocessing. Casts and moved axes are skipped;
-``Sub``, ``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded; ``Resize`` is noted.
+The graph is followed from an input to the first node that is not preprocessing. Casts and transposes are skipped.
+``Sub``, ``Add``, ``Mul`` and ``Div`` with constants, and ``BatchNormalization``, are folded to one scale and offset.
+``Resize`` nodes are recorded.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ F64 = npt.NDArray[np.float64]
 
 _PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _CARRIED = (*_PASSED, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
-"""Nodes that do not change the values."""
+"""Operators that do not change the values."""
 _LEARNED = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
     *("QLinearConv", "QLinearMatMul"),
 )
-"""Nodes that begin the network itself."""
+"""Operators with learned weights, with which the network itself begins."""
 _ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _RESIZES = ("Resize", "Upsample")
 _MAX_NODES = 64
-"""Maximum number of nodes at the start: usually there are a few, but a broken file may contain a cycle."""
+"""Maximum number of nodes to follow. Usually there are a few, but a broken file may contain a cycle."""
 _MAX_VALUES = 16
-"""Maximum number of values of a constant that is a scalar or a vector of channels."""
+"""Maximum number of values of a constant: a scalar, or one value per channel."""
 
 
 @dataclass
 class _Start:
-    """Beginning of a graph after one input.
+    """First nodes of a graph after one input.
 
     Attributes:
-        arithmetic, resizes: Descriptions of the nodes.
-        scale, offset: Factors of the combined arithmetic, ``value * scale + offset``: one value, or one per channel.
-        is_learned: Whether a batch norm is part of it. Its numbers are learned and do not follow a convention.
-        is_followed: Whether the network itself follows directly, without unknown nodes in between.
-        makes_images: Whether the model returns an image, so that a resize of its input is part of its function.
+        arithmetic, resizes: Descriptions of the arithmetic and of the resize nodes.
+        scale, offset: Combined arithmetic, ``value * scale + offset``, with one value or one per channel.
+        is_learned: Whether the arithmetic contains a batch norm, whose learned values follow no convention.
+        is_followed: Whether the network itself follows directly, without unknown nodes before it.
+        makes_images: Whether the model returns an image, so that a resize of its input may be part of its function.
     """
 
     arithmetic: list[str] = field(default_factory=list)
@@ -71,9 +72,9 @@ class Door(NamedTuple):
 
     Attributes:
         where: Name of the file in notes.
-        graph: Function that returns the ``onnx.ModelProto`` in the file.
+        graph: Function that returns the ``onnx.ModelProto`` of the file.
         port: Name of the input.
-        output: Name of the tensor.
+        output: Name of the pipeline's tensor.
     """
 
     where: str
@@ -83,16 +84,16 @@ class Door(NamedTuple):
 
 
 def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "", odd_range: bool = False) -> list[str]:
-    """Notes on pixel values that are never normalized, and on steps that are applied twice; each note names its remedy.
+    """Return notes about pixel values that are never normalized, and about steps that are applied twice.
 
-    In case of doubt, there is not a note. Pixel values without a known next model are noted, unless they are a
-    library's own preprocessing.
+    Doubtful cases are not reported. If the next model is not known, pixel values 0 to 255 are reported unless the
+    pipeline was imported from a library.
 
     Args:
         pipeline: Serving side of the pipeline.
-        doors: Model inputs that receive its tensors; files that cannot be read are skipped.
-        own: Beginning of a note on pixel values without a known next model, such as ``"pipeline.json: "``.
-        odd_range: Whether the unnormalized pixel values are intended.
+        doors: Model inputs that receive its tensors. Files that cannot be read are ignored.
+        own: Prefix of a note about a tensor whose next model is not known, such as ``"pipeline.json: "``.
+        odd_range: Whether pixel values without normalization are intended.
     """
     bare = [] if odd_range else bare_levels(pipeline)
     notes: list[str] = []
@@ -106,8 +107,8 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
             notes += [f"{where}: {note}" for note in _notes(start, output, is_bare=name in bare)]
             known.add(name)
     return notes + [
-        f'{own}"{name}" holds the levels 0 to 255 as {pipeline.outputs[name].spec.dtype}: put normalize before tensor, '
-        "unless its model was trained with levels"
+        f'{own}"{name}" contains pixel values 0 to 255 as {pipeline.outputs[name].spec.dtype}: add normalize before '
+        "tensor, unless its model was trained with such values"
         for name in ([] if pipeline.origin else bare)
         if name not in known
     ]
@@ -118,30 +119,30 @@ def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
         yield twice
     if is_bare and start.is_followed and not start.arithmetic:
         yield (
-            "takes the levels 0 to 255 as they are: neither the pipeline normalizes them nor the model; put normalize "
-            "before tensor, or say --odd-range if the training had none"
+            "receives pixel values 0 to 255, which neither the pipeline nor the model normalizes: add normalize before "
+            "tensor, or pass --odd-range if the training did not normalize them"
         )
     if start.resizes and not start.makes_images and any(isinstance(op, Resize | Letterbox) for op in output.chain):
         yield (
-            f"{start.resizes[0]} resizes the input, and so does the pipeline: each image is resampled twice; export "
-            "the model without it"
+            f"both {start.resizes[0]} and the pipeline resize the image, so it is resampled twice: export the model "
+            "without this node"
         )
 
 
 def bare_levels(pipeline: Pipeline) -> list[str]:
-    """Names of the float tensors with pixel values 0 to 255, with which few models are trained."""
+    """Return the names of floating-point tensors with pixel values 0 to 255, which few models are trained with."""
     return [
         name
         for name, plan in pipeline.plan.outputs.items()
         if isinstance(plan, TensorPlan)
-        and not plan.calls  # an operator may give it any values
+        and not plan.calls  # a custom operator may return any values
         and plan.spec.dtype in ("float32", "float16")
         and (extremes(pipeline, name) == (0, 255)).all()
     ]
 
 
 def doors_in(repository: Repository) -> dict[str, list[Door]]:
-    """Doors in the ensembles of a repository, by the model whose tensors they receive."""
+    """Return the inputs of ONNX files in the ensembles of a repository, by the model whose tensors they receive."""
     found: dict[str, list[Door]] = {}
     for steps in repository.ensembles.values():
         sources = {tensor: (step.model, output) for step in steps for output, tensor in step.outputs.items()}
@@ -151,14 +152,14 @@ def doors_in(repository: Repository) -> dict[str, list[Door]]:
                 continue
             for port, tensor in step.inputs.items():
                 if tensor in sources:
-                    giver, output = sources[tensor]
+                    producer, output = sources[tensor]
                     where = f"{version.folder / ONNX_FILE}"
-                    found.setdefault(giver, []).append(Door(where, partial(getattr, version, "graph"), port, output))
+                    found.setdefault(producer, []).append(Door(where, partial(getattr, version, "graph"), port, output))
     return found
 
 
 def explain_onnx(path: Path) -> Iterator[str]:
-    """Lines about an ONNX file: its inputs and outputs, and the effect of its first nodes on an image.
+    """Yield lines that describe an ONNX file: its inputs and outputs, and the effect of its first nodes on an image.
 
     Raises:
         PipelineError: The file is not an ONNX file.
@@ -181,27 +182,34 @@ def explain_onnx(path: Path) -> Iterator[str]:
             yield f"       begins with {', '.join(start.arithmetic)}: value * [{scale}] + [{offset}]"
         elif start.is_followed:
             if tensor.data_type.endswith("_UINT8"):
-                yield "       begins with the network itself: it takes the levels 0 to 255, without normalize"
+                yield "       does not preprocess it: the pipeline must return pixel values 0 to 255, without normalize"
             else:
-                yield "       begins with the network itself: the pipeline does everything, normalize included"
+                yield "       does not preprocess it: the pipeline must include normalize"
         if len(shape) == 5:
-            yield "       takes clips (decode_video), or images in a layout of five dims"
+            yield "       accepts clips (decode_video), or images in a layout of five dims"
         if shape[0] > 0:
-            yield f"       its batch is frozen at {shape[0]}: --free-dims tries it with others"
+            yield f"       batch size fixed at {shape[0]}: --free-dims tries to make it dynamic"
     for tensor in found.outputs:
         yield f'output "{tensor.name}" {tensor}'
         if is_batch_second(tensor):
-            yield "       its batch stands second: build prints the lines that append a Transpose"
+            yield "       the batch is the second dimension: build prints code that appends a Transpose"
     heads = [each.name for each in found.outputs if each.shape and len(each.shape) == 2 and each.shape[1] != 1]
     if len(heads) > 1:
-        yield f"       where each has classes of its own, --labels {heads[0]}=FILE, once for each, names them"
+        yield f"       to label several outputs, pass --labels {heads[0]}=FILE for each of them"
     if found.labels:
         yield f"labels {len(found.labels):,}: {', '.join(found.labels[:5])}{' ...' * (len(found.labels) > 5)}"
     yield f"opset  {', '.join(f'{each.domain} {each.version}'.strip() for each in model.opset_import)}"
 
 
 def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Start:
-    """Follow an input while each node consumes the output of the previous one."""
+    """Follow the graph from an input, as long as exactly one node consumes each value.
+
+    Args:
+        graph: The ``onnx.GraphProto``.
+        name: Name of the input.
+        channels: Number of channels of the image.
+        shape: Shape of one image.
+    """
     start = _Start(makes_images=_makes_images(graph, channels))
     for _ in range(_MAX_NODES):
         takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
@@ -227,10 +235,10 @@ def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Star
 
 
 def _constant(graph: Any, name: str) -> F64 | None:
-    """The values of a constant, flat; None if they are computed, too many, or in another file."""
+    """Return the values of a constant as a 1-D array; None if they are computed, in a separate file, or too many."""
     import onnx  # noqa: PLC0415
 
-    for _ in range(8):  # an exporter may shape a constant by nodes of its own
+    for _ in range(8):  # an exporter may reshape a constant with additional nodes
         node = next((node for node in graph.node if name in node.output), None)
         constants = [tensor for tensor in graph.initializer if tensor.name == name]
         if constants or node is None or len(node.input) == 0 or node.op_type not in _PASSED:
@@ -246,12 +254,12 @@ def _constant(graph: Any, name: str) -> F64 | None:
                 return None
             value = onnx.numpy_helper.to_array(value)
         return np.array(value, np.float64).ravel()
-    except (TypeError, ValueError):  # too few bytes, or a type that NumPy lacks
+    except (TypeError, ValueError):  # too few bytes, or a type that NumPy does not support
         return None
 
 
 def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
-    """Scale and offset of one node; None if the node does not scale and shift the value ``name`` by constants."""
+    """Return the scale and offset that one node applies to ``name``; None if it is not arithmetic with constants."""
     if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
         return None
     if node.op_type == "BatchNormalization":
@@ -276,17 +284,19 @@ def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
 
 
 def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether a resize is to the size that the pipeline gives."""
+    """Return whether a resize node keeps the size of the pipeline's tensor."""
     constants = [_constant(graph, name) for name in node.input[1:] if name]
     scales_or_sizes = constants[-1] if constants else None
     if scales_or_sizes is None or len(scales_or_sizes) < 2:
         return False
     last = tuple(scales_or_sizes)
-    return set(last) == {1.0} or last[1:] == shape[1 - len(last) :]  # for a clip: the size of a frame
+    return (
+        set(last) == {1.0} or last[1:] == shape[1 - len(last) :]
+    )  # without the batch; for clips, also without the number of frames
 
 
 def _makes_images(graph: Any, channels: int) -> bool:
-    """Return whether an output is an image with these channels: a super-resolution model enlarges its input."""
+    """Return whether an output is an image with these channels, as for a super-resolution model."""
     shapes = [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.output]
     return any(len(shape) == 4 and channels in (shape[1], shape[3]) for shape in shapes)
 
@@ -295,11 +305,11 @@ def _shown(node: Any) -> str:
     return f'{node.op_type} "{shown(node.name or node.output[0])}"'
 
 
-# Whether two normalizations are one too many
+# Detection of repeated normalization
 
 
 def _normalized_twice(start: _Start, output: Output) -> str:
-    """The note; ``""`` if pipeline and model together amount to one normalization."""
+    """Return a note if pipeline and model both normalize the image; ``""`` if their combination is usual."""
     own = [op for op in output.chain if isinstance(op, Normalize)]
     if not own or not start.arithmetic:
         return ""
@@ -315,19 +325,24 @@ def _normalized_twice(start: _Start, output: Output) -> str:
         return ""
     ends = [float(x) for x in (both[1].min(), both[1].max(), *(255 * both[0] + both[1]))]
     return (
-        f"{' and '.join(start.arithmetic)} normalize{'s' * (len(start.arithmetic) == 1)} the input, and so does the "
-        f"pipeline: its {output.spec.low:.3g}..{output.spec.high:.3g} become {min(ends):.3g}..{max(ends):.3g}; "
-        f"{_remedy(start, channels)}, or export the model without it"
+        f"{' and '.join(start.arithmetic)} normalize{'s' * (len(start.arithmetic) == 1)} the input again: the pipeline "
+        f"returns {output.spec.low:.3g}..{output.spec.high:.3g}, which become {min(ends):.3g}..{max(ends):.3g}; "
+        f"{_remedy(start, channels)}, or export the model without this step"
     )
 
 
 def _is_usual(scale: float, offset: float, most: float) -> bool:
-    """Return whether ``level * scale + offset`` is a normalization with which some model is trained.
+    """Return whether ``pixel * scale + offset`` is a common normalization.
 
-    Such a normalization maps the pixel values 0 to 255 to a range of width 1 to 5, or of width 255 if it only subtracts
-    a mean. The zero is at pixel value 0 or at the mean of photographs. Ranges for dark and even images, such as X-rays,
-    are wider (``most``). Two normalizations in a row are too narrow, too wide or off-center: ImageNet's applied twice
-    has the width 19, and (x / 255 - 0.5) / 0.5 applied twice has its zero at pixel value 191.
+    A common one maps the pixel values 0 to 255 to a range with a width of 1 to 5, or 255 if it only subtracts a mean.
+    Its zero is at pixel value 0, or near the mean of photographs. For dark images with little contrast, such as X-rays,
+    ranges are wider. Two normalizations in sequence are not common: ImageNet's, applied twice, has a width of 19, and
+    (x / 255 - 0.5) / 0.5, applied twice, has its zero at pixel value 191.
+
+    Args:
+        scale: Factor of the normalization.
+        offset: Summand of the normalization.
+        most: Maximum width of the range.
     """
     if scale == 0:
         return False
@@ -336,9 +351,10 @@ def _is_usual(scale: float, offset: float, most: float) -> bool:
 
 
 def _remedy(start: _Start, channels: int) -> str:
-    """Remedy for a model that normalizes by itself."""
+    """Return the fix in the pipeline for a model that normalizes its input."""
     own = list(zip(*(np.broadcast_to(values, channels) for values in (start.scale, start.offset)), strict=True))
     takes_levels, takes_unit = (
         all(_is_usual(scale * unit, offset, 6.0) for scale, offset in own) for unit in (1, 1 / 255)
     )
-    return "set its mean to 0 and its std to 1" if takes_unit and not takes_levels else "take normalize out of it"
+    is_unit = takes_unit and not takes_levels
+    return "set mean to 0 and std to 1 in normalize" if is_unit else "remove normalize from the pipeline"

@@ -1,4 +1,4 @@
-"""Comparison of a pipeline's tensors with a classifier's inputs, and the remedy if they do not fit."""
+"""Match a pipeline's tensors with a classifier's inputs, and describe how to fix mismatches."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ _KNOWN = {
     "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
     "scale_factor": '{"op": "scale_factor"}',
 }
-"""Inputs of RT-DETR and PaddleDetection, and the ops that produce them."""
+"""Inputs of RT-DETR and PaddleDetection, and the ops that compute them."""
 _MAX_NUMBERS = 6
-"""Maximum number of values of an output that a pipeline may compute per image, such as ``transform``."""
-_EACH = "give --pipeline INPUT=FILE for each"
+"""Maximum number of values per image of a numeric pipeline output, such as ``transform``."""
+_EACH = "pass --pipeline INPUT=FILE for each input"
 _COLORS = {1: "gray", 3: "rgb"}
 _USUAL = "tchw"
-"""Axes in the usual order."""
+"""Axes in the most common order."""
 
 
 def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
-    """Find for each input of the classifier the output of the pipeline that feeds it.
+    """Find the pipeline output for each input of the classifier, and check all inputs and outputs.
 
-    If only one tensor and one input remain, their names may differ, because the ensemble maps names. A model may
-    therefore have an input "image", which is also the name of the ensemble's own input.
+    Outputs and inputs are matched by name. If one tensor and one input remain, they are matched although their names
+    differ. The input of the classifier may therefore be named "image", like that of the ensemble.
 
     Args:
-        classifier: Classifier that takes the tensors.
-        pipeline: Pipeline that produces the tensors.
+        classifier: Classifier that receives the tensors.
+        pipeline: Pipeline that returns the tensors.
         max_batch_size: Maximum number of images, or clips, in a batch.
 
     Returns:
-        A mapping from the names of inputs to the names of outputs.
+        A mapping from the names of the classifier's inputs to the names of the pipeline's outputs.
 
     Raises:
-        PipelineError: An output does not fit an input; the message describes the first one and its fix.
+        PipelineError: A type or shape does not match. The message describes the first mismatch and its fix.
     """
     pairs = check_inputs(classifier, pipeline, max_batch_size=max_batch_size)
     taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
@@ -57,7 +57,7 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
 
 
 def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
-    """The part of ``connect`` that handles the inputs."""
+    """Find the pipeline output for each input of the classifier, see ``connect``, and check the inputs only."""
     try:
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
@@ -73,7 +73,7 @@ def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: 
 def check_outputs(
     classifier: Classifier, taken: Sequence[str], *, max_batch_size: int, is_packed: bool = False
 ) -> None:
-    """Reject outputs that Triton does not support, or whose names the ensemble already uses.
+    """Raise PipelineError for an output that Triton does not support, or whose name the ensemble already uses.
 
     Args:
         classifier: Classifier whose outputs are checked.
@@ -92,7 +92,10 @@ def check_outputs(
 
 
 def carried(classifier: Classifier) -> tuple[Tensor, ...]:
-    """Outputs of the ensemble. One with only the batch axis, such as a count of boxes, is omitted if others exist."""
+    """Return the outputs of the classifier that become outputs of the ensemble.
+
+    An output that has only a batch dimension, such as a count of boxes, is omitted if other outputs exist.
+    """
     wide = [tensor for tensor in classifier.outputs if tensor.shape is None or len(tensor.shape) > 1]
     return tuple(wide) or classifier.outputs
 
@@ -107,65 +110,66 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
         return {name: name for name in wanted}
     if len(wanted) == 1:
         raise PipelineError(
-            f'the pipeline gives the tensors {_quoted(tensors)}: name the one "{wanted[0]}" that the model is to take'
+            f'the pipeline has the tensors {_quoted(tensors)}: name the one for the model "{wanted[0]}", as its input'
             if wanted[0] not in RESERVED_NAMES
-            else f"the pipeline gives the tensors {_quoted(tensors)}, and the model takes one: leave the others out"
+            else f"the pipeline has the tensors {_quoted(tensors)}, but the model has one input: remove the others"
         )
     images = [tensor.name for tensor in classifier.inputs if _is_image(tensor)]
     if len(images) > 1 and any(name in open_ for name in images):
         raise PipelineError(
-            f"the model takes {len(images)} images, {_quoted(images)}, and a pipeline makes all its tensors of one "
-            f"image: if the model compares images, {_EACH}; if it takes one image in several forms, give the "
-            "pipeline a tensor for each, of the same name"
+            f"the model has {len(images)} image inputs, {_quoted(images)}, but a pipeline processes one image: if the "
+            f"model compares images, {_EACH}; if it needs several versions of one image, add a tensor with the name "
+            "of each input to the pipeline"
         )
     for tensor in classifier.inputs:
         is_number = tensor.shape is not None and len(tensor.shape) == 2 and 1 <= tensor.shape[1] <= _MAX_NUMBERS
         if tensor.name in open_ and not is_number and tensor.name not in images:
             raise PipelineError(
-                f'the model takes "{tensor.name}", {tensor}, and a pipeline gives images and their sizes: '
-                "export the model without it, or write an ensemble by hand with a step that gives it"
+                f'the model has the input "{tensor.name}", {tensor}, but a pipeline only returns images and their '
+                "sizes: export the model without it, or write your own ensemble with a step that computes it"
             )
     known = [f"{_KNOWN[name]} for {name}" for name in open_ if name in _KNOWN]
     raise PipelineError(
-        f"the model takes {_quoted(wanted)}, the pipeline gives {_quoted(list(pipeline.outputs))}: "
-        f"give the pipeline an output for each, of the same name{'; such as ' * bool(known)}{', '.join(known)}"
+        f"the model has the inputs {_quoted(wanted)}, but the pipeline has the outputs "
+        f"{_quoted(list(pipeline.outputs))}: add an output with the name of each input"
+        f"{', such as ' * bool(known)}{', '.join(known)}"
     )
 
 
 def _is_image(tensor: Tensor) -> bool:
-    """Return whether an input accepts images or clips, judged by its shape: it has 1, 3 or 4 channels."""
+    """Return whether an input has the shape of images or clips, with 1, 3 or 4 channels or only dynamic dimensions."""
     dims = (tensor.shape or ())[1:]
     is_free = set(dims) == {-1}
     return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
 
 
 def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """A note if several inputs accept images: all of them receive the one image of a request."""
+    """Return a note if several inputs of the classifier receive the same image."""
     images = [port for port, name in pairs.items() if pipeline.outputs[name].spec.layout is not None]
     if len(images) < 2:
         return []
     return [
-        f"{classifier.source}: {_quoted(images)} are made of the one image of a request: for a model that compares "
+        f"{classifier.source}: the inputs {_quoted(images)} receive the same image of a request: if the model compares "
         f"images, {_EACH}"
     ]
 
 
 def of_turned_images(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """Return a note for each input whose file names height and width in a different order than the pipeline."""
+    """Return a note for each input whose dims are named in the opposite order of height and width."""
     notes = []
     for tensor in classifier.inputs:
         layout = pipeline.outputs[pairs[tensor.name]].spec.layout if tensor.name in pairs else None
         if layout is not None and _sides(tensor) not in ("", _order(layout)):
             words = printable(", ".join(tensor.words[1:]))
             notes.append(
-                f'{classifier.source}: "{tensor.name}" calls its dims {words}: if that is their order, set tensor '
-                f'layout to "{_turned(layout)}"'
+                f'{classifier.source}: the dims of input "{tensor.name}" are named {words}: if that is their order, '
+                f'set tensor layout to "{_turned(layout)}"'
             )
     return notes
 
 
 def _sides(tensor: Tensor) -> str:
-    """``hw`` or ``wh``, according to the names of an input's dims in the file; ``""`` without such names."""
+    """Return ``hw`` or ``wh`` according to the names of an input's dims in the file; ``""`` without such names."""
     words = [word.lower() for word in tensor.words]
     found = [side[0] for word in words for side in ("height", "width") if word == side[0] or side in word]
     return "".join(found) if sorted(found) == ["h", "w"] else ""
@@ -176,26 +180,26 @@ def _order(layout: Layout) -> str:
 
 
 def _turned(layout: Layout) -> Layout:
-    """A layout with height and width swapped."""
+    """Return the layout with height and width swapped."""
     return layout.translate(str.maketrans("hw", "wh"))
 
 
 def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     dtype, spec = _DTYPES.get(tensor.data_type), output.spec
     if spec.dtype != dtype:
-        wants = dtype or tensor.data_type.removeprefix("TYPE_") or "no tensor"
+        wants = dtype or tensor.data_type.removeprefix("TYPE_") or "of an unsupported type"
         op = output.chain[-1]
         sizes = get_args(SizeDType) if isinstance(op, OriginalSize | ImageSize) else ()
         able = _TENSOR_DTYPES if spec.layout else sizes
         name = "tensor" if spec.layout else op_name(op)
         remedy = f"set {name} dtype to {dtype}" if dtype in able else f"export the model with {spec.dtype}"
-        raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
+        raise PipelineError(f'the pipeline returns {spec.dtype}, but input "{tensor.name}" is {wants}: {remedy}')
     is_of_clips, shape = "t" in spec.lengths, tensor.shape
     export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
     if is_of_clips and shape is not None and len(shape) == len(spec.shape) and shape[0] in (-1, 1):  # images in a batch
         raise PipelineError(
-            f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
-            f"{list(shape[1:])}: average what it gives over the frames, by the lines of docs/video.md; or {export}"
+            f'the pipeline returns clips, {list(spec.shape)}, but input "{tensor.name}" of the model accepts images, '
+            f"{list(shape[1:])}: average its results over the frames as in docs/video.md, or {export}"
         )
     if shape is None or (len(shape) == len(spec.shape) and "1" not in spec.lengths):
         raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
@@ -205,18 +209,19 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         axis for axis, ours, theirs in zip(spec.layout or "", spec.shape, wanted, strict=False) if ours == -1 != theirs
     ]:
         raise PipelineError(
-            f'the pipeline gives {list(spec.shape)}, whose sides follow the image, and the model\'s "{tensor.name}" '
-            f"wants {list(wanted)}: export the model with free sides, or {_settle(free, spec, wanted)}"
+            f'the pipeline returns {list(spec.shape)}, a size that depends on the image, but input "{tensor.name}" of '
+            f"the model is {list(wanted)}: export the model with dynamic height and width, or "
+            f"{_settle(free, spec, wanted)}"
         )
     if not compatible(spec.shape, wanted):
         raise PipelineError(
-            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
+            f'the pipeline returns {list(spec.shape)}, but input "{tensor.name}" of the model is {list(wanted)}: '
             f"{mend_dims(output, wanted, _sides(tensor)) or export}"
         )
 
 
 def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
-    """Remedy in the pipeline for a model that accepts a single size."""
+    """Return the fix in a pipeline of variable size for a model that accepts a single size."""
     most, lengths = (spec.lengths_of(shape) for shape in (spec.largest, wanted))
     names = {"h": "min_height", "w": "min_width"}
     if all(most[axis] <= lengths[axis] for axis in free):
@@ -241,32 +246,30 @@ def _check_packed(tensor: Tensor, output: Output) -> None:
 
 def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int, *, is_packed: bool) -> None:
     if not tensor.data_type:
-        raise PipelineError(f'output "{tensor.name}" is no tensor that Triton carries: export the model without it')
+        raise PipelineError(f'output "{tensor.name}" has a type that Triton does not support: remove it from the model')
     if tensor.shape is None:
-        raise PipelineError(
-            f'output "{tensor.name}" has no shape: write it with onnx.shape_inference.infer_shapes_path'
-        )
+        raise PipelineError(f'output "{tensor.name}" has no shape: add it with onnx.shape_inference.infer_shapes_path')
     if len(tensor.shape) < 2 and not is_packed:
-        raise PipelineError(f'output "{tensor.name}" has no dims beside the batch: export it as [batch, 1] or wider')
+        raise PipelineError(f'output "{tensor.name}" has only a batch dimension: export it as [batch, 1] or larger')
     if not is_packed:
         _check_batch("output", tensor, max_batch_size)
     if tensor.name in taken:
-        raise PipelineError(f'output "{tensor.name}": the ensemble has another tensor of that name: rename it')
+        raise PipelineError(f'output "{tensor.name}": the ensemble already has a tensor with this name: rename it')
 
 
 def is_batch_second(tensor: Tensor) -> bool:
-    """Return whether an output is time-major: a fixed length first, and the free one of the batch second."""
+    """Return whether an output is time-major: a fixed first dimension, and the dynamic batch dimension second."""
     shape = tensor.shape or ()
     return len(shape) > 2 and shape[0] > 0 and shape[1] == -1 and -1 not in shape[2:]
 
 
 def transposed(tensor: Tensor, source: str) -> list[str]:
-    """The message for such an output, and the lines that append a Transpose to the file."""
+    """Return the error message for a time-major output, followed by lines of code that append a Transpose."""
     shape = tensor.shape or ()
     name, order = f"{tensor.name}_by_image", [1, 0, *range(2, len(shape))]
     return [
-        f'output "{tensor.name}" {list(shape)} has the batch second, and Triton shares out the first dim: append a '
-        "Transpose to the file, by these lines in its folder",
+        f'output "{tensor.name}" {list(shape)} has the batch as second dimension, but Triton requires it first: append '
+        "a Transpose to the file by running this code in its folder",
         "import onnx",
         f"model = onnx.load({source!r})",
         f"(output,) = [each for each in model.graph.output if each.name == {tensor.name!r}]",
@@ -282,20 +285,20 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
     assert tensor.shape
     batch = tensor.shape[0]
     if batch != -1 and (batch, max_batch_size) != (1, 1):
-        way_out = ", or say --max-batch-size 1" if batch == 1 and max_batch_size else ""
+        way_out = ", or pass --max-batch-size 1" if batch == 1 and max_batch_size else ""
         raise PipelineError(
-            f'the batch of {direction} "{tensor.name}" is fixed at {batch}: '
-            f"export the model with a free first dimension{way_out}, or try --free-dims"
+            f'the batch size of {direction} "{tensor.name}" is fixed at {batch}: '
+            f"export the model with a dynamic batch dimension{way_out}, or try --free-dims"
         )
 
 
 def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
-    """Remedy in the pipeline if a model expects different dims; ``""`` if no pipeline can produce them.
+    """Return the fix in the pipeline for a model with different dims; ``""`` if a pipeline cannot have these dims.
 
     Args:
         output: Output of the pipeline.
-        wanted: Dims of one image that the model expects.
-        order: ``hw`` or ``wh``, if it is known; ``""`` means the order of the pipeline.
+        wanted: Dims of one image in the model.
+        order: ``hw`` or ``wh`` if the order of height and width is known; ``""`` for the order of the pipeline.
     """
     sides = output.spec.lengths
     axes = "".join(axis for axis in _USUAL if axis in sides)
@@ -303,7 +306,7 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
     if not axes or not 0 <= ones <= MAX_ONES:
         return ""
     if ones == 1 and "t" not in sides and 1 not in wanted:
-        return "begin with decode_video, for a model of clips"
+        return "begin with decode_video if the model accepts clips"
     layout = _fitting(output.spec, wanted, order or _order(output.spec.layout or ""), "1" * ones + axes)
     if layout is None:
         return ""
@@ -323,34 +326,46 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
         op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
         size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
         is_turned = not order and (wide, tall) == (sides["h"], sides["w"])
-        other = f', or, if the model has them the other way round, tensor layout to "{_turned(layout)}"' * is_turned
+        other = f', or, if the model has the opposite order, tensor layout to "{_turned(layout)}"' * is_turned
         remedies.append(f"set {op_name(op)} to {size}{other}")
         resized = [
             resize.size for resize in output.chain if isinstance(resize, Resize) and isinstance(resize.size, int)
         ]
-        if isinstance(op, CenterCrop) and resized and int(resized[0]) < max(tall, wide):  # it would add a black frame
-            remedies.append("resize to at least that")
+        if (
+            isinstance(op, CenterCrop) and resized and int(resized[0]) < max(tall, wide)
+        ):  # center_crop would pad the image
+            remedies.append("resize to at least that size")
     return " and ".join(remedies)
 
 
 def _of_channels(output: Output, wanted: int) -> list[str]:
-    """Return fixes for a different number of channels."""
+    """Return the fixes in the pipeline for a model with a different number of channels."""
     first, *_ = output.chain
     assert isinstance(first, FirstOp)
     own, color = first.infer().channels, f"set {op_name(first)} color to "
     if wanted == 4:
         return [f'{color}"rgb"'] * (own == 1) + [
-            'set tensor channels to 4, whose fourth is "pad_value" in every pixel and never the alpha of the file (a '
-            "model of RGBA wants the value there that its training gave to alpha 255)"
+            'set tensor channels to 4, which fills the fourth channel with "pad_value" and ignores the alpha channel '
+            "of the file (for an RGBA model, use the value of alpha 255 in its training)"
         ]
     if wanted == own:
-        return ["leave tensor channels out"]
-    gray = ", or tensor channels to 1 behind grayscale" * (wanted == 1)
+        return ["remove channels from tensor"]
+    gray = ", or tensor channels to 1 after grayscale" * (wanted == 1)
     return [f'{color}"{_COLORS[wanted]}"{gray}']
 
 
 def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
-    """Layout of these axes that dims seem to have, by their frames and channels, or by their channels; -1 is any."""
+    """Find the layout of these axes that best matches dims, judged by their numbers of frames and channels.
+
+    Args:
+        spec: Tensor of the pipeline.
+        wanted: Dims of one image in the model; -1 matches every length.
+        order: ``hw`` or ``wh``.
+        axes: Axes of the layout.
+
+    Returns:
+        The layout, or None if it would need a dimension of 1 where the model has a different length.
+    """
     layouts = dict.fromkeys("".join(each) for each in (spec.layout or "", *permutations(axes)))
     lengths = {**spec.lengths, "1": 1}
 
@@ -365,7 +380,7 @@ def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> 
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
-    """Return whether dims agree; -1 agrees with any length, None with any dims."""
+    """Return whether dims are equal, where -1 matches every length and None matches all dims."""
     if ours is None or theirs is None:
         return True
     return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))

@@ -1,4 +1,4 @@
-"""Dims that an export fixed are made variable again, and the result is verified with ONNX Runtime."""
+"""Make fixed dimensions of an ONNX model dynamic, and verify the result with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from pixprep.spec import TensorSpec
 Array = npt.NDArray[Any]
 _ROWS = 2
 _CLOSE = 1e-3
-"""Tolerance of a row in a batch, as a fraction of the maximum: it covers the order of sums, not other rows' values."""
+"""Maximum difference between the results of an image alone and in a batch, as a fraction of the maximum value. Rounding
+errors from a different order of summation are smaller, but results that depend on other images differ more."""
 
 
 def loosened(model: Classifier) -> Classifier:
-    """A classifier with only variable dims, from which the outputs that feed it are determined."""
+    """Return a classifier whose dimensions are all dynamic, for finding the pipeline outputs that match its inputs."""
 
     def free(tensor: Tensor) -> Tensor:
         return tensor if tensor.shape is None else replace(tensor, shape=(-1,) * len(tensor.shape))
@@ -35,27 +36,27 @@ def loosened(model: Classifier) -> Classifier:
 
 
 def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
-    """A copy of a model with a variable batch size, and with the sizes of its pipeline's tensors.
+    """Return a copy of a model with a dynamic batch dimension and with the image size of the pipeline.
 
-    A Reshape with a constant shape that begins with the fixed batch size is also changed. The copy is run with two
-    random images, individually and together: every row must be the same.
+    The batch is also made dynamic in a Reshape with a constant shape. The copy is verified with two random images: each
+    must have the same outputs alone and in a batch.
 
     Args:
         graph: The ``onnx.ModelProto``, without external weights.
         source: Name of the model for messages.
-        specs: Specs of the pipeline's tensors, by the names of the model's inputs.
+        specs: Tensors of the pipeline, by the names of the model's inputs.
 
     Raises:
-        PipelineError: ONNX Runtime cannot run the copy, or its rows depend on each other.
+        PipelineError: ONNX Runtime cannot run the copy, or the outputs of an image depend on its batch.
         SetupError: ONNX Runtime is not installed.
     """
-    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+    import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
 
     if find_spec("onnxruntime") is None:
-        raise SetupError(f"--free-dims tries the model: {install('classifier')}")
+        raise SetupError(f"--free-dims requires ONNX Runtime to test the model: {install('classifier')}")
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    del copy.graph.value_info[:]  # shapes inside, as the export saw them
+    del copy.graph.value_info[:]  # shapes of intermediate tensors with the old dimensions
     for value in copy.graph.input:
         if value.name in specs:
             _free_forms(copy.graph, value.type.tensor_type.shape.dim[0].dim_value)
@@ -86,21 +87,21 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
             raise PipelineError(f"{source}: {first}", *lines)
         if not is_batched:
             raise PipelineError(
-                f'{source}: --free-dims: "{value.name}" is {list(one.shape)} of one image, {list(many.shape)} of two: '
-                "its first dim is no batch"
+                f'{source}: --free-dims: output "{value.name}" has the shape {list(one.shape)} for one image and '
+                f"{list(many.shape)} for two: its first dimension is not the batch"
             )
         most = max(float(np.abs(each).max(initial=0)) for each in rows)
         if not all(np.allclose(many[row], rows[row][0], rtol=0, atol=_CLOSE * max(most, 1e-6)) for row in range(_ROWS)):
             raise PipelineError(
-                f'{source}: --free-dims: "{value.name}" of an image depends on the other images of its batch: export '
-                "the model with a free first dimension"
+                f'{source}: --free-dims: output "{value.name}" of an image depends on other images of the batch: '
+                "export the model with a dynamic batch dimension"
             )
         _set_dims(value, one.shape[1:])
     return copy
 
 
 def _free_forms(graph: Any, batch: int) -> None:
-    """Make the batch variable in the constant shapes of Reshape nodes that begin with it."""
+    """Make the batch dynamic in constant shapes of Reshape nodes that begin with the batch size."""
     import onnx  # noqa: PLC0415
 
     forms = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
@@ -121,7 +122,7 @@ def _free_forms(graph: Any, batch: int) -> None:
 
 
 def _set_dims(value: Any, sides: Any) -> None:
-    """Make the batch variable and set the sides to these; -1 is variable."""
+    """Set the shape of a graph input or output to a dynamic batch followed by these dimensions; -1 is dynamic."""
     shape = value.type.tensor_type.shape
     del shape.dim[:]
     shape.dim.add().dim_param = "batch"
@@ -138,7 +139,7 @@ def _outputs(path: Path, source: str, inputs: Mapping[str, Array]) -> list[Array
     if isinstance(outputs, str):
         count = len(next(iter(inputs.values())))
         raise PipelineError(
-            f"{source}: --free-dims: does not run with {count} image{'s' * (count > 1)}: {outputs}: export the model "
-            "with a free first dimension"
+            f"{source}: --free-dims: the model does not run with {count} image{'s' * (count > 1)}: {outputs}: export "
+            "it with a dynamic batch dimension"
         )
     return outputs

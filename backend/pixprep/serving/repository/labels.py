@@ -1,4 +1,4 @@
-"""The names of a classifier's classes, read from files in common formats."""
+"""Labels of a classifier: read them from files in common formats, and assign them to outputs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pixprep.pipeline.file import read_bytes
 from pixprep.serving.repository.models import Tensor, suggest
 
 _MAX_BYTES = 16 << 20
-_MAX_LETTERS = 1000
+_MAX_CHARS = 1000
 _FORMS = (
-    "a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's config.json, or "
-    "names and numbers, as Keras' class_indices"
+    "write one name per line, or JSON: a list of names, an object from numbers to names (alone or as `id2label` of "
+    "Hugging Face's config.json), or an object from names to numbers (Keras' class_indices)"
 )
 
 
 def read_labels(path: Path) -> list[str]:
-    """The names in the order of the classes.
+    """Read the labels from a file, in the order of the classes.
 
     Args:
-        path: Path of a text file with one name per line, in which empty lines at the end are ignored, or of a JSON
-            file. The JSON file contains a list of names, an object that maps numbers to names, an object that maps
-            names to numbers (Keras' ``class_indices``), or an object with such an object as ``id2label``.
+        path: Text file with one name per line (empty lines at the end are ignored), or JSON file. The JSON file
+            contains a list of names, an object from numbers to names (also as the field ``id2label``), or an object
+            from names to numbers (Keras' ``class_indices``).
 
     Raises:
-        PipelineError: The file does not have any of these formats.
+        PipelineError: The file does not have one of these formats.
         SetupError: The file cannot be read.
     """
     try:
@@ -40,23 +40,23 @@ def read_labels(path: Path) -> list[str]:
         text = data[:_MAX_BYTES].decode("utf-8-sig")
         found = json.loads(text) if text.lstrip()[:1] in ("{", "[") else text.rstrip().splitlines()
     except (ValueError, RecursionError):
-        raise PipelineError(f"{path.name}: no labels: {_FORMS}") from None
+        raise PipelineError(f"{path.name} does not contain labels: {_FORMS}") from None
     if isinstance(found, dict):
         found = found.get("id2label", found)
     elif isinstance(found, list) and "" in found[:-1] and text.lstrip()[:1] != "[":
         line = found.index("") + 1
-        raise PipelineError(f"{path.name}: line {line} is empty, and each line is the name of a class: remove the line")
+        raise PipelineError(f"{path.name}: line {line} is empty, but each line must be a class name: remove the line")
     labels = _in_order(found)
     if labels is None or len(data) > _MAX_BYTES:
-        raise PipelineError(f"{path.name}: no labels: {_FORMS}")
+        raise PipelineError(f"{path.name} does not contain labels: {_FORMS}")
     return labels
 
 
 def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the class names in the metadata of an ONNX file, or an empty list.
+    """Return the labels in the metadata of an ONNX file; empty if the metadata does not contain labels.
 
-    ``names`` is Ultralytics' key, ``{0: 'cat', 1: 'dog'}``; ``character`` is PaddleOCR's, a name a line; ``labels`` is
-    written as a list, as JSON or a name a line.
+    They are in the field ``names`` (Ultralytics, as ``{0: 'cat', 1: 'dog'}``), ``character`` (PaddleOCR, with one name
+    per line), or ``labels`` (as a list, as JSON or with one name per line).
     """
     for key in ("names", "labels", "character"):
         text = entries.get(key, "")[:_MAX_BYTES]
@@ -71,7 +71,7 @@ def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _in_order(found: Any) -> list[str] | None:
-    """A list of names, from a list or from an object of numbers and names; None if the value is neither."""
+    """Convert a list, or an object of numbers and names, to a list of labels; None if the value is not valid."""
     if isinstance(found, dict):
         try:
             if all(type(number) is int for number in found.values()):  # Keras' class_indices
@@ -82,36 +82,45 @@ def _in_order(found: Any) -> list[str] | None:
         found = [numbered.get(number) for number in range(len(numbered))]
     if not isinstance(found, list) or not found:
         return None
-    if not all(isinstance(label, str) and label.strip() and len(label) <= _MAX_LETTERS for label in found):
+    if not all(isinstance(label, str) and label.strip() and len(label) <= _MAX_CHARS for label in found):
         return None
     return [printable(label.strip()) for label in found]
 
 
 def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> None:
-    """Reject labels for outputs that do not exist, or that have a different number of scores.
+    """Check labels for several outputs.
+
+    Args:
+        outputs: Outputs of the model.
+        heads: Labels by the name of the output.
 
     Raises:
-        PipelineError: Such labels exist.
+        PipelineError: An output does not exist, or has a different number of scores.
     """
     dims = {output.name: (output.shape or ())[1:] for output in outputs}
     for name, words in heads.items():
         if name not in dims:
-            raise PipelineError(f'--labels {name}=FILE: no such output "{name}"; {suggest(name, dims)}')
+            raise PipelineError(f'--labels {name}=FILE: the model has no output "{name}"; {suggest(name, dims)}')
         if dims[name] not in ((len(words),), (-1,)):
-            raise PipelineError(f'--labels {name}=FILE: {len(words):,} labels, and "{name}" is {list(dims[name])}')
+            raise PipelineError(
+                f'--labels {name}=FILE: {len(words):,} labels, but output "{name}" has the shape {list(dims[name])}'
+            )
 
 
 def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Output with only one score per class whose classes the labels name, and the labels.
+    """Find the output to which labels belong: a vector with one score per label.
 
     Args:
         outputs: Outputs of the model.
-        chosen: Labels from the user.
-        own: Labels from the model's file, used if the user does not pass any. They may name the classes of boxes
-            instead.
+        chosen: Labels from the user; may be empty.
+        own: Labels from the model's file, used if ``chosen`` is empty. They may not match an output, such as the
+            classes of a detector.
+
+    Returns:
+        The name of the output and the labels. Both are empty if ``chosen`` is empty and ``own`` does not match.
 
     Raises:
-        PipelineError: The user's labels fit none of the outputs.
+        PipelineError: ``chosen`` does not match an output.
     """
     labels = chosen or own
     for length in (len(labels), -1):
@@ -122,20 +131,26 @@ def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str
         return "", ()
     found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
     count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"
-    raise PipelineError(f"{count}, but no output has one score for each: the model gives {found}")
+    raise PipelineError(f"{count}, but the model has no output with one score per label; its outputs are {found}")
 
 
 def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
-    """A note on the other outputs with one score per class, if the output ``name`` has the labels."""
+    """Return a note about other outputs with one score per class that remain without labels.
+
+    Args:
+        outputs: Outputs of the model.
+        name: Name of the output that has the labels; may be empty.
+        labels: The labels.
+    """
     dims = {each.name: (each.shape or ())[1:] for each in outputs if each.name != name}
     others = {other: lengths[0] for other, lengths in dims.items() if len(lengths) == 1 and lengths != (1,)}
     if not name or not others:
         return []
     fitting = [f'"{other}"' for other, length in others.items() if length in (len(labels), -1)]
-    also = f", though {' and '.join(fitting)} would fit them, too" * bool(fitting)
+    also = f"; they would also fit {' and '.join(fitting)}" * bool(fitting)
     have = "have" if len(others) > 1 else "has"
     listed = ", ".join(f'"{other}" [{length}]' for other, length in others.items())
     return [
-        f'the labels are those of "{name}" [{len(labels)}]; {listed} {have} none{also}: '
-        "--labels OUTPUT=FILE names those of each output"
+        f'the labels are used for output "{name}" [{len(labels)}], and {listed} {have} no labels{also}: '
+        "to assign labels to each output, pass --labels OUTPUT=FILE"
     ]

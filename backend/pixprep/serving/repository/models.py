@@ -1,4 +1,4 @@
-"""Tensors that a model declares, and problems of its files."""
+"""Inputs and outputs that a model declares, and problems of a repository."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from pixprep.errors import shown
 
-_MAX_SUGGESTED = 64  # maximum number of names that are compared with a mistyped one and listed in a message
+_MAX_SUGGESTED = 64  # maximum number of names that are compared with a misspelled name and listed in a message
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a repository.
+    """One problem of a model repository.
 
     Attributes:
-        where: Path of the file or directory inside the repository.
+        where: Path of the file or directory, relative to the repository.
         what: Description of the problem.
-        remedy: Fix of the problem; ``""`` if ``what`` contains it.
+        remedy: How to fix the problem; ``""`` if ``what`` contains that.
     """
 
     where: str
@@ -36,13 +36,13 @@ class Tensor:
     """One input or output of a model.
 
     Attributes:
-        name: Name in the model's file.
-        data_type: Triton's data type, such as ``TYPE_FP32``; ``""`` if Triton does not support its type.
-        shape: Shape, with the batch first if there is one; -1 for a variable length; None if the file does not declare
-            it.
+        name: Name of the tensor.
+        data_type: Triton's data type, such as ``TYPE_FP32``; ``""`` if Triton does not support the type.
+        shape: Shape, including the batch dimension if ``is_batched``, with -1 for a dynamic dimension. None if the
+            shape is not declared.
         is_optional: Whether a request may omit this input.
-        is_batched: Whether the first length is the batch size.
-        words: Name or number of each length in an ONNX file.
+        is_batched: Whether the first dimension is the batch.
+        words: Name or number of each dimension in an ONNX file.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Tensor:
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else f" {list(self.shape)}"
-        return f"{self.data_type or 'no tensor'}{shape}"
+        return f"{self.data_type or 'of an unsupported type'}{shape}"
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,19 @@ class Declared:
     """Inputs and outputs that a model declares.
 
     Attributes:
-        config: Configuration in its JSON form, with everything filled in that pixprep derives.
+        config: Configuration in its JSON form, including the fields that pixprep derives.
     """
 
     config: Mapping[str, Any]
 
     @property
     def max_batch_size(self) -> int:
-        """Maximum size of a batch; 0 if the model does not take batches."""
+        """Maximum batch size; 0 if the model does not support batching."""
         return int(self.config.get("max_batch_size", 0))
 
     @cached_property
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The declared tensors by ``input`` or ``output`` and name; without a side that only the backend knows."""
+        """Declared tensors by name, under the keys ``input`` and ``output``. A key without declarations is missing."""
         batch = (-1,) * (self.max_batch_size > 0)
         return {
             side: {
@@ -93,8 +93,8 @@ class Declared:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Suggestion of the closest known name, or else a list of all."""
+    """Return the hint for an unknown name in a message: a similar known name, or a list of all names."""
     if len(known) > _MAX_SUGGESTED:
-        return f"it is none of {len(known):,} names"
+        return f"it is not one of {len(known):,} names"
     near = get_close_matches(name, list(known), n=1)
-    return f'did you mean "{near[0]}"?' if near else f"there are {', '.join(known) or 'none'}"
+    return f'did you mean "{near[0]}"?' if near else f"available: {', '.join(known) or 'none'}"

@@ -1,15 +1,16 @@
-"""A Triton Python-backend model that runs the ``model.onnx`` beside it with ONNX Runtime.
+"""Triton Python model that runs the ``model.onnx`` in its folder with ONNX Runtime.
 
-``pixprep build`` writes this file to ``classifier/1/model.py`` for machines without TensorRT. The copy imports nothing
-of pixprep: it has the text of ``cores.py`` in place of the import. Inputs, outputs and their types are those of the
-ONNX file, and config.pbtxt must declare the same.
+``pixprep build`` writes this file to ``classifier/1/model.py`` for machines without TensorRT. The copy does not import
+pixprep, because the content of ``cores.py`` replaces the import. The inputs and outputs in config.pbtxt must be those
+of the ONNX file.
 
-On an instance of KIND_GPU the CUDA execution provider runs it, which the package onnxruntime-gpu has; a tensor that
-comes on the GPU is taken where it lies. On others the CPU does.
+An instance of KIND_GPU uses the CUDA execution provider of the package onnxruntime-gpu, and reads input tensors in GPU
+memory without a copy. Other instances use the CPU.
 
-Parameters of config.pbtxt: ``threads``, how many cores one request may use; by default all that the process may use,
-by its affinity and by the quota of its container.
-``outputs``, ``cpu`` (the default) or ``gpu``: where the outputs leave an instance on a GPU.
+Parameters of config.pbtxt:
+``threads``: Number of cores that one request may use. Default: all cores that the process may use, according to its
+affinity and the quota of its container.
+``outputs``: Memory of the outputs of an instance on a GPU, ``cpu`` (default) or ``gpu``.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ _TYPES = {
 }
 _CUDA = "CUDAExecutionProvider"
 _CUDA_OPTIONS = {
-    "cudnn_conv_algo_search": "HEURISTIC",  # the default tries every algorithm again for each size of a batch
-    "use_tf32": "0",  # the default has 10 bits of mantissa, and gives other logits than a CPU
+    "cudnn_conv_algo_search": "HEURISTIC",  # by default, every algorithm is tried again for each batch size
+    "use_tf32": "0",  # TF32 has a mantissa of 10 bits, so the logits would differ from those of a CPU
 }
 
 
 class TritonPythonModel:
-    """Triton's view of the ONNX file: one session on one device, which answers request by request."""
+    """Class that Triton's Python backend calls. Each instance has one session of ONNX Runtime on one device."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the ONNX file, check that config.pbtxt declares what it has, and on a GPU run it once.
+        """Load the ONNX file, compare it with config.pbtxt, and run it once if the instance is on a GPU.
 
         Raises:
-            TritonModelException: the file does not load, or they disagree; one line that says what to change.
+            TritonModelException: The file does not load, or differs from config.pbtxt. The message has one line.
         """
         config = json.loads(args["model_config"])
         path = Path(args["model_repository"], args["model_version"], "model.onnx")
@@ -57,11 +58,11 @@ class TritonPythonModel:
         self._device = ("cpu", 0) if gpu is None else ("cuda", gpu)
         self._is_reported = gpu is None
         try:
-            # On the GPU, outputs take room in Triton's CUDA pool. It is sized for the tensors of preprocess, and Triton
-            # 2.51 answers with garbage when it is full.
+            # Outputs in GPU memory use Triton's CUDA memory pool, which is sized for the tensors of preprocess. Triton
+            # 2.51 returns garbage when the pool is full.
             outputs = _parameter(config, "outputs", "cpu")
             if outputs not in ("cpu", "gpu"):
-                raise ValueError(f'parameter "outputs" is "{outputs}", expected "cpu" or "gpu"')  # noqa: TRY301
+                raise ValueError(f'parameter "outputs" must be "cpu" or "gpu", not "{outputs}"')  # noqa: TRY301
             self._outputs_stay = outputs == "gpu"
             self._session = _session(path, _threads(config), gpu)
             _check(config, self._session)
@@ -72,16 +73,16 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException(f"{self._name}: {error}") from None
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer each request by itself.
+        """Run each request separately.
 
-        On a CPU one run over eight requests of one image takes 4.9 ms an image instead of 5.5 on two threads, 9.2
-        instead of 9.1 on one (EfficientNet-lite0), with the same bits: too little for joining, splitting and telling
-        errors apart.
+        Joining the requests would save little and complicate the handling of errors: for eight requests of one image
+        (EfficientNet-lite0 on a CPU), it takes 4.9 instead of 5.5 ms per image on two threads, and 9.2 instead of 9.1
+        on one thread.
         """
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:
-        """The outputs that the request asks for, or the error of this request alone."""
+        """Run one request, and return the requested outputs or an error that only affects this request."""
         wanted = list(request.requested_output_names())
         try:
             binding = self._session.io_binding()
@@ -91,44 +92,44 @@ class TritonPythonModel:
             for name, tensor in tensors.items():
                 self._bind(binding, name, tensor)
             outputs = self._run(binding, wanted)
-        except Exception as error:  # noqa: BLE001 ONNX Runtime's share no base; one let out would fail all
+        except Exception as error:  # noqa: BLE001 (no common base class; an uncaught exception would fail all requests)
             pb_utils.Logger.log_error(f"{self._name}: {error}")
             return pb_utils.InferenceResponse(
                 error=pb_utils.TritonError(
-                    f"{self._name}: ONNX Runtime could not run this request; the server's log says why",
+                    f"{self._name}: ONNX Runtime failed to run this request: see the log of the server",
                     pb_utils.TritonError.INTERNAL,
                 )
             )
         return pb_utils.InferenceResponse(outputs)
 
     def _no_rows(self, wanted: list[str]) -> list[Any]:
-        """The outputs of no rows, where a chain has found nothing: not every model runs with a batch of 0."""
+        """Return outputs with a batch of 0, for a photo without boxes. Not every model can run with a batch of 0."""
         found = {tensor.name: tensor for tensor in self._session.get_outputs()}
         sides = {name: [side if isinstance(side, int) else 0 for side in found[name].shape[1:]] for name in wanted}
         return [pb_utils.Tensor(name, np.zeros((0, *sides[name]), _TYPES[found[name].type][1])) for name in wanted]
 
     def _bind(self, binding: Any, name: str, tensor: Any) -> None:
-        """Give a run one input; without a copy where it lies on the device of this instance."""
-        if not self._is_reported:  # which of the two it is shows nowhere else
+        """Bind one input, without a copy if it is on the device of this instance."""
+        if not self._is_reported:  # log once whether inputs are copied
             self._is_reported = True
             if tensor.is_cpu():
                 pb_utils.Logger.log_warn(
-                    f'{self._name}: input "{name}" comes on the CPU and is copied to the GPU; from preprocess it comes '
-                    'on the GPU if that runs there, with outputs "gpu" and a CUDA pool that is large enough (its log '
-                    'says), and if FORCE_CPU_ONLY_INPUT_TENSORS is "no" here'
+                    f'{self._name}: input "{name}" is copied from host memory to the GPU; to avoid this, run '
+                    'preprocess on the GPU with outputs "gpu" and a large enough CUDA memory pool (see its log), and '
+                    'set FORCE_CPU_ONLY_INPUT_TENSORS to "no" in this model'
                 )
             else:
-                pb_utils.Logger.log_info(f'{self._name}: input "{name}" is taken where it lies, on the GPU')
+                pb_utils.Logger.log_info(f'{self._name}: input "{name}" is read in GPU memory without a copy')
         if tensor.is_cpu():
             binding.bind_cpu_input(name, tensor.as_numpy())
         else:
             binding.bind_ortvalue_input(name, onnxruntime.OrtValue.from_dlpack(tensor.to_dlpack()))
 
     def _run(self, binding: Any, wanted: list[str]) -> list[Any]:
-        """Run the session; the outputs as Triton's tensors."""
-        place = self._device if self._outputs_stay else ("cpu", 0)
+        """Run the session, and return the outputs as Triton tensors."""
+        device = self._device if self._outputs_stay else ("cpu", 0)
         for name in wanted:
-            binding.bind_output(name, *place)
+            binding.bind_output(name, *device)
         binding.synchronize_inputs()
         self._session.run_with_iobinding(binding)
         binding.synchronize_outputs()
@@ -138,7 +139,7 @@ class TritonPythonModel:
         return [pb_utils.Tensor(name, value.numpy()) for name, value in values]
 
     def _warm_up(self, config: dict[str, Any]) -> None:
-        """Run the smallest batch and the largest: CUDA's libraries are loaded when they are first used."""
+        """Run the smallest and the largest batch, because CUDA loads libraries when they are first used."""
         dims = {entry["name"]: [int(length) for length in entry["dims"]] for entry in config["input"]}
         if any(length < 0 for lengths in dims.values() for length in lengths):
             return
@@ -150,7 +151,7 @@ class TritonPythonModel:
                     zeros = np.zeros(batch + dims[tensor.name], _TYPES[tensor.type][1])
                     binding.bind_cpu_input(tensor.name, zeros)
                 self._run(binding, [tensor.name for tensor in self._session.get_outputs()])
-        except Exception as error:  # ONNX Runtime's share no base
+        except Exception as error:  # ONNX Runtime's exceptions have no common base class
             raise ValueError(f"ONNX Runtime cannot run model.onnx on the GPU: {_first_line(error)}") from error
 
 
@@ -159,18 +160,18 @@ def _parameter(config: dict[str, Any], name: str, default: str) -> str:
 
 
 def _threads(config: dict[str, Any]) -> int:
-    """The parameter ``threads``, or else the number of cores that this process may use."""
+    """Return the parameter ``threads``; by default, the number of cores that this process may use."""
     value = _parameter(config, "threads", str(cores()))
     if not (value.isascii() and value.isdigit() and int(value)):
-        raise ValueError(f'parameter "threads" is "{value}", expected an integer from 1')
+        raise ValueError(f'parameter "threads" must be an integer of at least 1, not "{value}"')
     return int(value)
 
 
 def _session(path: Path, threads: int, gpu: int | None) -> onnxruntime.InferenceSession:
-    """ONNX Runtime's session of the file, on a GPU or on the CPU.
+    """Create the ONNX Runtime session, on a GPU or on the CPU.
 
-    Its threads must not spin while they wait: with a photo every 35 ms on two cores that cost 41 ms of processor time a
-    photo instead of 10, taken from whoever decodes the next one, and saved 0.6 ms of 5.5.
+    Its threads do not spin while they wait. With one photo every 35 ms on two cores, spinning used 41 instead of 10 ms
+    of CPU time per photo, which the decoder of the next photo then lacks, and only saved 0.6 of 5.5 ms.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is missing in version {path.parent.name} of the model")
@@ -181,22 +182,22 @@ def _session(path: Path, threads: int, gpu: int | None) -> onnxruntime.Inference
     if gpu is not None:
         if _CUDA not in onnxruntime.get_available_providers():
             raise ValueError(_no_cuda(gpu, "has no CUDA provider"))
-        onnxruntime.preload_dlls()  # CUDA's libraries from pip's packages, where the machine has none of its own
+        onnxruntime.preload_dlls()  # loads CUDA libraries from pip packages if the system does not have them
         providers.insert(0, (_CUDA, {"device_id": str(gpu), **_CUDA_OPTIONS}))
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=providers)
-    except Exception as error:  # ONNX Runtime's exceptions share no base
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
         reason = _first_line(error).replace(str(path), path.name)
         raise ValueError(f"ONNX Runtime cannot load {path.name}: {reason}") from error
-    if gpu is not None and _CUDA not in session.get_providers():  # it would go on with the CPU
-        raise ValueError(_no_cuda(gpu, "cannot start its CUDA provider, the server's log says why"))
+    if gpu is not None and _CUDA not in session.get_providers():  # ONNX Runtime falls back to the CPU
+        raise ValueError(_no_cuda(gpu, "cannot start its CUDA provider (see the log of the server)"))
     return session
 
 
 def _no_cuda(gpu: int, why: str) -> str:
     return (
-        f"the instance is on GPU {gpu}, and ONNX Runtime {onnxruntime.__version__} {why}: pip uninstall onnxruntime, "
-        'then pip install ".[classifier-gpu-cuda13]" (or -cuda12) in a checkout of pixprep; or write '
+        f"the instance is on GPU {gpu}, but ONNX Runtime {onnxruntime.__version__} {why}: pip uninstall onnxruntime, "
+        'then pip install ".[classifier-gpu-cuda13]" (or -cuda12) in a checkout of pixprep; or set '
         "instance_group { kind: KIND_CPU }"
     )
 
@@ -206,23 +207,23 @@ def _first_line(error: Exception) -> str:
 
 
 def _check(config: dict[str, Any], session: onnxruntime.InferenceSession) -> None:
-    """Refuse a config whose inputs and outputs are not the ONNX file's; a config may leave outputs out."""
+    """Raise ValueError if the declared inputs and outputs differ from the ONNX file. Outputs may be omitted."""
     batched = config.get("max_batch_size", 0) > 0
     for side, tensors in (("input", session.get_inputs()), ("output", session.get_outputs())):
         found = {tensor.name: tensor for tensor in tensors}
         declared = {entry["name"]: entry for entry in config[side]}
         if not declared.keys() <= found.keys() or (side == "input" and declared.keys() != found.keys()):
-            raise ValueError(f"config.pbtxt declares the {side}s {[*declared]}, model.onnx has {[*found]}")
+            raise ValueError(f"config.pbtxt declares the {side}s {[*declared]}, but model.onnx has {[*found]}")
         for name, entry in declared.items():
             dtype, _ = _TYPES.get(found[name].type, (found[name].type, None))
-            # an axis without a fixed length is a name or None in ONNX, -1 in Triton, which keeps the batch out of dims
+            # A dynamic dimension is a name or None in ONNX, and -1 in Triton. Triton's dims do not include the batch.
             dims = [length if isinstance(length, int) else -1 for length in found[name].shape]
             wanted = [1 if config["max_batch_size"] == 1 else -1] * batched + [int(length) for length in entry["dims"]]
-            # ONNX Runtime derives lengths of an output that the file leaves open, and so does its config.
+            # Dynamic dimensions of an output may be declared with any length, because ONNX Runtime computes them.
             is_open = [side == "output" and axis >= batched and b == -1 for axis, b in enumerate(wanted)]
             fits = len(dims) == len(wanted) and all(
                 a in (-1, b) or free for a, b, free in zip(dims, wanted, is_open, strict=True)
             )
             if not fits or dtype != entry["data_type"]:
                 ours, theirs = f"{entry['data_type']} {wanted}", f"{dtype} {dims}"
-                raise ValueError(f'{side} "{name}" is {ours} in config.pbtxt, {theirs} in model.onnx (-1: any)')
+                raise ValueError(f'{side} "{name}" is {ours} in config.pbtxt, but {theirs} in model.onnx (-1: any)')

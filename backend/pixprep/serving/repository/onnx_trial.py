@@ -1,9 +1,10 @@
-"""A process that runs an ONNX file once, and nothing else: what that costs, and how it ends, is its own.
+"""Program that runs an ONNX file once, in a separate process so that a crash or high memory use does no harm.
 
 python -m pixprep.serving.repository.onnx_trial model.onnx
 
-It reads ``inputs.npz`` of the current folder, the inputs by name, and writes ``outputs.npz``, by their numbers. Where
-that fails, it looks for a shape that the model would take, and writes it to ``shape.json``.
+It reads the inputs by name from ``inputs.npz`` in the current folder, and writes the outputs by number to
+``outputs.npz``. If the run fails, it searches for an input shape that the model accepts, and writes it to
+``shape.json``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SEARCH_S = 5.0
 
 
 def main(onnx: str) -> None:
-    """Run it."""
+    """Run the program on an ONNX file."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MAX_BYTES if hard == resource.RLIM_INFINITY else min(MAX_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
@@ -44,12 +45,14 @@ def main(onnx: str) -> None:
             Path("shape.json").write_text(json.dumps(_shape(session, *inputs.values())), encoding="utf-8")
         raise
     arrays = [np.asarray(value) for value in outputs]
-    numbers = [array if array.dtype.kind in "fiub" else np.zeros(0) for array in arrays]  # strings are not scores
+    numbers = [
+        array if array.dtype.kind in "fiub" else np.zeros(0) for array in arrays
+    ]  # only numeric outputs are saved
     np.savez("outputs.npz", **{str(index): array for index, array in enumerate(numbers)})
 
 
 def _shape(session: Any, example: Any) -> list[int] | None:
-    """The closest shape that the model accepts, if height and width are variable in its file."""
+    """Search for a similar shape that the model accepts; None if its dimensions are fixed or the search fails."""
     (tensor,) = session.get_inputs()
     end = time.monotonic() + _SEARCH_S
     for shape in _shapes(example.shape, tensor.shape):
@@ -57,14 +60,14 @@ def _shape(session: Any, example: Any) -> list[int] | None:
             break
         try:
             session.run(None, {tensor.name: np.zeros(shape, example.dtype)})
-        except Exception:  # noqa: BLE001, S112  (ONNX Runtime's share no base; the first failure is the one that is said)
+        except Exception:  # noqa: BLE001, S112  (no common base class; only the first error is reported)
             continue
         return shape
     return None
 
 
 def _shapes(shape: tuple[int, ...], declared: list[Any]) -> Iterator[list[int]]:
-    """Sides rounded up to multiples of 32, then squares, the nearest first."""
+    """Yield shapes to try: height and width rounded up to multiples of 32, then squares, the nearest first."""
     free = [axis for axis in range(1, len(shape)) if not isinstance(declared[axis], int) and shape[axis] > 4]
     if not free:
         return
@@ -76,5 +79,5 @@ def _shapes(shape: tuple[int, ...], declared: list[Any]) -> Iterator[list[int]]:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except Exception as error:  # noqa: BLE001  (ONNX Runtime's share no base)
+    except Exception as error:  # noqa: BLE001  (ONNX Runtime's exceptions have no common base class)
         sys.exit((str(error) or type(error).__name__).splitlines()[0])

@@ -1,4 +1,4 @@
-"""The text of a config.pbtxt: read, and written by ``build``."""
+"""Read and write the text of ``config.pbtxt`` files."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config,
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
 LABELS_FILE, LABELS_OF = "labels.txt", "labels_{}.txt"
-"""Names of the labels file: for the only output with labels, and for one of several outputs with labels."""
+"""Name of the labels file if one output has labels, and pattern of its names if several outputs have labels."""
 STAMP = "PIXPREP_BUILD_CHECKSUM"
-"""The parameter that ``build`` writes last: a checksum of the text before it."""
-_NO_CLIENT = f"a config.pbtxt that `pixprep build` did not write needs tritonclient: {install('client')}"
+"""Parameter at the end of each file of ``build``, with a checksum of the text before it."""
+_NO_CLIENT = f"reading a config.pbtxt that `pixprep build` did not write requires tritonclient: {install('client')}"
 _UNSET = -(1 << 31)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _LISTS = ("dims", "input", "output", "instance_group", "step")
 _MAPS = ("parameters", "input_map", "output_map")
-"""Fields that may occur repeatedly in the texts that ``build`` writes."""
+"""Repeated fields, and map fields, in files that ``build`` writes."""
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
-# Parts of a classifier's config.pbtxt: where the model runs, and where its inputs arrive.
-_PLACES = {
-    "onnxruntime": ["# ONNX Runtime uses all cores by itself.\ninstance_group { count: 1 kind: KIND_CPU }"],
+_DEFAULT_INSTANCES = "# By default, Triton creates one instance per GPU, or one on the CPU if there is no GPU."
+# Lines of a classifier's config.pbtxt for its instances and the memory of its inputs.
+_DEVICES = {
+    "onnxruntime": [
+        "# One instance suffices: ONNX Runtime uses all cores.\ninstance_group { count: 1 kind: KIND_CPU }"
+    ],
     "onnxruntime-gpu": [
-        "# Tensors that preprocess gives on the GPU stay there.",
+        "# Keep input tensors in GPU memory.",
         'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }',
-        "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
+        _DEFAULT_INSTANCES,
     ],
 }
 
 
 _ALONE = (
-    "# A request is one photo with its boxes, or images whose patches are one tensor, and is not batched with others.\n"
-    "# Requests run in parallel if there are several instances:\n"
+    "# A request has one photo with its boxes, or images whose patches are one tensor. Requests are not batched.\n"
+    "# To process several requests concurrently, add instances:\n"
     "# instance_group { count: 4 kind: KIND_CPU }"
 )
 
@@ -51,7 +54,7 @@ class Names(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> Names:
-        """``NAME_preprocess``, ``NAME_classifier``, and the ensemble ``NAME``; without a name the usual ones."""
+        """Return ``NAME_preprocess``, ``NAME_classifier`` and ``NAME``, or the defaults if the name is empty."""
         return cls(f"{name}_preprocess", f"{name}_classifier", name) if name else cls()
 
 
@@ -60,8 +63,8 @@ class Step(NamedTuple):
 
     Attributes:
         model: Name of its model.
-        inputs, outputs: The ensemble's tensors by the model's names of them.
-        version: Version of the model; -1 is the newest that is served.
+        inputs, outputs: Names of the ensemble's tensors by the names of the model's inputs and outputs.
+        version: Version of the model; -1 is the newest version that is served.
     """
 
     model: str
@@ -71,15 +74,14 @@ class Step(NamedTuple):
 
 
 def parse(text: str) -> Config:
-    """Read the text of a ``config.pbtxt`` into its JSON form.
+    """Convert the text of a ``config.pbtxt`` to its JSON form.
 
     Raises:
         PipelineError: The text does not follow Triton's schema.
-        SetupError: The text is not in the form that ``build`` writes, and tritonclient, which contains the schema, is
-            not installed.
+        SetupError: ``build`` did not write the text, and tritonclient, which contains the schema, is not installed.
     """
     try:
-        from google.protobuf import json_format, text_format  # noqa: PLC0415  (comes with tritonclient)
+        from google.protobuf import json_format, text_format  # noqa: PLC0415  (a dependency of tritonclient)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415
     except ImportError:
         if not is_unchanged(text):
@@ -89,14 +91,14 @@ def parse(text: str) -> Config:
     try:
         message = text_format.Parse(text, model_config_pb2.ModelConfig())
     except text_format.ParseError as error:
-        fields = "the fields are those of Triton's model_config.proto"
+        fields = "see Triton's model_config.proto for the fields"
         raise PipelineError(f"{CONFIG_FILE}: cannot be parsed: {str(error).rstrip('.')}: {fields}") from None
     config: Config = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return config
 
 
 def _message(tokens: Iterator[str]) -> Config:
-    """Read one message in a text that ``build`` has written, up to its closing brace."""
+    """Parse one message up to its closing brace, in a text that ``build`` wrote."""
     made: Config = {}
     for name in tokens:
         if name == "}":
@@ -119,7 +121,7 @@ def _value(first: str, tokens: Iterator[str]) -> Any:
 
 
 def writes_batch_size(text: str) -> bool:
-    """Return whether a ``config.pbtxt`` contains ``max_batch_size``; its JSON form has 0 for a missing one as well."""
+    """Return whether a ``config.pbtxt`` contains ``max_batch_size``. In the JSON form, a missing field is also 0."""
     with needing(_NO_CLIENT):
         from google.protobuf import text_format  # noqa: PLC0415  (as above)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415
@@ -128,7 +130,7 @@ def writes_batch_size(text: str) -> bool:
 
 
 def config_text(config: Config) -> str:
-    """The text of a ``config.pbtxt`` of this JSON form.
+    """Convert a configuration from its JSON form to the text of a ``config.pbtxt``.
 
     Raises:
         SetupError: tritonclient is not installed.
@@ -142,29 +144,35 @@ def config_text(config: Config) -> str:
 
 
 def is_unchanged(text: str) -> bool | None:
-    """Return whether nobody has changed a text since ``build`` wrote it; None if it did not write the text."""
+    """Return whether a text is unchanged since ``build`` wrote it; None if ``build`` did not write it."""
     if STAMP not in text:
         return None
     return text == _stamped(text.rpartition("parameters {")[0])
 
 
 def preprocess(config: Config) -> str:
-    """Configuration of the model that converts images to tensors."""
+    """Return the text of the configuration of a preprocess model."""
     return _text(
-        "it declares what 1/pipeline.json implies",
+        "The inputs and outputs are those of 1/pipeline.json",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
         _tensors("input", config["input"]),
         _tensors("output", config["output"]),
         *_parameters(texts(config)),
         "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
-        "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
+        _DEFAULT_INSTANCES,
     )
 
 
 def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: bool) -> str:
-    """Configuration of the model that computes rows from a detector's output, in a batch of one or without a batch."""
+    """Return the text of the configuration of the model that converts a detector's outputs to boxes.
+
+    Args:
+        inputs: Inputs of the model, which are outputs of the detector.
+        outputs: Outputs of the model, which are inputs of the preprocess model.
+        is_batched: Whether the inputs have a batch dimension, whose length is 1.
+    """
     return _text(
-        "1/rows.py has the function that it calls",
+        "The model calls the function in 1/rows.py",
         'backend: "python"\nmax_batch_size: 0',
         _tensors("input", inputs),
         _tensors("output", outputs),
@@ -174,15 +182,15 @@ def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: boo
 
 
 def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
-    """Configuration of the model that receives the tensors."""
+    """Return the text of the configuration of a classifier."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
     return _text(
-        "the tensors are those of the classifier's file",
+        "The inputs and outputs are those of the classifier's file",
         f"{runs}\nmax_batch_size: {max_batch_size}",
         _tensors("input", inputs),
         _tensors("output", outputs),
         *(["dynamic_batching { }"] if max_batch_size else []),
-        *_PLACES.get(runtime, []),
+        *_DEVICES.get(runtime, []),
     )
 
 
@@ -193,9 +201,9 @@ def ensemble(
     outputs: Sequence[Config],
     parameters: Mapping[str, str],
 ) -> str:
-    """Configuration of an ensemble with these steps; it contains only those parameters that clients read."""
+    """Return the text of the configuration of an ensemble. Of ``parameters``, only those for clients are written."""
     return _text(
-        "in a map, key is the model's name, value the ensemble's",
+        "In a map, key is the name in the model, and value the name in the ensemble",
         f'platform: "ensemble"\nmax_batch_size: {max_batch_size}',
         _tensors("input", inputs),
         _tensors("output", [{**entry, "label_filename": ""} for entry in outputs]),
@@ -210,18 +218,18 @@ def _parameters(texts: Mapping[str, str]) -> list[str]:
 
 
 def _text(what: str, *parts: str) -> str:
-    return _stamped("\n".join([f"# Written by `pixprep build`, which overwrites it: {what}.", *parts, ""]))
+    return _stamped("\n".join([f"# Written by `pixprep build`, which overwrites this file. {what}.", *parts, ""]))
 
 
 def _stamped(text: str) -> str:
-    """A text with its checksum as the last parameter."""
+    """Append the checksum of a text as a parameter."""
     checksum = hashlib.sha256(text.encode()).hexdigest()[:12]
     (stamp,) = _parameters({STAMP: checksum})
     return f"{text}{stamp}\n"
 
 
 def _tensors(direction: str, entries: Sequence[Config]) -> str:
-    """The inputs or outputs of a configuration."""
+    """Return the text of the inputs or outputs of a configuration."""
     blocks = []
     for entry in entries:
         labels = f"  label_filename: {_quoted(entry['label_filename'])}\n" if entry.get("label_filename") else ""
@@ -235,7 +243,7 @@ def _tensors(direction: str, entries: Sequence[Config]) -> str:
 
 
 def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)  # whose escapes protobuf's text format shares
+    return json.dumps(name, ensure_ascii=False)  # protobuf's text format has the same escapes
 
 
 def _step(step: Step) -> str:

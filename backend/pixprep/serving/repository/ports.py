@@ -1,4 +1,4 @@
-"""Interface of a classifier: its input and output tensors, and whether a pipeline's tensors fit them."""
+"""Inputs and outputs of a classifier, read from an ONNX file or from a description of a TensorRT plan."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FROM_ONNX = {
     **{name: f"TYPE_{name}" for name in _SAME},
 }
 PLAN_BYTES = 8
-"""Number of bytes in which ``plan_fault`` recognizes a plan."""
-_MAX_KEPT = 1 << 10  # bytes of weights
+"""Number of bytes at the beginning of a file that ``plan_fault`` needs."""
+_MAX_KEPT = 1 << 10  # maximum size in bytes of a weight whose values ``without_weights`` keeps
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE = (".py", ".pyc", ".so")
 _OURS = ("model.onnx", "model.plan")
-# the name first: TensorFlow's hold a colon
+# the name may contain a colon, as in TensorFlow
 _IO = re.compile(r"(.+):([^:]*):((?:-1|0*[1-9][0-9]*)(?:x(?:-1|0*[1-9][0-9]*))*)", re.DOTALL)
 _IO_EXAMPLE = "input:FP32:3x224x224"
 
@@ -39,9 +39,10 @@ class Classifier:
     """Inputs and outputs of a classifier.
 
     Attributes:
-        source: Name of its file, for messages.
-        data_files: Names of the files next to an ONNX file that contain weights of it.
-        labels: Names of its classes, if the metadata of an ONNX file contains them.
+        source: Name of the file, for messages.
+        inputs, outputs: Tensors of the classifier.
+        data_files: Names of the files with external weights, in the folder of the ONNX file.
+        labels: Labels in the metadata of the ONNX file; may be empty.
     """
 
     source: str
@@ -52,41 +53,43 @@ class Classifier:
 
 
 def plan_fault(head: bytes) -> str:
-    """Problem of a file that does not begin like a plan for Triton's TensorRT backend; empty if it does."""
+    """Return the problem of a file that is not a plan for Triton's TensorRT backend, judged by its first bytes.
+
+    The result is empty for a plan.
+    """
     if head.startswith((b"ftrt", b"ptrt")):
         return ""
     if head.startswith(b"vtrt"):
-        return "is a plan of TensorRT for RTX, which Triton does not load: make it with trtexec of TensorRT"
+        return "is a plan of TensorRT for RTX, which Triton does not support: build it with trtexec of TensorRT"
     if head[4:5] == b"{":
         return (
-            "begins with metadata, as Ultralytics writes it, and Triton reads the plan alone: cut the first "
-            f"{4 + int.from_bytes(head[:4], 'little'):,} bytes off"
+            "begins with metadata of Ultralytics, which Triton does not support: remove the first "
+            f"{4 + int.from_bytes(head[:4], 'little'):,} bytes"
         )
-    return "is not a TensorRT plan: trtexec --saveEngine writes one"
+    return "is not a TensorRT plan: write one with trtexec --saveEngine"
 
 
 def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
-    """Return a classifier from a textual description, for a file that cannot be read here.
+    """Parse the description of a classifier whose file does not declare its inputs and outputs.
 
     Args:
-        texts: Description of the input, then of each output, as ``NAME:TYPE:DIMS`` with Triton's type and the dims of
-            one image.
+        texts: The input, followed by each output, as ``NAME:TYPE:DIMS`` with Triton's type and the dims of one image.
         source: Name of the file.
 
     Raises:
-        PipelineError: a text is not of that form.
+        PipelineError: A text does not have this form.
     """
     if len(texts) < 2:
-        raise PipelineError(f"--classifier-io: give the input and each output, such as {_IO_EXAMPLE} logits:FP32:1000")
+        raise PipelineError(f"--classifier-io: pass the input and each output, such as {_IO_EXAMPLE} logits:FP32:1000")
     tensors = []
     for text in texts:
         match = _IO.fullmatch(text)
         if not match:
-            raise PipelineError(f'--classifier-io: "{text}" is not NAME:TYPE:DIMS, such as {_IO_EXAMPLE}')
+            raise PipelineError(f'--classifier-io: expected NAME:TYPE:DIMS such as {_IO_EXAMPLE}, not "{text}"')
         name, type_, dims = match.groups()
         types = [known.removeprefix("TYPE_") for known in _FROM_ONNX.values()]
         if type_ not in types:
-            raise PipelineError(f'--classifier-io: "{text}": no such type "{type_}"; {suggest(type_.upper(), types)}')
+            raise PipelineError(f'--classifier-io: "{text}": unknown type "{type_}"; {suggest(type_.upper(), types)}')
         tensors.append(Tensor(name, f"TYPE_{type_}", (-1, *map(int, dims.split("x")))))
     return Classifier(source, tuple(tensors[:1]), tuple(tensors[1:]))
 
@@ -98,18 +101,18 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
         PipelineError: The file is not an ONNX file.
         SetupError: onnx is not installed.
     """
-    with needing(f"reading an ONNX file needs onnx: {install('classifier')}"):
-        import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+    with needing(f"reading an ONNX file requires onnx: {install('classifier')}"):
+        import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
-        raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")
+        raise PipelineError(f"{path.name}: an ONNX file cannot exceed 2 GiB: save its weights in a separate file")
     try:
         content = read_bytes(path, most=_MAX_ONNX_BYTES)
         model = onnx.load_model_from_string(content)
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
-    except MemoryError:  # not caused by the file
+    except MemoryError:  # not an error of the file
         raise
-    except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
+    except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module depends on the version)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
     if not model.graph.output:  # protobuf reads some files of other formats as an empty message
         raise PipelineError(f"{path.name}: not an ONNX file")
@@ -117,8 +120,8 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
 
 
 def without_weights(model: Any) -> Any:
-    """A copy of an ``onnx.ModelProto`` in which larger weights keep their shapes but not their values."""
-    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+    """Return a copy of an ``onnx.ModelProto`` without the values of large weights. Their shapes are kept."""
+    import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
 
     slim = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     slim.metadata_props.extend(model.metadata_props)
@@ -137,10 +140,10 @@ def without_weights(model: Any) -> Any:
 
 
 def _rows(model: Any) -> dict[str, int]:
-    """Return the number of rows of each output, if ONNX Runtime can infer it from the nodes."""
+    """Return the first dimension of each output for which shape inference finds a fixed length."""
     import onnx  # noqa: PLC0415  (as above)
 
-    with suppress(Exception):  # broken graph: ONNX Runtime will report it
+    with suppress(Exception):  # ONNX Runtime will report a broken graph
         outputs = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph.output
         first = {value.name: value.type.tensor_type.shape.dim[:1] for value in outputs}
         return {name: dim.dim_value for name, dims in first.items() for dim in dims if dim.dim_value > 0}
@@ -148,26 +151,25 @@ def _rows(model: Any) -> dict[str, int]:
 
 
 def declared(model: Any, source: str) -> Classifier:
-    """The inputs and outputs that an ``onnx.ModelProto`` declares; its weights are not read.
+    """Return the inputs and outputs of an ``onnx.ModelProto``. Its weights are not read.
 
     Raises:
-        PipelineError: The file contains a name that is unsafe in a terminal or a configuration.
+        PipelineError: A tensor or a file of weights has a name that is not safe in a terminal or a repository.
     """
-    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+    import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
 
     graph = model.graph
-    weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
-    places = {entry.value for tensor in _external(model) for entry in tensor.external_data if entry.key == "location"}
-    for place in sorted(places):
-        # Python would run code next to a model.py, or in place of it; and ``build`` itself writes files with some
-        # names.
-        is_name = place.isprintable() and place not in ("", "..", *_OURS) and Path(place).name == place
-        if not is_name or Path(place).suffix in _CODE:
-            what = f'has weights in "{printable(place)}", which is no data file beside it'
+    weights = {tensor.name for tensor in graph.initializer}  # before IR version 4, weights are also listed as inputs
+    files = {entry.value for tensor in _external(model) for entry in tensor.external_data if entry.key == "location"}
+    for file in sorted(files):
+        # Reject names of Python modules, which could replace code of a model, and names of files that ``build`` writes.
+        is_name = file.isprintable() and file not in ("", "..", *_OURS) and Path(file).name == file
+        if not is_name or Path(file).suffix in _CODE:
+            what = f'has weights in "{printable(file)}", which is not a data file in the same folder'
             raise PipelineError(f"{source}: {what}: save it as one file")
     for value in (*graph.input, *graph.output):
         if not value.name.isprintable():
-            raise PipelineError(f'{source}: "{printable(value.name)}" is no name of a tensor: rename it')
+            raise PipelineError(f'{source}: "{printable(value.name)}" is not a valid tensor name: rename it')
     names = onnx.TensorProto.DataType.Name
     outputs = [_from_onnx(value, names) for value in graph.output]
     if any(output.shape and output.shape[0] == -1 for output in outputs):
@@ -182,46 +184,46 @@ def declared(model: Any, source: str) -> Classifier:
         source,
         tuple(_from_onnx(value, names) for value in graph.input if value.name not in weights),
         tuple(outputs),
-        tuple(sorted(places)),
+        tuple(sorted(files)),
         from_metadata({entry.key: entry.value for entry in model.metadata_props}),
     )
 
 
 def check_data_files(model: Any, folder: Path, source: str, *, allows_links: bool = False) -> None:
-    """Reject an ONNX file if its weights are not in the files that it names.
+    """Check that the external weights of an ONNX file are complete.
 
     Args:
-        model: The ``onnx.ModelProto``, after ``declared`` accepted it.
+        model: The ``onnx.ModelProto``, after ``declared`` has accepted it.
         folder: Folder of the ONNX file.
         source: Name of the ONNX file in messages.
-        allows_links: Permission to follow symbolic links.
+        allows_links: Whether the files may be symbolic links.
 
     Raises:
-        PipelineError: A file is missing, is not regular, is a link, or ends before the end of a weight.
+        PipelineError: A file is missing, is not a regular file, is a link, or ends before the end of a weight.
     """
     for tensor in _external(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         path = folder / entries.get("location", "")
         is_link = path.is_symlink() and not allows_links
         if is_link or not path.is_file():
-            what = "a link" if is_link else "no file" if path.exists() else "not there"
-            raise PipelineError(f'{source}: has weights in "{path.name}", which is {what}: put the file itself there')
-        places = [entries.get(key, "0") for key in ("offset", "length")]
-        if not all(re.fullmatch("[0-9]{1,18}", place) for place in places):
-            raise PipelineError(f"{source}: the weight {quoted(tensor.name)} has no offset or length that is a number")
-        if (end := sum(map(int, places))) > (size := path.stat().st_size):
-            what = f"ends after {size:,} bytes, and the weight {quoted(tensor.name)} at byte {end:,}"
-            raise PipelineError(f'{source}: has weights in "{path.name}", which {what}: get the whole file')
+            what = "a link" if is_link else "not a file" if path.exists() else "missing"
+            raise PipelineError(f'{source}: has weights in "{path.name}", which is {what}: copy the file itself there')
+        extent = [entries.get(key, "0") for key in ("offset", "length")]
+        if not all(re.fullmatch("[0-9]{1,18}", number) for number in extent):
+            raise PipelineError(f"{source}: the weight {quoted(tensor.name)} does not have a valid offset and length")
+        if (end := sum(map(int, extent))) > (size := path.stat().st_size):
+            what = f"has {size:,} bytes, but the weight {quoted(tensor.name)} ends at byte {end:,}"
+            raise PipelineError(f'{source}: has weights in "{path.name}", which {what}: copy the complete file')
 
 
 def _external(model: Any) -> Iterator[Any]:
-    """Every tensor of an ``onnx.ModelProto`` whose values are in another file."""
+    """Yield the tensors of an ``onnx.ModelProto`` whose values are in a separate file."""
     parts = (model.graph, *model.functions)
     return (tensor for part in parts for tensor in _tensors(part) if tensor.data_location == tensor.EXTERNAL)
 
 
 def _tensors(part: Any) -> Iterator[Any]:
-    """Yield every constant of a graph or function: its weights, and the constants in its nodes and their subgraphs."""
+    """Yield all constants of a graph or function: weights, and constants in nodes and in subgraphs."""
     yield from getattr(part, "initializer", ())
     for sparse in getattr(part, "sparse_initializer", ()):
         yield from (sparse.values, sparse.indices)
@@ -236,7 +238,7 @@ def _tensors(part: Any) -> Iterator[Any]:
 
 
 def _from_onnx(value: Any, type_name: Any) -> Tensor:
-    tensor = value.type.tensor_type  # an empty one for a sequence or a map
+    tensor = value.type.tensor_type  # empty if the value is a sequence or a map
     shape = tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
     data_type = _FROM_ONNX.get(type_name(tensor.elem_type), "")
     words = tuple(dim.dim_param or str(dim.dim_value) for dim in tensor.shape.dim)

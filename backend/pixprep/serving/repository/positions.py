@@ -1,4 +1,4 @@
-"""Outputs of a detector that are positions, and the outputs that map them back to the photo."""
+"""Detect models that return boxes, but whose pipeline lacks the outputs that map boxes to the photo."""
 
 from __future__ import annotations
 
@@ -11,30 +11,42 @@ from pixprep.serving.repository.ports import Classifier
 from pixprep.spec import TensorSpec
 
 _GRIDS = ((8, 16, 32), (8, 16, 32, 64))
-"""Strides of YOLO's heads."""
+"""Strides of the detection heads of YOLO models."""
 _SCORES = ("class", "label", "logit", "prob", "score")
 
 
 def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """Return a note if outputs look like boxes, and the pipeline has no output that maps them back to the photo."""
+    """Return a note if an output looks like boxes, but the pipeline has no output that maps them to the photo.
+
+    Args:
+        classifier: The model.
+        pipeline: Pipeline of its inputs.
+        pairs: Output of the pipeline for each input of the model.
+
+    Returns:
+        A list with at most one note.
+    """
     tensors = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
     if not tensors or len(tensors) < len(pairs) or any(isinstance(op, Transform) for op in pipeline.side_ops):
-        return []  # a model that takes the photo's size or scale may bring boxes back by itself
+        return []  # a model that receives the size or scale of the photo may map the boxes by itself
     boxes = [output for output in classifier.outputs if are_boxes(output, tensors[0].spec)]
     if not boxes:
         return []
-    lost = " center_crop cuts off what the detector then cannot find." * any(
+    lost = " The detector cannot find objects that center_crop cuts off." * any(
         isinstance(op, CenterCrop) for op in tensors[0].chain
     )
     return [
-        f'{classifier.source}: "{boxes[0].name}" {list((boxes[0].shape or ())[1:])} looks like boxes, and no client '
-        f"could tell where in the photo they are.{lost} Put original_size behind decode and transform before tensor: "
+        f'{classifier.source}: "{boxes[0].name}" {list((boxes[0].shape or ())[1:])} looks like boxes, but clients '
+        f"cannot map them to the photo.{lost} Add original_size after decode and transform before tensor: "
         "docs/detection.md"
     ]
 
 
 def are_boxes(output: Tensor, image: TensorSpec) -> bool:
-    """Return whether an output resembles boxes: by name, four to seven numbers per row, or YOLO's grid counts."""
+    """Return whether an output looks like boxes.
+
+    The criteria are its name, rows of four to seven values, or a dimension that is the number of cells of YOLO's grids.
+    """
     dims, name = (output.shape or ())[1:], output.name.lower()
     if "box" in name or any(word in name for word in _SCORES):
         return "box" in name
@@ -43,5 +55,5 @@ def are_boxes(output: Tensor, image: TensorSpec) -> bool:
     if image.is_open:
         return False
     height, width = image.lengths["h"], image.lengths["w"]
-    places = [sum((height // stride) * (width // stride) for stride in grids) for grids in _GRIDS]
-    return len(dims) == 2 and any(count * anchors in dims for count in places for anchors in (1, 3))
+    cells = [sum((height // stride) * (width // stride) for stride in grids) for grids in _GRIDS]
+    return len(dims) == 2 and any(count * anchors in dims for count in cells for anchors in (1, 3))

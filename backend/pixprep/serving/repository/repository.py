@@ -1,8 +1,8 @@
-"""A model repository as Triton reads it. Each of its files is opened at most once.
+"""Read-only view of a model repository, as Triton interprets it.
 
-Code that needs a fact of a repository asks a ``Repository``, which keeps everything it has read. It is a view of one
-moment: after an edit, create a new one. A property raises ``PipelineError`` or ``OSError`` if its file is invalid or
-cannot be read, and ``SetupError`` if tritonclient, onnx or an installed operator is missing.
+Files are read when they are needed, at most once, and their contents are cached. After a change of the files, a new
+``Repository`` must be created. Properties raise ``PipelineError`` or ``OSError`` if a file is invalid or cannot be
+read, and ``SetupError`` if tritonclient, onnx or a custom operator is not installed.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
-_MAX_BYTES = 256 << 10  # parsing a larger configuration takes seconds
+_MAX_BYTES = 256 << 10  # maximum size of a configuration: parsing a larger one takes seconds
 
 
 @dataclass(eq=False, repr=False)
 class Repository:
-    """A model repository in a folder, which may be missing."""
+    """Model repository in a folder, which may not exist."""
 
     folder: Path
 
     @classmethod
-    def at(cls, place: Path | Repository) -> Repository:
-        """The repository in a folder; a ``Repository`` is returned unchanged."""
-        return place if isinstance(place, Repository) else cls(place)
+    def at(cls, folder: Path | Repository) -> Repository:
+        """Return the repository in a folder. A ``Repository`` is returned unchanged."""
+        return folder if isinstance(folder, Repository) else cls(folder)
 
     @cached_property
     def models(self) -> dict[str, Model]:
-        """The models by name."""
+        """Models by name."""
         root = Path(os.path.realpath(self.folder))
         return {name: Model(self.folder / name, root=root) for name in models_in(self.folder)}
 
     @cached_property
     def ensembles(self) -> dict[str, list[Step]]:
-        """The steps of each ensemble; models with an unreadable configuration are omitted."""
+        """Steps of each ensemble by name. Models whose configuration cannot be read are omitted."""
         found = {}
         for name, model in self.models.items():
             try:
@@ -59,12 +59,12 @@ class Repository:
 
     @cached_property
     def pipelines(self) -> dict[str, Version]:
-        """For each model with a pipeline, the newest version that Triton serves."""
+        """Newest served version of each model with a pipeline, by the name of the model."""
         newest = {name: self.version_of(Step(name, {}, {})) for name in self.models}
         return {name: version for name, version in newest.items() if version and version.has(PIPELINE_FILE)}
 
     def version_of(self, step: Step) -> Version | None:
-        """The version that a step of an ensemble names; None if Triton does not serve it, or it is unknown."""
+        """Return the version that a step of an ensemble uses; None if Triton does not serve it, or it is unknown."""
         model = self.models.get(step.model)
         try:
             served = model.served if model else {}
@@ -75,11 +75,11 @@ class Repository:
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """A model in its directory.
+    """Model of a repository.
 
     Args:
         folder: Directory of the model.
-        root: Resolved path of the repository, out of which links may not lead; None: links may lead anywhere.
+        root: Resolved path of the repository. Links must not point outside of it. None: do not check links.
     """
 
     folder: Path
@@ -93,26 +93,26 @@ class Model:
 
     @property
     def where(self) -> str:
-        """Path of its configuration inside the repository."""
+        """Path of the configuration, relative to the repository."""
         return f"{self.name}/{CONFIG_FILE}"
 
     @cached_property
     def strays(self) -> list[Path]:
-        """Paths that lead out of the repository: a copy of it, or a container where it is mounted, would lack them."""
+        """Links to paths outside the repository, which would be missing in a container that mounts the repository."""
         return list(_strays(self.folder, self.root)) if self.root else []
 
     @cached_property
     def text(self) -> str | None:
-        """Text of its ``config.pbtxt``, or None if the file does not exist."""
+        """Text of ``config.pbtxt``, or None if the file does not exist."""
         path = self.folder / CONFIG_FILE
         if self.strays:
-            raise PipelineError(f"{self.strays[0]}: leads out of the repository: put a copy there")
+            raise PipelineError(f"{self.strays[0]} links to a path outside the repository: replace it with a copy")
         if not os.path.lexists(path):
             return None
         try:
             content = read_bytes(path, most=_MAX_BYTES)
             if len(content) > _MAX_BYTES:
-                raise PipelineError(f"{CONFIG_FILE}: has over {_MAX_BYTES:,} bytes, which no configuration needs")
+                raise PipelineError(f"{CONFIG_FILE}: the file exceeds the limit of {_MAX_BYTES:,} bytes")
             return content.decode()
         except OSError as error:
             raise PipelineError(f"{CONFIG_FILE}: cannot be read: {error.strerror}") from None
@@ -121,12 +121,12 @@ class Model:
 
     @cached_property
     def config(self) -> Config:
-        """Its ``config.pbtxt`` in JSON form, or ``{}`` if the file does not exist."""
+        """Configuration in JSON form, or ``{}`` if ``config.pbtxt`` does not exist."""
         return {} if self.text is None else pbtxt.parse(self.text)
 
     @property
     def is_unchanged(self) -> bool | None:
-        """Return whether nobody has changed the configuration since ``build`` wrote it; None: it did not write it."""
+        """Whether the configuration is unchanged since ``build`` wrote it; None if ``build`` did not write it."""
         try:
             return pbtxt.is_unchanged(self.text or "")
         except PipelineError:
@@ -134,12 +134,12 @@ class Model:
 
     @property
     def options(self) -> model_config.Options:
-        """The parameters of a pixprep model."""
+        """Parameters of a pixprep model."""
         return model_config.options(self.config)
 
     @property
     def steps(self) -> list[Step]:
-        """The steps of an ensemble in their order; empty for a model that is not an ensemble."""
+        """Steps of an ensemble in their order; empty for other models."""
         found = []
         for step in model_config.steps(self.config):
             inputs, outputs = (dict(sorted(step.get(f"{side}_map", {}).items())) for side in ("input", "output"))
@@ -148,7 +148,7 @@ class Model:
 
     @cached_property
     def versions(self) -> dict[int, Version]:
-        """Its versions by number, in their order: as for Triton, the directories whose names begin with a number."""
+        """Versions by number, in ascending order: as in Triton, the directories whose names begin with a number."""
         found: dict[int, Version] = {}
         for path in self.folder.iterdir():
             begin = re.match(r"\s*[+-]?[0-9]+", path.name, re.ASCII)
@@ -161,7 +161,7 @@ class Model:
 
     @cached_property
     def served(self) -> dict[int, Version]:
-        """The versions that Triton serves: the newest, unless ``version_policy`` names others."""
+        """Versions that Triton serves: those that ``version_policy`` selects, by default the newest one."""
         policy, numbers = self.config.get("version_policy", {}), list(self.versions)
         if "specific" in policy:
             wanted = [int(number) for number in policy["specific"].get("versions", [])]
@@ -172,13 +172,19 @@ class Model:
 
     @property
     def newest(self) -> Version | None:
-        """The newest version that Triton serves."""
+        """Newest version that Triton serves."""
         return self.served[max(self.served)] if self.served else None
 
 
 @dataclass(eq=False, repr=False)
 class Version:
-    """A version of a model: its number, and the name of its directory."""
+    """Version of a model.
+
+    Args:
+        model: The model.
+        number: Version number.
+        name: Name of the directory, which may have text after the number.
+    """
 
     model: Model
     number: int
@@ -186,25 +192,25 @@ class Version:
 
     @property
     def folder(self) -> Path:
-        """Directory in which Triton looks for the files, whatever the name of the directory that is there."""
+        """Directory from which Triton loads the files: that of the version number, even if ``name`` differs."""
         return self.model.folder / str(self.number)
 
     def where(self, file: str) -> str:
-        """Path of a file inside the repository."""
+        """Return the path of a file of this version, relative to the repository."""
         return f"{self.model.name}/{self.number}/{file}"
 
     def has(self, file: str) -> bool:
-        """Return whether the version has such a file."""
+        """Return whether a file of this version exists."""
         return (self.folder / file).exists()
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """Its pipeline, with the installed operators that the configuration allows."""
+        """Pipeline of the version. It may call the custom operators that the configuration allows."""
         return Pipeline.load(self.folder / PIPELINE_FILE, operators=self.model.options.allow_operators)
 
     @cached_property
     def declared(self) -> Declared:
-        """Its inputs and outputs, with everything filled in that a pipeline implies."""
+        """Declared inputs and outputs, including those that a pipeline determines."""
         config = self.model.config
         return Declared(
             model_config.complete(config, self.pipeline.for_serving()) if self.has(PIPELINE_FILE) else config
@@ -212,31 +218,36 @@ class Version:
 
     @cached_property
     def graph(self) -> Any:
-        """The ``onnx.ModelProto`` in its ONNX file, without weights."""
+        """``onnx.ModelProto`` of the ONNX file, without the values of large weights."""
         if self.model.strays:
-            raise PipelineError(f"{self.model.strays[0]}: leads out of the repository: put a copy there")
+            raise PipelineError(
+                f"{self.model.strays[0]} links to a path outside the repository: replace it with a copy"
+            )
         return without_weights(load_onnx(self.folder / ONNX_FILE)[1])
 
     @cached_property
     def onnx(self) -> Classifier:
-        """The inputs and outputs that its ONNX file declares."""
+        """Inputs and outputs of the ONNX file."""
         return declared(self.graph, ONNX_FILE)
 
     @cached_property
     def plan_fault(self) -> str:
-        """Problem of a ``model.plan`` that is not a plan; empty if it is one, or if it is missing."""
+        """Problem of the file ``model.plan`` if it is not a TensorRT plan, or an empty text."""
         path = self.folder / PLAN_FILE
         return plan_fault(read_bytes(path, most=PLAN_BYTES)) if path.is_file() else ""
 
 
 def models_in(repository: Path) -> list[str]:
-    """The names of the models of a repository: its folders that are not hidden; empty if it does not exist."""
+    """Return the names of the models in a repository, which are its folders except hidden ones.
+
+    The result is empty if the repository does not exist.
+    """
     folders = repository.iterdir() if repository.is_dir() else ()
     return sorted(path.name for path in folders if path.is_dir() and not path.name.startswith("."))
 
 
 def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
-    """Yield paths that lead out of the repository: a model's directory, its version directories, and their files."""
+    """Yield the paths of a model that point outside the repository: its directory, versions, and files in both."""
     if not Path(os.path.realpath(path)).is_relative_to(root):
         yield path
     elif depth and path.is_dir():

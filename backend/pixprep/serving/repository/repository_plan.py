@@ -1,4 +1,4 @@
-"""Plan of a model repository: the files to write, and the files that they may replace."""
+"""Plan of a model repository: the files to write, and checks that they may replace existing files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py"
 
 @dataclass(frozen=True)
 class RepositoryPlan:
-    """Model repository to be, planned by reading alone; ``writer.write`` makes it.
+    """Plan of the models to write. ``writer.write`` writes them.
 
     Attributes:
-        before: Repository in its present state.
-        names: Names of its models.
-        models: Files of the models to write, by their paths in the model's folder.
-        notes: Remarks on remaining work, or other information; each is complete by itself.
+        before: Repository in its current state.
+        names: Names of the three models.
+        models: Files of each model to write, by their paths in the model's folder.
+        notes: Notes for the user, such as remaining steps.
     """
 
     before: Repository = field(compare=False)
@@ -36,22 +36,22 @@ class RepositoryPlan:
 
     @property
     def output(self) -> Path:
-        """The folder of the repository."""
+        """Folder of the repository."""
         return self.before.folder
 
     @property
     def paths(self) -> list[Path]:
-        """Files that are written."""
+        """Paths of the files to write."""
         return sorted(self.output / model / file for model, files in self.models.items() for file in files)
 
     @property
     def replaced(self) -> list[str]:
-        """Existing models that are replaced as a whole."""
+        """Names of existing models that will be replaced."""
         return [model for model in self.models if (self.output / model).exists()]
 
 
 def _stays(model: Model, files: Mapping[str, Content]) -> bool:
-    """Return whether a model already has these files. For ``config.pbtxt``, only its meaning to Triton is compared."""
+    """Return whether a model already has these files. ``config.pbtxt`` files are compared by their content."""
     return all(
         _settings(model.config) == _settings(pbtxt.parse(str(content)))
         if name == CONFIG_FILE
@@ -61,13 +61,13 @@ def _stays(model: Model, files: Mapping[str, Content]) -> bool:
 
 
 def _settings(config: Config) -> Config:
-    """A configuration without ``build``'s own parameter."""
+    """Return a configuration without the checksum of ``build``."""
     parameters = {key: value for key, value in config.get("parameters", {}).items() if key != pbtxt.STAMP}
     return {**config, "parameters": parameters}
 
 
 def has_content(path: Path, content: Content) -> bool:
-    """Return whether a file is there with that content."""
+    """Return whether a file exists and has this content."""
     if not path.is_file():
         return False
     if isinstance(content, Path):
@@ -76,10 +76,10 @@ def has_content(path: Path, content: Content) -> bool:
 
 
 def refuse_taken(plan: RepositoryPlan) -> None:
-    """Reject overwriting a model of another ensemble, unless the model stays unchanged. ``--force`` does not allow it.
+    """Check that models of other ensembles are not changed. This also applies with ``--force``.
 
     Raises:
-        SetupError: It names the first such model, or a configuration that cannot be read.
+        SetupError: A model is also part of a different ensemble, or a configuration cannot be read.
     """
     models, names = plan.before.models, plan.names
     ensembles = {}
@@ -89,42 +89,44 @@ def refuse_taken(plan: RepositoryPlan) -> None:
         except PipelineError as error:
             if model.name not in plan.models:
                 what = str(error).removeprefix(f"{CONFIG_FILE}: ")
-                raise SetupError(f"{model.folder / CONFIG_FILE}: {what}: mend it, or move {model.name} away") from None
+                raise SetupError(f"{model.folder / CONFIG_FILE}: {what}: fix the file, or move {model.name}") from None
     ours = ensembles.pop(names.ensemble, [])
     if ours and names.classifier not in (others := list(dict.fromkeys(step.model for step in ours))):
         where = models[names.ensemble].folder
-        raise SetupError(f"{where}: is the ensemble of {', '.join(others)}: say another --name")
+        raise SetupError(f"{where} is an ensemble of {', '.join(others)}: choose a different --name")
     for name, files in sorted(plan.models.items()):
         takers = [ensemble for ensemble, steps in ensembles.items() if any(step.model == name for step in steps)]
         if takers and name in models and not _stays(models[name], files):
-            what = f"belongs to the ensemble {quoted(takers[0])} too: say another --name"
-            raise SetupError(f"{models[name].folder}: {what}")
+            what = f"is also part of the ensemble {quoted(takers[0])}: choose a different --name"
+            raise SetupError(f"{models[name].folder} {what}")
 
 
 def refuse_foreign(plan: RepositoryPlan) -> None:
-    """Reject overwriting files that ``build`` did not write, or that were changed since.
+    """Check that no files are overwritten or removed that ``build`` did not write, or that were changed since.
 
     Raises:
-        SetupError: Such a file exists; the message names the first one.
+        SetupError: Such a file exists. The message contains the path of the first one.
     """
     output, models = plan.output, plan.before.models
     if not output.exists() or not any(output.iterdir()):
         return
     if all(model.is_unchanged is None for model in models.values()):
-        raise SetupError(f"{output}: holds what `pixprep build` did not write: take another folder, or --force")
+        raise SetupError(
+            f"{output} contains files that `pixprep build` did not write: choose a different folder, or pass --force"
+        )
     known = {*plan.paths, *(output / model / file for model in plan.models for file in _OURS)}
     for model in [model for name, model in models.items() if name in plan.models]:
         where = model.folder / CONFIG_FILE
         if model.is_unchanged is False:
             raise SetupError(
-                f"{where}: was changed since `pixprep build` wrote it: say the change as an option "
-                "(--max-batch-size, --input, --parameter), or --force writes over it"
+                f"{where} was changed after `pixprep build` wrote it: pass the change as an option "
+                "(--max-batch-size, --input, --parameter), or overwrite the file with --force"
             )
         if model.is_unchanged is None and where.exists():
-            raise SetupError(f"{where}: was not written by `pixprep build`: say another --name, or --force")
+            raise SetupError(f"{where} was not written by `pixprep build`: choose a different --name, or pass --force")
         for path in sorted(model.folder.rglob("*")):
-            is_nobodys = path.is_dir() or path.parent.name == "__pycache__" or path.match(LABELS_OF.format("*"))
-            if not is_nobodys and path not in known:
+            is_ignored = path.is_dir() or path.parent.name == "__pycache__" or path.match(LABELS_OF.format("*"))
+            if not is_ignored and path not in known:
                 raise SetupError(
-                    f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force"
+                    f"{path} was not written by `pixprep build` and would be removed: move it, or pass --force"
                 )

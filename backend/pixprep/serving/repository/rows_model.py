@@ -1,9 +1,9 @@
-"""A Triton Python-backend model that calls the function ``rows`` of the ``rows.py`` beside it.
+"""Triton Python model that calls the function ``rows`` in the ``rows.py`` of its folder.
 
-``pixprep build --boxes-from`` copies this file to ``rows/1/model.py``. It stands between a detector and a pipeline that
-takes rows with each photo, such as boxes (n, 4) or quads (n, 4, 2). The parameters of the function are the outputs of
-the detector for one photo, without the batch. It gives the rows of the pipeline's input; of several inputs, a dict of
-the rows of each. No rows are an empty list.
+``pixprep build --boxes-from`` copies this file to ``rows/1/model.py``. The model converts the outputs of a detector to
+a numeric input of a pipeline, such as boxes (n, 4) or quads (n, 4, 2). The parameters of the function are outputs of
+the detector for one photo, without the batch dimension. The function returns the rows of the pipeline's input, or a
+dict of the rows of each input if there are several. Without detections, it returns an empty list.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FILE = "rows.py"
 
 
 class TritonPythonModel:
-    """Triton's view of the user's function."""
+    """Class that Triton's Python backend calls. It calls the user's function once per request."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Import the file.
+        """Import the user's file.
 
         Raises:
-            TritonModelException: it fails, or has no such function.
+            TritonModelException: The import fails, or the file does not define the function.
         """
         config = json.loads(args["model_config"])
         self._name = args["model_name"]
@@ -54,7 +54,7 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException(f"{self._name}: {_FILE}: {type(error).__name__}: {error}") from None
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer each request by itself; an error is of its request alone."""
+        """Process each request separately. An error only affects its own request."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:
@@ -69,15 +69,15 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(tensors)
 
     def _array(self, name: str, found: Any) -> Any:
-        """Rows of one input.
+        """Convert the result of the user's function to the array of one input.
 
         Raises:
-            ValueError: they are none.
+            ValueError: The rows have the wrong shape.
         """
         dims, dtype = self._outputs[name]
         array = np.asarray(found[name] if isinstance(found, Mapping) else found)
         if array.size == 0:
             return np.zeros((0, *dims), dtype)
         if list(array.shape[1:]) != dims:
-            raise ValueError(f'rows gives {list(array.shape)} for "{name}", which takes {["n", *dims]}')
+            raise ValueError(f'rows returns the shape {list(array.shape)} for "{name}", which must be {["n", *dims]}')
         return np.ascontiguousarray(array, dtype)

@@ -1,7 +1,7 @@
-"""Everything in a model repository that runs code when it is served, beyond what pixprep itself wrote.
+"""List the code in a model repository that Triton runs, except for code that pixprep wrote.
 
-A repository is pure data if its models are pipelines, ONNX files and engines. Triton also runs programs that the
-repository contains, or that its configurations name. They are only listed; none of them is rejected.
+A repository with only pipelines, ONNX files and TensorRT plans is pure data. Triton also runs programs that the
+repository contains, or that its configurations specify. They are listed, but not rejected.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _LIBRARY = re.compile(r"\.so(\.\d+)*$")
 _PYTHON = (".py", ".pyc", ".pyo", ".pth")
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _PROGRAMS = {"pytorch": (".pt", ".pt2", ".pth"), "tensorflow": (".pb", ".graphdef")}
-"""Backends whose models are programs, and the suffixes of their files."""
+"""Backends whose model files contain programs, and the suffixes of these files."""
 _PARAMETERS = {
-    "EXECUTION_ENV_PATH": "its bin/activate, in a shell",
+    "EXECUTION_ENV_PATH": "runs its bin/activate in a shell",
     "TRITON_BATCH_STRATEGY_PATH": "a shared library",
     "CPU_EXTENSION_PATH": "a shared library",
     "plugin_libs": "shared libraries",
-    "allow_operators": "functions of packages that are installed on the server",
+    "allow_operators": "functions of installed packages",
 }
-"""Parameters whose values name code, with the kind of code."""
+"""Parameters that refer to code, and the kind of that code."""
 
 
 def code_in(repository: Repository) -> list[str]:
-    """A note on each file and each field of a model repository that runs code which pixprep did not write.
+    """Return a note for each file and each field of a repository with code that pixprep did not write.
 
-    Links are not followed, and no program is run.
+    Links are not followed, and nothing is executed.
     """
     found = [note for model in repository.models.values() for note in _of_model(model)]
-    more = [f"runs code: and {len(found) - MAX_NOTES:,} more"] if len(found) > MAX_NOTES else []
+    more = [f"runs code: {len(found) - MAX_NOTES:,} more"] if len(found) > MAX_NOTES else []
     return [f"runs code: {shown(note)}" for note in found[:MAX_NOTES]] + more
 
 
@@ -51,7 +51,7 @@ def _of_model(model: Model) -> Iterator[str]:
     folder = model.folder
     try:
         config = model.config
-    except PipelineError:  # a problem, which ``check`` names
+    except PipelineError:  # ``check`` reports this as a problem
         config = {}
     yield from _in_config(model.where, config)
     backend = str(config.get("platform", "")).partition("_")[0] or str(config.get("backend", ""))
@@ -66,44 +66,44 @@ def _of_model(model: Model) -> Iterator[str]:
 
 
 def _kind(path: Path, backend: str, folder: Path) -> str:
-    """Kind of code in a file, judged by its name; empty for data."""
+    """Return the kind of code in a file, judged by its name; empty for data."""
     name, suffix = path.name, path.suffix.lower()
     if _LIBRARY.search(name):
         return "shared library"
     if name == _STUB and path.parent == folder:
-        return "program in place of the Python backend's own"
+        return "program that replaces the stub of the Python backend"
     if suffix in _PROGRAMS.get(backend, ()):
         return f"{backend} model, which is a program"
     if suffix in _PICKLES:
-        return "pickle, which runs code where it is loaded"
+        return "pickle, which can run code when it is loaded"
     if suffix not in _PYTHON:
         return ""
     if name == "rows.py":
-        return "function rows, which finds the rows of a pipeline"
+        return "function rows, which computes an input of a pipeline"
     if backend == "dali":
-        return "Python of the DALI backend"
-    return "Python backend" if name == "model.py" else "Python, which a model may import"
+        return "Python code of the DALI backend"
+    return "Python backend" if name == "model.py" else "Python code that a model may import"
 
 
 def _in_config(where: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Fields of a configuration that name code."""
+    """Yield the fields of a configuration that refer to code."""
     for key, entry in config.get("parameters", {}).items():
         if key in _PARAMETERS:
             yield f"{where} (parameter {key} {quoted(entry.get('string_value', ''))}: {_PARAMETERS[key]})"
     if runtime := config.get("runtime"):
-        yield f"{where} (runtime {quoted(runtime)}: a library or a program in place of the backend's own)"
+        yield f"{where} (runtime {quoted(runtime)}: a library or program that replaces that of the backend)"
     for library in config.get("model_operations", {}).get("op_library_filename", []):
         yield f"{where} (op_library_filename {quoted(library)}: a shared library)"
     for agent in config.get("model_repository_agents", {}).get("agents", []):
         yield f"{where} (model_repository_agents {quoted(agent.get('name', ''))}: a shared library of the server)"
     backend = config.get("backend", "")
     if "/" in backend or ".." in backend:
-        yield f"{where} (backend {quoted(backend)}: a library outside the server's backends)"
+        yield f"{where} (backend {quoted(backend)}: a library outside the backend directory)"
 
 
 @cache
 def _own() -> frozenset[bytes]:
-    """Contents of the programs that pixprep writes into a repository, including its backend's entry point."""
+    """Return the contents of all programs that pixprep writes to a repository, including the backend's entry point."""
     rows = Path(__file__).with_name("rows_model.py")
     return frozenset((onnx_classifier().encode(), rows.read_bytes(), entry_point().read_bytes()))
 

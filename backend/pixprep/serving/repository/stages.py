@@ -1,4 +1,4 @@
-"""Stages of an ensemble: the preprocess models, and the ensemble's names of their tensors."""
+"""Stages of an ensemble: its preprocess models, and the names of their tensors in the ensemble."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from pixprep.serving.triton.config import AFTER_NAME, CONFIG_FILE, EXAMPLES, PIP
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A preprocess model of an ensemble.
+    """Preprocess model of an ensemble.
 
     Attributes:
         model: Name of the model.
         pipeline: Serving side of its pipeline.
         config: Configuration of the model.
-        port: Input of the classifier that receives its tensor; ``""``: it is the only stage, and feeds all inputs.
-        is_of_one_image: Whether all stages receive the one image of the request.
-        before: Stage that it waits for. If one of two parallel steps fails, for example because of a bad photo, Triton
-            2.51 crashes or never responds.
+        port: Input of the classifier that receives its tensor. Empty if this is the only stage, which then provides
+            all inputs.
+        is_of_one_image: Whether all stages receive the same image.
+        before: Previous stage, for which this one waits. Parallel steps are avoided, because Triton 2.51 crashes or
+            never responds if one of two parallel steps fails, such as for an invalid image.
     """
 
     model: str
@@ -41,7 +42,7 @@ class Stage:
 
     @property
     def inputs(self) -> dict[str, Config]:
-        """Inputs of the ensemble, keyed by their names in the model."""
+        """Inputs of the ensemble for this stage, by their names in the model."""
         image = self.config["input"][0]["name"] if self.is_of_one_image else None
         return {
             entry["name"]: {**entry, "name": entry["name"] if entry["name"] == image else self.named(entry["name"])}
@@ -50,7 +51,7 @@ class Stage:
 
     @property
     def written(self) -> Config:
-        """The configuration to write. A stage that waits has the smallest output of the other as an extra input."""
+        """Configuration to write. A stage that waits has the smallest output of the previous stage as extra input."""
         if not self.before:
             return self.config
         other = {**self.before.waited_for, "name": AFTER_NAME, "optional": True}
@@ -63,11 +64,11 @@ class Stage:
 
     @property
     def waited_for(self) -> Config:
-        """The output with the fewest bytes."""
+        """Output with the fewest elements, for which the next stage waits."""
         return min(self.config["output"], key=lambda entry: prod(abs(side) for side in entry["dims"]))
 
     def named(self, tensor: str) -> str:
-        """Name that the ensemble uses for one of its tensors."""
+        """Return the name of one of its tensors in the ensemble."""
         return f"{self.port}_{tensor}" if self.port else tensor
 
     @property
@@ -81,33 +82,34 @@ class Stage:
 
 
 Pairs = Mapping[str, tuple[Stage, str]]
-"""Stage and output that feed each input of the classifier."""
+"""Stage and output that provide each input of the classifier, by the name of the input."""
 
 
 def check_stages(stages: Sequence[Stage]) -> None:
-    """Reject stages that cannot form an ensemble of several images.
+    """Check that stages can be combined in one ensemble.
 
     Raises:
-        PipelineError: The stages cannot form such an ensemble.
+        PipelineError: One of several pipelines uses a reserved name or accepts boxes, or pipelines for the same image
+            have different image inputs.
     """
     for stage in stages if len(stages) > 1 else ():
         if AFTER_NAME in stage.pipeline.inputs:
-            raise PipelineError(f'--pipeline {stage.port}=FILE: has an input "{AFTER_NAME}", which is kept: rename it')
+            raise PipelineError(f'--pipeline {stage.port}=FILE: the input name "{AFTER_NAME}" is reserved: rename it')
         if stage.pipeline.plan.takes_boxes:
             rows = ", ".join(f'"{name}"' for name in stage.pipeline.inputs)
             raise PipelineError(
-                f"--pipeline {stage.port}=FILE: takes {rows} with each photo, which makes many tensors of it, and the "
-                "other inputs have one each: build it by itself"
+                f"--pipeline {stage.port}=FILE: with {rows}, the pipeline returns several tensors per photo, but a "
+                "model with several images needs one tensor of each: build a separate ensemble with it"
             )
     if stages[0].is_of_one_image and len({str(stage.config["input"][0]) for stage in stages}) > 1:
-        raise PipelineError("--one-image: some of the pipelines take files, others pixels")
+        raise PipelineError("--one-image: all pipelines must accept files, or all must accept pixels")
 
 
 def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int) -> dict[str, tuple[Stage, str]]:
-    """Find for each input of the classifier the stage and the output that feed it.
+    """Find the stage and the output that provide each input of the classifier.
 
     Raises:
-        PipelineError: ``fit.connect`` fails, or the stages do not correspond to the classifier's inputs.
+        PipelineError: See ``fit.connect``; or the stages do not correspond to the classifier's inputs.
     """
     if not stages[0].port:
         (stage,) = stages
@@ -117,34 +119,36 @@ def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int
     named = {stage.port: stage for stage in stages}
     for port in named:
         if port not in ports:
-            raise PipelineError(f'{classifier.source}: --pipeline: no such input "{port}"; {suggest(port, ports)}')
+            raise PipelineError(
+                f'{classifier.source}: --pipeline: the model has no input "{port}"; {suggest(port, ports)}'
+            )
     pairs = {}
     for port, tensor in ports.items():
-        givers = [named[port]] if port in named else [each for each in stages if port in each.pipeline.outputs]
-        if len(givers) != 1:
-            what = f'the model takes "{port}", {tensor}'
-            many = f": {len(givers)} pipelines give it: leave it out of one" * bool(givers)
-            raise PipelineError(f"{classifier.source}: {what}{many or f': give --pipeline {port}=FILE, too'}")
+        producers = [named[port]] if port in named else [each for each in stages if port in each.pipeline.outputs]
+        if len(producers) != 1:
+            what = f'the model has the input "{port}", {tensor}'
+            many = f", which {len(producers)} pipelines return: remove it from all but one" * bool(producers)
+            raise PipelineError(f"{classifier.source}: {what}{many or f': also pass --pipeline {port}=FILE'}")
         one = replace(classifier, inputs=(tensor,))
-        found = check_inputs(one, givers[0].pipeline, max_batch_size=max_batch_size)
-        pairs[port] = (givers[0], found[port])
+        found = check_inputs(one, producers[0].pipeline, max_batch_size=max_batch_size)
+        pairs[port] = (producers[0], found[port])
     check_outputs(classifier, list(tensors_of(stages)), max_batch_size=max_batch_size)
     return pairs
 
 
 def tensors_of(stages: Sequence[Stage]) -> Iterator[str]:
-    """Names of the ensemble's tensors that are inputs or outputs of the stages."""
+    """Yield the names of the ensemble's tensors that are inputs or outputs of the stages."""
     for stage in stages:
         yield from (*stage.step.inputs.values(), *stage.step.outputs.values())
 
 
 def ensemble_inputs(stages: Sequence[Stage]) -> list[Config]:
-    """The inputs of an ensemble of these stages; an image that all stages share appears once."""
+    """Return the inputs of an ensemble of these stages. An image that all stages share is listed once."""
     return list({entry["name"]: entry for stage in stages for entry in stage.inputs.values()}.values())
 
 
 def parameters(stages: Sequence[Stage]) -> dict[str, str]:
-    """Parameters from which clients learn the ensemble's inputs: the examples of all stages, under its names."""
+    """Return the parameters that describe the ensemble's inputs to clients, with the example rows of all stages."""
     rows = {
         stage.named(name): row
         for stage in stages
@@ -154,7 +158,7 @@ def parameters(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:
-    """Outputs that the classifier does not receive; they are outputs of the ensemble."""
+    """Return the outputs of the stages that the classifier does not receive. They become outputs of the ensemble."""
     taken = {(stage.model, name) for stage, name in pairs.values()}
     return [
         {**entry, "name": stage.named(entry["name"])}
@@ -165,6 +169,6 @@ def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:
 
 
 def last_step(classifier: str, model: Classifier, pairs: Pairs) -> Step:
-    """Step of the classifier."""
+    """Return the step of the classifier."""
     inputs = {port: stage.named(name) for port, (stage, name) in pairs.items()}
     return Step(classifier, inputs, {tensor.name: tensor.name for tensor in carried(model)})

@@ -1,7 +1,6 @@
-"""One photo through the models of a repository, without a server: what its tensors are, and the classes found in it.
+"""Process one photo with the models of a repository, without a server, and describe the tensors and classes.
 
-The classifier is run by ONNX Runtime, if that is installed, in a process of its own: whatever the file does, the
-command that asks goes on.
+ONNX Runtime runs the classifier, if it is installed, in a separate process, so that a crash does not affect the caller.
 """
 
 from __future__ import annotations
@@ -39,25 +38,24 @@ Array = npt.NDArray[Any]
 
 LIMIT_S = 30.0
 MAX_ONNX_BYTES = 1 << 30
-"""Maximum size of a model; a larger one takes too long to load for a preview."""
+"""Maximum size of a model file in bytes. Larger files take too long to load for a preview."""
 _BEST = 3
 _REFUSED = "ONNX Runtime could not run it: "
-_ALONE = "export the model with the sizes that it takes, and give the pipeline these"
-_MOST_LETTERS = 300  # letters of an error message
-_PLACE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
-"""Parts of ONNX Runtime's error messages that name the place in its own code."""
+_FIX_SIZES = "export the model with fixed sizes, and use these in the pipeline"
+_MAX_CHARS = 300  # maximum length of an error message
+_LOCATION = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
+"""Matches error codes and source locations in ONNX Runtime's error messages."""
 
 
 @dataclass(frozen=True)
 class _Taker:
-    """A classifier of an ensemble.
+    """Classifier whose inputs all come from pipelines.
 
     Attributes:
-        version: Version that contains the ONNX file.
-        feeds: Model and output of the pipeline that feeds each input, by input name; None before an ensemble is
-            written.
-        models: Models of these pipelines.
-        names: Names that the ensemble uses, by model and output.
+        version: Version of the classifier, with its ONNX file.
+        feeds: Preprocess model and output that provide each input, by input name. None before an ensemble is written.
+        models: Names of these preprocess models.
+        names: Names of their outputs in the ensemble, by model and output.
     """
 
     version: Version
@@ -69,17 +67,17 @@ class _Taker:
 def try_out(
     repository: Path | Repository, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S
 ) -> Iterator[str]:
-    """Try one photo: for each pipeline its tensors, and for the classifier after it the best classes.
+    """Process one photo, and yield lines about the tensors of each pipeline and the best classes of each classifier.
 
     Args:
-        repository: Repository as ``build`` writes it.
-        encoded: Encoded photo, used for every image that a classifier compares; or a clip, for pipelines of clips, for
-            which a photo counts as a clip of identical frames.
-        name: Name of the ensemble, ``""`` for the one without its own name; None: every pipeline.
-        limit_s: Maximum number of seconds for a classifier, including the time to load it.
+        repository: Repository that ``build`` wrote.
+        encoded: Encoded photo, which is used for all inputs of a classifier that compares images; or a clip. For
+            pipelines of clips, a photo is repeated as every frame.
+        name: Name of the ensemble to try, as in ``build``; ``""`` is the default name. None: try all pipelines.
+        limit_s: Time limit of a classifier in seconds, including the time to load it.
 
     Raises:
-        PipelineError: ONNX Runtime rejects a classifier that it runs in serving, or its input.
+        PipelineError: ONNX Runtime rejects a classifier or its input, as it would in the server.
         PixprepError: The photo is rejected, or a file cannot be read.
     """
     repository = Repository.at(repository)
@@ -103,7 +101,7 @@ def try_out(
 def _takers(
     repository: Repository, wired: Mapping[str, Sequence[Step]], found: Mapping[str, Version]
 ) -> Iterator[_Taker]:
-    """The classifiers whose inputs all come from pipelines."""
+    """Yield the classifiers whose inputs all come from pipelines."""
     names = set()
     for steps in wired.values():
         sources = {
@@ -129,17 +127,17 @@ def _takers(
         own = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
         version = repository.version_of(Step(own.classifier, {}, {}))
         if model not in inside and model == own.preprocess and version and version.has(ONNX_FILE):
-            yield _Taker(version, None, frozenset([model]), {})  # no ensemble is written yet
+            yield _Taker(version, None, frozenset([model]), {})  # the ensemble is not written yet
 
 
 def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
-    """Classes that a classifier finds in the photo."""
+    """Run a classifier on the photo, and yield lines about its best classes, or about its outputs."""
     model, onnx = taker.version.model, taker.version.folder / ONNX_FILE
     if find_spec("onnxruntime") is None:
         yield f"the classifier was not tried: {install('classifier')}"
         return
     if onnx.stat().st_size > MAX_ONNX_BYTES:
-        yield f"the classifier was not tried: over {MAX_ONNX_BYTES >> 30} GiB"
+        yield f"the classifier was not tried: its file exceeds {MAX_ONNX_BYTES >> 30} GiB"
         return
     classifier, feeds = taker.version.onnx, taker.feeds
     if feeds is None:
@@ -152,15 +150,15 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
     if isinstance(outputs, str):
         if _is_refused(taker.version, outputs):
             port, output = next(iter(sources.items()))
-            remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}' if takes else _ALONE
+            remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}' if takes else _FIX_SIZES
             raise PipelineError(f"{taker.version.where(ONNX_FILE)}: {outputs}: {remedy}".removesuffix(": "))
         yield f"the classifier was not tried: {outputs}"
         return
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
         if values.shape[:1] != (1,) and not any(pipelines[giver].plan.is_packed for giver in taker.models):
-            yield f'"{tensor.name}": {list(values.shape)} of one image: in a batch, Triton would share them out wrongly'
+            yield f'"{tensor.name}" is {list(values.shape)} for one image, so its first dimension is not the batch'
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            yield f'"{tensor.name}": some of its values are not finite'
+            yield f'"{tensor.name}": some values are not finite'
     labels = model.folder / LABELS_FILE
     words = read_labels(labels) if labels.is_file() else []
     files = {tensor.name: model.folder / LABELS_OF.format(tensor.name) for tensor in classifier.outputs}
@@ -174,11 +172,11 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
     if backs and not words and not heads:  # outputs of a detector, not class scores
         images = [output.spec for output in sources.values() if output.spec.layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
-            is_place = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
-            at = f'; "{backs[0]}" says where in the photo that is' * is_place
+            is_position = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
+            at = f'; "{backs[0]}" maps it to the photo' * is_position
             yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
         return
-    is_compared = len(taker.models) > 1  # the photo with itself
+    is_compared = len(taker.models) > 1  # the photo would be compared with itself
     index = None if heads or is_compared else _scored(classifier, outputs, words)
     scored = [(index, words)] if index is not None else []
     numbers = {tensor.name: number for number, tensor in enumerate(classifier.outputs)}
@@ -193,7 +191,7 @@ def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded,
 
 
 def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
-    """The outputs of a pipeline for one photo, the batch first."""
+    """Return the outputs of a pipeline for one photo, with the batch dimension first."""
     is_still = not is_clip(pipeline, encoded)
     with Engine(pipeline.for_photos() if is_still else pipeline, threads=1, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
@@ -210,31 +208,39 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
 
 
 def _standing(tensor: Array, spec: TensorSpec) -> Array:
-    """Tensor of a photo (batch first), repeated along the time axis if the spec is that of a clip."""
+    """Repeat the tensor of a photo along the time axis if the spec is that of a clip."""
     axis = 1 + (spec.layout or "").find("t")
     return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
 
 def _is_refused(version: Version, why: str) -> bool:
-    """Return whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
+    """Return whether the server would fail with the same error.
+
+    This is the case if it also runs the model on a CPU, and the reason is not the memory limit of the trial.
+    """
     is_same = any(group.get("kind") == "KIND_CPU" for group in version.model.config.get("instance_group", []))
     return is_same and why.startswith(_REFUSED) and "alloc" not in why
 
 
 def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
-    """The outputs in the order of the file; or the reason of a failure, and a shape that the model would accept."""
+    """Run an ONNX file in a separate process.
+
+    Returns:
+        The outputs in the order of the file, or a text with the reason of a failure; and in case of a failure, an input
+        shape that the model accepts, if one was found.
+    """
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         with Path(folder, "inputs.npz").open("wb") as file:
             np.savez(file, **inputs)
         command = [sys.executable, "-m", "pixprep.serving.repository.onnx_trial", str(onnx.resolve())]
-        try:  # in a folder that is ours: Python looks for modules there first
+        try:  # the working directory must not contain foreign modules, because Python imports from it first
             done = subprocess.run(command, cwd=folder, capture_output=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
-            return f"it takes over {limit_s:g} s", None
+            return f"it takes more than {limit_s:g} s", None
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
-            last = _PLACE.sub("", said.splitlines()[-1]) if said else ""
-            why = last[:_MOST_LETTERS] or f"signal {-done.returncode}"
+            printed = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
+            last = _LOCATION.sub("", printed.splitlines()[-1]) if printed else ""
+            why = last[:_MAX_CHARS] or f"signal {-done.returncode}"
             shape = Path(folder, "shape.json")
             return f"{_REFUSED}{why}", json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
         with np.load(Path(folder, "outputs.npz")) as found:
@@ -242,7 +248,7 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
-    """Find the output with one score per class; without labels, only if it is unambiguous."""
+    """Return the index of the output with one score per class; None if it does not exist or is ambiguous."""
     fits = [
         index
         for index, values in enumerate(outputs)
@@ -253,7 +259,7 @@ def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[s
 
 
 def shares(scores: Array) -> Array:
-    """Scores as probabilities: unchanged if they already are, or else their softmax."""
+    """Convert scores to probabilities by softmax, unless they already are probabilities."""
     scores = scores.astype(np.float64)
     if scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3:
         return scores

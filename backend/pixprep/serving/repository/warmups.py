@@ -1,6 +1,6 @@
-"""Warm-ups of a model: the files that ``model_warmup`` names, and whether the model accepts their contents.
+"""Check the warm-up requests of a model, which the field ``model_warmup`` of its configuration declares.
 
-Triton 2.51 crashes with signal 11, and with it every model, if a Python model rejects a request of its warm-up.
+Triton 2.51 crashes with a segmentation fault if a Python model rejects one of its warm-up requests.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from pixprep.serving.triton.images import images_of
 FOLDER = "warmup"
 MAX_SAMPLES = 64
 MAX_BYTES = 64 << 20
-"""Default of ``max_request_bytes``; larger requests are rejected."""
+"""Default limit for the total size of the files, equal to that of ``max_request_bytes``."""
 _NUMPY = {"TYPE_FP16": "float16", "TYPE_FP32": "float32", "TYPE_FP64": "float64", "TYPE_STRING": "object"}
 
 
 def warmup_files(
     folder: Path, samples: Sequence[Config], *, most: int = MAX_BYTES, allows_links: bool = False
 ) -> dict[str, bytes]:
-    """Contents of the files that the entries of ``model_warmup`` name, which Triton reads in a model's ``warmup``.
+    """Read the files that ``model_warmup`` refers to, in the folder ``warmup`` of the model.
 
     Args:
         folder: Directory of the model.
         samples: Entries of ``model_warmup``.
-        most: Maximum number of bytes of all files together.
-        allows_links: Permission to follow symbolic links.
+        most: Maximum total size of all files in bytes.
+        allows_links: Whether to follow symbolic links.
+
+    Returns:
+        The contents by file name.
 
     Raises:
-        PipelineError: A file is missing, is not regular, is a link, is in another folder, or is too large.
+        PipelineError: A file is missing, is not a regular file, is a link, is in a different folder, or is too large.
     """
     inputs = [each for entry in samples for each in entry.get("inputs", {}).values()]
     names = dict.fromkeys(each["input_data_file"] for each in inputs if "input_data_file" in each)
@@ -52,13 +55,13 @@ def warmup_files(
         path, left = folder / FOLDER / name, most - sum(map(len, contents.values()))
         try:
             content = read_bytes(path, most=left) if _is_name(name) else b""
-            why = f"all files of {FOLDER} have more than {most:,} bytes" if len(content) > left else ""
+            why = f"exceeds the limit: the files in {FOLDER} have over {most:,} bytes" if len(content) > left else ""
         except OSError as error:
-            content, why = b"", f"cannot be read in {FOLDER}: {error.strerror}: put the file there"
+            content, why = b"", f"cannot be read in {FOLDER}: {error.strerror}: copy the file there"
         if not _is_name(name):
-            why = f"is not the name of a file in {FOLDER}: name a file that is directly in it"
+            why = f"is not a plain file name: write the name of a file directly in {FOLDER}"
         elif not allows_links and (path.is_symlink() or path.parent.is_symlink()):
-            why = f"is a symbolic link: put a copy of the file into {FOLDER}"
+            why = f"is a symbolic link: replace it with a copy of the file in {FOLDER}"
         if why:
             raise PipelineError(f"{CONFIG_FILE}: model_warmup: input_data_file: {quoted(name)} {why}")
         contents[name] = content
@@ -70,23 +73,25 @@ def _is_name(name: str) -> bool:
 
 
 def check_warmups(folder: Path, config: Mapping[str, Any], pipeline: Pipeline, *, allows_links: bool = True) -> None:
-    """Reject warm-up requests that pixprep's model or Triton would reject: the engine decodes their images.
+    """Check that neither Triton nor the model would reject a warm-up request, by running all requests in an engine.
 
-    If this machine lacks a decoder (a note of ``check`` names it), the warm-ups are not tried.
+    If this machine lacks a decoder, which ``check`` reports in a note, the requests are not run.
 
     Args:
-        folder: Directory of the model, or of the model that it was imported from.
-        config: Complete configuration.
+        folder: Directory that contains the folder ``warmup``.
+        config: Complete configuration of the model.
         pipeline: Serving side of the pipeline.
-        allows_links: Permission to follow symbolic links among the files.
+        allows_links: Whether to follow symbolic links.
 
     Raises:
-        PipelineError: A warm-up is rejected; the message names the first one and the reason.
+        PipelineError: A warm-up request is rejected. The message contains its name and the reason.
     """
     options = model_config.options(config)
-    samples = [entry for entry in config.get("model_warmup", []) if entry.get("batch_size", 0)]  # Triton skips a 0
+    samples = [
+        entry for entry in config.get("model_warmup", []) if entry.get("batch_size", 0)
+    ]  # Triton ignores entries with batch size 0
     if len(samples) > MAX_SAMPLES:
-        raise PipelineError(f"{CONFIG_FILE}: model_warmup: {len(samples):,} samples; at most {MAX_SAMPLES}")
+        raise PipelineError(f"{CONFIG_FILE}: model_warmup: {len(samples):,} samples exceed the limit of {MAX_SAMPLES}")
     contents = warmup_files(folder, samples, most=options.max_request_bytes, allows_links=allows_links)
     if not samples:
         return
@@ -100,14 +105,21 @@ def check_warmups(folder: Path, config: Mapping[str, Any], pipeline: Pipeline, *
                 trial.run(sample)
             except (PipelineError, ImageError) as error:
                 raise PipelineError(
-                    f"{CONFIG_FILE}: model_warmup {quoted(sample.get('name', ''))}: {error}: Triton would not start: "
-                    "mend the warm-up, or leave it out: a model of pixprep warms itself"
+                    f"{CONFIG_FILE}: model_warmup {quoted(sample.get('name', ''))}: {error}; this would crash Triton: "
+                    "correct the entry, or remove it, because a pixprep model warms up by itself"
                 ) from None
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A model whose warm-ups are tried; ``contents`` holds the contents of the files."""
+    """Runs the warm-up requests of a model in an engine.
+
+    Attributes:
+        config: Complete configuration of the model.
+        contents: Contents of the files by name.
+        engine: Engine of the pipeline.
+        options: Parameters of the model.
+    """
 
     config: Mapping[str, Any]
     contents: Mapping[str, bytes]
@@ -123,11 +135,11 @@ class _Trial:
         """
         size, most = sample["batch_size"], self.config["max_batch_size"]
         if size > max(1, most):
-            raise PipelineError(f"batch_size: {size} images, and max_batch_size is {most}")
+            raise PipelineError(f"batch_size is {size}, but max_batch_size is {most}")
         given: Mapping[str, Config] = sample.get("inputs", {})
         for entry in self.config["input"]:
             if entry["name"] not in given and not entry.get("optional"):
-                raise PipelineError(f"inputs: the model's input {quoted(entry['name'])} is missing")
+                raise PipelineError(f"input {quoted(entry['name'])} of the model is missing")
         arrays = {
             entry["name"]: self._array(entry, given[entry["name"]])
             for entry in self.config["input"]
@@ -145,10 +157,10 @@ class _Trial:
                 raise error
 
     def _array(self, entry: Config, given: Config) -> Any:
-        """The tensor that Triton creates for an input of a warm-up.
+        """Return the tensor that Triton creates for an input of a warm-up request.
 
         Raises:
-            PipelineError: Triton rejects it, or its values differ from start to start.
+            PipelineError: Triton rejects the declaration, or its values would differ at each start.
         """
         where, dims, want = (
             f"input {quoted(entry['name'])}",
@@ -159,11 +171,11 @@ class _Trial:
             length >= 0 and free_or_same in (-1, length) for length, free_or_same in zip(dims, want, strict=True)
         )
         if kind != entry["data_type"] or not is_shape:
-            raise PipelineError(f"{where}: is {kind} {dims}, and the model accepts {entry['data_type']} {want}")
+            raise PipelineError(f"{where} is {kind} {dims}, but the model requires {entry['data_type']} {want}")
         dtype = np.dtype(_NUMPY.get(kind) or kind.removeprefix("TYPE_").lower())
         count, is_text = prod(dims), kind == "TYPE_STRING"
         if (n_bytes := count * (4 if is_text else dtype.itemsize)) > most:
-            raise PipelineError(f"{where}: dims of {n_bytes:,} bytes; the limit max_request_bytes is {most:,}")
+            raise PipelineError(f"{where} has {n_bytes:,} bytes, but the limit max_request_bytes is {most:,}")
         shape = (*[1] * (self.config["max_batch_size"] > 0), *dims)
         if "input_data_file" in given:
             name = given["input_data_file"]
@@ -173,23 +185,23 @@ class _Trial:
                 elements[:] = _elements(content, count, file)
                 return elements.reshape(shape)
             if len(content) < n_bytes:
-                what = f"has {len(content):,} bytes, and {kind} with dims {dims} has {n_bytes:,}"
+                what = f"has {len(content):,} bytes, but {kind} with dims {dims} has {n_bytes:,}"
                 raise PipelineError(f"{file} {what}")
             return np.frombuffer(content, dtype, count).reshape(shape)
         if "random_data" in given and dtype == np.uint8:
             return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         if "random_data" in given and not is_text:
-            raise PipelineError(f"{where}: random_data makes any numbers, also NaN: write zero_data or input_data_file")
+            raise PipelineError(f"{where}: random_data may contain NaN: use zero_data or input_data_file")
         if "zero_data" in given or "random_data" in given:
             return np.full(shape, b"", np.object_) if is_text else np.zeros(shape, dtype)
-        raise PipelineError(f"{where}: has no data: write input_data_file")
+        raise PipelineError(f"{where} has no data: add input_data_file")
 
 
 def _elements(content: bytes, count: int, where: str) -> list[bytes]:
-    """The elements in a file for an input of TYPE_STRING.
+    """Split the content of a file for an input of TYPE_STRING into its elements.
 
     Raises:
-        PipelineError: The lengths of the elements do not add up to the length of the file.
+        PipelineError: The file does not contain exactly ``count`` elements.
     """
     found: list[bytes] = []
     at = 0
@@ -199,7 +211,7 @@ def _elements(content: bytes, count: int, where: str) -> list[bytes]:
         at = stop
     if at != len(content) or len(found) != count:
         raise PipelineError(
-            f"{where} has to hold elements of TYPE_STRING, {count} in number, each after its length in 4 bytes, "
-            "little-endian"
+            f"{where} must contain {count} elements of TYPE_STRING, each with its length before it, as 4 bytes in "
+            "little-endian order"
         )
     return found

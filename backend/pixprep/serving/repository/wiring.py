@@ -1,4 +1,4 @@
-"""Fit of an ensemble's steps to each other."""
+"""Check that the steps of an ensemble match each other."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from pixprep.serving.repository.repository import Model, Repository
 
 
 def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
-    """Check the wiring: each tensor has one source, fits its consumers' type and shape, and is consumed."""
+    """Check that each tensor of an ensemble has one producer, matches its consumers' type and shape, and is used."""
     where, ensemble = model.where, Declared(model.config)
     sources: dict[str, tuple[str, Tensor | None]] = {}
     taken: list[tuple[str, str, Tensor | None]] = []
     for side in ("input", "output"):
         if side not in ensemble.tensors:
-            yield Problem(where, f"declares no {side}", "those of an ensemble are not derived: write them")
+            yield Problem(
+                where, f"does not declare an {side}", "add it, because an ensemble must declare it explicitly"
+            )
     sources |= {name: ("the ensemble's input", tensor) for name, tensor in ensemble.tensors.get("input", {}).items()}
     taken += [(name, "the ensemble's output", tensor) for name, tensor in ensemble.tensors.get("output", {}).items()]
     for number, step in enumerate(model.steps, 1):
         who = f'step {number} ("{step.model}")'
         declared = None
         if step.model not in repository.models:
-            yield Problem(where, f"{who}: there is no such model", suggest(step.model, repository.models))
+            yield Problem(where, f"{who}: the model does not exist", suggest(step.model, repository.models))
         elif unserved := _unserved(step, repository.models[step.model]):
-            remedy = "write model_version: -1 for the newest that is served"
+            remedy = "write model_version: -1 for the newest version that is served"
             if step.version == -1:
                 remedy = f"give {step.model} a version, or correct its version_policy"
             yield Problem(where, f"{who}: {unserved}", remedy)
@@ -38,24 +40,26 @@ def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
             taken.append((name, f'{who} input "{port}"', known.get("input", {}).get(port)))
         for port, name in step.outputs.items():
             if name in sources:
-                yield Problem(where, f'{who} gives "{name}", which {sources[name][0]} is already', "rename one of them")
+                yield Problem(
+                    where, f'{who} returns "{name}", a name that {sources[name][0]} already has', "rename one of them"
+                )
             sources.setdefault(name, (f'{who} output "{port}"', known.get("output", {}).get(port)))
-    for name, taker, want in taken:
+    for name, consumer, want in taken:
         if name not in sources:
-            yield Problem(where, f'{taker} takes "{name}", which nothing gives', suggest(name, sources))
+            yield Problem(where, f'{consumer} uses "{name}", which does not exist', suggest(name, sources))
             continue
-        giver, have = sources[name]
+        producer, have = sources[name]
         if have and want and not (have.data_type == want.data_type and _fits(have, want)):
-            what = f'"{name}": {giver} is {have}, {taker} is {want}'
+            what = f'"{name}": {producer} is {have}, but {consumer} is {want}'
             yield Problem(where, what, "make them equal")
     wanted = {name for name, *_ in taken}
     for name in [name for name in sources if name not in wanted]:
-        yield Problem(where, f'nothing takes "{name}"', "leave it out, or make it an output of the ensemble")
+        yield Problem(where, f'"{name}" is not used', "remove it, or make it an output of the ensemble")
     yield from _check_cycles(model, repository)
 
 
 def _unserved(step: Step, model: Model) -> str:
-    """Problem if a step names a version that Triton does not serve; empty if it does, or if that is unknown."""
+    """Return the problem of a step whose version Triton does not serve; empty if it does, or if that is unknown."""
     try:
         served = model.served
     except (PixprepError, OSError):
@@ -64,21 +68,21 @@ def _unserved(step: Step, model: Model) -> str:
         return ""
     numbers = ", ".join(map(str, served)) or "none"
     wanted = "the newest version" if step.version == -1 else f"version {step.version}"
-    without = ", which is meant where model_version is missing" * (step.version == 0)
-    return f"asks for {wanted}{without}, and of {model.name} Triton serves {numbers}"
+    without = " (the default without model_version)" * (step.version == 0)
+    return f"uses {wanted}{without}, but Triton serves these versions of {model.name}: {numbers}"
 
 
 def _declared(step: Step, repository: Repository) -> Declared | None:
-    """The inputs and outputs of the model of a step, as far as they are known."""
+    """Return the inputs and outputs of a step's model; None if they are not known."""
     version = repository.version_of(step)
     try:
         return version.declared if version else None
-    except (PixprepError, OSError):  # which is a problem of that model
+    except (PixprepError, OSError):  # reported as a problem of that model
         return None
 
 
 def _fits(have: Tensor, want: Tensor) -> bool:
-    """Return whether shapes agree, or would with a batch of one that Triton adds or takes away."""
+    """Return whether two shapes match. If only one model is batched, Triton adds or removes a batch of one."""
     if compatible(have.shape, want.shape):
         return True
     if have.is_batched == want.is_batched or have.shape is None or want.shape is None:
@@ -87,7 +91,7 @@ def _fits(have: Tensor, want: Tensor) -> bool:
 
 
 def _check_step(where: str, ensemble: Declared, who: str, step: Step, model: Declared) -> Iterator[Problem]:
-    """Compare the maps of one step with its model."""
+    """Compare the input and output maps of one step with its model."""
     for direction, ports in (("input", step.inputs), ("output", step.outputs)):
         tensors = model.tensors.get(direction)
         if not ports:
@@ -101,10 +105,10 @@ def _check_step(where: str, ensemble: Declared, who: str, step: Step, model: Dec
                 yield Problem(where, f'{who}: the model has no {direction} "{port}"', suggest(port, tensors))
         for port, tensor in tensors.items():
             if direction == "input" and port not in ports and not tensor.is_optional:
-                yield Problem(where, f'{who}: input "{port}" of the model is not mapped', "add it to input_map")
+                yield Problem(where, f'{who}: input "{port}" of the model is missing', "add it to input_map")
     if model.max_batch_size < ensemble.max_batch_size:
-        what = f"max_batch_size is {ensemble.max_batch_size}, of {who} only {model.max_batch_size}"
-        yield Problem(where, what, f"set it to {model.max_batch_size}, or raise the model's")
+        what = f"max_batch_size is {ensemble.max_batch_size}, but that of {who} is {model.max_batch_size}"
+        yield Problem(where, what, f"set it to {model.max_batch_size}, or raise that of the model")
 
 
 def _check_cycles(ensemble: Model, repository: Repository) -> Iterator[Problem]:
@@ -119,7 +123,7 @@ def _check_cycles(ensemble: Model, repository: Repository) -> Iterator[Problem]:
         waiting = stuck
     if waiting:
         names = ", ".join(f'{number} ("{step.model}")' for number, step in waiting)
-        yield Problem(ensemble.where, f"these steps wait for each other: {names}", "break the circle")
+        yield Problem(ensemble.where, f"these steps wait for each other: {names}", "remove the cycle")
     inside, reached = [ensemble.name], set[str]()
     while inside:
         for step in repository.ensembles.get(inside.pop(), ()):
@@ -127,4 +131,4 @@ def _check_cycles(ensemble: Model, repository: Repository) -> Iterator[Problem]:
                 reached.add(step.model)
                 inside.append(step.model)
     if ensemble.name in reached:
-        yield Problem(ensemble.where, "the ensemble contains itself", "take it out of the steps that lead back to it")
+        yield Problem(ensemble.where, "the ensemble contains itself", "remove the step that leads back to it")

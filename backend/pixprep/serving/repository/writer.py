@@ -1,4 +1,4 @@
-"""Writer of model repositories: a new model replaces the old one as a whole, or the old one remains."""
+"""Write models to a repository. An existing model is replaced completely, or not at all if an error occurs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pixprep import files
 from pixprep.errors import SetupError
 
 Content = str | bytes | Path
-"""Text or bytes of a file, or the file to copy."""
+"""Content of a file: a text, bytes, or the path of a file to copy."""
 _WORK = ".pixprep-build-"
-"""Prefix of the name of the writer's temporary folder."""
+"""Name prefix of the temporary folder."""
 
 
 def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
-    """Write models to a separate folder, then replace the old ones by renaming.
+    """Write models to a temporary folder, then replace the existing ones by renaming.
 
     Args:
         repository: Folder of the repository.
         models: Files of each model by their paths in its folder.
 
     Raises:
-        SetupError: Writing fails. Every model is then unchanged.
+        SetupError: Writing fails. All models are then unchanged.
     """
     with refusing(repository):
         _write(repository, models)
@@ -36,22 +36,23 @@ def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None
 
 @contextmanager
 def refusing(repository: Path) -> Iterator[None]:
-    """Convert an error of the operating system to a SetupError."""
+    """Convert an OSError inside the block to a SetupError."""
     try:
         yield
     except OSError as error:
-        at = error.filename or ""  # the error of a full disk lacks a file name
-        at = repository.resolve().parent if _WORK in str(at) else at  # users do not know the temporary folder
+        at = error.filename or ""  # an error for a full disk does not have a file name
+        at = repository.resolve().parent if _WORK in str(at) else at  # hide the path of the temporary folder
         raise SetupError(f"{repository}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
 
 
 def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
-    beside = repository.resolve().parent
-    beside.mkdir(parents=True, exist_ok=True)
-    is_mount = repository.exists() and beside.stat().st_dev != repository.stat().st_dev
-    if is_mount or not os.access(beside, os.W_OK):  # elsewhere if possible: Triton treats every directory as a model
-        beside = repository
-    with tempfile.TemporaryDirectory(prefix=_WORK, dir=beside) as folder, ExitStack() as undo:
+    # The parent is preferred for the temporary folder, because Triton treats every folder in the repository as a model.
+    work = repository.resolve().parent
+    work.mkdir(parents=True, exist_ok=True)
+    is_mount = repository.exists() and work.stat().st_dev != repository.stat().st_dev
+    if is_mount or not os.access(work, os.W_OK):
+        work = repository
+    with tempfile.TemporaryDirectory(prefix=_WORK, dir=work) as folder, ExitStack() as undo:
         new, old = Path(folder, "new"), Path(folder, "old")
         for model, contents in models.items():
             for name, content in contents.items():
@@ -74,7 +75,7 @@ def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a regular file, but never the target of a link, which may have replaced the file after it was examined.
+    """Copy a regular file. A symbolic link, which may have replaced the file after it was checked, is not followed.
 
     Raises:
         OSError: The source is not a regular file, or cannot be read.
@@ -83,7 +84,7 @@ def _copy(source: Path, target: Path) -> None:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(source))
-        if found.st_size > shutil.disk_usage(target.parent).free:  # a sparse file would fill the disk first
+        if found.st_size > shutil.disk_usage(target.parent).free:  # fail before a sparse file fills the disk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source))
         with files.whole(target) as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
