@@ -221,7 +221,7 @@ def test_bench_leaves_no_folder_behind_where_there_is_no_command(demo, tmp_path)
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     url = target(demo)[-1]
-    words = f'pixprep: no model "nope" is ready on {url}: there are classifier, ensemble, preprocess\n'
+    words = f'pixprep: no model "nope" is ready on {url}: the models there are classifier, ensemble, preprocess\n'
     assert (said.returncode, said.stdout, said.stderr) == (1, "", words)
     assert not list(tmp_path.iterdir())
 

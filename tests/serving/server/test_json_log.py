@@ -102,7 +102,7 @@ def test_every_line_is_an_object_and_holds_nothing_of_a_clients_data(tmp_path):
         (stub,) = (stub for stub in stubs(triton.pid) if stub.model == "preprocess")
         stub.kill()
         down = serve.wait(message="is down", level="error", model="preprocess")
-        back = serve.wait(message="is back", level="warning", model="preprocess")
+        back = serve.wait(message="is ready again", level="warning", model="preprocess")
         assert datetime.fromisoformat(down["time"]) < datetime.fromisoformat(back["time"])
         wait_until(lambda: answers(address))
         said_by_triton = triton_log.read_text()

@@ -96,7 +96,7 @@ def test_a_uint8_model_is_sent_images_of_any_length(server):
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_server_that_does_not_answer_in_time_is_said_to(server, protocol):
     (answer,) = client.send(PHOTOS[:1], url=address(server, protocol), protocol=protocol, model="slow", timeout_s=0.5)
-    assert answer.error == "no answer within 0.5 s"
+    assert answer.error == "no response within 0.5 s"
     assert answer.latency_ms >= 500
 
 
@@ -128,7 +128,7 @@ def test_a_model_that_is_not_there_is_named(demo, protocol):
     with pytest.raises(SetupError) as caught:
         next(client.send(PHOTOS, url=address(demo, protocol), protocol=protocol, model="resnet"))
     assert str(caught.value) == (
-        f'no model "resnet" is ready on {address(demo, protocol)}: there are classifier, ensemble, preprocess'
+        f'no model "resnet" is ready on {address(demo, protocol)}: the models there are classifier, ensemble, preprocess'
     )
 
 

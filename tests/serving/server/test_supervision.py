@@ -581,7 +581,7 @@ def test_health_keeps_its_deadline_when_a_model_hangs_and_is_1_when_its_process_
         start = time.monotonic()
         code, out, err = health("--timeout", "1")
         assert (code, out) == (1, "")
-        assert err in ("pixprep: no answer within 1 s\n", dead)  # Triton takes about as long to call it so
+        assert err in ("pixprep: no response within 1 s\n", dead)  # Triton takes about as long to call it so
         assert time.monotonic() - start < 1 + BUSY
         os.kill(stub.pid, signal.SIGKILL)
     code, out, err = health(protocol=protocol)
