@@ -67,10 +67,10 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# Four at once: the two parts with servers mostly wait, and the parts that compute are nice and take what servers leave.
+# All at once: the two parts with servers mostly wait, and the parts that compute are nice and take what servers leave.
 test: .venv/.dev
 	@echo "the style, and the tests in five parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync \
+	@$(MAKE) --no-print-directory --jobs=6 --keep-going --output-sync \
 	    test-server-j test-server-a test-engine test-gpu test-others lint
 
 ROOMS := door pipeline plan engine gpu training importers postprocessing serving show cli

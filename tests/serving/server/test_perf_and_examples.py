@@ -128,7 +128,8 @@ def test_a_model_that_is_not_there_is_named(demo, protocol):
     with pytest.raises(SetupError) as caught:
         next(client.send(PHOTOS, url=address(demo, protocol), protocol=protocol, model="resnet"))
     assert str(caught.value) == (
-        f'no model "resnet" is ready on {address(demo, protocol)}: the models there are classifier, ensemble, preprocess'
+        f'no model "resnet" is ready on {address(demo, protocol)}: '
+        "the models there are classifier, ensemble, preprocess"
     )
 
 
