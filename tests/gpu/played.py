@@ -72,8 +72,11 @@ def refusal(pipeline=PIPELINE, **options):
     return str(caught.value)
 
 
-REMEDY = 'pip install ".[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver) in a checkout of pixprep, or '
-NO_KERNELS = "no CUDA kernels that work on this GPU: "
+REMEDY = (
+    'run pip install ".[gpu-cuda12]" (or gpu-cuda13, to match the CUDA version of the driver) in a checkout of '
+    "pixprep, or "
+)
+NO_KERNELS = "the CUDA kernels do not work on this GPU ("
 
 
 def baseline(count):

@@ -207,13 +207,13 @@ def test_a_lack_of_memory_is_the_cpus_work_and_said_once(engine, gpu, monkeypatc
     with pp.Engine(PIPELINE) as cpu:
         expected = cpu.run_batch(images)
     gpu.codec.Decoder.largest = 3 * 60 * 80
-    for free, words in ((100 << 30, []), (9 << 20, ["9 MiB of the GPU's memory are free"]), (8 << 20, [])):
+    for free, words in ((100 << 30, []), (9 << 20, ["only 9 MiB of GPU memory are free"]), (8 << 20, [])):
         monkeypatch.setattr(gpu.cupy.cuda.runtime, "memGetInfo", lambda free=free: (free, 100 << 30))
         caplog.clear()
         batch = engine.run_batch(images)
         same(batch, expected)
         assert batch.fallbacks == 1
-        said = "nvImageCodec does not decode JPEGs, so the CPU does: {}; this is said once"
+        said = "nvImageCodec failed, so the CPU decodes these JPEGs: {} (logged only once)"
         assert [record.getMessage() for record in caplog.records] == [said.format(word) for word in words]
 
 
@@ -227,7 +227,7 @@ def test_a_call_that_fails_is_the_cpus_work_and_said_once(engine, gpu, caplog):
         same(batch, expected)
         assert batch.fallbacks == fallbacks
     (record,) = caplog.records
-    assert ": out of memory; this is said once" in record.getMessage()
+    assert ": out of memory (logged only once)" in record.getMessage()
 
 
 def test_a_profiler_sees_ranges_around_decoding_copies_and_kernels(engine, gpu):

@@ -52,7 +52,7 @@ LIES = {
 def test_a_gpu_decoder_that_decodes_something_else_stops_the_engine(gpu, lie, decoder):
     gpu.codec.Decoder.hardware = 7
     gpu.codec.Decoder.changes = {"cuda": LIES[lie]}
-    said = r"nvImageCodec's pixels are \d+\.\d levels from .*, on average over a JPEG \(.*\): pip"
+    said = r"on this GPU, nvImageCodec's pixels of a sample JPEG \(.*\) differ from .* by \d+\.\d on average: run pip"
     assert re.match(said, refusal(decoder=decoder))
 
 
@@ -133,8 +133,8 @@ def test_a_hardware_engine_whose_pixels_change_with_the_call_decodes_nothing(gpu
         assert calls(gpu, engine, baseline(50)) == [0, 50]
     count = 1 if way == "single" else 64
     assert [record.getMessage() for record in caplog.records] == [
-        "the hardware JPEG engine decodes nothing here: nvImageCodec gives a JPEG (4:2:0) other pixels in a call of "
-        f"{count} than in one of 128"
+        "the hardware JPEG engine is not used: nvImageCodec decodes a JPEG (4:2:0) differently in calls of "
+        f"{count} and of 128 images"
     ]
 
 
@@ -145,7 +145,9 @@ def test_a_hardware_engine_that_decodes_something_else_decodes_nothing(gpu, capl
         assert calls(gpu, engine, baseline(50)) == [0, 50]
         same(engine.run_batch(baseline(50)), cpu.run_batch(baseline(50)))
     (record,) = caplog.records
-    assert record.getMessage().startswith("the hardware JPEG engine decodes nothing here: nvImageCodec's pixels are ")
+    assert record.getMessage().startswith(
+        "the hardware JPEG engine is not used: on this GPU, nvImageCodec's pixels of a sample JPEG "
+    )
 
 
 def test_kinds_of_jpegs_that_no_sample_has_go_to_the_cpu(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
@@ -173,11 +175,11 @@ def test_a_kind_of_samples_that_nvimagecodec_refuses_goes_to_the_cpu(gpu):
 @pytest.mark.parametrize(
     ("decoder", "hardware", "words"),
     [
-        ("consistent", 7, "the hardware JPEG engine, and CUDA for what it does not take"),
+        ("consistent", 7, "the hardware JPEG engine, and CUDA for images that it does not support"),
         (
             "consistent",
             None,
-            "CUDA, for no hardware JPEG engine is at hand (in a container: NVIDIA_DRIVER_CAPABILITIES with video)",
+            "CUDA, without a hardware JPEG engine (a container needs NVIDIA_DRIVER_CAPABILITIES with video)",
         ),
         ("cuda", 7, "CUDA"),
         ("cpu", 7, "libjpeg-turbo (nvImageCodec's)"),

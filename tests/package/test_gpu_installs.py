@@ -42,7 +42,7 @@ extern "C" __global__ void round_all(const CArray<float, 2> from, CArray<float, 
 @pytest.fixture(scope="module")
 def cupy():
     """As pixprep imports it, on a machine that lacks a driver alone."""
-    with pytest.raises(SetupError, match=r'^device "gpu:0": no NVIDIA driver here .*take the device "cpu"$'):
+    with pytest.raises(SetupError, match=r'^device "gpu:0": the NVIDIA driver cannot be used .*use the device "cpu"$'):
         device_for("gpu:0")
     return importlib.import_module("cupy")
 

@@ -1,11 +1,14 @@
-// Shared by fast.cu, plain.cu and levels.cu: the structs, where the tensor has a value, and what its steps make of it.
+// Shared by fast.cu, plain.cu and levels.cu: structs, the memory layout of the tensor, and its arithmetic steps.
 //
-// launch.py puts structs.h and this file before each of them; structs.py reads the structs here. Coordinates: x to the
-// right, y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 of the image, with
-// -DPLANES=3|1 of these in the tensor, with -DFOURTH=1 where a constant channel follows them, with -DINTERLEAVED=1
-// where the channels of a pixel follow each other and then those of the next column, and with
-// -DVALUE=unsigned char|unsigned short|unsigned int: the bits of one value of the tensor. With -DCANVASES=1 the tensor
-// is a canvas for levels.cu, and each image's has its own size.
+// launch.py prepends structs.h and this file to each of them; structs.py reads the structs. x points to the right, y
+// down. Sizes and offsets are in pixels, pitches in bytes. Compiler options:
+//
+//     -DCHANNELS=3|1      channels of the decoded image
+//     -DPLANES=3|1        channels of the tensor, without the constant one
+//     -DFOURTH=1          the tensor has a constant fourth channel
+//     -DINTERLEAVED=1     the channels of a pixel are adjacent in the tensor (HWC)
+//     -DVALUE=TYPE        unsigned integer of the size of a tensor value (8, 16 or 32 bits)
+//     -DCANVASES=1        the passes write canvases for levels.cu, whose sizes may differ from image to image
 
 #define TILE_WIDTH 64   // threads per block in x
 #define TILE_HEIGHT 4   // threads per block in y
@@ -18,10 +21,10 @@ struct Step {
     int unused;
 };
 
-// Work of levels.cu on an image.
+// Input and output of levels.cu for one image.
 struct Canvas {
-    unsigned char *levels;           // uint8 (height, width, CHANNELS), the decoded channels, which the second pass has
-                                     // written; 0 where it has written the tensor
+    unsigned char *levels;           // canvas that the second pass has written, uint8 (height, width, CHANNELS); null if
+                                     // the second pass has written the tensor
     unsigned char *other;            // memory for the result of steps that read other pixels
     VALUE *tensor;                   // output of levels.cu
     const struct LevelStep *steps;
@@ -29,7 +32,7 @@ struct Canvas {
     const VALUE *noise;              // table of 65,536 noise values
     int step_count;
     int erasure_count;
-    int height;                      // of the canvas
+    int height;                      // size of the canvas
     int width;
 };
 
@@ -39,7 +42,7 @@ struct Plan {
     int step_count;
     int canvas_height;
     int canvas_width;
-    int strides[3];            // of the tensor, in values: channel stride, row stride, column stride
+    int strides[3];            // channel, row and column stride of the tensor, in values
     int channel[3];            // decoded channel for each channel of the tensor
     int fill[3];               // pixel value outside of the region, per channel of the tensor
     unsigned fourth;           // -DFOURTH=1: the bits of the constant channel's value
@@ -50,7 +53,7 @@ __device__ static inline int clip8(int level) {
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
-// levels.cu does not call it, so that it is not static.
+// Not static, because levels.cu does not call this function and the compiler would warn.
 __device__ inline int canvas_height(const struct Plan &plan) {
     return CANVASES ? plan.canvases[blockIdx.z].height : plan.canvas_height;
 }
@@ -59,19 +62,20 @@ __device__ static inline int canvas_width(const struct Plan &plan) {
     return CANVASES ? plan.canvases[blockIdx.z].width : plan.canvas_width;
 }
 
-// The place in the tensor of channel c of the canvas pixel (x, y); a tensor has less than 2^31 bytes.
+// Index in the tensor of channel c of the canvas pixel (x, y). A tensor has less than 2^31 bytes, so an int suffices.
 __device__ static inline int place(const struct Plan &plan, int c, int x, int y) {
     return CANVASES ? (y * canvas_width(plan) + x) * CHANNELS + c
                     : c * plan.strides[0] + y * plan.strides[1] + x * plan.strides[2];
 }
 
-// Give the canvas pixel (x, y) its value of the constant channel, if there is one.
+// Write the constant channel of the canvas pixel (x, y), if the tensor has one.
 __device__ static inline void put_fourth(const struct Plan &plan, VALUE *tensor, int x, int y) {
     if (FOURTH) tensor[place(plan, CHANNELS, x, y)] = (VALUE)plan.fourth;
 }
 
-// The bits of the nearest float16, ties to even, of a value below 65520. Where 2^exponent <= |value|, a float16 is a
-// multiple of 2^(exponent - 10), and the bits of neighbours are neighbouring integers; the least exponent is -14.
+// Return the bits of the nearest float16, ties to even, for a value below 65520. From 2^exponent to 2^(exponent + 1),
+// the float16 values are the multiples of 2^(exponent - 10), and their bits are consecutive integers. The minimum
+// exponent is -14.
 __device__ static inline unsigned half_bits(double value) {
     long long bits = __double_as_longlong(value);
     int exponent = max((int)(bits >> 52 & 2047) - 1023, -14);
@@ -80,8 +84,8 @@ __device__ static inline unsigned half_bits(double value) {
     return (unsigned)(bits >> 63 & 1) << 15 | (((unsigned)(exponent + 14) << 10) + multiple);
 }
 
-// A value of channel c of the tensor, through the steps of the plan, of an image with this number of its own: the bits
-// of the result. Not every kernel calls it, so that it is not static.
+// Apply the arithmetic steps of the plan to a value of channel c of the tensor, and return the bits of the result.
+// `own` is the image's own statistic (maximum or mean). Not static, because not every kernel calls this function.
 __device__ inline VALUE computed(const struct Plan &plan, int c, float value, double own) {
     double result = value;
     for (int index = 0; index < plan.step_count; ++index) {
@@ -89,7 +93,7 @@ __device__ inline VALUE computed(const struct Plan &plan, int c, float value, do
         float before = (float)result;
         float by = (float)step.scale[c];
         if (step.operation == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
-#ifdef LEVEL_OWN_MAX  // of levels.cu alone: a division of float64 takes a stack in plain.cu
+#ifdef LEVEL_OWN_MAX  // only in levels.cu: in plain.cu, a float64 division would need a stack
         else if (step.operation == STEP_BY_OWN) result = __ddiv_rn(__ddiv_rn(before, own) - step.offset[c], step.scale[c]);
 #endif
         else if (step.operation == STEP_SUBTRACT) result = __fsub_rn(before, by);

@@ -1,7 +1,7 @@
-"""Arguments of levels.cu: the canvases of a chunk, and the steps of each image. No CUDA: it runs anywhere.
+"""Arguments of levels.cu: the canvases of a chunk, and the steps of each image. Does not require CUDA.
 
-Where a plan has levels, the two passes write a canvas of uint8 in place of the tensor. levels.cu then does each image's
-own list of steps, one block an image, and writes the tensor. Rectangles of the tensor are erased by it too.
+If a plan changes pixel values, the two passes write a uint8 canvas instead of the tensor. levels.cu then applies the
+steps of each image, one block per image, and writes the tensor. It also erases rectangles of the tensor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ KINDS = (
     *("permute", "erase"),
     *("take", "sharpness", "blur", *(f"warp_{name}" for name in ARITHMETICS if not name.startswith(_HOSTS))),
 )
-"""Names of the steps in levels.cu: LEVEL_CURVE... A warp without a kernel has none, so that it cannot be launched."""
+"""Names of the steps in levels.cu (LEVEL_CURVE, ...).
+
+A warp without a CUDA kernel has no entry and cannot be launched.
+"""
 MODES: tuple[str, ...] = get_args(PaddingMode)
 _ALIGNED = 16
 
@@ -68,12 +71,12 @@ def canvas_plan(plan: TensorPlan) -> TensorPlan:
 
 
 class Canvases:
-    """The canvases and the steps of a chunk.
+    """The canvases of a chunk and the steps of its images.
 
     Attributes:
         n_bytes: Size of the structs and the data of the steps in bytes.
-        scratch: Bytes per image, (n, 2), multiples of ``ALIGNMENT``: for its canvas, and for the result of steps that
-            read other pixels of the canvas.
+        scratch: Sizes of two buffers per image in bytes, (n, 2), multiples of ``ALIGNMENT``. One is for the canvas, the
+            other for the result of steps that read other pixels of the canvas.
     """
 
     def __init__(self, plan: TensorPlan, placements: Sequence[Placement]) -> None:
@@ -104,13 +107,13 @@ class Canvases:
         self._canvases["height"], self._canvases["width"] = np.array([each.canvas for each in placements]).T
 
     def write(self, memory: U8, address: int, *, scratch: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
-        """Put all of it into memory of ``n_bytes``.
+        """Write the structs and the data of the steps to host memory of ``n_bytes``.
 
         Args:
-            memory: to be uploaded.
-            address: where the kernels will find it; a multiple of 16.
-            scratch: where each image's begins.
-            tensors: the address of each image's output.
+            memory: Host memory, which is then uploaded.
+            address: Device address of the uploaded memory, a multiple of 16.
+            scratch: Device address of each image's memory for canvases.
+            tensors: Device address of each image's output.
         """
         canvases, steps = self._canvases, self._steps
         steps_at = address + canvases.nbytes
@@ -126,14 +129,14 @@ class Canvases:
 
 
 class _Data:
-    """Data that steps need beside their structs."""
+    """Collects the tables and weights that steps refer to."""
 
     def __init__(self) -> None:
         self.whole = bytearray()
         self._places: dict[bytes, int] = {}
 
     def put(self, some: bytes) -> int:
-        """Store it once, and return its first byte, a multiple of 16."""
+        """Store bytes, unless equal bytes are already stored, and return their offset, a multiple of 16."""
         if some not in self._places:
             self._places[some] = len(self.whole)
             self.whole += some + bytes(-len(some) % _ALIGNED)
@@ -141,7 +144,7 @@ class _Data:
 
 
 def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[bytes], tuple[int, int]]:
-    """The steps of a placement as ``LEVEL_STEP``; the bytes that each of its two pieces of memory needs."""
+    """Return the steps of a placement as ``LEVEL_STEP``, and the sizes of its two buffers in bytes."""
     size, turn, steps, channels = placement.canvas, 0, [], len(plan.channels)
     areas = [size[0] * size[1] * channels, 0]
     for step in placement.levels:
@@ -150,7 +153,7 @@ def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[b
         ):
             continue  # gray stays gray
         steps.append(_record(step, size, data))
-        if isinstance(step, Filter) and step.kind == "blur":  # float32 between its two sums
+        if isinstance(step, Filter) and step.kind == "blur":  # float32 between the horizontal and the vertical blur
             areas[1 - turn] = max(areas[1 - turn], size[0] * size[1] * channels * 4)
         elif isinstance(step, Take | Warp | Filter):
             size, turn = size_after([step], *size), 1 - turn
@@ -161,7 +164,7 @@ def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[b
 
 
 def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
-    """Pack erasures as ``ERASURE``, inside the tensor."""
+    """Pack erasures as ``ERASURE``, clipped to the tensor."""
     height, width = placement.size
     made = np.zeros(len(placement.erasures), ERASURE)
     for struct, step in zip(made, placement.erasures, strict=True):
@@ -173,13 +176,13 @@ def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
 
 
 def _bits(values: npt.NDArray[Any], plan: TensorPlan) -> npt.NDArray[Any]:
-    """Bits of values of the tensor, as its dtype has them."""
+    """Convert values to the tensor's dtype, and return their bits as unsigned integers."""
     cast = values.astype(plan.spec.dtype)
     return cast.view(f"u{cast.itemsize}")
 
 
 def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
-    """A step as ``LEVEL_STEP``, for an image of a size."""
+    """Return a step as ``LEVEL_STEP`` for an image of the given size."""
     if isinstance(step, Curve):
         return _struct("curve", data=data.put(step.table))
     if isinstance(step, Blend):

@@ -1,4 +1,4 @@
-"""A plan's CUDA kernels, compared with the CPU's on this GPU before they compute anything for anybody."""
+"""Compares a plan's CUDA kernels with the CPU kernels on this GPU before an engine uses them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from pixprep.spec import ColorLike, PaddingMode
 log = logging.getLogger(__name__)
 
 _CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
-"""Sizes of images that kernels are checked with, the first two that the plan takes: a photo, one that Pillow 13 resizes
-from row to row first, one for small canvases, and one for windows far from the corner. Multiples of ``_BLOCK``."""
+"""Sizes (height, width) of the compared images; the first two that the plan accepts are used: a photo, an image that
+Pillow 13 resizes vertically first, an image for small canvases, and an image with filter positions far from the corner.
+All are multiples of ``_BLOCK``."""
 _BLOCK = 25
 _MOTIONS = (
     (0.96, -0.28, 1.5, 0.28, 0.96, -2.25),
@@ -63,10 +64,11 @@ def checked_kernel(plan: TensorPlan) -> GpuKernel:
         if fault is None:
             return kernel
         if not plain:
-            log.warning("the fast CUDA kernels are not used on this GPU, but slower ones: %s", fault)
+            log.warning("using slower CUDA kernels, because the fast ones failed on this GPU: %s", fault)
     raise SetupError(
-        f'no CUDA kernels that work on this GPU: {fault}: pip install ".[gpu-cuda12]" (or gpu-cuda13, for the '
-        'CUDA of the driver) in a checkout of pixprep, or take the device "cpu"'
+        f"the CUDA kernels do not work on this GPU ({fault}): "
+        'run pip install ".[gpu-cuda12]" (or gpu-cuda13, to match the CUDA version of the driver) in a checkout of '
+        'pixprep, or use the device "cpu"'
     )
 
 
@@ -86,7 +88,7 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
             break
     if not images:
         return None
-    if canvases.needs_canvases(plan):  # other images have other steps than the example's
+    if canvases.needs_canvases(plan):  # the samples may not use every step of levels.cu
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
     shapes = [plan.spec.shape_of(*placement.size) for placement in placements]
@@ -108,11 +110,11 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
     if plan.spec.dtype != "uint8" and apart.max() <= _ROUNDING * np.abs(expected).max():
         return None
     count = np.count_nonzero(ours != expected)
-    return f"{count:,} of {apart.size:,} values are not the CPU's, by up to {apart.max():g}"
+    return f"{count:,} of {apart.size:,} values differ from the CPU's, by up to {apart.max():g}"
 
 
 def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
-    """The same placement with every step that levels.cu knows, one after the other, so far as the plan has any."""
+    """Replace the steps of a placement by every step of levels.cu, and its erasures by two, if the plan uses these."""
     (height, width), channels = placement.size, len(plan.channels)
     erase = Erase(0, 0, max(1, height // 3), max(1, width // 3), (1.0,) * channels)
     noise = erase.changed(top=height // 2, left=width // 2, noise=(1, 2, 3))
@@ -140,7 +142,7 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
 
 
 def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:
-    """Black, white and noise: filters overshoot at their edges, where values are clipped."""
+    """Return an image of black, white and noise. Filters overshoot at such edges, so that values are clipped."""
     choices = numbers.integers(0, 3, (height // _BLOCK, width // _BLOCK, channels))
     choices = choices.repeat(_BLOCK, axis=0).repeat(_BLOCK, axis=1)
     return np.where(choices == 2, numbers.integers(0, 256, choices.shape), 255 * choices).astype(np.uint8)

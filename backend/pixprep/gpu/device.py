@@ -1,4 +1,7 @@
-"""An NVIDIA GPU: two lanes, so that one chunk is decoded while the host reads, or the kernels work on, the other."""
+"""An NVIDIA GPU as the device of an engine.
+
+It has two lanes. One chunk is decoded while the host reads, or the kernels process, the other chunk.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ FREED_BYTES = 1 << 30
 pool. By default the pool returns free memory to the driver at every synchronization, and each growing buffer must wait
 for the driver again."""
 
-_DLPACK_CUDA = 2  # of DLDeviceType
+_DLPACK_CUDA = 2  # kDLCUDA of DLDeviceType
 
 _FREE: defaultdict[int, list[Any]] = defaultdict(list)
 """Unused streams of each GPU. A stream is never destroyed, because nvImageCodec frees memory on the stream on which it
@@ -77,9 +80,11 @@ class Gpu:
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise SetupError(f'device "gpu:{index}": no NVIDIA driver here ({error}); take the device "cpu"') from None
+            raise SetupError(
+                f'device "gpu:{index}": the NVIDIA driver cannot be used ({error}): install it, or use the device "cpu"'
+            ) from None
         if index >= count:
-            raise SetupError(f'device "gpu:{index}": this machine has {count}, numbered from 0')
+            raise SetupError(f'device "gpu:{index}": this machine has {count} GPU(s), numbered from 0')
         self._device = cupy.cuda.Device(index)
         threshold = cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold
         self._change_pool(lambda pool: cupy.cuda.runtime.memPoolSetAttribute(pool, threshold, FREED_BYTES))
@@ -93,7 +98,7 @@ class Gpu:
         """See ``Device``.
 
         Raises:
-            SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
+            SetupError: nvImageCodec cannot decode on this machine, or its pixels differ from libjpeg-turbo's.
         """
         with self.lane():
             if plan.clip:
@@ -107,10 +112,10 @@ class Gpu:
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> GpuKernel | HostKernel:
-        """See ``Device``; NVRTC compiles here.
+        """See ``Device``. Compiles the kernels with NVRTC, unless the plan runs on the host.
 
         Raises:
-            SetupError: no kernels compile here that compute what the CPU does.
+            SetupError: The kernels do not compile, or their values differ from the CPU's.
         """
         if plan.is_hosts:
             return HostKernel(plan, self._threads, self.lane)
@@ -120,7 +125,10 @@ class Gpu:
         return kernel
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """See ``Device``; memory that the caller has given back, and that its queued work may still read."""
+        """See ``Device``. The memory may have been freed by the caller while its queued work still reads it.
+
+        An event is therefore recorded, for which the lanes wait.
+        """
         with self._device:
             array = cupy.empty(shape, dtype)
             self._queued = cupy.cuda.get_current_stream().record()
@@ -194,20 +202,20 @@ class Gpu:
 
 
 def _frames_of_nvdec() -> Callable[[Any], Any] | None:
-    """``ffmpeg.Elsewhere`` of NVDEC; None where it is not to be had."""
+    """Return NVDEC's decoding function, an ``ffmpeg.Elsewhere``; None if NVDEC is not available."""
     try:
-        from pixprep.gpu.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
+        from pixprep.gpu.nvdec import Nvdec  # noqa: PLC0415  (on demand: most pipelines have no clips)
 
         return Nvdec().frames
     except ImportError as error:
-        log.info('the CPU decodes clips: no %s: pip install "PyNvVideoCodec>=2.2" lets the GPU do it', error.name)
-    except RuntimeError as error:  # PyNvVideoCodec wants a driver with its parts for video; and NVRTC
-        log.warning("the CPU decodes clips, as NVDEC is not to be had: %s", " ".join(str(error).split())[:300])
+        log.info('the CPU decodes clips, because %s is missing: pip install "PyNvVideoCodec>=2.2"', error.name)
+    except RuntimeError as error:  # the driver's video libraries or NVRTC are missing
+        log.warning("the CPU decodes clips, because NVDEC is not available: %s", " ".join(str(error).split())[:300])
     return None
 
 
 def _readable(pixels: Any) -> Any:
-    """Pixels of a caller in device memory: contiguous within a row, with any row stride."""
+    """Return a caller's pixels in device memory, contiguous within a row. Copies them only if necessary."""
     if isinstance(pixels, np.ndarray) and not isinstance(pixels, cupy.ndarray):
         return cupy.asarray(np.ascontiguousarray(pixels))
     is_readable = pixels.strides[1:] == (pixels.shape[2], 1) and pixels.strides[0] >= 0

@@ -1,42 +1,47 @@
-// From decoded pixels to finished tensors, for a batch of images of any sizes, in two launches: the fast kernels, for
-// resizes that round to whole levels after each pass and whose windows lie inside the image. plain.cu has the others.
+// The fast resize kernels: convert decoded pixels to finished tensors in two launches, for a batch of images of any
+// sizes. They support resizes that round to uint8 after each pass and whose windows do not extend beyond the image.
+// plain.cu supports the other resizes.
 //
-// The first launch resamples each image along one axis, and keeps uint8 as Pillow does; the second resamples along the
-// other axis, looks each level up in the table of its channel, and writes the value in its place on the canvas, in the
-// tensor's type and layout. Only what the canvas shows is computed. Arithmetic, as in plan/profiles/windows.py, `fixed`:
+// The first launch resamples each image along one axis and stores uint8 values, as Pillow does. The second launch
+// resamples along the other axis, looks each pixel value up in the table of its channel, and writes the result to its
+// position on the canvas, in the tensor's type and layout. Only pixels that are visible on the canvas are computed. The
+// arithmetic is `fixed` of plan/profiles/windows.py:
 //
-//     level = clip8((2^(bits - 1) + sum(level_k * weight_k)) >> bits)
+//     value = clip8((2^(bits - 1) + sum(value_k * weight_k)) >> bits)
 //
-// Four taps at a time: one instruction, `dot`, multiplies four levels, the bytes of a word, by four signed bytes, and
-// adds up. A weight is three of these, d[0] + 256 d[1] + 65536 d[2]; three sums are kept, and put together at the end.
-// So windows come in groups of four taps: `count` says how many, `weights` has 16 bytes for each group and output
-// position, and taps that fill up the last group weigh 0. Between the passes lie words of four neighbours along the axis
-// that is next, [channel][middle_height][middle_width]: four rows of one column, or, where rows are resampled last, four
-// columns of one row. Windows of the second pass begin at a multiple of four.
+// Four taps are processed at a time. One instruction (`dot`) multiplies the four bytes of a word, which are pixel
+// values, by four signed bytes and adds the products. A weight consists of three signed bytes, d[0] + 256 d[1] + 65536
+// d[2], so three sums are kept and combined at the end. Taps are therefore grouped by four: `count` is the number of
+// groups, `weights` has 16 bytes per group and output position, and the last group is padded with weights of 0. The
+// intermediate image consists of words with four neighbors along the axis of the second pass,
+// [channel][middle_height][middle_width]: four rows of one column, or four columns of one row if the second pass is
+// horizontal. Windows of the second pass begin at a multiple of four.
 //
-// An axis that keeps its length, or is resampled to the nearest pixel, has windows of one position with weight 2^22,
-// which give the level itself. A table holds the bits of its values, so that the kernel needs no float type at all.
-// Comes after canvas.cu. Compiled with -DBITS=22 where they always are; else with -DBITS=windows.bits.
+// An axis that keeps its length, or uses nearest neighbor, has windows of one position with weight 2^22, which
+// reproduce the pixel value. The tables contain the bits of tensor values, so the kernels do not need a float type.
+//
+// Comes after canvas.cu. Compiled with -DBITS=22 if all weights have 22 fractional bits, and in all other cases
+// with -DBITS=windows.bits.
 
 #define LEVELS 256
-#define THREADS 256                 // of a block, TILE_WIDTH * TILE_HEIGHT; as many as levels, for the tables
+#define THREADS 256                 // per block: TILE_WIDTH * TILE_HEIGHT, one per entry of a table
 #define VECTOR 16                   // bytes that one thread copies at once
 #define LANES (THREADS / VECTOR)    // threads that copy one row
-#define WORDS (TILE_ROWS / VECTOR)  // of a channel, that one thread of `first_pass` makes
-#define PART 448                    // pixels of a row that are staged at a time
-#define VECTORS (((PART + TAPS) * CHANNELS + 2 * VECTOR) / VECTOR)  // of a row that is staged
+#define WORDS (TILE_ROWS / VECTOR)  // words per channel and thread of `first_pass`
+#define PART 448                    // pixels of a row that are staged in shared memory at a time
+#define VECTORS (((PART + TAPS) * CHANNELS + 2 * VECTOR) / VECTOR)  // vectors per staged row
 #define FOUR_ROWS (TAPS * VECTORS + 2)                              // vectors from a row to the fourth below it
 #define VECTOR_ROWS (VECTOR / TAPS * FOUR_ROWS)                     // vectors from a row to the VECTORth below it
 
-// sum + the products of the bytes of `levels`, 0 to 255, with those of `digits`, -128 to 127. No function of CUDA takes
-// one of them signed and the other not.
+// Return `sum` plus the products of the unsigned bytes of `levels` and the signed bytes of `digits`. CUDA does not
+// provide a function for this mix of signed and unsigned bytes.
 #ifdef __CUDA_ARCH__
 __device__ static inline int dot(unsigned levels, int digits, int sum) {
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(levels), "r"(digits));
     return sum;
 }
 
-// clip8(low) | clip8(high) << 8 | above << 16.
+// Return clip8(low) | clip8(high) << 8 | above << 16.
 __device__ static inline unsigned pack(int low, int high, unsigned above) {
     unsigned word;
     asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(high), "r"(low), "r"(above));
@@ -44,25 +49,27 @@ __device__ static inline unsigned pack(int low, int high, unsigned above) {
 }
 #endif
 
-// The sums of a window of one channel before its first tap: a half, so that the shift rounds.
+// Initialize the sums of a window of one channel. The initial value is one half, so that the final shift rounds.
 __device__ static inline void reset(int *sums, const struct Windows &windows) {
     for (int d = 0; d < DIGITS; ++d) sums[d] = d ? 0 : 1 << (BITS - 1);
 }
 
-// Four taps of it.
+// Add four taps to the sums of a window.
 __device__ static inline void add(unsigned levels, uint4 digits, int *sums) {
     sums[0] = dot(levels, digits.x, sums[0]);
     sums[1] = dot(levels, digits.y, sums[1]);
     sums[2] = dot(levels, digits.z, sums[2]);
 }
 
-// Its level, not yet clipped. The sum is an int, but a part of it may not be: unsigned numbers wrap, and come back.
+// Combine the sums of a window to an unclipped pixel value. The total fits into an int; a partial sum may overflow, so
+// the addition is unsigned.
 __device__ static inline int level_of(const int *sums, const struct Windows &windows) {
     return (int)(sums[2] * 65536u + sums[1] * 256u + sums[0]) >> BITS;
 }
 
-// Four pixels that begin at the bit `shift` mod 32 of `first`, which the next CHANNELS words follow: of each channel a
-// word. `first` becomes the last of these, with which the next four pixels begin.
+// Split four interleaved pixels into one word per channel. The pixels begin at bit `shift` mod 32 of `first` and
+// continue in the CHANNELS words at `next`. Afterwards, `first` contains the last of these words, in which the next
+// four pixels begin.
 __device__ static inline void split(unsigned *first, const unsigned *next, unsigned shift, unsigned *channels) {
     unsigned pixels[CHANNELS];
     for (int i = 0; i < CHANNELS; ++i) {
@@ -78,7 +85,7 @@ __device__ static inline void split(unsigned *first, const unsigned *next, unsig
 #endif
 }
 
-// Copy what lies inside the image in memory of a vector.
+// Copy the bytes of a vector that are within the memory of the image.
 __device__ static inline void copy_inside(uint4 *to, const unsigned char *from, const struct Image &image) {
     if (from >= image.begin && from + VECTOR <= image.end) {
         *to = __ldg((const uint4 *)from);
@@ -89,8 +96,8 @@ __device__ static inline void copy_inside(uint4 *to, const unsigned char *from, 
     }
 }
 
-// The threads of a block copy bytes of TILE_ROWS rows from `pixels` on, as they lie in memory: a row's first byte at its
-// address mod VECTOR.
+// Copy `bytes` bytes of each of TILE_ROWS rows, beginning at `pixels`, to shared memory, with all threads of a block.
+// The alignment is kept: the first byte of a row is stored at its address mod VECTOR.
 __device__ static inline void stage(uint4 *staged, const unsigned char *pixels, int bytes, const struct Image &image) {
     int thread = threadIdx.y * TILE_WIDTH + threadIdx.x, lane = thread % LANES, row = thread / LANES;
     uint4 *to = staged + row / TAPS * FOUR_ROWS + row % TAPS * VECTORS;
@@ -111,24 +118,26 @@ __device__ static inline void stage(uint4 *staged, const unsigned char *pixels, 
     }
 }
 
-// Along the rows of the image. A block has the stretch that it needs in shared memory, part by part; where a row lies
-// there is the same for all parts, and for rows VECTOR apart. A thread makes a column of WORDS times TAPS rows. Those
-// below the image are made of anything, and weigh 0 later.
+// Resample along the rows (horizontally). A block stages the section of the rows that it needs in shared memory, PART
+// pixels at a time. The offset of a row in shared memory is the same for all parts, and for rows that are VECTOR rows
+// apart. A thread computes WORDS times TAPS rows of one column. Rows below the image have arbitrary values; their
+// weight in the second pass is 0.
 //
-// A warp has 8 columns of 4 times TAPS rows, and 2 vectors lie between these: so 1.9 of its threads on average want the
-// same bank of shared memory at once (11 sizes from 500 x 375 to 24 megapixels, to 256); with 32 columns it would be 2.2.
+// A warp computes 8 columns of 4 times TAPS rows, with a gap of 2 vectors between these groups of rows. This layout
+// causes 1.9-way bank conflicts on average (11 sizes from 500 x 375 to 24 megapixels, resized to 256); 32 columns would
+// cause 2.2.
 __device__ static inline void across(const struct Image &image) {
     __shared__ uint4 staged[WORDS * VECTOR_ROWS];
     const struct Windows &windows = image.columns;
     int left = blockIdx.x * TILE_WIDTH, top = blockIdx.y * TILE_ROWS;
-    if (left >= windows.size || top >= image.middle_height * TAPS) return;  // the whole block
+    if (left >= windows.size || top >= image.middle_height * TAPS) return;  // for all threads of the block
     int thread = threadIdx.y * TILE_WIDTH + threadIdx.x;
     int right = min(left + TILE_WIDTH, windows.size) - 1;
     int column = left + thread / 32 * 8 + thread % 8, line = thread / 8 % 4;
     int x = min(column, right);
     int first = __ldg(windows.first + x), count = __ldg(windows.count + x);
     int first_left = __ldg(windows.first + left), first_right = __ldg(windows.first + right);
-    int begin = min(first_left, first_right);  // positions rise from window to window, or fall in a mirror
+    int begin = min(first_left, first_right);  // positions increase, or decrease if mirrored
     int end = max(first_left + TAPS * __ldg(windows.count + left), first_right + TAPS * __ldg(windows.count + right));
     const unsigned char *pixels = image.pixels + (image.middle_top + top) * image.pitch + (long long)begin * CHANNELS;
     int sums[WORDS][TAPS][CHANNELS][DIGITS];
@@ -136,15 +145,15 @@ __device__ static inline void across(const struct Image &image) {
         for (int i = 0; i < TAPS; ++i)
             for (int c = 0; c < CHANNELS; ++c) reset(sums[word][i][c], windows);
     for (int part = begin; part < end; part += PART) {
-        if (part > begin) __syncthreads();  // what is there has been used
+        if (part > begin) __syncthreads();  // all threads have used the previous part
         stage(staged, pixels + (part - begin) * CHANNELS, min(PART + TAPS - 1, end - part) * CHANNELS, image);
         __syncthreads();
-        int group = max(0, part - first + TAPS - 1) / TAPS;  // those that begin in this part
+        int group = max(0, part - first + TAPS - 1) / TAPS;  // first group that begins in this part
         int groups = min(count, max(0, part + PART - first + TAPS - 1) / TAPS) - group;
         if (column > right || groups <= 0) continue;
         const uint4 *weights = (const uint4 *)windows.weights + group * windows.size + x;
         const unsigned *rows = (const unsigned *)staged;
-        unsigned words[TAPS], shifts[TAPS], firsts[WORDS][TAPS];  // offsets: pointers were spilled (sm_120, CUDA 13.5)
+        unsigned words[TAPS], shifts[TAPS], firsts[WORDS][TAPS];  // as pointers, they are spilled (sm_120)
         for (int i = 0; i < TAPS; ++i) {
             unsigned byte = (unsigned)(size_t)(pixels + (line * TAPS + i) * image.pitch) % VECTOR;
             byte += (first + group * TAPS - part) * CHANNELS;
@@ -177,7 +186,8 @@ __device__ static inline void across(const struct Image &image) {
     }
 }
 
-// Down the columns of the pixels, one pixel a thread: for the few images that are resampled so first.
+// Resample down the columns (vertically), one pixel per thread. Few images are resampled vertically first, so this
+// function is not optimized.
 __device__ static inline void down(const struct Image &image) {
     const struct Windows &windows = image.rows;
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
@@ -194,7 +204,7 @@ __device__ static inline void down(const struct Image &image) {
             unsigned channels[CHANNELS] = {};
             for (int i = 0; i < TAPS; ++i) {
                 for (int c = 0; c < CHANNELS; ++c) channels[c] |= __ldg(pixel + c) << 8 * i;
-                if (++row < image.height) pixel += image.pitch;  // what lies behind weighs 0
+                if (++row < image.height) pixel += image.pitch;  // taps beyond the last row have weight 0
             }
             for (int c = 0; c < CHANNELS; ++c) add(channels[c], __ldg(weights), sums[c]);
         }
@@ -205,15 +215,16 @@ __device__ static inline void down(const struct Image &image) {
     }
 }
 
-// Grid: (tiles over the columns that this pass makes, over the rows, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+// Grid: (tiles over the columns of the intermediate image, tiles over its rows, images). Block: (TILE_WIDTH,
+// TILE_HEIGHT).
 extern "C" __global__ void __launch_bounds__(THREADS, 2) first_pass(const struct Image *images) {
     const struct Image image = images[blockIdx.z];
     if (image.vertical_first) down(image);
     else across(image);
 }
 
-// The levels, not yet clipped, of PIXELS pixels from x of row y of the region, resampled down the columns of `middle`:
-// see `across`.
+// Compute the unclipped values of PIXELS pixels of row y of the region, beginning at x, by resampling the result of
+// `across` vertically.
 __device__ static inline void finish_down(const struct Image &image, const struct Plan &plan, int x, int y,
                                           int levels[CHANNELS][PIXELS]) {
     const struct Windows &windows = image.rows;
@@ -239,7 +250,7 @@ __device__ static inline void finish_down(const struct Image &image, const struc
         for (int i = 0; i < PIXELS; ++i) levels[c][i] = level_of(sums[c][i], windows);
 }
 
-// The same, along the rows of `middle`: see `down`.
+// Compute the same values by resampling the result of `down` horizontally.
 __device__ static inline void finish_across(const struct Image &image, const struct Plan &plan, int x, int y,
                                             int levels[CHANNELS][PIXELS]) {
     const struct Windows &windows = image.columns;
@@ -262,7 +273,8 @@ struct __align__(PIXELS * sizeof(VALUE)) Values {
     VALUE of[PIXELS];
 };
 
-// Grid: (tiles of PIXELS pixels a thread over the canvas in x, in y, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+// Grid: (tiles over the canvas in x, with PIXELS pixels per thread; tiles in y; images). Block: (TILE_WIDTH,
+// TILE_HEIGHT).
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
 second_pass(const struct Image *images, const struct Plan plan) {
     __shared__ VALUE tables[CHANNELS][LEVELS];
@@ -273,7 +285,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
     int x = (blockIdx.x * TILE_WIDTH + threadIdx.x) * PIXELS, y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
     if (x >= canvas_width(plan) || y >= canvas_height(plan)) return;
     int region_x = x - image.left, region_y = y - image.top;
-    int width = region_y >= 0 && region_y < image.rows.size ? image.columns.size : 0;  // of the region in this row
+    int width = region_y >= 0 && region_y < image.rows.size ? image.columns.size : 0;  // width of the region in this row
     int levels[CHANNELS][PIXELS] = {};
     if (width > 0 && region_x > -PIXELS && region_x < width) {
         if (image.vertical_first) finish_across(image, plan, region_x, region_y, levels);
@@ -286,7 +298,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
     bool is_near = CANVASES || (plan.strides[2] == (INTERLEAVED ? PLANES : 1) && plan.strides[1] % PIXELS == 0 &&
                                 (INTERLEAVED || plan.strides[0] % PIXELS == 0));
     bool is_whole = is_near && canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
-    for (int part = 0; part < PLANES; ++part) {  // where columns are near, values that follow each other in memory
+    for (int part = 0; part < PLANES; ++part) {  // if the columns are contiguous, one vector of values per iteration
         struct Values values;
         int channels[PIXELS], pixels[PIXELS];
         for (int i = 0; i < PIXELS; ++i) {

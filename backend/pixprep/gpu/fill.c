@@ -1,4 +1,4 @@
-// Fills the structs of a chunk for fast.cu, followed by its packed windows.
+// Fills the image structs of a chunk for fast.cu, followed by the packed filter windows.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,18 +8,18 @@
 
 static int64_t whole(int64_t value, int64_t group) { return (value + group - 1) & -group; }
 
-// Windows as fast.cu reads them: first | count | weights. `count` says how many groups of four taps; the weights are
-// group-major, 16 bytes a window: three words of four signed bytes, one byte a tap, so that `weight = d[0] + 256 d[1] +
-// 65536 d[2]`, and a word that is 0.
+// Destination of windows in the format of fast.cu: first | count | weights. `count` is the number of groups of four
+// taps. The weights are group-major, with 16 bytes per group and window: three words with one signed byte per tap, so
+// that `weight = d[0] + 256 d[1] + 65536 d[2]`, and a word of 0.
 struct packed {
     int32_t *first;
     int32_t *count;
     uint8_t *weights;
-    int64_t align;    // the first group of a window begins at a multiple of this
-    int64_t flip;     // the last window first
-    int64_t mirror;   // position 0 is the last one
-    int64_t length;   // of the axis
-    int64_t begin;    // made: the input positions that the windows read
+    int64_t align;    // alignment of the first input position of a window
+    int64_t flip;     // whether to reverse the order of the windows
+    int64_t mirror;   // whether to reverse the input positions
+    int64_t length;   // length of the axis
+    int64_t begin;    // result: range of input positions that the windows read
     int64_t end;
 };
 
@@ -51,13 +51,14 @@ static void pack(const struct windows *windows, struct packed *n) {
     }
 }
 
-// Appends the windows of one axis of a placement to the memory. `read` receives the range of input positions that they read.
+// Appends the windows of one axis of a placement to the memory. `read` receives the range of input positions that they
+// read.
 static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct Windows *filled, int64_t *read) {
     int64_t length = p->end[axis] - p->begin[axis];
     struct axis line = {length, p->resized[axis], p->ratio[axis], p->first[axis], p->last[axis], 0, axis == 0, 0};
     struct windows made = {.size = line.end - line.begin, .taps = max_taps(&n->formula, &line)};
     int64_t align = (axis == 0) == !p->is_vertical_first ? TAPS : 1;
-    int64_t groups = (made.taps + align + TAPS - 2) / TAPS;  // at most
+    int64_t groups = (made.taps + align + TAPS - 2) / TAPS;  // upper bound
     int64_t place = n->n_bytes, weights = whole(2 * sizeof(int32_t) * made.size, 16);
     n->n_bytes += weights + 4 * sizeof(int32_t) * groups * made.size;
     read[0] = read[1] = 0;
@@ -87,7 +88,7 @@ static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct W
     return DONE;
 }
 
-// The part of an image's struct that its placement decides.
+// Fills the fields of an image's struct that depend only on its placement.
 static int fill_placed(struct chunk *n, const struct placed *p, struct Image *image) {
     int64_t read_rows[2], read_columns[2];
     *image = (struct Image){0};

@@ -1,4 +1,4 @@
-"""Fills the structs of a chunk, followed by its windows: one C call for fast.cu, one call per axis for plain.cu."""
+"""Fills the image structs and filter windows of a chunk: one C call for fast.cu, one call per axis for plain.cu."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLACED = packer(STRUCTS["placed"])
 
 
 class PixelBuffer(NamedTuple):
-    """Decoded pixels in the kernels' memory: uint8 (height, width, channels), rows ``pitch`` bytes apart."""
+    """Decoded pixels in device memory: uint8 (height, width, channels), with a row stride of ``pitch`` bytes."""
 
     address: int
     height: int
@@ -38,12 +38,12 @@ class Chunk(NamedTuple):
     """Images whose structs are filled.
 
     Attributes:
-        plan: which tensor.
-        pixels: the decoded images.
-        placements: of each.
-        tensors: the address of each image's output.
-        which: for each image the first one of the same placement.
-        upload: see ``launch.Room``.
+        plan: Plan of the tensor.
+        pixels: Decoded images.
+        placements: Placement of each image.
+        tensors: Device address of each image's output.
+        which: For each image, the index of the first image with the same placement.
+        upload: Function that returns memory to fill; see ``launch.Room.upload``.
     """
 
     plan: TensorPlan
@@ -55,8 +55,9 @@ class Chunk(NamedTuple):
 
 
 Filled = tuple[U8, int, tuple[int, int]]
-"""The memory, whose ``middle`` is where an image's part begins if all lie one after the other; the bytes between the
-passes; the largest extent of the first pass, in threads of x and in rows."""
+"""Result of filling: the host memory, in whose structs ``middle`` is an offset as if the intermediate images of the
+whole chunk were contiguous; the total size of the intermediate images in bytes; and the largest grid of the first pass,
+as the number of threads in x and the number of rows."""
 
 
 def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
@@ -74,7 +75,7 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
     address = np.frombuffer(images, np.uint8).ctypes.data
     arguments = STRUCTS["chunk"](formula_numbers(formula), address, len(chunk.which), len(chunk.plan.channels))
     run = library().fill_chunk
-    checked(run(byref(arguments)))  # the first call has no memory, and only returns its size
+    checked(run(byref(arguments)))  # the first call, without memory, only computes the size
     memory, arguments.address = chunk.upload(arguments.n_bytes)
     arguments.memory = memory.ctypes.data
     checked(run(byref(arguments)))
@@ -82,7 +83,7 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
 
 
 def _order(resize: Resize | None) -> Callable[[Placement], bool]:
-    """Return a function that returns whether the first pass of a placement is vertical."""
+    """Return a function that determines whether the first pass of a placement is vertical."""
     if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
         return lambda _: False
     method = resize.method
@@ -90,7 +91,7 @@ def _order(resize: Resize | None) -> Callable[[Placement], bool]:
 
 
 def fill_plain(chunk: Chunk) -> Filled:
-    """Structs and windows for plain.cu."""
+    """Fill structs and windows for plain.cu."""
     windows, middle, channels = bytearray(), 0, len(chunk.plan.channels)
     images = np.zeros(len(chunk.pixels), IMAGE)
     for index, (one, placement, tensor, first) in enumerate(
@@ -122,7 +123,10 @@ def fill_plain(chunk: Chunk) -> Filled:
 
 
 def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[str, Any]:
-    """Fields of an ``IMAGE`` that its placement decides; the addresses of its windows are their places among all."""
+    """Return the fields of an ``IMAGE`` that depend on its placement.
+
+    Addresses of windows are offsets in ``windows``.
+    """
     how, fill = resampling.resampling(plan.geometry.resize, placement), placement.fill or plan.fill
     own = resampling.windows(how)
     rows, columns = (
@@ -159,7 +163,7 @@ def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[
 
 
 def _packed(windows: Windows, memory: bytearray, *, is_flipped: bool) -> tuple[int, ...]:
-    """Append the ``WINDOWS`` of an axis to the memory: first | count | weights, tap by tap."""
+    """Append the ``WINDOWS`` of an axis to the memory, as first | count | weights, with the weights grouped by tap."""
     size, at = len(windows.first), len(memory)
     order = slice(None, None, -1 if is_flipped else 1)
     memory += windows.first[order].tobytes() + windows.count[order].tobytes() + bytes(8 * size % 16)

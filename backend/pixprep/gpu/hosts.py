@@ -1,7 +1,7 @@
-"""Plans that a GPU leaves to the host: the GPU decodes, and the host's cores run the CPU's kernels.
+"""Runs plans on the host that have no CUDA kernel: the GPU decodes, and the cores of the host run the CPU kernels.
 
-These plans have an operator of the user's, a step on the whole photo before its geometry, or a step without a kernel in
-CUDA, such as an elastic displacement.
+Such plans contain a custom operator, a step on the whole photo before its geometry, or a step that is not implemented
+in CUDA, such as an elastic deformation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from pixprep.plan.steps.operators import Extern
 
 
 class HostKernel:
-    """See ``Kernel``: pixels and tensors are on the GPU; ``lane`` enters a stream for an operator of CuPy's arrays."""
+    """See ``Kernel``.
+
+    Pixels and tensors are on the GPU; ``lane`` enters the CUDA stream for an operator on CuPy arrays.
+    """
 
     def __init__(self, plan: TensorPlan, threads: Executor, lane: Callable[[], AbstractContextManager[None]]) -> None:
         self._kernel, self._threads, self._lane = kernel_of(plan, self._call), threads, lane
@@ -32,7 +35,7 @@ class HostKernel:
     def run(
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]
     ) -> Mapping[int, ImageError]:
-        """See ``Kernel.run``: each image is copied to the host once, and each tensor back."""
+        """See ``Kernel.run``. Copies each image to the host once, and each tensor back to the GPU."""
         pixels = {key: on_host(image) for key, image in {id(image): image for image in images}.items()}
         hosts = [np.empty(outs[place].shape, outs[place].dtype) for place in places]
 

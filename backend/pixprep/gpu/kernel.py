@@ -1,6 +1,6 @@
-"""The plan on an NVIDIA GPU: the plan's CUDA kernels, compiled by NVRTC when the engine is made, in half a second.
+"""Runs a plan on an NVIDIA GPU. NVRTC compiles the plan's CUDA kernels in 0.5 s when the engine is created.
 
-CuPy has the memory and the streams, and launches. It compiles nothing here: see ``nvrtc``.
+CuPy manages memory and streams, and launches the kernels. It does not compile anything; see ``nvrtc``.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from pixprep.plan.placement import Placement
 from pixprep.spec import NO_PADDING, TensorSpec
 
 MIDDLE_BYTES = 256 << 20
-"""Memory between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12
-megapixels to 224 take 230 MB, and their canvases 39 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it
-to 224 x 224, 5 KB on the wire become 11 MB."""
+"""Maximum number of bytes per thread for intermediate images and canvases, unless a single image needs more. For 128
+photos of 12 megapixels resized to 224 x 224, the intermediate images take 230 MB and the canvases 39 MB. A hostile
+image can need far more than its size suggests: a JPEG of 16,384 x 8 pixels has 5 KB, and its intermediate image 11 MB
+when it is resized to 224 x 224 as in torchvision."""
 
 _NOTHING = np.empty(0, np.uint8)
 
 
 class _Room:
-    """See ``launch.Room``: for one launch, in memory that its thread keeps for the next one."""
+    """Memory for one launch, which its thread reuses for the next one; see ``launch.Room``."""
 
     def __init__(self, uploads: threading.local, middles: threading.local) -> None:
         self._uploads, self._middles = uploads, middles
         self.device: Any = None
-        self._middle: Any = None  # held until the launch is queued, whoever trims meanwhile
+        self._middle: Any = None  # a reference until the launch is queued, because another thread may call trim
 
     def upload(self, n_bytes: int) -> tuple[launch.U8, int]:
-        """See ``launch.Room``: pinned memory, from which a copy does not wait, and memory of the GPU for that copy."""
+        """See ``launch.Room``. Host memory is pinned, so that the copy is asynchronous."""
         host: launch.U8
         host, self.device = getattr(self._uploads, "kept", (_NOTHING, None))
         if (copied := getattr(self._uploads, "copied", None)) is not None:
-            copied.synchronize()  # it may still be read for this thread's last launch
+            copied.synchronize()  # the upload for this thread's previous launch may still read the host memory
         if len(host) < n_bytes:
             whole = 1 << (n_bytes - 1).bit_length()
             host = np.frombuffer(cupy.cuda.alloc_pinned_memory(whole), np.uint8, whole)
@@ -52,7 +53,7 @@ class _Room:
         return host[:n_bytes], int(self.device.data.ptr)
 
     def copy(self, memory: launch.U8) -> None:
-        """Queue the upload of what is now in the host's memory."""
+        """Queue the upload of the host memory."""
         stream = cupy.cuda.get_current_stream()
         self.device.data.copy_from_host_async(memory.ctypes.data, memory.nbytes, stream)
         self._uploads.copied = stream.record()
@@ -66,7 +67,7 @@ class _Room:
 
 
 class GpuKernel:
-    """See ``Kernel``. Work is queued on CuPy's current stream, and ``run`` returns before it is done."""
+    """See ``Kernel``. Work is queued on CuPy's current stream, and ``run`` returns before it has finished."""
 
     def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
         self._plan = plan
@@ -75,7 +76,10 @@ class GpuKernel:
         self._constants = {each: cupy.asarray(structs.constants(each)) for each in (passes, plan)}
         self._is_fixed = not plan.spec.is_open and plan.spec.padding == NO_PADDING
         self._latest: tuple[Any, Any] = None, None
-        """Sizes and strides of the latest launch's tensors, and the ``Plan`` that they have: mostly the next one's."""
+        """Shape and strides of the latest launch's tensors, and their ``Plan`` struct.
+
+        The next launch often reuses it.
+        """
         self._passes_struct = structs.plan_struct(passes, self._constants[passes].data.ptr)
         module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
         self._first_pass = module.get_function("first_pass")
@@ -83,15 +87,15 @@ class GpuKernel:
         if needs_canvases(plan):
             module = _module(launch.levels_code(), tuple(launch.levels_options(plan)), device_id)
             self._change_levels = module.get_function("change_levels")
-        cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
+        cupy.cuda.get_current_stream().synchronize()  # the streams of the lanes do not wait for the current stream
         self._uploads = threading.local()
         self._middles = threading.local()
 
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
-        """See ``Kernel.run``: ``images`` are uint8 (height, width, channels) on this device, ``outs`` on it too.
+        """See ``Kernel.run``. Images are uint8 (height, width, channels); images and outputs are on this device.
 
-        Images and outputs must stay alive until the stream has done the work. One copy takes everything else that the
-        kernels read; the next call of the same thread, on the same stream, waits for that copy.
+        Images and outputs must stay alive until the stream has finished the work. All other data is uploaded in one
+        copy. The next call from the same thread waits for this copy; it must use the same stream.
         """
         if not images:
             return
@@ -99,7 +103,7 @@ class GpuKernel:
             first, stride, planes = outs.data.ptr, outs.strides[0], self._plan.spec.view(outs[0], "chw")
             self._launch(images, placements, [first + stride * place for place in places], planes)
             return
-        alike: dict[Any, list[int]] = {}  # a launch has one size
+        alike: dict[Any, list[int]] = {}  # all images of a launch have the same size
         for index, placement in enumerate(placements):
             alike.setdefault((placement.canvas, placement.size), []).append(index)
         for (_, size), group in alike.items():
@@ -108,7 +112,7 @@ class GpuKernel:
             self._launch([images[i] for i in group], [placements[i] for i in group], tensors, planes[0])
 
     def _unpadded(self, tensor: Any, size: tuple[int, int]) -> Any:
-        """The part of a tensor that is image, (channels, height, width); the padding around it is queued."""
+        """Queue the filling of a tensor's padding, and return the part without padding, (channels, height, width)."""
         planes = self._plan.spec.view(tensor, "chw")
         if planes.shape[1:] == size:
             return planes
@@ -118,7 +122,10 @@ class GpuKernel:
     def _launch(
         self, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int], planes: Any
     ) -> None:
-        """Queue the kernels for images whose tensors have the size and strides of ``planes``, at these addresses."""
+        """Queue the kernels for a group of images.
+
+        ``tensors`` are the addresses of the outputs, which all have the shape and strides of ``planes``.
+        """
         laid, (latest, plan_struct) = (planes.shape, planes.strides), self._latest
         if laid != latest:
             plan_struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, planes)
@@ -144,15 +151,15 @@ class GpuKernel:
                 self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
 
     def trim(self) -> None:
-        """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
+        """Return the memory between the passes to CuPy's pool. Any thread may call this.
 
-        What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
+        Memory for uploads is kept, because CuPy's pinned memory pool could reuse it during a copy.
         """
         self._middles = threading.local()
 
 
 def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> Any:
-    """Tensors of images as one array (n, *shape), each padded: see ``Batch.padded``."""
+    """Stack the tensors of images to one array (n, *shape), each padded to ``shape``; see ``Batch.padded``."""
     whole = cupy.empty((len(values), *shape), spec.dtype)
     for one, value in zip(whole, values, strict=True):
         _fill(one, spec)
@@ -175,20 +182,23 @@ def joined(values: Sequence[Any]) -> Any:
 
 
 def _fill(tensor: Any, spec: TensorSpec) -> None:
-    """Queue what makes a tensor padding alone: no kernel of CuPy's."""
+    """Queue the filling of a tensor with the padding value. Does not use kernels of CuPy, which would be compiled."""
     stream = cupy.cuda.get_current_stream()
     if not any(spec.padding.value):
         cupy.cuda.runtime.memsetAsync(tensor.data.ptr, 0, tensor.nbytes, stream.ptr)
     else:
         host = np.full(tensor.shape, spec.margin)
         tensor.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
-        stream.synchronize()  # the host's memory goes
+        stream.synchronize()  # the host memory is freed when this function returns
 
 
 def lay(tensor: Any, out: Any) -> None:
-    """Queue copies of a dense tensor to the upper left of an array, lines at a time: no kernel of CuPy's."""
+    """Queue the copy of a dense tensor to the upper left corner of an array, several lines at a time.
+
+    Does not use kernels of CuPy, which would be compiled.
+    """
     stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
-    axis = tensor.ndim - 1  # of the lines; in what follows them, such as channels, both may be alike
+    axis = tensor.ndim - 1  # axis of the lines; along later axes, such as channels, both arrays have the same strides
     while axis and tensor.strides[axis] == out.strides[axis]:
         axis -= 1
     (pitch, whole), lines = (each.strides[axis] for each in (tensor, out)), tensor.shape[axis]
@@ -198,14 +208,14 @@ def lay(tensor: Any, out: Any) -> None:
 
 
 class SurfaceKernel:
-    """RGB of the frames of a video decoder; NVRTC compiles when it is made."""
+    """Converts frames of a video decoder to RGB. NVRTC compiles the kernel in the constructor."""
 
     def __init__(self) -> None:
         module = _module(launch.surface_code(), (), cupy.cuda.Device().id)
         self._show = module.get_function("show_surface")
 
     def show(self, surface: surfaces.Surface, numbers: surfaces.Coefficients) -> Any:
-        """Queue on CuPy's current stream what makes RGB of a surface: uint8 (height, width, 3), or turned."""
+        """Queue the conversion of a surface on CuPy's current stream, and return uint8 RGB pixels, rotated upright."""
         height, width = surface.height, surface.width
         pixels = cupy.empty((width, height, 3) if surface.turn % 2 else (height, width, 3), np.uint8)
         struct = surfaces.struct(surface, numbers, pixels.data.ptr)
@@ -216,7 +226,7 @@ class SurfaceKernel:
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """A range of NVTX, in which a profiler such as Nsight Systems shows what the thread queues meanwhile."""
+    """Mark the work that this thread queues as an NVTX range, which profilers such as Nsight Systems show."""
     if not cupy.cuda.nvtx.available:
         yield
         return
@@ -229,9 +239,9 @@ def span(name: str) -> Iterator[None]:
 
 @cache
 def _module(code: str, options: tuple[str, ...], device_id: int) -> Any:
-    """The kernels on a GPU, which is the current one: compiled once, and there until the process ends."""
+    """Compile kernels for the current GPU and load them. The module is kept until the process ends."""
     module = cupy.cuda.Module()
     capability = int(cupy.cuda.Device(device_id).compute_capability)
-    cuda = cupy.cuda.runtime.runtimeGetVersion() // 1000  # what CuPy is built for: the driver knows its machine code
+    cuda = cupy.cuda.runtime.runtimeGetVersion() // 1000  # the driver supports machine code of CuPy's CUDA version
     module.load(nvrtc.compiled(code, options, capability=capability, cuda=cuda).image)
     return module

@@ -1,8 +1,8 @@
-"""Code, structs and grids of the CUDA kernels. No CUDA: it runs anywhere.
+"""Source code, structs and grids of the CUDA kernels. Does not require CUDA.
 
-``fast.cu`` does the methods that have a formula, which nearly every plan asks for; ``plain.cu`` does every arithmetic
-of ``plan.profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do.
-``levels.cu`` comes after either, where a plan has levels.
+``fast.cu`` implements resizes whose filters have a formula, which covers nearly every plan. ``plain.cu`` implements
+every arithmetic of ``plan.profiles.windows``. ``levels.cu`` runs after either of them if a plan changes pixel values.
+Functions with a parameter ``plain`` use plain.cu if it is true, even if fast.cu supports the plan.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Room(Protocol):
-    """Room for the data of a launch; a piece is valid until the next one of its kind is asked for."""
+    """Memory for the data of a launch. The result of each method is valid until its next call."""
 
     def upload(self, n_bytes: int) -> tuple[U8, int]:
-        """Host memory to fill, and the address where the kernels will find its bytes: a multiple of 16."""
+        """Return host memory to fill, and the device address of its later upload, a multiple of 16."""
 
     def middle(self, n_bytes: int) -> int:
         """Return the address of the memory between the passes and for canvases, a multiple of ``ALIGNMENT``."""
@@ -62,8 +62,8 @@ class Launch(NamedTuple):
     """Input of the launches of a chunk.
 
     Attributes:
-        memory: Memory to upload: one struct per image, and the windows, once for equal placements; for levels.cu also
-            the canvases' structs and the steps.
+        memory: Memory to upload: one struct per image, and the windows, once for equal placements. For levels.cu also
+            the structs of the canvases and the steps.
         images: Array (n,) of ``IMAGE``, a view of the structs.
         parts: Parts of the chunk. They run one after the other, because they share the memory between the passes.
     """
@@ -74,24 +74,27 @@ class Launch(NamedTuple):
 
 
 def is_fast(plan: TensorPlan) -> bool:
-    """Tell whether fast.cu will do: the windows have a formula, no margin is resized, and margins are alike."""
+    """Return whether fast.cu supports a plan.
+
+    It requires filters with a formula, no padding before the resize, and the same fill color for all images.
+    """
     geometry = plan.geometry
     is_padded = geometry.resize is not None and geometry.is_padded
     return _formula(plan) is not None and geometry.fill is None and not is_padded
 
 
 def code(plan: TensorPlan, *, plain: bool = False) -> str:
-    """The CUDA code of the plan's two passes."""
+    """Return the CUDA code of the plan's two passes."""
     return _code("fast.cu" if is_fast(plan) and not plain else "plain.cu", PASSES=PASSES, STEP=STEPS)
 
 
 def levels_code() -> str:
-    """The CUDA code of what changes levels."""
+    """Return the CUDA code that changes pixel values."""
     return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, STEP=STEPS)
 
 
 def surface_code() -> str:
-    """The CUDA code of what makes RGB of a video decoder's frames."""
+    """Return the CUDA code that converts frames of a video decoder to RGB."""
     tile = f"#define TILE_WIDTH {TILE[0]}\n#define TILE_HEIGHT {TILE[1]}\n"
     return tile + _text("surface.cu")
 
@@ -143,19 +146,20 @@ def prepare(
     middle_bytes: int = 1 << 62,
     plain: bool = False,
 ) -> Launch:
-    """The structs, windows and grids of one chunk.
+    """Prepare the structs, windows and grids of one chunk.
 
     Args:
-        plan: which tensor.
-        pixels: the decoded images, at least one.
-        placements: the plan's geometry at each image's size; one object, where images are alike, is one's work.
-        tensors: the address of each image's output.
-        room: see above.
-        middle_bytes: between the passes and for canvases, unless one image alone needs more.
-        plain: see above.
+        plan: Plan of the tensor.
+        pixels: Decoded images, at least one.
+        placements: Placement of each image. Windows are computed only once for images that share a ``Placement``
+            object.
+        tensors: Device address of each image's output.
+        room: Provides the memory.
+        middle_bytes: Maximum number of bytes for intermediate images and canvases, unless a single image needs more.
+        plain: Whether to use plain.cu even if fast.cu supports the plan.
     """
     rule = _formula(plan) if is_fast(plan) and not plain else None
-    alike: dict[int, int] = {}  # images of one size and placement differ in addresses alone
+    alike: dict[int, int] = {}  # the structs of images with the same placement differ only in addresses
     which = [alike.setdefault(id(placement), index) for index, placement in enumerate(placements)]
     canvases = Canvases(plan, placements) if needs_canvases(plan) else None
     uploads = _Uploads(room, canvases.n_bytes if canvases else 0)
@@ -193,7 +197,7 @@ def prepare(
 
 
 class _Uploads:
-    """Uploads of a room: the requested data, followed by ``more`` bytes from ``end``, a multiple of 16, on."""
+    """Requests upload memory from a room: the requested bytes, and ``more`` bytes from the aligned offset ``end``."""
 
     def __init__(self, room: Room, more: int) -> None:
         self._room, self._more = room, more
@@ -214,15 +218,17 @@ def _formula(plan: TensorPlan) -> Formula | None:
 
 
 def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tuple[int, int]], int]:
-    """Split images into ranges whose parts of the middle buffer fit together; ``begins`` becomes relative to a range.
+    """Split images into ranges whose intermediate images fit together into the buffer.
+
+    Modifies ``begins``: offsets become relative to the beginning of each range.
 
     Args:
-        begins: Offset of each image's part, if all parts are contiguous.
+        begins: Offset of each image's part of the buffer if all parts are contiguous.
         end: End of the last part.
         most: Maximum number of bytes per range, unless a single image needs more.
 
     Returns:
-        (first, last) of each, and the bytes of the largest.
+        The ranges (first, last), and the number of bytes of the largest range.
     """
     if end <= most or len(begins) == 1:
         return [(0, len(begins))], end

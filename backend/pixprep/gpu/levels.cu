@@ -1,15 +1,17 @@
-// Steps on the levels of images after their geometry: one launch, one block an image, which has steps of its own.
+// Applies steps that change pixel values after the geometry, in one launch for many images. Each block processes one
+// image, which has its own list of steps.
 //
-// A block goes over its image in sweeps. A sweep takes each pixel from where it lies, or from other places by a step that
-// looks there; does all steps to it that need that pixel alone, while it is in registers; and writes it: over itself,
-// into other memory if the sweep has looked elsewhere, or, the last time, as values of the tensor. A step that needs a
-// number of the whole image (the mean of a contrast, the histogram of an equalize) ends a sweep, which measures it
-// meanwhile, in integers, so that threads may come in any order. It is then a table for each channel.
+// A block processes its image in sweeps. In a sweep, each thread reads a pixel, or computes it by a step that reads
+// other pixels (a crop, a warp, a blur), applies all following steps that need only this pixel while it is in
+// registers, and writes it: in place, to the other buffer if the sweep began with a step that reads other pixels, or,
+// in the last sweep, to the tensor. A step that needs a statistic of the whole image (the mean for a contrast, the
+// histogram for an equalize) ends the sweep. The sweep computes the statistic in integers, so the order of the threads
+// does not matter. The step then becomes a look-up table per channel.
 //
-// Formulas are those of pixprep/plan/steps/levels.py and formulas.h. Each product and sum is rounded by itself, as NVRTC is told
-// --fmad=false. Comes after canvas.cu, formulas.h and steps.cu.
+// The formulas are those of pixprep/plan/steps/levels.py and formulas.h. Each product and sum is rounded separately,
+// because NVRTC compiles with --fmad=false. Comes after canvas.cu, formulas.h and steps.cu.
 
-// The greatest level of an image, or the mean of its levels; 1 in place of 0.
+// Return the maximum or the mean of the pixel values of an image; 1 instead of 0, because it is a divisor.
 __device__ static inline double own_of(const struct LevelStep &step, const struct Measured &measured) {
     unsigned long long sum = 0, count = 0;
     int most = 0;
@@ -24,7 +26,8 @@ __device__ static inline double own_of(const struct LevelStep &step, const struc
     return own ? own : 1;
 }
 
-// The threads of a block make what was measured a table: each has a part of the sum of the lumas.
+// Convert the statistics of the image to the step's look-up table, with all threads of the block. `sum` is the sum of
+// the lumas that this thread has read.
 __device__ static inline void conclude(const struct Plan &plan, const struct LevelStep &step, unsigned long long sum,
                                        unsigned pixels, struct Measured *measured) {
     if (step.kind == LEVEL_BLEND_MEAN) atomicAdd(&measured->sum, sum);
@@ -70,33 +73,34 @@ __device__ static inline void conclude(const struct Plan &plan, const struct Lev
     __syncthreads();
 }
 
-// Where the last sweep puts a pixel, whose values are measured or the plan's.
+// Write a pixel to the tensor in the last sweep, through the plan's table or, if `own` is not null, the image's own
+// table.
 __device__ static inline void put(const struct Plan &plan, const struct Measured *own, VALUE *tensor, int y, int x,
                                   const int *pixel) {
     for (int c = 0; c < PLANES; ++c) {
         int level = pixel[0];
-        for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
+        for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (plan.channel[c] == k) level = pixel[k];
         tensor[place(plan, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
     }
     put_fourth(plan, tensor, x, y);
 }
 
-// The threads of a block do all steps, and write the tensor.
+// Apply all steps and write the tensor, with all threads of a block.
 __device__ static inline void do_steps(const struct Canvas &canvas, const struct Plan &plan) {
     __shared__ struct Measured measured;
     const struct LevelStep *steps = canvas.steps;
     struct Levels image = {canvas.levels, canvas.height, canvas.width};
     unsigned char *other = canvas.other;
     int next = 0;
-    bool is_ready = false;  // what the next step needs has been measured
+    bool is_ready = false;  // whether the statistic for the next step is complete
     const struct Measured *own = canvas.step_count && is_own(steps[canvas.step_count - 1].kind) ? &measured : 0;
     do {
         const struct LevelStep *elsewhere = 0;
         struct Levels made = image;
         if (next < canvas.step_count && is_elsewhere(steps[next].kind)) {
             elsewhere = steps + next++;
-            if (elsewhere->kind == LEVEL_BLUR) {  // over the image, when its rows have been blurred
+            if (elsewhere->kind == LEVEL_BLUR) {  // the vertical blur then writes in place
                 blur_across(*elsewhere, image, (float *)other);
                 __syncthreads();
             } else {
@@ -144,7 +148,8 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
     } while (true);
 }
 
-// Noise as in engine/kernels/kernel.py: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
+// Fill a rectangle with noise, as in engine/kernels/kernel.py: each Philox4x32-10 output, for the counter
+// (i, values[2], 0, 0), contains the indices of eight values in the noise table.
 __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
     int area = erasure.height * erasure.width, count = PLANES * area;
     for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {

@@ -54,11 +54,11 @@ _FAULTS: tuple[type[Exception], ...] = (
     *(av.error.FFmpegError, RuntimeError, MemoryError, ValueError, IndexError),
     *(TypeError, AttributeError),
 )
-_SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # some of which ``decode`` makes ImageErrors of
+_SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # ``decode`` converts some of these to ImageErrors
 
 
-class _Refused(Exception):  # noqa: N818  (no fault of anybody's)
-    """The clip is left to PyAV, because NVDEC's pixels might differ from FFmpeg's."""
+class _Refused(Exception):  # noqa: N818  (not an error)
+    """PyAV must decode the clip, because NVDEC's pixels might differ from FFmpeg's."""
 
 
 class _Run(NamedTuple):
@@ -85,7 +85,7 @@ class Nvdec:
         self._codecs = [name for name, fault in faults.items() if fault is None]
         for name, fault in faults.items():
             if fault is not None:
-                log.warning("NVDEC does not decode clips of %s here, so the CPU does: %s", name, fault)
+                log.warning("the CPU decodes %s clips, because NVDEC cannot be used: %s", name, fault)
 
     def frames(self, clip: Packets) -> Mapping[int, Any] | None:
         """See ``ffmpeg.Elsewhere``. Returns device arrays, which work queued on the thread's stream fills."""
@@ -96,7 +96,7 @@ class Nvdec:
         except _FAULTS as error:
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("NVDEC does not decode a clip, so the CPU does: %s; this is said once", _line(error))
+                log.warning("the CPU decodes a clip, because NVDEC failed: %s (logged only once)", _line(error))
             return None
 
     def _fault(self, name: str) -> str | None:
@@ -113,13 +113,13 @@ class Nvdec:
             return str(error)
         except _SAMPLE_FAULTS as error:
             return _line(error)
-        return f"{sum(apart):,} values of a sample are not FFmpeg's" if any(apart) else None
+        return f"{sum(apart):,} values of a sample differ from FFmpeg's" if any(apart) else None
 
     def _frames(self, clip: Packets) -> Mapping[int, Any]:
         """See ``frames``.
 
         Raises:
-            _Refused: FFmpeg is to decode.
+            _Refused: PyAV must decode the clip.
         """
         name = clip.stream.codec_context.name
         name = _ALIASES.get(name, name)
@@ -140,27 +140,30 @@ class Nvdec:
         finally:
             stream.synchronize()  # because queued work reads the decoder's memory
         if len(found) < len(clip.wanted):
-            raise _Refused("NVDEC does not give every frame that is wanted")
+            raise _Refused("NVDEC did not return every requested frame")
         return found
 
     def _numbers(self, name: str, clip: Packets) -> surfaces.Coefficients:
         """Return the color conversion of a clip, if NVDEC decodes it as FFmpeg does."""
         first = clip.first
         if name not in self._codecs:
-            raise _Refused("another codec")
+            raise _Refused("the codec is not supported")
         is_even = first.height % 2 == first.width % 2 == 0
         if first.format.name not in _FORMATS or not is_even or first.interlaced_frame or clip.turn % 90 or clip.is_gray:
-            raise _Refused("another kind of frame")
+            raise _Refused("the kind of frame is not supported")
         numbers = coefficients(first.format.name, first.colorspace, first.color_range)
         if numbers is None:
-            raise _Refused("colours of another kind")
+            raise _Refused("the color space is not supported")
         return numbers
 
     @staticmethod
     def _surfaces(decoder: Any, run: _Run, clip: Packets) -> Iterator[tuple[int, Any]]:
         """Yield the position and surface of each requested frame. A surface is valid until the next iteration."""
         left = set(run.wanted)
-        for position, data in (*run.packets, (0, b"")):  # without bytes it is the end: the next run begins again
+        for position, data in (
+            *run.packets,
+            (0, b""),
+        ):  # an empty packet ends the stream
             clip.check()
             packet, memory = nvc.PacketData(), np.frombuffer(data, np.uint8)
             packet.bsl_data, packet.bsl, packet.pts = memory.ctypes.data if data else 0, len(data), position
@@ -175,7 +178,7 @@ class Nvdec:
         height, width = clip.first.height, clip.first.width
         is_expected = surface.format == nvc.Pixel_Format.NV12 and tuple(surface.shape) == (height * 3 // 2, width)
         if not is_expected:
-            raise _Refused("frames that differ in size")
+            raise _Refused("the size of frames changes")
         luma, chroma = surface.GetPtrToPlane(0), surface.GetPtrToPlane(1)
         where = surfaces.Surface(luma, chroma, surface.strides[0], height, width, clip.turn // 90 % 4)
         return self._show(where, numbers)
@@ -196,10 +199,10 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
         before = (key for key in reversed(keys) if key <= position and clip.packets[key].pts <= stamp)
         begin = next(filter(may_begin, before), None)
         if begin is None:
-            raise _Refused("no picture to begin with")
+            raise _Refused("no packet at which a decoder can begin")
         begins.setdefault(begin, []).append(position)
     if sum(max(wanted) + 1 - begin for begin, wanted in begins.items()) > _MAX_AGAIN * len(clip.packets):
-        raise _Refused("groups of pictures inside each other")
+        raise _Refused("groups of pictures overlap")
     headers = {header for data in _converted(clip, name, [0]) for header in sequences.headers(data)}
     for begin, wanted in sorted(begins.items()):
         shown = clip.packets[begin].pts
@@ -209,7 +212,7 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
         packets = [each for each in zip(places, _converted(clip, name, places), strict=True) if each[1]]
         headers = headers.union(*(sequences.headers(data) for _, data in packets))
         if len(headers) != 1 or not all(map(sequences.is_plain, headers)):
-            raise _Refused("interlaced frames, a film's grain, or frames that are not alike")
+            raise _Refused("interlaced frames, film grain, or different sequence headers")
         yield _Run(packets, set(wanted))
 
 

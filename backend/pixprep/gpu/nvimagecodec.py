@@ -63,8 +63,8 @@ log = logging.getLogger(__name__)
 U8 = npt.NDArray[np.uint8]
 
 REMEDY = (
-    'pip install ".[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver) in a checkout of pixprep, or choose '
-    'the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
+    'run pip install ".[gpu-cuda12]" (or gpu-cuda13, to match the CUDA version of the driver) in a checkout of '
+    'pixprep, or choose the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
 )
 _CUDA = (nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU)
 _HARDWARE = nvimgcodec.HW_GPU_ONLY
@@ -114,10 +114,10 @@ class NvImageCodec:
             color_spec=nvimgcodec.GRAY if plan.is_gray else nvimgcodec.SRGB,
             sample_format=nvimgcodec.I_Y if plan.is_gray else nvimgcodec.I_RGB,
         )
-        self._lock = threading.Lock()  # nvImageCodec takes one call at a time for each decoder
+        self._lock = threading.Lock()  # a decoder of nvImageCodec does not support concurrent calls
         self._local = threading.local()
         self._counting = threading.Lock()
-        self._calls = 0  # whose images are being decoded, or worked on
+        self._calls = 0  # number of calls whose images are being decoded or still used
         self._is_used = self._has_warned = False
         self._seen: frozenset[Trait] = frozenset()
         self._kinds, self._decoder = self._checked("cpu" if is_fast_idct else codec)
@@ -129,7 +129,10 @@ class NvImageCodec:
 
     @contextmanager
     def decoded(self, encoded: Sequence[U8], placed: Sequence[Placed]) -> Iterator[list[Any]]:
-        """Decode images; None for each that nvImageCodec rejects. They are valid until the thread's next call."""
+        """Decode images. The pixels are valid until the next call from this thread.
+
+        Yields None for each image that nvImageCodec rejects.
+        """
         with self._counting:
             self._calls += 1
         try:
@@ -156,7 +159,7 @@ class NvImageCodec:
 
     def close(self) -> None:
         """End the decoder. Nothing can be decoded afterwards."""
-        self._decoder = None  # its threads and device memory
+        self._decoder = None  # releases its threads and device memory
 
     def _batch(self, encoded: Sequence[U8], needs: Sequence[int]) -> list[Any]:
         """Decode into this thread's buffers, which are reused; None for each image that failed."""
@@ -182,20 +185,20 @@ class NvImageCodec:
             for image, need in zip(decoded[len(kept) :], needs[len(kept) :], strict=True)
             if image is not None
         ]
-        # the same objects come back, or None: they stay kept, each once
+        # nvImageCodec returns the passed buffers, or None for failures. Keep each buffer exactly once.
         local.images = [*kept, *(image for image, _ in new)]
         local.sizes = [*map(max, sizes, needs), *sizes[len(needs) :], *(need for _, need in new)]
         if None in decoded:
             free = int(cupy.cuda.runtime.memGetInfo()[0])
             if free < SCARCE_BYTES:
-                self._warn(f"{free >> 20} MiB of the GPU's memory are free")
+                self._warn(f"only {free >> 20} MiB of GPU memory are free")
         return decoded
 
     def _warn(self, why: str) -> None:
         """Log a failure once, because it may happen with every image."""
         if not self._has_warned:
             self._has_warned = True
-            log.warning("nvImageCodec does not decode JPEGs, so the CPU does: %s; this is said once", why)
+            log.warning("nvImageCodec failed, so the CPU decodes these JPEGs: %s (logged only once)", why)
 
     def _call(self, decoder: Any, streams: list[Any], **buffers: Any) -> list[Any]:
         stream = int(cupy.cuda.get_current_stream().ptr)
@@ -205,7 +208,7 @@ class NvImageCodec:
         """Create a decoder of nvImageCodec.
 
         Raises:
-            RuntimeError: there is none of these kinds here.
+            RuntimeError: nvImageCodec does not provide these kinds of decoders on this machine.
         """
         return nvimgcodec.Decoder(
             device_id=self._device_id,
@@ -214,18 +217,18 @@ class NvImageCodec:
             options=f":num_cuda_streams={min(self._threads, MAX_STREAMS)} {self._options}",
         )
 
-    # before the first image
+    # Comparison before the first image
 
     def _checked(self, codec: Codec) -> tuple[Sequence[Any], Any]:
         """Return the kinds of decoders that ``codec`` allows and that pass the comparison, and a decoder with these."""
         fault = ""
         for kinds in _KINDS[codec]:
             if fault:
-                log.warning("the hardware JPEG engine decodes nothing here: %s", fault)
+                log.warning("the hardware JPEG engine is not used: %s", fault)
             try:
                 decoder = self._made(kinds)
             except RuntimeError as error:
-                raise SetupError(f"nvImageCodec makes no decoder here: {error}: {REMEDY}") from None
+                raise SetupError(f"nvImageCodec cannot create a decoder ({error}): {REMEDY}") from None
             fault = self._fault(decoder)
             if not fault:
                 return kinds, decoder
@@ -243,17 +246,17 @@ class NvImageCodec:
                 apart = float((np.maximum(ours, theirs) - np.minimum(ours, theirs)).mean())
             if apart > LARGEST_MEAN:
                 return (
-                    f"nvImageCodec's pixels are {apart:.1f} levels from libjpeg-turbo's on this GPU, on average over a "
-                    f"JPEG ({name})"
+                    f"on this GPU, nvImageCodec's pixels of a sample JPEG ({name}) differ from libjpeg-turbo's by "
+                    f"{apart:.1f} on average"
                 )
             seen.update(traits[name])
         self._seen = frozenset(seen)
         if not seen:
-            return "nvImageCodec decodes no JPEG on this GPU"
+            return "nvImageCodec cannot decode any sample JPEG on this GPU"
         for count in _UNIFORM if _USUAL in first else ():
             again = self._call(decoder, [_stream(_USUAL) for _ in range(count)])
             if not all(each is None or np.array_equal(on_host(to_array(each)), first[_USUAL]) for each in again):
-                return f"nvImageCodec gives a JPEG ({_USUAL}) other pixels in a call of {count} than in one of {MOST}"
+                return f"nvImageCodec decodes a JPEG ({_USUAL}) differently in calls of {count} and of {MOST} images"
         return ""
 
     def _first_call(self, decoder: Any) -> dict[str, U8]:
@@ -276,11 +279,11 @@ class NvImageCodec:
         }
 
     def _is_ours(self, header: JpegHeader) -> bool:
-        """Return whether the colors can equal the CPU's; components that are RGB would be interpreted as YCbCr."""
+        """Return whether the colors can equal the CPU's. nvImageCodec would interpret RGB components as YCbCr."""
         return not header.is_rgb and (header.orientation == 1 or self._is_for_turned)
 
     def _described(self) -> str:
-        """Describe the JPEG decoders for logs. Requests the hardware engine alone to find out whether it exists."""
+        """Describe the JPEG decoders for logs. Probes whether the hardware engine exists."""
         if _CUDA[0] not in self._kinds:
             return "libjpeg-turbo (nvImageCodec's)"
         if _HARDWARE not in self._kinds:
@@ -290,15 +293,15 @@ class NvImageCodec:
         except RuntimeError:
             has_hardware = False
         if has_hardware:
-            return "the hardware JPEG engine, and CUDA for what it does not take"
-        return "CUDA, for no hardware JPEG engine is at hand (in a container: NVIDIA_DRIVER_CAPABILITIES with video)"
+            return "the hardware JPEG engine, and CUDA for images that it does not support"
+        return "CUDA, without a hardware JPEG engine (a container needs NVIDIA_DRIVER_CAPABILITIES with video)"
 
 
 def to_array(image: Any) -> Any:
     """Return an nvImageCodec image as a CuPy array, without a copy or a wait. Host memory is uploaded.
 
-    nvImageCodec was given the lane's stream, and the image names the stream on which its pixels will be ready. What the
-    lane queues there comes after them, so that nobody waits; ``cupy.asarray`` would, once for each image.
+    nvImageCodec decodes on the lane's stream, and the image names the stream on which its pixels will be ready. If both
+    are the same stream, no synchronization is needed, whereas ``cupy.asarray`` would synchronize for each image.
     """
     if isinstance(image, np.ndarray):
         with span("pixprep:copy"):

@@ -20,7 +20,10 @@ _WHEELS = {12: "nvidia.cuda_nvrtc", 13: "nvidia.cu13"}
 
 
 class Compiled(NamedTuple):
-    """Code for the driver, and the compiler's log, which is empty unless an option requests more output."""
+    """Machine code or PTX for the driver, and the compiler's log.
+
+    The log of a successful compilation is empty unless an option requests more output.
+    """
 
     image: bytes
     remarks: str
@@ -47,7 +50,7 @@ def compiled(code: str, options: Sequence[str], *, capability: int, cuda: int) -
         error = nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
         remarks = _result(nvrtc, program, "ProgramLog").decode(errors="replace").strip("\0\n")
         if error:
-            raise RuntimeError(f"NVRTC compiles nothing for {target}: {remarks or _name(nvrtc, error)}")
+            raise RuntimeError(f"NVRTC cannot compile for {target}: {remarks or _name(nvrtc, error)}")
         return Compiled(_result(nvrtc, program, "CUBIN" if target.startswith("sm_") else "PTX"), remarks)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
@@ -63,7 +66,7 @@ def architecture(capability: int, known: Sequence[int]) -> str:
         known: Compute capabilities that the compiler supports.
 
     Raises:
-        RuntimeError: All of these are newer than the GPU.
+        RuntimeError: The compiler supports only newer GPUs.
     """
     older = [each for each in known if each <= capability]
     if not older:
@@ -78,7 +81,7 @@ def architecture(capability: int, known: Sequence[int]) -> str:
 def library(cuda: int) -> ctypes.CDLL:
     """Load NVRTC of a major version of CUDA from its wheel, or from the system's library path.
 
-    Afterwards CuPy also finds it, for its own kernels.
+    Afterwards CuPy's own calls of NVRTC also find the loaded library.
 
     Raises:
         RuntimeError: NVRTC is not installed.
@@ -93,7 +96,7 @@ def library(cuda: int) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(paths[0]) if paths else name)
     except OSError as error:
-        raise RuntimeError(f"no NVRTC of CUDA {cuda} ({error})") from None
+        raise RuntimeError(f"NVRTC of CUDA {cuda} cannot be loaded ({error})") from None
 
 
 def _architectures(nvrtc: ctypes.CDLL) -> list[int]:

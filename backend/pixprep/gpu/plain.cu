@@ -1,33 +1,33 @@
-// Every resize of plan/profiles/windows.py in its own arithmetic: two launches like those of fast.cu, with 32 bits a value
-// between them, int32 or float32.
+// Resize kernels for every arithmetic of plan/profiles/windows.py, in two launches like those of fast.cu. The
+// intermediate image has 32 bits per value, int32 or float32.
 //
-// Plainer than fast.cu: one thread a pixel, nothing is staged, a position outside the image and its margin means the nearest inside.
-// Each float32 product and sum is rounded by itself, as NumPy does it: the compiler may fuse a * b + c into one
-// rounding, but not the intrinsics that are used here.
+// The kernels are simpler than fast.cu: one thread per pixel and no shared memory. Positions outside of the image and
+// its padding are clamped to the nearest position inside. Each float32 product and sum is rounded separately, as in
+// NumPy: the compiler could fuse a * b + c into one operation, but it does not fuse the intrinsics that are used here.
 //
-// Comes after canvas.cu. Compiled with -DREAL_VALUES=1 where the resize gives float32 values: then the arithmetic of the
-// plan is done on each of them here, as in plan.TensorPlan.values; else its table is looked up. launch.py defines
-// PASSES_... and STEP_....
+// Comes after canvas.cu. Compiled with -DREAL_VALUES=1 if the resize produces float32 values; the arithmetic of the
+// plan is then applied to each value, as in plan.TensorPlan.values. Otherwise the values are looked up in the plan's
+// table. launch.py defines PASSES_... and STEP_....
 
-// A line of pixels: T is the type of a value.
+// A row or column of pixels with padding. T is the type of a value.
 template <typename T>
 struct Line {
-    const T *pixels;    // the first of them
-    long long stride;   // values from a pixel to the next
-    int length;         // positions, those of the margin among them
-    int begin;          // the position of the first pixel
-    int inside;         // how many pixels
-    int fill;           // the colour of the other positions, a byte for each channel
+    const T *pixels;    // first pixel
+    long long stride;   // distance between pixels, in values
+    int length;         // number of positions, including the padding
+    int begin;          // position of the first pixel
+    int inside;         // number of pixels
+    int fill;           // color of the padding, one byte per channel
 };
 
-// One window of a line.
+// A line and the filter coefficients of one output position.
 template <typename T>
 struct Window {
     const Line<T> line;
     int first;
     int count;
     const int *weights;
-    int size;           // from a weight to the next
+    int size;           // distance between weights
 
     __device__ Window(const Line<T> &line, int begin, const struct Windows &windows, int i)
         : line(line), first(windows.first[i] - begin), count(windows.count[i]), weights(windows.weights + i),
@@ -40,7 +40,7 @@ struct Window {
     __device__ int weight(int tap) const { return weights[tap * size]; }
 };
 
-// sum(p w) of each channel, of each product without its last `shift` bits.
+// Compute sum(value * weight >> shift) for each channel, in int32.
 template <typename T>
 __device__ static inline void add_whole(const Window<T> &window, int shift, int *sums) {
     for (int c = 0; c < CHANNELS; ++c) sums[c] = 0;
@@ -48,8 +48,9 @@ __device__ static inline void add_whole(const Window<T> &window, int shift, int 
         for (int c = 0; c < CHANNELS; ++c) sums[c] += window.value(tap, c) * window.weight(tap) >> shift;
 }
 
-// The same in float32. The second pass of opencv_cubic begins with the last tap, and its weights are integers / 2^22;
-// float_fused adds the last taps by fused multiply-adds, those that are left over when all but the first go by fours.
+// Compute sum(value * weight) for each channel in float32. opencv_cubic begins with the last tap, and its weights are
+// integers / 2^22. float_fused adds the first tap and then groups of four taps with separate rounding, and the
+// remaining taps with fused multiply-adds.
 template <typename T>
 __device__ static inline void add_real(const Window<T> &window, int passes, float *sums) {
     if (passes == PASSES_LERP) {
@@ -84,7 +85,8 @@ __device__ static inline int fixed_level(int sum, int bits) {
     return clip8((sum + (1 << (bits - 1))) >> bits);
 }
 
-// Grid: (tiles over the widest middle, tiles over the highest middle, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+// Grid: (tiles over the widest intermediate image, tiles over the highest one, images). Block: (TILE_WIDTH,
+// TILE_HEIGHT).
 extern "C" __global__ void first_pass(const struct Image *images) {
     const struct Image &image = images[blockIdx.z];
     int passes = image.passes;
@@ -117,14 +119,14 @@ extern "C" __global__ void first_pass(const struct Image *images) {
     }
 }
 
-// A float32 value as a level, ties to even, or away from 0.
+// Round a float32 value to a pixel value, with ties to even or, if `is_away`, away from 0, and clip it.
 __device__ static inline int level_of(float value, bool is_away = false) {
     float even = rintf(value);
     if (is_away && value - even == 0.5f) even += 1.0f;
     return (int)fminf(fmaxf(even, 0.0f), 255.0f);
 }
 
-// Result of the second pass for a region's pixel: levels, or real values.
+// Compute the second pass for a pixel of the region. The results are pixel values, or float32 values if REAL_VALUES.
 __device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
     int passes = image.passes;
     bool is_down = !image.vertical_first;
@@ -161,7 +163,7 @@ __device__ static inline VALUE value_bits(const struct Plan &plan, int c, float 
 }
 #endif
 
-// Grid: (tiles over the canvas in x, in y, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+// Grid: (tiles over the canvas in x, tiles in y, images). Block: (TILE_WIDTH, TILE_HEIGHT).
 extern "C" __global__ void second_pass(const struct Image *images, const struct Plan plan) {
     const struct Image &image = images[blockIdx.z];
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
@@ -173,7 +175,7 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     if (is_inside) finish(image, region_x, region_y, values);
     for (int c = 0; c < PLANES; ++c) {
         float value = is_inside ? values[0] : image.fill >> 8 * plan.channel[c] & 255;
-        for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
+        for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (is_inside && plan.channel[c] == k) value = values[k];
         image.tensor[place(plan, c, x, y)] = value_bits(plan, c, value);
     }

@@ -1,4 +1,4 @@
-"""JPEGs that a decoder is compared with the CPU's by, before it decodes anybody's."""
+"""Sample JPEGs, with which a GPU's decoder is compared with the CPU decoder before it decodes images of users."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from pixprep.engine.decoders.structure import Structure, structures
 U8 = npt.NDArray[np.uint8]
 
 LARGEST_MEAN = 4.0
-"""Mean difference that a decoder may have from libjpeg-turbo over a sample, in levels. On these, chroma that is not
-interpolated is 2.4 to 3.4 levels away; what must not pass is further: chroma or the whole image shifted by a pixel (5.0
-and 6.9), a luma of 16 to 235 (5.7), the matrix of BT.709 (5.7), swapped channels (40)."""
+"""Maximum mean absolute difference between a decoder's pixels and libjpeg-turbo's for a sample. On these samples,
+chroma without interpolation differs by 2.4 to 3.4. Faults differ by more: chroma or the whole image shifted by a pixel
+(5.0 and 6.9), limited-range luma of 16 to 235 (5.7), the color matrix of BT.709 (5.7), swapped channels (40)."""
 
 _CELL = 12
-"""Pixels from colour to colour. Nearer ones bring the first number above and the last ones together."""
+"""Distance of the random colors in pixels.
+
+With a smaller one, tolerable differences would be as large as faults.
+"""
 
 
 _PROGRESSIVE, _MEGAPIXEL = 0xC2, 1_000_000  # CUDA decodes the Huffman codes of larger images on the GPU
@@ -55,7 +58,7 @@ def samples() -> Mapping[str, bytes]:
 
 @cache
 def sample_traits() -> Mapping[str, tuple[Trait, Trait]]:
-    """``traits_of`` each sample."""
+    """Return the traits of each sample, by name; see ``traits_of``."""
     found = {}
     for name, encoded in samples().items():
         (structure,) = structures([np.frombuffer(encoded, np.uint8)])

@@ -1,30 +1,45 @@
-// Steps on levels, by levels.cu: those of one pixel, and those that look at other places. Comes after canvas.cu and
-// formulas.h. launch.py defines LEVEL_... and the like.
+// Steps on pixel values for levels.cu: steps on single pixels, and steps that read neighboring or other pixels. Comes
+// after canvas.cu and formulas.h. launch.py defines the constants LEVEL_....
 
 #define LEVEL_THREADS 512  // threads per block
 #define LEVELS 256
 
+// One step. The meaning of several fields depends on the kind of the step:
+//
+//   crop (take):   top, left, height and width of the window in the input image; flips; fill; mode: PADDING_...
+//   erase:         top, left, height and width of the rectangle; fill
+//   curve:         data: 256 output values, indexed by the input value
+//   matrix:        data: float32 matrix of 3 x 4
+//   blend:         factor; rest and matrix[0]: 1 - factor
+//   hue:           factor: rotation of the hue
+//   hsv:           data: table of 256 hues; top and left: offsets of saturation and value; width: width of the image
+//   permute:       mode: 2 bits per output channel, the index of its input channel
+//   sharpness:     factor; rest: 1 - factor
+//   blur:          data: float32 filter weights, horizontal before vertical; whole_width and whole_height: their counts
+//   warp:          matrix: coefficients of the transform; top, left, height and width of the window in the full result;
+//                  whole_height and whole_width: size of the full result; fill, -1 for black; bit 0 of mode: whether
+// the                  transform is a homography; other bits (OpenCV only): PADDING_...; data: OpenCV's bicubic weights
 struct LevelStep {
-    double matrix[9];           // of a warp: the numbers that its way needs; of a blend: 1 - factor
-    const unsigned char *data;  // of a curve: 256 levels; of hsv: 256 hues; weights: of a blur columns before rows, of OpenCV's bicubic
+    double matrix[9];
+    const unsigned char *data;
     int kind;
     int like;
     float factor;
-    float rest;                 // 1 - factor
-    int top;                    // of a window: of the image before, of an erase this image, of a warp its whole result
-    int left;                   // of hsv: what is added to saturation and value
+    float rest;        // 1 - factor
+    int top;
+    int left;
     int height;
     int width;
     int flip_y;
     int flip_x;
-    int fill;                   // a byte for each channel; of a warp -1: none, which is black
-    int whole_height;           // of a warp's result; of a blur: how many weights
+    int fill;          // color, one byte per channel
+    int whole_height;
     int whole_width;
-    int mode;                   // of a take: PADDING_...; of a permutation: 2 bits a channel; of a warp: a perspective,
-                                // and of OpenCV's twice PADDING_...
+    int mode;
 };
 
-// A rectangle of the tensor, and for each of its channels the bits of a value; of noise, the words that make it.
+// A rectangle to erase in the tensor. `values` contains the bits of one value per channel; for noise, the key of the
+// random generator (0 and 1) and one word of its counter (2).
 struct Erasure {
     int top;
     int left;
@@ -34,12 +49,12 @@ struct Erasure {
     int is_noise;
 };
 
-// Sums over the whole image that steps need, and what follows from them.
+// Statistics of the whole image that a step needs, and the tables that result from them.
 struct Measured {
-    unsigned long long sum;                 // of the lumas
-    unsigned counts[CHANNELS][LEVELS];      // of the levels
+    unsigned long long sum;                 // sum of the lumas
+    unsigned counts[CHANNELS][LEVELS];      // histogram of each channel
     unsigned char table[CHANNELS][LEVELS];  // result of the step for each pixel value
-    VALUE values[CHANNELS][LEVELS];         // of the tensor, where they depend on a number of the image's own
+    VALUE values[CHANNELS][LEVELS];         // tensor value for each pixel value, if the image's statistics matter
 };
 
 // An image with contiguous rows.
@@ -53,20 +68,20 @@ struct Levels {
     __device__ int level(int y, int x, int c) const { return at(min(max(y, 0), height - 1), min(max(x, 0), width - 1))[c]; }
 };
 
-// True if a step looks at other places: canvases.is_elsewhere.
+// Whether a step reads pixels at other positions.
 __device__ static inline bool is_elsewhere(int kind) { return kind >= LEVEL_TAKE; }
 
 __device__ static inline bool is_measured(int kind) {
     return kind == LEVEL_BLEND_MEAN || (kind >= LEVEL_AUTOCONTRAST && kind <= LEVEL_OWN_MEAN);
 }
 
-// A last step, which changes no level: the tensor's values depend on what it measures.
+// Whether a step, always the last one, normalizes the tensor by a statistic of the image and does not change pixels.
 __device__ static inline bool is_own(int kind) { return kind == LEVEL_OWN_MAX || kind == LEVEL_OWN_MEAN; }
 
-// A value, far from 2^31, cut off to a level.
+// Convert a value, whose magnitude is far below 2^31, to a pixel value: truncate and clip.
 __device__ static inline int level_of(float value) { return clip8((int)value); }
 
-// A value rounded to a level, ties to even.
+// Round a value to a pixel value, ties to even, and clip.
 __device__ static inline int rounded(float value) { return level_of(rintf(value)); }
 
 __device__ static inline int fill_of(const struct LevelStep &step, int c) { return step.fill < 0 ? 0 : step.fill >> 8 * c & 255; }
@@ -76,7 +91,7 @@ __device__ static inline int luma(const int *pixel, int like) {
     return luma_of(pixel[0], pixel[CHANNELS / 2], pixel[CHANNELS - 1], like);
 }
 
-// A step that needs the pixel (x, y) alone, or a table.
+// Apply a step that needs only the pixel (x, y), or a table of `measured`.
 __device__ static inline void change(const struct LevelStep &step, const struct Measured &measured, int y, int x,
                                      int *pixel) {
     switch (step.kind) {
@@ -120,7 +135,7 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
         if (y >= step.top && y < step.top + step.height && x >= step.left && x < step.left + step.width)
             for (int c = 0; c < CHANNELS; ++c) pixel[c] = fill_of(step, c);
         break;
-    default:  // what is measured
+    default:  // steps with a table from statistics of the image
         for (int c = 0; c < CHANNELS; ++c) pixel[c] = measured.table[c][pixel[c]];
     }
 }
@@ -130,7 +145,7 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
     for (int c = 0; c < CHANNELS; ++c) {
         int level = image.at(y, x)[c];
         if (!is_edge) {
-            int sum = 4 * level;  // and once more below
+            int sum = 4 * level;  // the loop adds it once more, for a weight of 5
             for (int dy = -1; dy <= 1; ++dy)
                 for (int dx = -1; dx <= 1; ++dx) sum += image.at(y + dy, x + dx)[c];
             int smooth = (2 * sum + 13) / 26;
@@ -141,7 +156,7 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
     }
 }
 
-// The weighted sums of the neighbours of a position in a line of pixels, `stride` values apart.
+// Compute the weighted sums of the neighbors of a position in a line of pixels, which are `stride` values apart.
 template <typename T>
 __device__ static inline void weigh(const float *weights, int taps, const T *line, int stride, int position, int length,
                                     float *sums) {
@@ -155,7 +170,7 @@ __device__ static inline void weigh(const float *weights, int taps, const T *lin
     }
 }
 
-// The threads of a block blur along the rows.
+// Blur along the rows, with all threads of a block.
 __device__ static inline void blur_across(const struct LevelStep &step, const struct Levels &image, float *out) {
     for (int at = threadIdx.x; at < image.height * image.width; at += LEVEL_THREADS) {
         int y = at / image.width, x = at - y * image.width;
@@ -165,7 +180,7 @@ __device__ static inline void blur_across(const struct LevelStep &step, const st
     }
 }
 
-// A pixel of what `blur_across` has made, blurred along the columns.
+// Blur one pixel of the result of `blur_across` along the columns.
 __device__ static inline void blur_down(const struct LevelStep &step, const struct Levels &image, const float *across,
                                         int y, int x, int *pixel) {
     const float *weights = (const float *)step.data + step.whole_width;
@@ -174,7 +189,7 @@ __device__ static inline void blur_down(const struct LevelStep &step, const stru
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = rounded(sums[c]);
 }
 
-// The pixel that lies at (x, y), or the fill.
+// Read the pixel at (x, y), or the fill color outside of the image.
 __device__ static inline void look(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     bool is_inside = image.has(y, x);
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = is_inside ? image.at(y, x)[c] : fill_of(step, c);
@@ -238,7 +253,7 @@ __device__ static inline void warp_torchvision(const struct LevelStep &step, con
     }
 }
 
-// OpenCV's, in 32nds of a pixel; of nearest in pixels.
+// Compute one pixel of OpenCV's warp. Its positions are in 32nds of a pixel; for nearest neighbor, in pixels.
 __device__ static inline void warp_opencv(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     const double *m = step.matrix;
     const bool is_nearest = step.kind == LEVEL_WARP_OPENCV_NEAREST;
@@ -274,7 +289,8 @@ __device__ static inline void warp_opencv(const struct LevelStep &step, const st
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = clip8((sums[c] + 16384) >> 15);
 }
 
-// The threads of a block make the rows of Pillow's nearest warp that adds up its way, one thread a row.
+// Compute the rows of Pillow's nearest-neighbor warp, which adds a constant to the position from pixel to pixel. Each
+// thread of a block computes one row at a time.
 __device__ static inline void walk(const struct LevelStep &step, const struct Levels &image, const struct Levels &out) {
     const double *m = step.matrix;
     for (int y = threadIdx.x; y < out.height; y += LEVEL_THREADS) {
@@ -293,7 +309,7 @@ __device__ static inline void walk(const struct LevelStep &step, const struct Le
     }
 }
 
-// The pixel (x, y) of what a step makes of an image; `other`: what `blur_across` has made.
+// Compute the pixel (x, y) of a step that reads other pixels of the image. `other` is the result of `blur_across`.
 __device__ static inline void make(const struct LevelStep &step, const struct Levels &image, const unsigned char *other, int y,
                                    int x, int *pixel) {
     switch (step.kind) {

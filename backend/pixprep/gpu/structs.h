@@ -1,5 +1,5 @@
-// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (fill.py with structs.py), and constants that
-// the host and the kernels share. Sizes and offsets are in pixels, pitches in bytes.
+// Structs that the host fills for the CUDA kernels, in C (fill.c) or in NumPy (fill.py with structs.py), and constants
+// that the host and the kernels share. Sizes and offsets are in pixels, pitches in bytes.
 #ifndef STRUCTS
 #define STRUCTS
 
@@ -10,10 +10,11 @@
 #define TAPS 4            // taps per group, whose products one instruction adds up
 #define DIGITS 3          // signed bytes per weight
 #define PIXELS 4          // pixels of a row that one thread of the second pass computes
-#define ALIGNMENT 256     // in bytes, of each image's part of the memory between the passes
+#define ALIGNMENT 256     // alignment in bytes of each intermediate image between the passes
 
-// For each output position i of one axis, in the order of the canvas: the first input position, the number of taps, and the
-// weights, tap by tap (weights[tap * size + i]). For fast.cu, groups of taps replace single taps.
+// Filter coefficients of one axis. For each output position i, in the order of the canvas: the first input position,
+// the number of taps, and the weights, grouped by tap (weights[tap * size + i]). For fast.cu, groups of taps replace
+// taps.
 struct Windows {
     const int *first;
     const int *count;
@@ -36,7 +37,7 @@ struct Image {
     int stride;                   // column stride in bytes; negative if mirrored
     int height;                   // size of the pixels
     int width;
-    int vertical_first;           // the order of the passes
+    int vertical_first;           // whether the first pass is vertical
     int middle_top;               // input row or column at which `middle` begins
     int middle_height;
     int middle_width;
@@ -49,7 +50,7 @@ struct Image {
     int margin_bottom;
     int margin_right;
     int fill;                     // color of the padding, one byte per decoded channel
-    const unsigned char *away;    // PASSES_DALI: for each value of a row of the region, whether ties are rounded away from 0
+    const unsigned char *away;    // PASSES_DALI: for each value of a row, whether ties are rounded away from 0
 };
 
 #endif

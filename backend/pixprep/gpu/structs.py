@@ -1,4 +1,4 @@
-"""Structs and numbers that the CUDA kernels and their launches share, as the sources have them, for NumPy."""
+"""NumPy dtypes and constants that the CUDA kernels and their launches share, read from the CUDA sources."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pixprep.plan.output_plans import Affine, ByOwn, TensorPlan
 _FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu", "surface.cu")]
 _NUMBERS = numbers(*_FILES)
 TILE = _NUMBERS["TILE_WIDTH"], _NUMBERS["TILE_HEIGHT"]
-"""Threads of a block, (x, y)."""
+"""Number of threads per block of the two passes, (x, y)."""
 TILE_ROWS = _NUMBERS["TILE_ROWS"]
 PIXELS = _NUMBERS["PIXELS"]
 TAPS = _NUMBERS["TAPS"]
 ALIGNMENT = _NUMBERS["ALIGNMENT"]
 LEVEL_THREADS = _NUMBERS["LEVEL_THREADS"]
-"""Threads of a block of levels.cu, which is one image."""
+"""Number of threads per block of levels.cu. One block processes one image."""
 STEPS = ("affine", "subtract", "multiply", "divide", "by_own")
 
 _STRUCTS = structs(*_FILES)
@@ -31,7 +31,7 @@ pack_step = packer(_STRUCTS["LevelStep"]).pack
 
 
 def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
-    """Constants that the kernels read beside the images: the plan's table, then its steps, as bytes."""
+    """Return the constants of a plan for the kernels, as bytes: its look-up table, followed by its steps."""
     steps = np.zeros(len(plan.arithmetic), STEP)
     for struct, step in zip(steps, plan.arithmetic, strict=True):
         count = len(plan.channels)
@@ -46,13 +46,13 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
 
 
 def plan_struct(plan: TensorPlan, address: int, planes: Any = None) -> npt.NDArray[np.void]:
-    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``.
+    """Return the ``Plan`` struct of canvas.cu, as an array (1,) of ``PLAN``.
 
     Args:
-        plan: of the tensor.
-        address: of the ``constants``.
-        planes: the tensor of an image of the launch, (channels, height, width) of any strides; None: each image has
-            its own canvas.
+        plan: Plan of the tensor.
+        address: Device address of the ``constants``.
+        planes: Tensor of one image of the launch, (channels, height, width) with any strides. None: the canvases of the
+            images differ in size, and ``Canvas`` specifies them.
     """
     struct = np.zeros(1, PLAN)
     count = len(plan.channels)

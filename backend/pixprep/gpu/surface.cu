@@ -1,9 +1,9 @@
-// A frame as NVDEC decodes it, NV12, to RGB: one thread a pixel. launch.py defines
-// TILE_WIDTH and TILE_HEIGHT, the threads of a block.
+// Converts an NV12 frame of NVDEC to RGB, one thread per pixel. launch.py defines TILE_WIDTH and TILE_HEIGHT, the size
+// of a block.
 //
-// Integers as libswscale has them on x86-64 for a frame whose size does not change (yuv2rgb): each product of eight times
-// a level and a coefficient is cut to its upper 16 bits, and a pair of rows and columns shares one chroma, which is not
-// interpolated. surfaces.py has the same in NumPy, and the coefficients.
+// The integer arithmetic is that of libswscale's yuv2rgb on x86-64 for a frame whose size does not change: values are
+// multiplied by 8 and by a coefficient, and the product is shifted right by 16. Chroma is not interpolated: 2 x 2
+// pixels share one chroma value. surfaces.py contains the coefficients and the same arithmetic in NumPy.
 
 #define QUARTER_TURNS 4
 
@@ -15,8 +15,8 @@ struct Surface {
     int height;                   // decoded size, which is even
     int width;
     int turn;                     // quarter turns, counterclockwise
-    int scale;                    // coefficient of luma; the last four are those of V in red, U and V in green, U in blue
-    int offset;                   // eight times the luma of black
+    int scale;                    // coefficient of luma; the last four fields are the coefficients of chroma
+    int offset;                   // luma of black, multiplied by 8
     int v_red;
     int u_green;
     int v_green;

@@ -1,7 +1,8 @@
-"""Frames as a GPU's video decoder has them, NV12, to RGB: the coefficients of surface.cu, and its formula in NumPy.
+"""Converts NV12 frames of a GPU's video decoder to RGB: coefficients of surface.cu, and its formula in NumPy.
 
-The formula is libswscale's on x86-64; on another processor it may have another, as another PyAV may have other colours.
-So a matrix is not believed by its number: ``coefficients`` takes those that give the host's pixels of a frame of noise.
+The formula is libswscale's on x86-64. On other processors or with other versions of PyAV, libswscale may convert
+differently. Therefore the number of a color matrix is not sufficient: ``coefficients`` searches for coefficients that
+reproduce the host's pixels of a noise frame.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from pixprep.gpu.structs import SURFACE
 U8 = npt.NDArray[np.uint8]
 
 _TABLES = (
-    (104597, 132201, 25675, 53279),  # BT.601, and where none is named
+    (104597, 132201, 25675, 53279),  # BT.601, also if unspecified
     (117489, 138438, 13975, 34925),  # BT.709
     (110013, 140363, 12277, 42626),  # BT.2020
     (104448, 132798, 24759, 53109),  # FCC
     (117579, 136230, 16907, 35559),  # SMPTE 240M
 )
-"""Red of V, blue of U, minus green of U and of V: 65536 for each level, of a limited range."""
+"""Per color matrix, in units of 1/65536 for limited range:
+
+V to red, U to blue, and the negated U to green, V to green.
+"""
 
 
 class Coefficients(NamedTuple):
-    """See ``Surface`` in surface.cu."""
+    """Coefficients of the conversion; see ``Surface`` in surface.cu."""
 
     scale: int
     offset: int
@@ -38,7 +42,7 @@ class Coefficients(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """Planes of a frame: (height, width), and twice (height / 2, width / 2)."""
+    """Planes of a YUV 4:2:0 frame: luma (height, width), U and V (height / 2, width / 2)."""
 
     luma: U8
     u: U8
@@ -46,13 +50,13 @@ class Planes(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """A frame in the memory of a GPU.
+    """An NV12 frame in GPU memory.
 
     Attributes:
-        luma, chroma: addresses of the planes.
-        pitch: bytes from a row of either to the next.
-        height, width: in pixels, even.
-        turn: quarters, anticlockwise, by which it is turned to be shown.
+        luma, chroma: Addresses of the planes.
+        pitch: Row stride of both planes in bytes.
+        height, width: Size in pixels; both are even.
+        turn: Number of counterclockwise quarter turns that rotate the frame upright.
     """
 
     luma: int
@@ -64,7 +68,7 @@ class Surface(NamedTuple):
 
 
 def rgb(planes: Planes, numbers: Coefficients) -> U8:
-    """(height, width, 3): what ``show_surface`` makes of a frame."""
+    """Convert a frame to RGB, (height, width, 3), with the arithmetic of the kernel ``show_surface``."""
     u, v = (8 * plane.repeat(2, axis=0).repeat(2, axis=1).astype(np.int32) - 1024 for plane in planes[1:])
     luma = (8 * planes.luma.astype(np.int32) - numbers.offset) * numbers.scale >> 16
     red = luma + (v * numbers.v_red >> 16)
@@ -75,12 +79,12 @@ def rgb(planes: Planes, numbers: Coefficients) -> U8:
 
 
 def coefficients(planes: Planes, expected: U8) -> Coefficients | None:
-    """Coefficients that make ``expected`` of a frame; None: no known matrix does."""
+    """Return the coefficients that convert a frame to ``expected``; None if no known matrix does."""
     return next((each for each in _known() if np.array_equal(rgb(planes, each), expected)), None)
 
 
 def _known() -> Iterator[Coefficients]:
-    """Coefficients of each matrix, of limited and full range; ``ff_yuv2rgb_c_init_tables`` of libswscale."""
+    """Yield the coefficients of each matrix for limited and full range, as in libswscale."""
     for v_red, u_blue, u_green, v_green in _TABLES:
         numbers = (v_red, -u_green, -v_green, u_blue)
         yield Coefficients(_rounded((1 << 16) * 255 // 219), 16 * 8, *map(_rounded, numbers))
@@ -88,12 +92,15 @@ def _known() -> Iterator[Coefficients]:
 
 
 def _rounded(number: int) -> int:
-    """65536ths to 8192nds."""
+    """Convert units of 1/65536 to 1/8192, rounded."""
     return (number + 4) >> 3
 
 
 def struct(surface: Surface, numbers: Coefficients, pixels: int) -> npt.NDArray[np.void]:
-    """The ``Surface`` of surface.cu, (1,) of ``SURFACE``; ``pixels`` is the address of the RGB."""
+    """Return the ``Surface`` struct of surface.cu, an array (1,) of ``SURFACE``.
+
+    ``pixels`` is the address of the RGB output.
+    """
     made = np.zeros(1, SURFACE)
     made[0] = (surface.luma, surface.chroma, pixels, *surface[2:], *numbers)
     return made
