@@ -1,10 +1,10 @@
-"""pixprep: encoded images in, model-ready tensors out; in Python, and in Triton Inference Server.
+"""pixprep: converts encoded images to model-ready tensors, in Python and in Triton Inference Server.
 
-The path of one JPEG::
+The steps for one JPEG::
 
     client        JPEG bytes                      input  "image"  BYTES [n, 1]   (or UINT8 [length])
     Triton        many requests, dynamic batch    up to max_batch_size images
-    triton/model  requests -> list of bytes       remembers which slice is whose
+    triton/model  requests -> list of bytes       remembers which request each image belongs to
     decoders      bytes -> pixels                 uint8 (height, width, channel), sizes differ
     kernels       pixels -> tensor                resize, crop, flip, scale, normalize, layout
     triton/model  slices -> responses             a bad image fails only its own request
@@ -59,8 +59,8 @@ LATE = {
     "read": "pixprep.training.read",
     "rotated_to_original": "pixprep.postprocessing.coordinates:rotated_to_original",
 }
-"""The home of each public name but the ops, which is imported when the name is asked for: ``pixprep --help`` needs no
-NumPy, and who serves needs nothing of the data side."""
+"""Public names except the ops, and the objects that they refer to. An object is imported when its name is first used,
+so that ``pixprep --help`` does not import NumPy, and a server does not import the training code."""
 
 
 def __getattr__(name: str) -> Any:
@@ -84,10 +84,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """A package whose op ``boxes`` is not hidden by its module of that name."""
+    """Package whose public name ``boxes`` is the op, although a submodule has the same name."""
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        # By its name: cloudpickle, which Spark and Ray send functions with, knows only plain modules.
+        # Pickle the package by name, because cloudpickle (used by Spark and Ray) supports only plain modules by itself.
         return import_module, (self.__name__,)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -1,6 +1,6 @@
-"""The number of cores that this process may use, from which every default number of threads follows.
+"""Number of cores that this process may use. All default numbers of threads are derived from it.
 
-``build`` writes this file into the model that runs ONNX files, which imports nothing of pixprep.
+``build`` copies this file into the model that runs ONNX files. The file therefore does not import pixprep.
 """
 
 import math
@@ -12,11 +12,11 @@ from pathlib import Path
 def cores(root: Path = Path("/")) -> int:
     """Count the cores in the CPU affinity, or fewer if a cgroup limits the CPU time.
 
-    A container's limit is such a quota, which the affinity does not show. The smallest quota of the cgroup and of all
-    the cgroups above it holds. A fraction of a core counts as a core.
+    A container's CPU limit is such a quota, which the affinity does not show. The smallest quota of the cgroup and its
+    ancestors applies. A fraction of a core counts as a full core.
 
     Args:
-        root: Folder with ``proc`` and the mounted cgroups; for tests.
+        root: Folder that contains ``proc`` and the mounted cgroups. Tests pass a different one.
     """
     count = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
@@ -30,14 +30,14 @@ def cores(root: Path = Path("/")) -> int:
                 top, point = fields.split()[3:5]
                 name, _, options = kind.split()[:3]
                 if controllers and name == "cgroup" and "cpu" in options.split(","):
-                    files = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]  # -1 in the first: no quota
+                    files = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]  # a quota of -1 means unlimited
                 elif not controllers and name == "cgroup2":
-                    files = ["cpu.max"]  # "max" in place of its first number: no quota
+                    files = ["cpu.max"]  # a quota of "max" means unlimited
                 else:
                     continue
                 inside = Path(path).relative_to(top) if Path(path).is_relative_to(top) else Path()
                 for each in (inside, *inside.parents):
-                    with suppress(OSError, ValueError):  # the topmost cgroup has no quota
+                    with suppress(OSError, ValueError):  # the root cgroup does not have a quota
                         texts = [(root / point[1:] / each / file).read_text(encoding="utf-8") for file in files]
                         quota, period = map(int, " ".join(texts).split())
                         if quota > 0 and period > 0:

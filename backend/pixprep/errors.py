@@ -1,4 +1,4 @@
-"""Exceptions, named after the party that must act.
+"""Exceptions, which differ in who must fix the problem.
 
 ``PipelineError``  the author of a pipeline or model configuration
 ``ImageError``     the client who sent an image, or the owner of one sample of a data set
@@ -16,17 +16,17 @@ from typing import Any, Literal, NoReturn, get_args
 from pixprep.registry import OPTIONAL, load
 
 Reason = Literal[
-    "EMPTY",  # no bytes at all
-    "UNKNOWN_FORMAT",  # not an image of any format pixprep reads
-    "TRUNCATED",  # the file ends before the image does
-    "CORRUPT",  # the bytes contradict their own format
-    "UNSUPPORTED",  # a valid image of a kind pixprep does not decode
+    "EMPTY",  # the image has 0 bytes
+    "UNKNOWN_FORMAT",  # the bytes are not an image in a supported format
+    "TRUNCATED",  # the data ends before the image is complete
+    "CORRUPT",  # the data violates its format
+    "UNSUPPORTED",  # a valid image of a kind that pixprep does not decode
     "BAD_DIMENSIONS",  # a side of the image is outside the limits
-    "TOO_MANY_PIXELS",  # height x width is over the limit, alone or for so few bytes
-    "TOO_LARGE_BYTES",  # the encoded file is over the limit
-    "TOO_LARGE_RESPONSE",  # the tensors of its request are over the limit
+    "TOO_MANY_PIXELS",  # height x width exceeds the limit, or is too large for the number of bytes
+    "TOO_LARGE_BYTES",  # the encoded image exceeds the size limit
+    "TOO_LARGE_RESPONSE",  # the tensors of the request exceed the size limit
     "TOO_MANY_SCANS",  # a progressive JPEG has more scans than the limit
-    "DOES_NOT_FIT",  # the pipeline's fixed crop is not inside the image, or a box is entirely outside
+    "DOES_NOT_FIT",  # the pipeline's fixed crop exceeds the image, or a box is entirely outside
     "ABANDONED",  # the client no longer waits for the result
     "OPERATOR",  # a custom operator failed on the image
     "BAD_INPUT",  # the numeric inputs of the image are invalid
@@ -42,24 +42,28 @@ def printable(text: object) -> str:
 
 
 _MAX_LETTERS, _HEAD, _TAIL = 1400, 900, 400
-"""Maximum length of a message in characters, and the lengths of the start and the end that are kept of a longer one."""
+"""Maximum length of a message, and the lengths of the start and the end kept of a longer one, in characters."""
 
 
 def shown(text: object) -> str:
     """Return a message that contains untrusted text as one printable line; the middle of a long message is removed."""
-    for _ in range(2):  # escaping makes the text longer
+    for _ in range(2):  # escaping may make the text longer than the limit again
         text = str(text)
         text = printable(text if len(text) <= _MAX_LETTERS else f"{text[:_HEAD]} ... {text[-_TAIL:]}")
     return str(text)
 
 
 def unreachable(case: NoReturn) -> NoReturn:
-    """End a ``match`` that must name every case: type checking fails where one is missing, and so does the program."""
+    """Mark the default case of a ``match`` as unreachable, so that the type checker reports missing cases.
+
+    Raises:
+        AssertionError: Always.
+    """
     raise AssertionError(f"no case for {case!r}")
 
 
 class PixprepError(Exception):
-    """Error that pixprep raises on purpose. Its arguments are the lines of its message."""
+    """Base class of the errors that pixprep raises on purpose. Its arguments are the lines of its message."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
@@ -86,9 +90,12 @@ def install(extra: str) -> str:
 
 @contextmanager
 def needing(words: str) -> Iterator[None]:
-    """Raise SetupError if an import in the block fails, with ``words`` as its message; ``{error}`` is filled in.
+    """Raise SetupError if an import in the block fails.
 
-    A fault of a module of pixprep itself is not a missing library, and stays as it is.
+    An ImportError for a module of pixprep itself is not converted, because it is a bug and not a missing library.
+
+    Args:
+        words: Message of the SetupError, in which ``{error}`` is replaced.
     """
     try:
         yield
@@ -159,17 +166,17 @@ _TYPES = {
     "array": "a list",
     "object": "an object",
 }
-"""Names of msgspec's types in the terms of authors of JSON."""
+"""Names of msgspec's types in the terms of JSON."""
 
 
 def in_words(text: str) -> str:
-    """Words of msgspec for a value, its types in words: ``expected an integer, got a string``."""
+    """Rewrite msgspec's message about a value in plain words, such as ``expected an integer, got a string``."""
     words = re.sub(r"`[\w |]+`", _in_words, text)
     return words[0].lower() + words[1:]
 
 
 def _in_words(types: re.Match[str]) -> str:
-    """``int | null`` as ``an integer``: a field that may be null may as well be left out."""
+    """Rewrite ``int | null`` as ``an integer``; null is omitted because a field that may be null is optional."""
     names = types[0].strip("`").split(" | ")
     if not {*names} <= {*_TYPES, "null"}:
         return types[0]

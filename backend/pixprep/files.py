@@ -1,4 +1,4 @@
-"""Files that a user names: images, folders of images, and output files, which are replaced atomically."""
+"""Files that a user names: images, folders of images, and output files, which are written atomically."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 LOCK = ".pixprep.lock"
 UNFINISHED = ".pixprep-*.tmp"
-"""Pattern of the names of files that are being written, or that a killed process has left."""
+"""Pattern of the names of unfinished files, which are being written or were left behind by a killed process."""
 
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
-"""Two photos: in the wheel, or else in the checkout."""
+"""Folder of two sample photos, in the wheel or in the checkout."""
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
@@ -48,29 +48,31 @@ def expand(paths: Sequence[Path]) -> list[Path]:
         suffixes = _meant(found)
         meant = [file for file in found if file.suffix.lower() in suffixes]
         if not meant:
-            raise PixprepError(f"{path}: no image or clip in this folder ({' '.join(IMAGE_SUFFIXES + CLIP_SUFFIXES)})")
+            raise PixprepError(
+                f"{path}: no images or clips in this folder ({' '.join(IMAGE_SUFFIXES + CLIP_SUFFIXES)})"
+            )
         files += meant
     return files
 
 
 def _meant(files: Sequence[Path]) -> tuple[str, ...]:
-    """Return the suffixes of the files to use from a folder: of images if it contains any, else of clips."""
+    """Return the suffixes of the files to use from a folder: those of images if it contains any, otherwise of clips."""
     has_image = any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
     return IMAGE_SUFFIXES if has_image else CLIP_SUFFIXES
 
 
 def skipped(paths: Sequence[Path]) -> Iterator[str]:
-    """For each folder among the paths what ``expand`` leaves out of it, by the names; texts are no news."""
+    """Yield a note for each folder in which ``expand`` skips files. Text files and hidden files are not mentioned."""
     for path in filter(Path.is_dir, paths):
         files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
         known = (*_meant(files), *_TEXT_SUFFIXES)
         if names := sorted(file.name for file in files if file.suffix.lower() not in known):
             others = f", and {len(names) - _NAMED} more" * (len(names) > _NAMED)
-            yield f"{path}: skipped, as no image by name: {', '.join(names[:_NAMED])}{others}"
+            yield f"{path}: skipped, because the suffix is not that of an image: {', '.join(names[:_NAMED])}{others}"
 
 
 def read(path: Path) -> bytes | str:
-    """The contents of a file, or why it cannot be read."""
+    """Return the contents of a file, or a description of the error if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -79,21 +81,27 @@ def read(path: Path) -> bytes | str:
 
 @contextmanager
 def named(path: Path, what: str) -> Iterator[None]:
-    """Name the file that an OSError inside is about: errors of reading and of a full disk do not.
+    """Convert an OSError inside the block to a PixprepError that names the file.
+
+    Some OSErrors, such as those of a full disk, do not contain the file name.
+
+    Args:
+        path: Path of the file.
+        what: Description of the operation that failed.
 
     Raises:
-        PixprepError: in place of the OSError.
+        PixprepError: The block raised an OSError.
     """
     try:
         yield
     except OSError as error:
         is_lost = error.errno == errno.ENOENT and not path.parent.is_dir()
-        why = f"there is no folder {path.parent}" if is_lost else error.strerror or error
+        why = f"folder {path.parent} does not exist" if is_lost else error.strerror or error
         raise PixprepError(f"{path}: {what}: {why}") from None
 
 
 def npy_stems(files: Sequence[Path]) -> Iterator[str]:
-    """For each file ``cat``; ``cat.jpg`` if there is another cat; ``cat.jpg-2`` if it is a cat.jpg, too."""
+    """Yield a unique stem per file: ``cat``, or ``cat.jpg`` if several files are named cat, or ``cat.jpg-2``."""
     stems = Counter(file.stem for file in files)
     taken: set[str] = set()
     for file in files:
@@ -104,30 +112,31 @@ def npy_stems(files: Sequence[Path]) -> Iterator[str]:
 
 
 def of_file(inputs: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The numbers of one image; where they are given by files, under its path or its name.
+    """Return the per-image inputs of one file. Inputs may be given per file, by its path or its name.
 
     Raises:
-        PixprepError: there are none of this file.
+        PixprepError: An input is given per file, but not for this file.
     """
     found = {}
     for name, values in inputs.items():
         by_file = isinstance(values, Mapping)
         key = next((key for key in (str(path), path.name) if key in values), None) if by_file else None
         if by_file and key is None:
-            raise PixprepError(f'input "{name}" has no rows of {path}; it has those of {", ".join(values)[:200]}')
+            raise PixprepError(f'input "{name}" has no values for {path}; it has values for {", ".join(values)[:200]}')
         found[name] = values[key] if key is not None else values
     return found
 
 
 @contextmanager
 def whole(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file beside ``path`` for bytes, which takes its place once the disk has all of them.
+    """Open a temporary binary file that atomically replaces ``path`` when the block ends.
 
-    Where anything fails before, ``path`` is what it was, and nothing is left beside it. The new file has the mode of
-    the old one. A link stays one, and its file is replaced. A terminal, a pipe or a device is written to as it is.
+    If anything fails before, ``path`` is unchanged and the temporary file is removed. The new file has the mode of the
+    existing one. If ``path`` is a symbolic link, its target is replaced. If ``path`` is not a regular file, such as a
+    terminal, a pipe or a device, it is opened directly.
 
     Raises:
-        OSError: the folder cannot be written, or the disk is full.
+        OSError: The folder is not writable, or the disk is full.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -146,29 +155,29 @@ def whole(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             made.unlink()
-        if isinstance(error, OSError) and str(error.filename) == str(made):  # nobody knows our own name in it
+        if isinstance(error, OSError) and str(error.filename) == str(made):  # users do not know the temporary name
             error.filename = str(path)
         raise
 
 
 def write(path: str | Path, content: bytes | str) -> None:
-    """Write bytes, or text as UTF-8; see ``whole``."""
+    """Write bytes, or text as UTF-8, atomically; see ``whole``."""
     with whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def copy(source: str | Path, target: str | Path) -> None:
-    """Write a copy of a file; see ``whole``."""
+    """Copy a file atomically; see ``whole``."""
     with Path(source).open("rb") as file, whole(target) as made:
         shutil.copyfileobj(file, made, 1 << 20)
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Lock a folder against every other process that does so. The kernel unlocks it when this one ends, however.
+    """Lock a folder against other processes that call this function. The kernel releases the lock if the process dies.
 
     Raises:
-        PixprepError: another process has it, or its disk knows no locks.
+        PixprepError: Another process holds the lock, or the file system does not support locks.
     """
     try:
         with ExitStack() as stack:
@@ -180,6 +189,6 @@ def alone(folder: Path) -> Iterator[None]:
             f"{folder}: another run is writing here: wait until it ends, or use a different folder"
         ) from None
     except OSError as error:
-        raise PixprepError(f"{folder / LOCK}: cannot be locked: {error.strerror}: use a different folder") from None
+        raise PixprepError(f"{folder / LOCK} cannot be locked ({error.strerror}): use a different folder") from None
     with held:
         yield

@@ -1,4 +1,4 @@
-"""Formats of images and clips: their names, and how their files begin; words for what a decoder does about damage."""
+"""Formats of images and clips: names, suffixes and signatures; options for damaged images."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ class Kind(NamedTuple):
 
     Attributes:
         title: Name of the format in texts.
-        begins: Bytes with which its files begin.
-        brands: Brands in the ``ftyp`` box of its files, if these are ISO/IEC 23008-12 or AVIF. Videos have different
-            brands.
-        suffixes: Suffixes of the names of its files.
+        begins: Pattern of the first bytes of its files.
+        brands: Brands in the ``ftyp`` box, for formats based on ISO/IEC 23008-12 (HEIF). Videos have other brands.
+        suffixes: File name suffixes.
         is_usual: Whether the format is accepted by default. Each of the others requires a video decoder.
         turns: Whether Pillow reports the orientation as EXIF data without applying it. (Pillow applies it for TIFF,
             libheif for HEIC.)
@@ -51,5 +50,5 @@ CODECS: tuple[Codec, ...] = get_args(Codec)
 
 
 def called(name: Format) -> str:
-    """``a JPEG``, ``an AVIF``."""
+    """Return the name of a format with its article, such as ``a JPEG`` or ``an AVIF``."""
     return f"{'an' if name == 'avif' else 'a'} {NAMES[name]}"

@@ -1,4 +1,4 @@
-"""Names from PyTorch, torchvision, timm and Albumentations for functions of pixprep, used for hints in messages."""
+"""Suggests pixprep's names for names from PyTorch, torchvision, timm and Albumentations in error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OWN = "an operator of your own may do it: docs/own-operators.md"
+OWN = "it is not built in, but a custom operator can implement it: docs/own-operators.md"
 OPS: Mapping[str, str] = {
     **dict.fromkeys(("compose", "sequential", "transforms"), "Pipeline"),
     **dict.fromkeys(("data_loader", "dataloader"), "Loader"),
@@ -45,7 +45,7 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("align", "align_face", "face_align", "norm_crop"), "warp"),
     **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise", "transpose"), OWN),
 }
-"""Names of ``pixprep`` and of the ops in a file, as ``snake`` writes them."""
+"""Names in ``pixprep``, or hints, by the name in other libraries in snake case (see ``snake``)."""
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("interpolation", "resample"), ("filter",)),
@@ -64,7 +64,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "x": ("left",),
     "y": ("top",),
 }
-"""Names of the fields of an op, used if the op has that field."""
+"""Fields of an op, by the name in other libraries. A suggestion is only used if the op has these fields."""
 
 STATISTICS: Mapping[str, str] = {
     "imagenet": "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)",
@@ -72,14 +72,14 @@ STATISTICS: Mapping[str, str] = {
     **dict.fromkeys(("inception", "half"), "mean=0.5, std=0.5"),
     "arcface": "[[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]",
 }
-"""Names of a mean and a standard deviation, for ``normalize``, and of a template, for ``warp``."""
+"""Values of ``mean`` and ``std`` for ``normalize``, and of a template for ``warp``, by their usual name."""
 
 CHOICES: Mapping[str, str] = {
     **dict.fromkeys(("replicate", "border"), "edge"),
     "reflect_101": "reflect",
     "zeros": "constant",
 }
-"""Values of a field, used if the field accepts them."""
+"""Values of a field, by the name in other libraries. A suggestion is only used if the field accepts it."""
 
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),
@@ -93,19 +93,22 @@ SOURCES: Mapping[str, str] = {
 LOADER: Mapping[str, str] = {
     "dataset": "source is the first argument",
     **dict.fromkeys(("transform", "transforms"), "pipeline is the second argument"),
-    **dict.fromkeys(("num_workers", "persistent_workers"), "there are threads in place of workers: threads"),
-    "worker_init_fn": "there are threads in place of workers: draws follow from seed",
-    "drop_last": 'last="drop", "short" or "pad"',
-    "pin_memory": 'batch.torch(..., device="cuda", non_blocking=True) does it',
     **dict.fromkeys(
-        ("sampler", "batch_sampler"), "weights, shares, repeats and group_by, or pixprep.read.subset for the source"
+        ("num_workers", "persistent_workers"), "the Loader uses threads instead of worker processes; set threads"
     ),
-    "collate_fn": "a batch is made already: loader.torch, loader.tf and loader.tuples choose what is in it",
-    "prefetch_factor": "prefetch",
-    "generator": "seed",
+    "worker_init_fn": "the Loader uses threads, and seed determines the random parameters",
+    "drop_last": 'use last="drop", "short" or "pad"',
+    "pin_memory": 'use batch.torch(..., device="cuda", non_blocking=True)',
+    **dict.fromkeys(
+        ("sampler", "batch_sampler"),
+        "use weights, shares, repeats or group_by, or pass pixprep.read.subset as source",
+    ),
+    "collate_fn": "batches are already collated; select their contents with loader.torch, loader.tf or loader.tuples",
+    "prefetch_factor": "use prefetch",
+    "generator": "use seed",
 }
 
-MIX: Mapping[str, str] = {"num_classes": "classes", "alpha": "mixup and cutmix, each an alpha"}
+MIX: Mapping[str, str] = {"num_classes": "use classes", "alpha": "mixup and cutmix have separate alphas; set both"}
 
 
 def snake(name: str) -> str:
@@ -126,9 +129,9 @@ def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None =
 
 
 def _is_near(words: list[str], others: list[str]) -> bool:
-    """Return whether the longer name contains each word of the shorter one, unlike ``random_rain``, ``random_crop``."""
+    """Return whether the longer name contains each word of the shorter one, or a similar word."""
     fewer, more = sorted((words, others), key=len)
-    is_one = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # randomcrop
+    is_one = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # such as randomcrop
     return is_one or all(any(_is_alike(word, other) for other in more) for word in fewer)
 
 
@@ -138,7 +141,7 @@ def _is_alike(word: str, other: str) -> bool:
 
     matcher = SequenceMatcher(None, word, other)
     is_misspelled = matcher.quick_ratio() > 0.75 and matcher.ratio() > 0.65
-    has_one_wrong = len(word) == len(other) and sum(map(ne, word, other)) == 1  # sise for size
+    has_one_wrong = len(word) == len(other) and sum(map(ne, word, other)) == 1  # such as sise for size
     stem = ceil(0.7 * min(len(word), len(other)))
     return is_misspelled or has_one_wrong or word[:stem] == other[:stem]
 
@@ -166,8 +169,8 @@ def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]
     """Decorate an ``__init__`` so that the message of a wrong call suggests the intended name.
 
     Args:
-        elsewhere: what arguments of other libraries are here.
-        positional: the remedy for too many arguments without a name.
+        elsewhere: Hints, by the names of arguments in other libraries.
+        positional: Hint for a call with too many positional arguments.
     """
 
     def around(function: F) -> F:

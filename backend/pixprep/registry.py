@@ -1,21 +1,20 @@
-"""Registry of objects that the caller does not import, by key. They are loaded on first use.
+"""Registry of objects that are imported when they are first used, by key.
 
-Some lie in rooms to the right of the caller's, and some need a library that may be missing. A new device, picture of a
-notebook, receiver of batches or optional reader is a module in its room and a row here. A row costs nothing until it is
-used.
+Some objects belong to packages that the caller must not import, others need a library that may be missing. A new
+device, notebook view, batch conversion or optional reader is a module in its package and an entry here.
 """
 
 from importlib import import_module
 from typing import Any
 
 DEVICES = {"cpu": "pixprep.engine.cpu:Cpu", "gpu": "pixprep.gpu.device:Gpu"}
-"""Classes of devices, by the name before the colon."""
+"""Classes of devices, by the part of the device name before the colon."""
 HTML = {
     "Batch": "pixprep.show.html:batch_html",
     "Certificate": "pixprep.show.html:certificate_html",
     "Pipeline": "pixprep.show.html:pipeline_html",
 }
-"""Functions that draw what a notebook shows, by the class of the object."""
+"""Functions that return the HTML of an object in a notebook, by the class of the object."""
 BATCHES = {
     "on_gpu": "pixprep.gpu.kernel:stacked",
     "joined": "pixprep.gpu.kernel:joined",
@@ -31,24 +30,27 @@ OPTIONAL = {
     ),
     "heic": (
         "pixprep.engine.decoders.heic:opened",
-        "the formats name heic, which pillow-heif decodes: pip install pillow-heif",
+        "the image format heic needs pillow-heif: pip install pillow-heif",
     ),
     "objects": (
         "pixprep.training.sources.remote",
-        'objects by their URL need {error.name}: pip install "fsspec[http]" gcsfs s3fs',
+        'reading objects by URL needs {error.name}: pip install "fsspec[http]" gcsfs s3fs',
     ),
     "web": (
         "pixprep.training.sources.web",
-        'objects of a web server need {error.name}: pip install "fsspec[http]"',
+        'reading objects from a web server needs {error.name}: pip install "fsspec[http]"',
     ),
-    "parquet": ("pixprep.training.sources.row_groups", "Parquet files need pyarrow: {error}: pip install pyarrow"),
-    "lmdb": ("lmdb", "an LMDB needs lmdb: {error}: pip install lmdb"),
+    "parquet": (
+        "pixprep.training.sources.row_groups",
+        "reading Parquet files needs pyarrow ({error}): pip install pyarrow",
+    ),
+    "lmdb": ("lmdb", "reading LMDB databases needs lmdb ({error}): pip install lmdb"),
     "checksums": (
         "pixprep.training.sources.checksum:masked",
-        "checksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without",
+        "checksums of TFRecord files need google-crc32c: pip install google-crc32c, or pass checksums=False",
     ),
 }
-"""Objects whose library may be missing, each with the message of the ``SetupError``: see ``errors.needed``."""
+"""Objects whose library may be missing, with the message of the ``SetupError``; see ``errors.needed``."""
 
 
 def load(place: str) -> Any:

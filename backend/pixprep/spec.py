@@ -15,7 +15,7 @@ from pixprep.patch_layout import PatchLayout
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32", "int64"]
 Layout = str
-"""Axes of a tensor in their order: c, h and w, of a clip t, too, and 1 for a dim of one."""
+"""Order of the axes of a tensor: c, h and w, t for the frames of a clip, and 1 for an axis of length one."""
 FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
@@ -28,7 +28,10 @@ BlurLike = Literal["torchvision", "opencv"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 WarpFilter = Literal["nearest", "bilinear", "bicubic"]
 Matrix = tuple[float, ...]
-"""(a, b, c, d, e, f), and of a perspective (g, h), or OpenCV's (g, h, i): see ``plan.steps.warps.Warp``."""
+"""Rows of a transform: (a, ..., f) if it is affine, (a, ..., h) if it is a homography, or (a, ..., i) in OpenCV.
+
+See ``plan.steps.warps.Warp``.
+"""
 Rounding = Literal["down", "half_even", "half_away"]
 SideRounding = Literal["down", "half_even", "half_away", "half_away32", "up", "detr", "detr_original"]
 DALIS: tuple[SideRounding, ...] = ("half_away", "half_away32")
@@ -41,7 +44,7 @@ SizeOrder = Literal["hw", "wh", "hwc"]
 ScaleOrder = Literal["yx", "xy"]
 Anchor = Literal["center", "top_left"]
 Own = Literal["max", "mean"]
-"""A number of an image's own levels."""
+"""Statistic of an image's own pixel values."""
 Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Preset = Literal["ultrafast", "fast", "medium"]
@@ -51,33 +54,37 @@ Side = Literal["training", "serving"]
 Levels = int | tuple[int, ...]
 Reals = float | tuple[float, ...]
 Fill = Levels | str
-"""A colour, or the name of the input that says it."""
+"""A color, or the name of the per-request input that contains the color."""
 
 
 def as_tuple(value: Reals) -> tuple[float, ...]:
-    """One number as a tuple of one; Python callers may also give a list."""
+    """Convert a number to a tuple of length one, and a list to a tuple."""
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
 def rounded(value: float, rounding: SideRounding) -> int:
-    """A value of at least 0 as an integer: cut off (of ``DETRS``, too), up, or nearest, with ties to even or up."""
+    """Round a non-negative value to an integer.
+
+    ``down`` and ``DETRS`` truncate, ``up`` rounds up, and the other values round to the nearest integer, with ties to
+    even (``half_even``) or up.
+    """
     if rounding in ("half_even", "up"):
         return round(value) if rounding == "half_even" else ceil(value)
     return int(value + 0.5 if rounding in DALIS else value)
 
 
 def upward(length: int, multiple: int) -> int:
-    """The next multiple of a number."""
+    """Round a length up to a multiple of ``multiple``."""
     return -(-length // multiple) * multiple
 
 
 def times(side: float, scale: float, rounding: SideRounding) -> float:
-    """``side * scale``, not rounded yet; for ``DALIS`` as DALI does it, with float32 scales and sides."""
+    """Return ``side * scale`` before rounding; for ``DALIS`` with float32 arithmetic, as in DALI."""
     return float(np.float32(side * float(np.float32(scale)))) if rounding in DALIS else side * scale
 
 
 def scaled(length: float, size: int, side: float, rounding: SideRounding) -> float:
-    """``length * size / side``, not rounded yet; for ``DALIS`` as of ``times``."""
+    """Return ``length * size / side`` before rounding; for ``DALIS`` with the arithmetic of ``times``."""
     return times(length, size / side, rounding) if rounding in DALIS else size * length / side
 
 
@@ -134,7 +141,7 @@ class ImageSpec:
 
 
 LARGEST = 16384
-"""Right and lower edge of the example box, which ends where the image does."""
+"""Right and lower edge of the example box, which is then clipped to the image."""
 FAR = 1 << 20
 """Maximum absolute coordinate of a point, in pixels from the upper left corner of the photo."""
 InputKind = Literal["box", "quad", "points", "matrix", "homography", "flag", "color", "number"]
@@ -156,7 +163,7 @@ class Frames(NamedTuple):
 
     def __str__(self) -> str:
         order = self.order if self.order == "gray" else self.order.upper()
-        return f"take pixels as they are: {self.dtype} [{', '.join(map(str, self.shape('height', 'width')))}], {order}"
+        return f"accept pixel arrays: {self.dtype} [{', '.join(map(str, self.shape('height', 'width')))}], {order}"
 
     @property
     def channels(self) -> int:
@@ -165,11 +172,11 @@ class Frames(NamedTuple):
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Dtypes of arrays that are taken: levels of uint8, too."""
+        """Accepted dtypes of arrays: the declared one, and always uint8."""
         return tuple(dict.fromkeys((self.dtype, "uint8")))
 
     def shape(self, height: Any, width: Any) -> list[Any]:
-        """The shape of an image of this size."""
+        """Return the shape of an array with an image of this size."""
         return [height, width, self.channels] if self.layout == "hwc" else [self.channels, height, width]
 
 
@@ -177,9 +184,9 @@ class Bound(NamedTuple):
     """Limits of one number of an input.
 
     Attributes:
-        least, most: both are allowed.
-        is_whole: fractions are refused.
-        example: to try a pipeline with.
+        least, most: Minimum and maximum, inclusive.
+        is_whole: Whether the number must be an integer.
+        example: Example value, with which a pipeline can be tried.
     """
 
     least: float = -inf
@@ -188,11 +195,11 @@ class Bound(NamedTuple):
     example: float = 0
 
     def holds(self, number: float) -> bool:
-        """Tell whether a number, which is finite, is inside."""
+        """Return whether a finite number satisfies the limits."""
         return self.least <= number <= self.most and not (self.is_whole and number % 1)
 
     def within(self, other: Bound) -> Bound:
-        """The limits of a number that is for two fields."""
+        """Return the intersection of two limits, for a number that two fields use."""
         least, most = max(self.least, other.least), min(self.most, other.most)
         return Bound(least, most, self.is_whole or other.is_whole, min(max(self.example, least), most))
 
@@ -233,7 +240,7 @@ KINDS: dict[InputKind, Kind] = {
     "matrix": Kind("float64", Bound(), (1, 0, 0, 0, 1, 0), " (from the photo)", 3, is_region=True),
     "homography": Kind("float64", Bound(), (1, 0, 0, 0, 1, 0, 0, 0, 1), " (from the photo)", 3, is_region=True),
     "flag": Kind("bool", Bound(example=False)),
-    "color": Kind("uint8", Bound(0, 255, is_whole=True), words=" (a level for each channel)"),
+    "color": Kind("uint8", Bound(0, 255, is_whole=True), words=" (a pixel value per channel)"),
     "number": Kind("float32", Bound()),
 }
 
@@ -313,7 +320,7 @@ class Padding(NamedTuple):
     multiple: int = 1
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """The (height, width) of the tensor of an image of this size."""
+        """Return the (height, width) of the padded tensor of an image of this size."""
         return upward(max(height, self.height), self.multiple), upward(max(width, self.width), self.multiple)
 
 
@@ -349,27 +356,27 @@ class TensorSpec:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether a side follows the image."""
+        """Whether the shape of the tensor depends on the image."""
         return -1 in self.shape
 
     @property
     def may_pad(self) -> bool:
-        """Tell whether an image may be padded, alone or in a batch."""
+        """Whether the tensor of an image may be padded, alone or in a batch."""
         return self.is_open or self.padding != NO_PADDING
 
     @property
     def largest(self) -> tuple[int, ...]:
-        """The shape of the largest tensor."""
+        """Maximum shape of a tensor."""
         return self.most or self.shape
 
     @property
     def least(self) -> tuple[int, ...]:
-        """The shape of the smallest tensor that there may be."""
+        """Minimum shape of a tensor."""
         sides = self.shape_of(1, 1) if self.is_open else self.shape
         return tuple(side if length == -1 else length for side, length in zip(sides, self.shape, strict=True))
 
     def shape_of(self, height: int, width: int) -> tuple[int, ...]:
-        """The shape of the tensor of an image that is ``height`` x ``width`` when it has come here."""
+        """Return the shape of the tensor of an image whose size before this output is ``height`` x ``width``."""
         if self.patches is not None:
             return self.patches.fixed or self.patches.count(height, width), *self.patches.shape
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
@@ -377,11 +384,11 @@ class TensorSpec:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """The length of each axis of an image or a clip."""
+        """Length of each axis of ``layout``; empty if the output is not an image or a clip."""
         return self.lengths_of(self.shape)
 
     def lengths_of(self, shape: Sequence[int]) -> dict[str, int]:
-        """The same of a tensor of this shape."""
+        """Return the length of each axis of ``layout`` for a tensor of the given shape."""
         return dict(zip(self.layout, shape, strict=True)) if self.layout else {}
 
     def view(self, tensor: Any, order: str) -> Any:

@@ -1,8 +1,9 @@
-"""Protocol Buffers' wire format, as far as a message of known fields needs it: numbers and bytes, no groups.
+"""Parser for the wire format of Protocol Buffers. It supports messages with known fields, without groups.
 
-A message is a row of fields: a varint ``number << 3 | wire type``, then the value. Wire type 0 is a varint (seven bits
-a byte, the lowest first), 1 is eight bytes, 5 is four bytes, 2 is a varint length and as many bytes. Repeated numbers
-come one by one, or packed into one field of wire type 2. Source: protobuf.dev/programming-guides/encoding.
+A message is a sequence of fields. Each field is a varint ``number << 3 | wire type``, followed by the value. Wire type
+0 is a varint (seven bits per byte, lowest bits first), 1 is eight bytes, 5 is four bytes, and 2 is a length as a
+varint, followed by this number of bytes. Repeated numbers are separate fields, or packed into one field of wire type 2.
+Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -13,36 +14,39 @@ from typing import Any, Literal, Union
 
 Type = Union[Literal["integer", "float", "bytes", "text"], "Message"]
 Message = Mapping[int, Type]
-"""The fields of a message by their numbers; the type of a nested message is again one of these."""
+"""Types of the fields of a message, by field number. The type of a nested message is also a ``Message``."""
 
 MAX_FIELDS = 50_000
-"""Fields of one message. A field has two bytes or more, so that a file's size bounds the fields of all its messages."""
+"""Maximum number of fields of one message.
+
+A field has at least two bytes, so the file size bounds their total number.
+"""
 
 _VARINT, _BYTES, _FOUR_BYTES = 0, 2, 5
 _SIZES = {1: 8, _FOUR_BYTES: 4}
 
 
 class WireError(ValueError):
-    """The bytes are not a message with these fields."""
+    """The bytes are not a valid message with the expected fields."""
 
 
 def read(data: bytes | memoryview, fields: Message, *, is_open: bool = False) -> dict[int, list[Any]]:
     """Return the values of each field, in order; an absent field has no values.
 
     Args:
-        data: one message. Of a memoryview, bytes are memoryviews too, without a copy.
-        fields: integers are read as signed 64 bits, floats have 32, text is UTF-8.
-        is_open: pass over fields of other numbers in this message, not in those inside.
+        data: Encoded message. If it is a memoryview, values of type ``bytes`` are memoryviews of it, without a copy.
+        fields: Types of the fields. Integers are read as signed 64-bit, floats have 32 bits, text is UTF-8.
+        is_open: Whether to skip unknown fields of this message. Unknown fields of nested messages remain errors.
 
     Raises:
-        WireError: the bytes end early, or a field is not of its type, or not known.
+        WireError: The data ends early, a value does not have the type of its field, or a field is unknown.
     """
     values: dict[int, list[Any]] = {number: [] for number in fields}
     end = count = 0
     while end < len(data):
         count += 1
         if count > MAX_FIELDS:
-            raise WireError(f"a message of more than {MAX_FIELDS:,} fields")
+            raise WireError(f"a message has more than {MAX_FIELDS:,} fields")
         tag, start = _varint(data, end)
         number, wire_type = tag >> 3, tag & 7
         if wire_type == _VARINT:
@@ -53,13 +57,13 @@ def read(data: bytes | memoryview, fields: Message, *, is_open: bool = False) ->
         elif wire_type in _SIZES:
             end = start + _SIZES[wire_type]
         else:
-            raise WireError(f"a field of the unknown wire type {wire_type}")
+            raise WireError(f"a field has the unknown wire type {wire_type}")
         if end > len(data):
-            raise WireError(f"a field of {end - start:,} bytes where {len(data) - start:,} are left")
+            raise WireError(f"a field has {end - start:,} bytes, but only {len(data) - start:,} are left")
         if number in fields:
             values[number] += _values(fields[number], wire_type, data[start:end])
         elif number == 0 or not is_open:
-            raise WireError(f"no such field: {number}")
+            raise WireError(f"unexpected field number {number}")
     return values
 
 
@@ -82,28 +86,29 @@ def _values(type_: Type, wire_type: int, value: bytes | memoryview) -> list[Any]
         except UnicodeDecodeError as error:
             raise WireError(str(error)) from None
     raise WireError(
-        f"a value of wire type {wire_type} in the place of {type_ if isinstance(type_, str) else 'a message'}"
+        f"a value has wire type {wire_type} instead of that of {type_ if isinstance(type_, str) else 'a message'}"
     )
 
 
 def _varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """Return the number at ``offset``, at most 64 bits, and the offset of the next value."""
+    """Return the varint at ``offset``, truncated to 64 bits, and the offset of the next value."""
     value = 0
     for index, byte in enumerate(data[offset : offset + 10]):
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, offset + index + 1
-    raise WireError("a number that does not end")
+    raise WireError("a varint does not end")
 
 
 def onnx_metadata(data: bytes | memoryview) -> dict[str, str]:
     """Return the keys and values in the metadata of an ONNX file, without reading its weights.
 
-    They are ``metadata_props``, field 14 of onnx.proto's ModelProto; each entry has a key, 1, and a value, 2.
+    The metadata is ``metadata_props``, field 14 of ModelProto in onnx.proto. Field 1 of an entry is its key, field 2
+    its value.
 
     Raises:
-        WireError: it is no such file.
+        WireError: The data is not an ONNX file.
     """
     entries = read(data, {14: {1: "bytes", 2: "bytes"}}, is_open=True)[14]
     texts = ([b"".join(entry[number][-1:]).decode(errors="replace") for number in (1, 2)] for entry in entries)
-    return {key: value for key, value in texts if not key.startswith("onnx.")}  # of ONNX Runtime's quantizer
+    return {key: value for key, value in texts if not key.startswith("onnx.")}  # keys of ONNX Runtime's quantizer

@@ -378,7 +378,7 @@ def test_run_takes_a_folder_and_keeps_its_order_whatever_the_threads(pixprep, fo
     for number in range(9):
         (folder / "photos" / f"{number}.jpg").write_bytes(photo("china" if number % 2 else "flower"))
     code, out, err = pixprep("run", "pipeline.json", "photos", "--threads", threads)
-    assert (code, err) == (0, "photos: skipped, as no image by name: cat.cr2\n")
+    assert (code, err) == (0, "photos: skipped, because the suffix is not that of an image: cat.cr2\n")
     flower, china = (
         pixprep("run", "pipeline.json", f"{name}.jpg")[1].partition(": ")[2] for name in ("flower", "china")
     )

@@ -27,7 +27,7 @@ def test_a_folder_without_an_image_means_its_clips(tmp_path, folder):
     for name in ("b.MP4", "a.mkv", "notes.txt", "c.flv"):
         (clips / name).write_bytes(b"x")
     assert [path.name for path in files.expand([clips])] == ["a.mkv", "b.MP4"]
-    assert list(files.skipped([clips])) == [f"{clips}: skipped, as no image by name: c.flv"]
+    assert list(files.skipped([clips])) == [f"{clips}: skipped, because the suffix is not that of an image: c.flv"]
     (folder / "film.mp4").write_bytes(b"x")  # among images, as on a phone
     assert "film.mp4" not in {path.name for path in files.expand([folder])}
 
@@ -35,7 +35,7 @@ def test_a_folder_without_an_image_means_its_clips(tmp_path, folder):
 def test_what_is_left_out_of_a_folder_is_named(folder):
     (folder / ".DS_Store").write_bytes(b"x")
     assert list(files.skipped([folder, folder / "notes.txt"])) == [
-        f"{folder}: skipped, as no image by name: e.jpeg.part"
+        f"{folder}: skipped, because the suffix is not that of an image: e.jpeg.part"
     ]
     for number in range(6):
         (folder / f"f{number}.CR2").write_bytes(b"x")

@@ -41,7 +41,10 @@ MISTAKES = [
     (lambda: pp.ToDtype, "'ToDtype'; did you mean 'tensor'?"),
     (lambda: pp.RandomResizedCrop, "'RandomResizedCrop'; did you mean 'random_resized_crop'?"),
     (lambda: pp.normalise, "'normalise'; did you mean 'normalize'?"),
-    (lambda: pp.GaussNoise, "'GaussNoise'; an operator of your own may do it: docs/own-operators.md"),
+    (
+        lambda: pp.GaussNoise,
+        "'GaussNoise'; it is not built in, but a custom operator can implement it: docs/own-operators.md",
+    ),
     (lambda: pp.read.ImageFolder, "module 'pixprep.read' has no attribute 'ImageFolder'; did you mean 'files'?"),
     (lambda: pp.read.csv, "'csv'; did you mean 'table'?"),
     # fields
@@ -80,14 +83,17 @@ MISTAKES = [
     (lambda: pp.Loader([SAMPLE], [pp.decode()], batch_size=1), "not list: Pipeline([...]) is one of ops"),
     (
         lambda: loader(num_workers=4),
-        'Loader: no argument "num_workers": there are threads in place of workers: threads',
+        'Loader: no argument "num_workers": the Loader uses threads instead of worker processes; set threads',
     ),
-    (lambda: loader(drop_last=True), 'Loader: no argument "drop_last": last="drop", "short" or "pad"'),
-    (lambda: loader(sampler=None), 'no argument "sampler": weights, shares, repeats and group_by, or'),
+    (lambda: loader(drop_last=True), 'Loader: no argument "drop_last": use last="drop", "short" or "pad"'),
+    (lambda: loader(sampler=None), 'no argument "sampler": use weights, shares, repeats or group_by, or'),
     (lambda: loader(batchsize=4), 'Loader: no argument "batchsize": batch_size'),
-    (lambda: loader(collate_fn=None), 'no argument "collate_fn": a batch is made already: loader.torch'),
+    (
+        lambda: loader(collate_fn=None),
+        'no argument "collate_fn": batches are already collated; select their contents with loader.torch',
+    ),
     (lambda: loader(device="mps"), 'device "mps": there are "cpu", "gpu"'),
-    (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": classes'),
+    (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": use classes'),
     # sources and samples
     (lambda: pp.read.files("trian"), "trian: no such folder"),
     (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: write "),

@@ -182,7 +182,7 @@ def test_an_engine_says_how_to_get_pillow_heif(tmp_path):
         "except pp.SetupError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "the formats name heic, which pillow-heif decodes: pip install pillow-heif\n"
+    assert done.stdout == "the image format heic needs pillow-heif: pip install pillow-heif\n"
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -310,8 +310,8 @@ def test_a_colour_is_as_the_input_says(frame, color):
     [
         ((0, 0, 256), '"paint" has levels of 0 to 255, not 0 to 256'),
         ((-1, 0, 0), '"paint" has levels of 0 to 255, not -1 to 0'),
-        ((0.5, 0, 0), '"paint" is uint8 [n, 3] (a level for each channel); given was float64 [1, 3]'),
-        ((1, 2), '"paint" is uint8 [n, 3] (a level for each channel); given was int64 [2]'),
+        ((0.5, 0, 0), '"paint" is uint8 [n, 3] (a pixel value per channel); given was float64 [1, 3]'),
+        ((1, 2), '"paint" is uint8 [n, 3] (a pixel value per channel); given was int64 [2]'),
     ],
 )
 def test_a_colour_that_is_none_fails_only_its_image(colour, words):

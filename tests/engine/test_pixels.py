@@ -167,7 +167,7 @@ def test_a_pipeline_of_pixels_is_explained_shown_verified_and_run_on_photos(tmp_
     PIPELINE.save(file)
     photo.write_bytes(encoded(scene(60, 90)))
     assert pp.load(file) == PIPELINE
-    assert op_words(PIPELINE)[0] == "take pixels as they are: uint8 [height, width, 3], BGR"
+    assert op_words(PIPELINE)[0] == "accept pixel arrays: uint8 [height, width, 3], BGR"
     for arguments in (
         ["check", file, "--image", photo],
         ["explain", file, "--image", photo, "--output", tmp_path / "stages.png"],
@@ -175,7 +175,7 @@ def test_a_pipeline_of_pixels_is_explained_shown_verified_and_run_on_photos(tmp_
     ):
         assert main([str(argument) for argument in arguments]) == 0
     said = capsys.readouterr().out
-    assert "take pixels as they are: uint8 [height, width, 3], BGR" in said
+    assert "accept pixel arrays: uint8 [height, width, 3], BGR" in said
     assert verify(PIPELINE, generate=False, images=[photo]).is_exact
 
 

@@ -414,11 +414,11 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
     [
         (b"", "it has no operator"),
         (operator("ExternalSource", [], ["in"]), "it has no output"),
-        (b"\x2a" + varint(100_000_000), "a field of 100,000,000 bytes where 0 are left"),
-        (b"\x2a" + b"\xff" * 12, "a number that does not end"),
-        (b"\x2b", "a field of the unknown wire type 3"),
-        (field(5, field(9, 1)) + field(7, field(1, "x")), "no such field: 9"),
-        (field(5, 1), "a value of wire type 0 in the place of a message"),
+        (b"\x2a" + varint(100_000_000), "a field has 100,000,000 bytes, but only 0 are left"),
+        (b"\x2a" + b"\xff" * 12, "a varint does not end"),
+        (b"\x2b", "a field has the unknown wire type 3"),
+        (field(5, field(9, 1)) + field(7, field(1, "x")), "unexpected field number 9"),
+        (field(5, 1), "a value has wire type 0 instead of that of a message"),
         (field(5, field(1, b"\xff")) + field(7, field(1, "x")), "'utf-8' codec can't decode"),
         (chain(DECODE).replace(b"decoders__Image", b"decoders__Im\xffge"), "'utf-8' codec can't decode"),
         (
@@ -431,10 +431,10 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
         ),
         (
             graph(field(5, field(1, "Cast") + field(4, field(1, "x") + field(7, field(7, b"")))), outputs=["x"]),
-            "no such field: 7",
+            "unexpected field number 7",
         ),
-        (field(5, field(2, 1.0)), "a value of wire type 5 in the place of a message"),
-        (b"\x48\x01" * (wire.MAX_FIELDS + 1), "a message of more than 50,000 fields"),
+        (field(5, field(2, 1.0)), "a value has wire type 5 instead of that of a message"),
+        (b"\x48\x01" * (wire.MAX_FIELDS + 1), "a message has more than 50,000 fields"),
     ],
 )
 def test_another_message_is_refused_with_the_reason(data, message):

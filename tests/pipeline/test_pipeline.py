@@ -30,7 +30,7 @@ def test_inputs_are_known_by_name_and_of_one_side():
     assert {name: str(spec) for name, spec in pipeline.for_serving().inputs.items()} == {
         "face": "float32 [n, 4] (left, top, right, bottom)",
         "turned": "bool [n, 1]",
-        "paint": "uint8 [n, 3] (a level for each channel)",
+        "paint": "uint8 [n, 3] (a pixel value per channel)",
     }
     assert list(pipeline.for_training().inputs) == ["turned", "paint"]
     assert pp.presets.imagenet().inputs == {}

@@ -236,7 +236,7 @@ def test_a_parameter_that_is_none_is_refused_with_what_is_meant(model, tmp_path)
 
 def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(model, tmp_path):
     pipeline = pp.Pipeline([pp.decode(), pp.letterbox(224, 224, fill="paint"), pp.normalize(), pp.tensor()])
-    asks = 'clients must send "paint" uint8 [n, 3] (a level for each channel) with each image'
+    asks = 'clients must send "paint" uint8 [n, 3] (a pixel value per channel) with each image'
     assert build(tmp_path / "out", pipeline=pipeline, onnx=model).notes[0] == asks
     assert side_notes(tmp_path / "out") == [f"{tmp_path}/out/preprocess/1/pipeline.json: {asks}"]
     pipeline.save(tmp_path / "p.json")
@@ -276,9 +276,7 @@ def test_formats_that_this_machine_cannot_decode_are_said(model, tmp_path, monke
     monkeypatch.delitem(sys.modules, "pixprep.engine.decoders.heic", raising=False)
     monkeypatch.delattr("pixprep.engine.decoders.heic", raising=False)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    lacks = (
-        "this machine cannot serve the model: the formats name heic, which pillow-heif decodes: pip install pillow-heif"
-    )
+    lacks = "this machine cannot serve the model: the image format heic needs pillow-heif: pip install pillow-heif"
     out = tmp_path / "out"
     assert build(out, pipeline=PIPELINE, onnx=model, parameters={"formats": "jpeg heic"}).notes == (lacks,)
     assert (check(out), side_notes(out)) == ([], [f"{out}/preprocess: {lacks}"])

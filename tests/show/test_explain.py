@@ -96,7 +96,7 @@ def test_numbers_that_come_with_an_image_are_explained():
         "inputs, beside each image",
         "  boxes: float32 [n, 4] (left, top, right, bottom) in pixels of the decoded image; each gives a tensor",
         "  turned: bool [n, 1], a row for each box",
-        "  paint: uint8 [n, 3] (a level for each channel), a row for each box",
+        "  paint: uint8 [n, 3] (a pixel value per channel), a row for each box",
         '    take the box that "boxes" says',
         '    mirror, horizontal, where "turned" says so',
         '    margins of the colour that "paint" says',

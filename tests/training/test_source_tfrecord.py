@@ -148,7 +148,7 @@ def test_boxes_are_pixels_of_the_size(tmp_path):
         (example(image__encoded=[b"a", b"b"]), "its 'image/encoded' has 2 values instead of one"),
         (example(image__encoded=[5]), "its 'image/encoded' is a number"),
         (example(image__encoded=[b"x"], n=[1, 2]), "its 'n' has 2 values instead of one"),
-        (message(2, b"x"), "is not a tf.train.Example: no such field: 2"),  # a SequenceExample
+        (message(2, b"x"), "is not a tf.train.Example: unexpected field number 2"),  # a SequenceExample
     ],
 )
 def test_a_record_that_is_something_else_costs_itself(tmp_path, data, text):
@@ -202,7 +202,7 @@ def test_without_the_library_of_checksums_it_says_what_to_do(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "2\nchecksums of TFRecord files need google-crc32c: pip install google-crc32c; checksums=False does without\n"
+        "2\nchecksums of TFRecord files need google-crc32c: pip install google-crc32c, or pass checksums=False\n"
     )
 
 

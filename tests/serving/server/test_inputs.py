@@ -328,7 +328,11 @@ MISTAKES = [
     ),
     ("crops.pixprep", {"box": []}, 'the model does not have an input "box"; its numeric inputs are boxes'),
     ("crops.pixprep", {"boxes": [[1, 2]]}, 'input "boxes" must be FP32 [n, 4], such as [[0, 0, 16384, 16384]]'),
-    ("crops.pixprep", {"boxes": {"c.jpg": []}}, 'input "boxes" has no rows of FOLDER/a.jpg; it has those of c.jpg'),
+    (
+        "crops.pixprep",
+        {"boxes": {"c.jpg": []}},
+        'input "boxes" has no values for FOLDER/a.jpg; it has values for c.jpg',
+    ),
     ("turns.pixprep", {"turn": 3, "paint": [1, 2, 3]}, 'input "turn" must be BOOL [n, 1], such as [[false]]'),
     ("turns.pixprep", {"turn": True, "paint": [1, 2, 300]}, 'input "paint" must be UINT8 [n, 3], such as [[0, 0, 0]]'),
     ("turns.pixprep", {"turn": [True] * 2, "paint": [1, 2, 3]}, 'input "turn" has 2 rows: pass one row per image'),
