@@ -357,8 +357,8 @@ def test_a_photo_that_is_turned_has_the_mask_of_the_upright_one():
 def test_explain_says_that_labels_are_never_blended():
     ops = [pp.decode(), pp.resize(height=24, width=20), pp.mask(ignore=0), pp.masks(), pp.tensor()]
     said = explain(pp.Pipeline(ops).for_training())
-    assert "mask: label of each pixel of the image here, by the nearest alone, uint8, 0 where no image is" in said
-    assert "masks: mask of each object of the image here, by the nearest alone, uint8, 0 where no image is" in said
+    assert "mask: label of each pixel, resized by nearest neighbor, uint8, 0 outside of the image" in said
+    assert "masks: mask of each object, resized by nearest neighbor, uint8, 0 outside of the image" in said
 
 
 def test_an_image_without_a_result_has_the_ignored_label_alone():

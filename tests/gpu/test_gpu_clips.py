@@ -287,8 +287,7 @@ def test_a_codec_that_a_gpu_does_not_know_is_not_given_to_it(played, caplog):
     assert results([made("av1.mp4"), made("h264.mp4")]) == ([None, None], 1)
     assert played.made == 4 + 1
     assert (
-        "the CPU decodes av1 clips, because NVDEC cannot be used: HandleVideoSequence : Error code : 801 Error Type : Codec not supported"
-        in caplog.text
+        "the CPU decodes av1 clips, because NVDEC cannot be used: HandleVideoSequence : Error code : 801" in caplog.text
     )
 
 

@@ -199,7 +199,7 @@ def test_two_versions_may_be_given():
 def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
     said = explain(PIPELINE)
     assert "call the operator acme.scaled 1, by 0.25, least 0" in said
-    assert "tensor: float32 [3], 12 bytes an image" in said
+    assert "tensor: float32 [3], 12 bytes per image" in said
     assert op_words(PIPELINE)[2::2] == [
         "call the operator acme.scaled 1, by 0.25, least 0",
         "call the operator acme.means 2",

@@ -126,7 +126,7 @@ def test_a_notebook_shows_a_side_and_says_what_it_leaves_out():
     assert "Pipeline, in serving: serving leaves out ops[1]" in pipeline._repr_html_().replace("&quot;", '"')
     assert "random_flip</td>" in pipeline.for_training()._repr_html_()
     assert "give the boxes of the image here" in pipeline.for_training()._repr_html_()
-    assert "there is no other side" in ONE_SIDED._repr_html_()
+    assert "the pipeline does not have another side" in ONE_SIDED._repr_html_()
 
 
 def test_explain_shows_both_sides_with_the_places_in_the_file():
@@ -140,8 +140,8 @@ def test_explain_shows_both_sides_with_the_places_in_the_file():
     assert "mirror 0.5 of the images, horizontal" in training
     every = [pp.decode(), pp.random_zoom_out(), pp.random_iou_crop(), pp.random_crop(40, padding=2), pp.boxes(pad=9)]
     text = explain(pp.Pipeline([*every, pp.points(), pp.tensor(only="training")]))
-    assert "boxes: xyxy boxes in pixels of the image here, 9 rows an image, -1 where there is none" in text
-    assert "points: points, x before y, in pixels of the image here, one array an image" in text
+    assert "boxes: xyxy boxes in pixels of the image at this op, 9 rows per image, padded with -1" in text
+    assert "points: points, x before y, in pixels of the image at this op, one array per image" in text
     assert "lay 0.5 of the images at random on a canvas of 1 to 4 times the sides" in text
     assert "take a random 40 x 40, after margins of 2, 2, 2, 2" in text
     resized = [pp.decode(), pp.random_zoom_out(), pp.resize(height=9, width=9), pp.tensor()]

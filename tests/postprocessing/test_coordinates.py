@@ -158,7 +158,7 @@ def test_no_boxes_are_no_boxes():
             lambda: pp.boxes_to_original([], [0, 1, 2, 3]),
             "the transform [0, 1, 2, 3] has a scale of 0 or is not finite",
         ),
-        (lambda: pp.boxes_to_original([], [1, 1, 0, 0], [0, 3]), "the size [0, 3] has a side that is not over 0"),
+        (lambda: pp.boxes_to_original([], [1, 1, 0, 0], [0, 3]), "the size [0, 3] must have positive sides"),
         (lambda: boxes.convert([], "xyxy", "yxyx"), 'no format of boxes "yxyx"; there are xyxy, xywh, cxcywh'),
     ],
 )

@@ -147,7 +147,7 @@ def test_arrays_of_torchvisions_names_are_taken_by_them():
 
 
 ROWS = np.tile(FINISHED[:1], (5, 1))
-FORM = "is not boxes and scores of 0 to 1 of the task"
+FORM = "does not contain boxes and scores from 0 to 1 for the task"
 
 
 @pytest.mark.parametrize(
@@ -157,27 +157,39 @@ FORM = "is not boxes and scores of 0 to 1 of the task"
         ({"output0": ROWS[:, [2, 1, 0, 3, 4, 5]]}, None, f"[5, 6] {FORM} detect"),  # right before left
         ({"output0": np.add(ROWS, [0, 0, 0, 0, 0, 0.5])}, None, f"[5, 6] {FORM} detect"),  # no classes
         ({"output0": ROWS * [1, 1, 1, 1, 1, -1]}, None, f"[5, 6] {FORM} detect"),  # a class of -3
-        ({"output0": ROWS * np.nan}, None, '"output0" has values that are no numbers'),
+        ({"output0": ROWS * np.nan}, None, 'output "output0" is not numeric, or has values that are NaN or infinite'),
         ({"output0": np.zeros((3549, 85))}, None, f"[3549, 85] {FORM} detect"),  # YOLOX
         ({"output0": np.zeros((300, 38))}, None, f"[300, 38] {FORM} detect"),
-        ({"output0": np.full((56, 60), 7.0)}, None, "YOLO-pose has keypoints (pose), YOLO-obb an angle (obb)"),
+        (
+            {"output0": np.full((56, 60), 7.0)},
+            None,
+            "pass the task of the export (pose for YOLO-pose, obb for YOLO-obb",
+        ),
         ({"output0": np.zeros((5, 9))}, "obb", f"[5, 9] {FORM} obb"),
         ({"output0": np.zeros((7, 9))}, "pose", f"[7, 9] {FORM} pose"),
-        ({"output0": np.zeros(1000)}, None, "the model gives output0 [1000]: not boxes"),
-        ({"output0": ROWS, "output1": ROWS}, None, "output1 [5, 6]: not boxes"),
-        ({"output0": ROWS}, "segment", "output0 [5, 6]: not boxes and prototypes of masks"),
-        ({"output0": ROWS / [320, 320, 320, 320, 1, 1]}, None, "[5, 6] is not boxes in the tensor's pixels"),
-        ({"output0": export([0.5, 0.5, 0.2, 0.2, 0.9]) / 10}, None, "[6, 9] is not boxes in the tensor's pixels"),
-        (NAMED | {"boxes": NAMED["boxes"] / 320}, None, "not boxes in the tensor's pixels, not in shares of it"),
-        (NAMED | {"boxes": NAMED["boxes"][:, ::-1]}, None, "not boxes [n, 4]: left, top, right, bottom"),
-        (NAMED | {"scores": NAMED["scores"] * 2}, None, "not scores [n] of 0 to 1"),
-        (NAMED | {"labels": np.float32([1, 2])}, None, "not labels [n], integers"),
-        (NAMED | {"labels": -NAMED["labels"]}, None, "not labels from 0, or of -1 in rows of padding"),
-        (NAMED | {"keypoints": np.zeros((2, 17))}, None, "not keypoints [n, k, 2 or 3]"),
-        (NAMED | {"masks": np.zeros((1, 320, 320))}, None, "not masks [n, height, width]"),
-        (NAMED | {"masks": NAMED["masks"] - 4}, None, "not masks of 0 to 1"),  # before a sigmoid
-        (NAMED | {"masks": np.zeros((2, 1, 28, 28))}, None, "not masks over the whole tensor, where the boxes lie"),
-        (NAMED | {"depth": np.zeros((9, 9))}, None, "and others, whose form is not known"),
+        ({"output0": np.zeros(1000)}, None, "unsupported outputs output0 [1000]: expected an output of boxes"),
+        ({"output0": ROWS, "output1": ROWS}, None, "output1 [5, 6]: expected an output of boxes"),
+        ({"output0": ROWS}, "segment", "output0 [5, 6]: expected an output of boxes and one of mask prototypes"),
+        ({"output0": ROWS / [320, 320, 320, 320, 1, 1]}, None, "[5, 6]: expected boxes in pixels of the tensor"),
+        ({"output0": export([0.5, 0.5, 0.2, 0.2, 0.9]) / 10}, None, "[6, 9]: expected boxes in pixels of the tensor"),
+        (
+            NAMED | {"boxes": NAMED["boxes"] / 320},
+            None,
+            "expected boxes in pixels of the tensor (the coordinates seem to be normalized)",
+        ),
+        (NAMED | {"boxes": NAMED["boxes"][:, ::-1]}, None, "expected boxes [n, 4]: left, top, right, bottom"),
+        (NAMED | {"scores": NAMED["scores"] * 2}, None, "expected scores [n] of 0 to 1"),
+        (NAMED | {"labels": np.float32([1, 2])}, None, "expected labels [n], integers"),
+        (NAMED | {"labels": -NAMED["labels"]}, None, "expected labels of at least 0, or -1 in padding rows"),
+        (NAMED | {"keypoints": np.zeros((2, 17))}, None, "expected keypoints [n, k, 2 or 3]"),
+        (NAMED | {"masks": np.zeros((1, 320, 320))}, None, "expected masks [n, height, width]"),
+        (NAMED | {"masks": NAMED["masks"] - 4}, None, "expected masks of 0 to 1"),  # before a sigmoid
+        (
+            NAMED | {"masks": np.zeros((2, 1, 28, 28))},
+            None,
+            "expected masks of the whole tensor (they do not cover the boxes)",
+        ),
+        (NAMED | {"depth": np.zeros((9, 9))}, None, "expected only boxes, scores, labels, keypoints and masks"),
     ],
 )
 def test_of_another_form_there_are_no_detections(outputs, task, said):
@@ -187,5 +199,7 @@ def test_of_another_form_there_are_no_detections(outputs, task, said):
 
 
 def test_without_the_way_back_there_are_no_detections():
-    with pytest.raises(PixprepError, match="the model gives output0: boxes come back by the outputs transform and"):
+    with pytest.raises(
+        PixprepError, match="the outputs are output0: mapping boxes to the photo needs the outputs transform and"
+    ):
         pp.detections({"output0": FINISHED})

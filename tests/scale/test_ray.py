@@ -139,10 +139,10 @@ def test_files_are_read_beside_the_workers_whatever_the_cores(photos, cores, wor
 @pytest.mark.usefixtures("cluster")
 def test_more_workers_than_the_cluster_has_room_for_are_refused():
     for options, words in (
-        ({"workers": 9}, "9 workers, each with one of the cores: this Ray has 2"),
-        ({"workers": (3, 9)}, "3 workers, each with one of the cores: this Ray has 2"),
-        ({"threads": 3}, "1 workers, each with 3 of the cores: this Ray has 2"),
-        ({"device": "gpu"}, "1 workers, each with one of the GPUs: this Ray has 0"),
+        ({"workers": 9}, "9 workers need one core each, but this Ray cluster has only 2"),
+        ({"workers": (3, 9)}, "3 workers need one core each, but this Ray cluster has only 2"),
+        ({"threads": 3}, "1 workers need 3 cores each, but this Ray cluster has only 2"),
+        ({"device": "gpu"}, "1 workers need one GPU each, but this Ray cluster has only 0"),
     ):
         with pytest.raises(pp.SetupError, match=f"^{words}$"):
             pixprep.ray.preprocess(ray.data.from_items([{"bytes": b""}]), PIPELINE, **options)
@@ -231,10 +231,10 @@ def test_a_manifest_may_be_a_table(photos, tmp_path, suffix):
 @pytest.mark.usefixtures("cluster")
 def test_a_folder_of_another_run_is_refused(photos, tmp_path):
     pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=150, workers=2)
-    with pytest.raises(pp.PixprepError, match="was begun with another rows_per_file: choose another folder"):
+    with pytest.raises(pp.PixprepError, match="was written with a different rows_per_file: use a different folder"):
         pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=100, workers=2)
     other = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
-    with pytest.raises(pp.PixprepError, match="was begun with another pipeline"):
+    with pytest.raises(pp.PixprepError, match="was written with a different pipeline"):
         pixprep.ray.batch(photos / "manifest.txt", other, tmp_path, rows_per_file=150, workers=2)
 
 
@@ -263,7 +263,7 @@ def test_a_folder_that_does_not_say_what_its_files_are_of_is_refused(photos, tmp
     with pytest.raises(pp.PixprepError) as error:
         pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path)
     assert str(error.value) == (
-        f"{tmp_path}: has files, and no pixprep.json that says what they are of: choose another folder, or empty it"
+        f"{tmp_path} contains files, but no valid pixprep.json that describes them: use a different folder, or empty it"
     )
 
 
@@ -364,16 +364,19 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
     assert said(manifest, file) == f"pixprep: {file}: File exists\n"
     columns = "a column applies to a .csv or a .parquet; this file has one image per line"
     assert said(manifest, out, "--column", "x") == f"pixprep: {manifest}: {columns}\n"
-    assert said(manifest, out, "--workers", 99) == "pixprep: 99 workers, each with one of the cores: this Ray has 2\n"
+    assert (
+        said(manifest, out, "--workers", 99)
+        == "pixprep: 99 workers need one core each, but this Ray cluster has only 2\n"
+    )
     for name, text in {"no.parquet": b"no table", "no.csv": b'path\n"' + b"x" * 200_000}.items():
         (tmp_path / name).write_bytes(text)
         assert re.fullmatch(rf"pixprep: {tmp_path}/{name}: is no (Parquet file|CSV): .*\n", said(tmp_path / name, out))
     taking = pp.Pipeline([pp.decode(), pp.flip(when="turned"), pp.resize(height=8, width=8), pp.tensor()])
     taking.save(tmp_path / "taking.json")
-    assert said(manifest, out, "--pipeline", tmp_path / "taking.json") == (
-        'pixprep: the pipeline takes "turned", bool [n, 1]): pass it, such as run it by pixprep.Engine\n'
-    )
-    assert said(manifest, out, "--device", "gpu") == "pixprep: 1 workers, each with one of the GPUs: this Ray has 0\n"
+    turned = 'the pipeline has the per-image input "turned" (bool [n, 1]), which is not supported here'
+    assert said(manifest, out, "--pipeline", tmp_path / "taking.json") == f"pixprep: {turned}: use pixprep.Engine\n"
+    needed = "1 workers need one GPU each, but this Ray cluster has only 0"
+    assert said(manifest, out, "--device", "gpu") == f"pixprep: {needed}\n"
 
 
 def test_a_cluster_that_is_not_there_is_one_line(photos, tmp_path, capsys):
@@ -381,4 +384,4 @@ def test_a_cluster_that_is_not_there_is_one_line(photos, tmp_path, capsys):
              "--address", "127.0.0.1:1"]  # fmt: skip
     assert main([str(word) for word in words]) == 1
     said = capsys.readouterr().err.splitlines()
-    assert said[-1].startswith("pixprep: 127.0.0.1:1: no Ray cluster: ")
+    assert said[-1].startswith("pixprep: the Ray cluster at 127.0.0.1:1 cannot be reached: ")

@@ -15,12 +15,12 @@ pipeline
    4  tensor         output float32 [3, 224, 224] chw, values -2.118..2.64    (dtype float32, layout chw)
 
 plan
-  decode to RGB, turned upright by its EXIF orientation
+  decode to RGB, rotated by its EXIF orientation
 
-  tensor: float32 [3, 224, 224] chw, values -2.118..2.64, 602,112 bytes an image
+  tensor: float32 [3, 224, 224] chw, values -2.118..2.64, 602,112 bytes per image
     resize the shorter side to 256 (bilinear, antialiased; exactly Pillow's values)
     take the middle 224 x 224
-    e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed
+    e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are used
     red: level * 0.0171248 - 2.1179
     green: level * 0.017507 - 2.03571
     blue: level * 0.0174292 - 1.80444
@@ -50,8 +50,8 @@ RESIZE_AND_CROP = (pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()
 @pytest.mark.parametrize(
     ("ops", "height", "width", "example"),
     [
-        (RESIZE_AND_CROP, 480, 640, "resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed"),
-        (RESIZE_AND_CROP, 256, 256, "of which only rows 16..239, columns 16..239 are needed"),
+        (RESIZE_AND_CROP, 480, 640, "resized to 256 x 341, of which only rows 16..239, columns 58..281 are used"),
+        (RESIZE_AND_CROP, 256, 256, "of which only rows 16..239, columns 16..239 are used"),
         ([pp.decode(), pp.resize(height=8, width=9), pp.tensor()], 8, 9, "as it is"),
         ([pp.decode(), pp.letterbox(640, 640), pp.tensor()], 320, 640, "laid at row 160, column 0"),
         (
@@ -75,13 +75,15 @@ def test_the_example_says_each_step_that_changes_the_image_and_no_other(ops, hei
 
 def test_an_image_that_the_pipeline_refuses_is_said_to_be_refused():
     lines = explained(pp.decode(), pp.crop(0, 0, 30, 40), pp.tensor(), height=20, width=20)
-    assert any(line.startswith("    e.g. an image of 20 x 20 is refused: [DOES_NOT_FIT] ") for line in lines)
+    assert any(line.startswith("    e.g. an image of 20 x 20 is rejected: [DOES_NOT_FIT] ") for line in lines)
 
 
 def test_it_says_to_which_fraction_a_jpeg_may_be_decoded():
     ops = [pp.resize(100), pp.center_crop(1), pp.tensor()]
     lines = explained(pp.decode(reduced=True), *ops, height=427, width=640)
-    start = lines.index("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
+    start = lines.index(
+        "  on the CPU, a JPEG is decoded at 1/2, 1/4 or 1/8, but at no less than twice the resized height and width"
+    )
     assert lines[start + 1 : start + 3] == [
         "  the values are then near the library's, not equal",
         "  e.g. 427 x 640: to 1/2",
@@ -93,15 +95,15 @@ def test_numbers_that_come_with_an_image_are_explained():
     tail = [pp.flip(when="turned"), pp.letterbox(8, 8, fill="paint"), pp.tensor()]
     lines = explained(pp.decode(), pp.crop(box="boxes"), *tail)
     for line in (
-        "inputs, beside each image",
-        "  boxes: float32 [n, 4] (left, top, right, bottom) in pixels of the decoded image; each gives a tensor",
-        "  turned: bool [n, 1], a row for each box",
-        "  paint: uint8 [n, 3] (a pixel value per channel), a row for each box",
+        "inputs, passed with each image",
+        "  boxes: float32 [n, 4] (left, top, right, bottom) in pixels of the decoded image, one tensor per box",
+        "  turned: bool [n, 1], one row per box",
+        "  paint: uint8 [n, 3] (a pixel value per channel), one row per box",
         '    take the box that "boxes" says',
         '    mirror, horizontal, where "turned" says so',
         '    margins of the colour that "paint" says',
         "    e.g. 480 x 640: resized to 6 x 8, laid at row 1, column 0",
     ):
         assert line in lines, line
-    assert "  turned: bool [n, 1], a row for each image" in explained(pp.decode(), *tail)
+    assert "  turned: bool [n, 1], one row per image" in explained(pp.decode(), *tail)
     assert not any("inputs" in line for line in explained(pp.decode(), pp.letterbox(8, 8), pp.tensor()))

@@ -72,7 +72,7 @@ def test_the_third_picture_shows_the_first_channel_as_red(color):
 
 
 def test_a_bgr_tensor_is_said_to_be_one_and_an_rgb_tensor_is_not():
-    words = "Blue comes first (BGR), and is shown as red: right only if the model was trained on BGR."
+    words = "Blue is channel 0 (BGR), shown as red. This is correct only if the model was trained on BGR."
     assert words in panels_of(SQUARE, pp.tensor(), color="bgr")[2].words
     assert words not in panels_of(SQUARE, pp.tensor(), color="rgb")[2].words
 
@@ -91,7 +91,7 @@ def test_the_frame_is_where_the_model_looks_and_what_lies_outside_is_dark(flips)
     left, right = (round(column * 512 / 383) for column in (80, 304))
     panel = panels_of(*ops)[0]
     assert panel.frame == (top, left, bottom, right)
-    assert panel.words == ["The model sees rows 27 to 399, columns 134 to 507: the frame."]
+    assert panel.words == ["The model sees rows 27 to 399, columns 134 to 507 (the frame)."]
     whole = result(pp.resize(height=342, width=512), LEVELS)
     assert np.array_equal(panel.pixels[top:bottom, left:right], whole[top:bottom, left:right])
     outside = np.ones(whole.shape[:2], bool)
@@ -115,8 +115,11 @@ def test_a_margin_has_its_colour_and_a_line_around_the_photo():
     assert (page[row - 2, left : left + 512] == (10, 200, 30)).all()
     panel = panels_of(pp.letterbox(256, 256, fill=(10, 200, 30)), pp.tensor())[1]
     assert panel.title == "2  resized, padded"
-    assert panel.words[-1] == "The margin has level 10, 200, 30."
-    assert panels_of(pp.letterbox(64, 64, fill=(7, 7, 7)), pp.tensor())[1].words[-1] == "The margin has level 7."
+    assert panel.words[-1] == "The padding has the pixel value 10, 200, 30."
+    assert (
+        panels_of(pp.letterbox(64, 64, fill=(7, 7, 7)), pp.tensor())[1].words[-1]
+        == "The padding has the pixel value 7."
+    )
 
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])
@@ -128,7 +131,7 @@ def test_a_photo_is_shown_turned_as_the_pipeline_turns_it(orientation, is_applie
     assert np.array_equal(panel.pixels, larger(np.asarray(image), 512 // 40))
     applied = "applied" if is_applied else "ignored"
     assert panel.line == f"{image.width} wide, {image.height} high, RGB, EXIF orientation {applied}"
-    assert panel.words == ["The model sees all of it."]
+    assert panel.words == ["The model sees the whole photo."]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ def test_an_odd_range_and_black_margins_are_said_in_red():
 def test_a_photo_that_is_not_seen_is_dark_and_has_no_frame():
     ops = [pp.pad(64, 64, anchor="top_left"), pp.center_crop(8), pp.tensor()]
     first, second, _ = panels_of(*ops, encoded=png(scene(4, 4)))
-    assert first.words == ["The model sees nothing of it."]
+    assert first.words == ["The model does not see any part of the photo."]
     assert (first.frame, second.frame) == (None, None)
     assert not second.pixels.any()
 

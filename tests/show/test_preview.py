@@ -73,26 +73,30 @@ def test_several_tensors_keep_the_fraction_to_which_a_jpeg_is_decoded():
             png(np.full((9, 9, 3), (10, 0, 255), np.uint8)),
             [RESIZE],
             [
-                "red is constant, level 10 of 0 to 255",
-                "green is constant, level 0 of 0 to 255",
-                "blue is constant, level 255 of 0 to 255",
+                "red is constant, with pixel value 10 of 0 to 255",
+                "green is constant, with pixel value 0 of 0 to 255",
+                "blue is constant, with pixel value 255 of 0 to 255",
             ],
         ),
         (
             png(np.repeat(scene(16, 16)[:, :, :1], 3, axis=2)),
             [pp.center_crop(16)],
-            ["its channels are equal: a gray photo, which does not show whether their order is right"],
+            ["the channels are equal (a gray photo), so the preview cannot show whether their order is correct"],
         ),
         (
             png(np.where(noise(64, 64) < 140, 0, noise(64, 64)).astype(np.uint8)),
             [pp.center_crop(64)],
             [
-                f"{share:.0%} of {name} is at its lowest value: very dark or light parts, or a clipped photo"
+                f"{share:.0%} of {name} have the lowest value: the photo is very dark or bright, or clipped"
                 for name, share in zip(("red", "green", "blue"), (noise(64, 64) < 140).mean(axis=(0, 1)), strict=True)
             ],
         ),
-        (photo(), [pp.letterbox(64, 64)], ["33% of it is margin, not photo"]),
-        (jpeg(scene(4, 4)), [pp.pad(64, 64, anchor="top_left"), pp.center_crop(8)], ["nothing of the photo is seen"]),
+        (photo(), [pp.letterbox(64, 64)], ["33% of the tensor is padding"]),
+        (
+            jpeg(scene(4, 4)),
+            [pp.pad(64, 64, anchor="top_left"), pp.center_crop(8)],
+            ["no part of the photo is visible"],
+        ),
     ],
 )
 def test_what_is_odd_is_said_and_nothing_else(encoded, ops, said):
@@ -107,7 +111,7 @@ def test_a_margin_before_the_resize_is_one_too(flips):
     (shown,) = previewed(*ops, pp.tensor()).tensors
     assert shown.window == (11, 0, 53, 64)  # 427 / 640 of 64 rows is 42.7
     assert shown.source == (0, 0, 427, 640)
-    assert list(notes(shown)) == ["34% of it is margin, not photo"]
+    assert list(notes(shown)) == ["34% of the tensor is padding"]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +155,6 @@ def test_a_side_that_draws_is_refused_whatever_draws():
 
     for op in (pp.extern(operator="acme.noise", version=1, only="training"), pp.random_flip()):
         training = pp.Pipeline([pp.decode(), RESIZE, op, pp.tensor()], operators=[noisy])
-        with pytest.raises(pp.PipelineError, match=r"draws no numbers: take for_serving\(\)"):
+        with pytest.raises(pp.PipelineError, match=r"does not support random ops: use for_serving\(\)"):
             preview(training.for_training(), photo())
         assert preview(training.for_serving(), photo()).tensors

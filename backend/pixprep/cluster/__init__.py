@@ -1,1 +1,1 @@
-"""Cluster: one pipeline on many machines."""
+"""Runs one pipeline on many machines."""

@@ -1,7 +1,8 @@
-"""Many images on Ray: the same pipeline file on a cluster, or on all cores here. The extra ``ray`` has its packages.
+"""Runs a pipeline on many images with Ray, on a cluster or on all cores of this machine. Requires the extra ``ray``.
 
-``preprocess`` is a step of a Ray Data pipeline. ``batch`` turns a list of files into a folder of Parquet files, and
-goes on where it was stopped. In both a row that fails says why in its column ``error``, and ends nothing.
+``preprocess`` is a step of a Ray Data pipeline. ``batch`` converts a list of files to a folder of Parquet files, and
+can be resumed after an interruption. In both, a row that fails contains the reason in its column ``error``, and the run
+continues.
 """
 
 from __future__ import annotations
@@ -38,26 +39,26 @@ __all__ = ["ROWS_PER_FILE", "Done", "batch", "manifest", "preprocess"]
 
 ROWS_PER_FILE = 1000
 BATCH = 32
-_RETRIES = 5  # of a file whose writer died; a photo that ends its process each time then ends the run
+_RETRIES = 5  # of a file whose writer died; limited, because an image may crash its process every time
 _CONNECT_S = 10.0
 
 
 class _Rows:
-    """An engine that preprocesses rows, one per worker. ``column`` contains encoded bytes or paths."""
+    """Ray actor with an engine that preprocesses rows. ``column`` contains encoded bytes or paths."""
 
     def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
         self._engine = Engine(Pipeline.from_json(text).for_files(), device=device, threads=threads)
         self._column, self._outputs = column, outputs
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """Return the rows without images, and an array (rows, ...) per output: zeros in rows with an ``error``."""
+        """Replace the images of the rows by an array (rows, ...) per output, with zeros for rows with an ``error``."""
         images = rows.pop(self._column)
         batch = self._engine.run_batch([_encoded(image) for image in images], outputs=self._outputs)
         tensors = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
         return rows | tensors | {"error": np.array([error and str(error) for error in batch.errors], object)}
 
     def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
-        """Write a file a few rows at a time; return the number of rows and of those that failed."""
+        """Write a file in small batches of rows, and return the numbers of rows and of failed rows."""
         tables = (self._table(names[at : at + BATCH]) for at in range(0, len(names), BATCH))
         first, errors = next(tables), 0
         with whole(target) as file, pq.ParquetWriter(file, first.schema) as writer:
@@ -76,7 +77,7 @@ class _Rows:
 
 
 def _encoded(image: Any) -> Encoded | ImageError:
-    """Return the encoded bytes of a row or of the file that it names, or the error that explains why not."""
+    """Return the encoded bytes of an image given as bytes or as a path; an error if it cannot be read."""
     if isinstance(image, str):
         try:
             return read_image({"image": Path(image), "name": image}, Limits())
@@ -85,7 +86,7 @@ def _encoded(image: Any) -> Encoded | ImageError:
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     what = "nothing" if image is None else type(image).__name__
-    return ImageError("BAD_RECORD", f"an image is encoded bytes or a path, and here is {what}")
+    return ImageError("BAD_RECORD", f"an image must be encoded bytes or a path, not {what}")
 
 
 def preprocess(
@@ -125,7 +126,7 @@ def preprocess(
     low, high = workers if isinstance(workers, tuple) else (workers or 1, workers)
     places, asks = _checked(pipeline, device, threads, low)
     if "num_gpus" not in asks:
-        # An actor keeps its cores, and files are read by tasks: the actors leave a core, wherever Ray puts them.
+        # Actors keep their cores, and Ray's tasks that read files also need one: leave one core free on any node.
         cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         fitting = sum(each // threads for each in cores)
         places = fitting if fitting * threads < places else fitting - 1
@@ -144,31 +145,41 @@ def preprocess(
 
 
 def _checked(pipeline: Pipeline, device: str, threads: int, workers: int) -> tuple[int, dict[str, Any]]:
-    """The cluster's cores, or GPUs, and what each worker asks of them.
+    """Return the number of cores or GPUs of the cluster, and Ray's resource options for each worker.
 
     Raises:
-        PixprepError: the pipeline takes numbers with each image: neither a list of images nor a column has them; or the
-            sides of a tensor follow the image.
-        SetupError: so many workers need more: Ray would wait for the others for ever.
+        PixprepError: The pipeline has per-image inputs, which neither a list of images nor a column contains, or the
+            shape of a tensor depends on the image.
+        SetupError: The cluster does not have the resources for all workers. Ray would wait for them forever.
     """
     for name, spec in pipeline.inputs.items():
-        raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')
+        raise PixprepError(
+            f'the pipeline has the per-image input "{name}" ({spec}), which is not supported here: use pixprep.Engine'
+        )
     for name, output in pipeline.outputs.items():
         if output.spec.is_open:
             raise PixprepError(
-                f'"{name}" follows the image, and a column of tensors has one shape: give it one, such as by '
-                "min_height and min_width of tensor"
+                f'the shape of output "{name}" depends on the image, but a column of tensors has one shape: '
+                "set a fixed size, for example with min_height and min_width of tensor"
             )
     unit, asks = ("GPU", {"num_gpus": 1, "num_cpus": 0}) if device.startswith("gpu") else ("CPU", {"num_cpus": threads})
     found = int(ray.cluster_resources().get(unit, 0))
     if workers * asks.get("num_gpus", threads) > found:
-        each = "one of the GPUs" if unit == "GPU" else "one of the cores" if threads == 1 else f"{threads} of the cores"
-        raise SetupError(f"{workers} workers, each with {each}: this Ray has {found}")
+        each = "one GPU" if unit == "GPU" else "one core" if threads == 1 else f"{threads} cores"
+        raise SetupError(f"{workers} workers need {each} each, but this Ray cluster has only {found}")
     return found, asks
 
 
 class Done(NamedTuple):
-    """The counts of a run of ``batch``: its rows, those that failed, its files, the files that were there before."""
+    """Statistics of a run of ``batch``.
+
+    Attributes:
+        rows: Number of rows written.
+        errors: Number of these rows that failed.
+        files: Number of files written.
+        skipped: Number of files that already existed.
+        seconds: Duration of the run.
+    """
 
     rows: int
     errors: int
@@ -243,7 +254,10 @@ def batch(
 
 
 def _start(address: str | None) -> None:
-    """Start Ray here, or join a cluster; Ray asks an address of a cluster that is not there for minutes."""
+    """Start Ray on this machine, or connect to a cluster.
+
+    The address is probed first, because Ray retries an unreachable address for minutes.
+    """
     host, colon, port = (address or "").rpartition(":")
     try:
         if colon and port.isdecimal() and "/" not in host:
@@ -251,7 +265,10 @@ def _start(address: str | None) -> None:
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error")
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         first = str(error).partition("\n")[0]
-        raise SetupError(f"{address or 'here'}: no Ray cluster: {first}") from None
+        where = (
+            f"the Ray cluster at {address} cannot be reached" if address else "Ray cannot be started on this machine"
+        )
+        raise SetupError(f"{where}: {first}") from None
 
 
 def _sweep(output: Path) -> None:
@@ -261,7 +278,7 @@ def _sweep(output: Path) -> None:
 
 
 def _written(actors: list[Any], parts: Iterator[tuple[Path, list[str | None]]]) -> Iterator[tuple[bool, int, int]]:
-    """(new, rows, failed rows) of each file, when it is there; a part is taken when an actor is free."""
+    """Assign files to free actors, and yield (is new, rows, failed rows) of each completed or existing file."""
     busy: dict[Any, tuple[Any, Path]] = {}
     while True:
         for target, names in parts:
@@ -285,15 +302,19 @@ def _written(actors: list[Any], parts: Iterator[tuple[Path, list[str | None]]]) 
 
 
 def _claim(output: Path, state: Mapping[str, Any]) -> None:
-    """Write down what the folder is of, or refuse a folder of something else."""
-    path, advice = output / "pixprep.json", "choose another folder, or empty it"
-    if not any(output.glob("part-*.parquet")):  # a run that has written nothing binds nobody
+    """Record the manifest and the pipeline of a folder.
+
+    Raises:
+        PixprepError: The folder belongs to a different manifest or pipeline.
+    """
+    path, advice = output / "pixprep.json", "use a different folder, or empty it"
+    if not any(output.glob("part-*.parquet")):  # a run without any files does not claim the folder
         write(path, json.dumps(state, indent=2) + "\n")
         return
     try:
         before = json.loads(path.read_bytes())
         different = [name for name, value in state.items() if before[name] != value]
     except (OSError, ValueError, TypeError, KeyError):
-        raise PixprepError(f"{output}: has files, and no {path.name} that says what they are of: {advice}") from None
+        raise PixprepError(f"{output} contains files, but no valid {path.name} that describes them: {advice}") from None
     if different:
-        raise PixprepError(f"{output}: was begun with another {' and another '.join(different)}: {advice}")
+        raise PixprepError(f"{output} was written with a different {' and '.join(different)}: {advice}")

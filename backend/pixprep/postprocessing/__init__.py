@@ -1,1 +1,1 @@
-"""Postprocessing: the outputs of a model as detections in the photo."""
+"""Postprocessing: converts the outputs of a detector to detections in the photo."""

@@ -1,20 +1,20 @@
-"""Boxes, points, masks and rotated boxes between a tensor and its photo, by the numbers of the ``transform`` output.
+"""Maps boxes, points, masks and rotated boxes between a tensor and its photo, with the ``transform`` output.
 
-Arrays may be of any number type, and are not changed. Boxes and points are new float32 arrays, computed in float64.
-Leading dimensions are kept: boxes (n, 4) of one image, or (batch, n, 4) with a transform (batch, 4).
-``pixprep.plan.boxes`` defines the coordinates and the formats of boxes.
+Input arrays may have any numeric dtype and are not modified. Boxes and points are computed in float64 and returned as
+new float32 arrays. Leading dimensions are kept: boxes (n, 4) of one image, or (batch, n, 4) with a transform (batch,
+4). ``pixprep.plan.boxes`` defines the coordinates and the formats of boxes.
 
 >>> import numpy as np
->>> found = np.array([[160.0, 240.0, 320.0, 400.0]])  # in a letterbox of 640 x 640
+>>> found = np.array([[160.0, 240.0, 320.0, 400.0]])  # in a letterboxed tensor of 640 x 640
 >>> boxes_to_original(found, [0.5, 0.5, 80, 0], [960, 1280])
 array([[320., 320., 640., 640.]], dtype=float32)
 >>> found = np.zeros((4, 4), bool)
->>> found[1:3, 2:] = True  # of a photo of 4 x 8, in a letterbox of 4 x 4
+>>> found[1:3, 2:] = True  # of a photo of 4 x 8 in a letterboxed tensor of 4 x 4
 >>> mask_to_original(found, [0.5, 0.5, 1, 0], [4, 8]).sum(axis=1)
 array([4, 4, 4, 4])
 """
 
-# ruff: noqa: A002  (`format` is what the formats of boxes are called everywhere)
+# ruff: noqa: A002  (box formats are called `format` in the whole API)
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DEGENERATE = 1e-6
 _BLOCK = 1 << 20
 """Number of pixels of the photo that are computed at once."""
 _EDGE = 1e-4
-"""Tolerance in pixels: a transform is float32, and a center on the edge of a pixel belongs to the next pixel."""
+"""Tolerance in pixels, because a transform is float32, and a center on the edge of two pixels belongs to the second."""
 _STRETCH = 0.01
 """Fraction by which the two scales of a letterbox may differ, because its sides are rounded to integers."""
 
@@ -122,7 +122,7 @@ def matrix_of(transform: Numbers) -> F64:
                 return array
         raise PixprepError(
             f"the transform {array.tolist()} is singular or not finite: it maps lines to points, so it cannot be "
-            "inverted; leave out its row"
+            "inverted; leave out its image"
         )
     scale, offset = np.split(checked("the numbers of a transform", transform, 4)[..., [1, 0, 3, 2]], 2, axis=-1)
     if not np.isfinite(scale + offset).all() or not scale.all():
@@ -165,12 +165,14 @@ def mask_to_original(
     sides = np.asarray(original_size)
     if array.ndim not in (2, 3) or sides.shape != (2,) or not (sides > 0).all() or not stride > 0:
         raise PixprepError(
-            f"a mask is (height, width) or (n, height, width), a size [height, width], a stride over 0; given were "
-            f"{list(array.shape)}, {sides.tolist()} and {stride}"
+            f"the mask must have shape (height, width) or (n, height, width), original_size must be [height, width], "
+            f"and stride must be positive; given: {list(array.shape)}, {sides.tolist()} and {stride}"
         )
     matrix = matrix_of(transform)
     if matrix.shape != (3, 3):
-        raise PixprepError(f"a mask has the transform of one image, (4,) or (3, 3), not {list(np.shape(transform))}")
+        raise PixprepError(
+            f"the transform must be that of one image, of shape (4,) or (3, 3), not {list(np.shape(transform))}"
+        )
     height, width = (int(side) for side in sides)
     ends = (width, height, width, height)
     left, top, right, bottom = ends if box is None else np.ceil(np.clip(box, 0, ends)).astype(int).tolist()
@@ -190,19 +192,19 @@ def mask_to_original(
 
 
 def _along(row: Sequence[float], x: F64, y: F64) -> F64:
-    """``a x + b y + c`` for x (1, columns) and y (rows, 1); of one form where the other does not count."""
+    """Return ``a x + b y + c`` for x (1, columns) and y (rows, 1), without broadcasting if ``a`` or ``b`` is 0."""
     terms = [factor * place for factor, place in zip(row[:2], (x, y), strict=True) if factor]
     return np.asarray(sum(terms, row[2]))
 
 
 def _quotient(places: F64, depth: F64) -> F64:
-    """Places by their depth; outside of any mask on the horizon, where it is 0."""
+    """Divide positions by their depth. On the horizon, where the depth is 0, return a position outside of any mask."""
     outside = np.full(np.broadcast_shapes(places.shape, depth.shape), -1.0)
     return np.divide(places, depth, out=outside, where=depth != 0)
 
 
 def _area(matrix: F64, height: int, width: int, stride: float, sides: tuple[int, ...]) -> tuple[float, ...]:
-    """Left, top, right and bottom of what a mask shows of the photo: all of a mask, where the photo is turned."""
+    """Return (left, top, right, bottom) of the photo in mask pixels; the whole mask if the photo is rotated."""
     is_straight = not matrix[0, 1] and not matrix[1, 0] and not matrix[2, :2].any()
     if not is_straight:
         return 0.0, 0.0, float(sides[1]), float(sides[0])
@@ -213,7 +215,7 @@ def _area(matrix: F64, height: int, width: int, stride: float, sides: tuple[int,
 
 
 def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:
-    """Masks (n, height, width) at places (rows, columns) in their pixels."""
+    """Sample masks (n, height, width) at positions x and y in mask pixels, which broadcast to (rows, columns)."""
     left, top, right, bottom = area
     height, width = masks.shape[1:]
     is_inside = (x >= 0) & (x <= width) & (y >= 0) & (y <= height)
@@ -221,7 +223,7 @@ def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:
         columns = np.clip(np.floor(x + _EDGE), 0, width - 1).astype(int)
         rows = np.clip(np.floor(y + _EDGE), 0, height - 1).astype(int)
         return np.where(is_inside, masks[:, rows, columns], np.zeros((), masks.dtype))
-    # the centres of the first and the last pixel that the photo covers
+    # centers of the first and the last mask pixel that the photo covers
     first_x, last_x = np.floor(left + 0.5), max(np.floor(left + 0.5), np.ceil(right - 0.5) - 1)
     first_y, last_y = np.floor(top + 0.5), max(np.floor(top + 0.5), np.ceil(bottom - 0.5) - 1)
     x, y = np.clip(x - 0.5, first_x, last_x), np.clip(y - 0.5, first_y, last_y)
@@ -229,7 +231,7 @@ def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:
     column, row = np.clip(column, 0, width - 1), np.clip(row, 0, height - 1)
     right_, below = np.minimum(column + 1, width - 1), np.minimum(row + 1, height - 1)
     share_x, share_y = x - column, y - row
-    if x.shape[0] == 1 and y.shape[-1] == 1:  # along the rows of the mask, then down its columns
+    if x.shape[0] == 1 and y.shape[-1] == 1:  # separable: interpolate along the rows, then along the columns
         across = masks[:, :, column[0]] * (1 - share_x) + masks[:, :, right_[0]] * share_x
         upper, lower = across[:, row[:, 0]], across[:, below[:, 0]]
     else:
@@ -239,36 +241,38 @@ def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:
 
 
 def quads_of(boxes: Numbers) -> F32:
-    """Corners of rotated boxes, in the order of Ultralytics' ``xywhr2xyxyxyxy``.
+    """Return the corners of rotated boxes, in the order of Ultralytics' ``xywhr2xyxyxyxy``.
 
     Args:
-        boxes: (..., 5): x and y of the centre, width, height, and the angle in radians, clockwise on the screen.
+        boxes: Array (..., 5) of x and y of the center, width, height, and the clockwise angle in radians.
 
     Returns:
-        float32 (..., 4, 2): x, y of the corners: right lower, right upper, left upper, left lower of a box at angle 0.
+        Array float32 (..., 4, 2) of x, y of the corners. For a box with angle 0, the order is lower right, upper right,
+        upper left, lower left.
 
     Raises:
-        PixprepError: a shape is wrong.
+        PixprepError: A shape is wrong.
     """
     corners: F32 = _quads(checked("rotated boxes", boxes, 5)).astype(np.float32)
     return corners
 
 
 def rotated_to_original(boxes: Numbers, transform: Numbers) -> F32:
-    """Rotated boxes (``xywhr``) in tensor pixels as rotated boxes in the pixels of the decoded photo.
+    """Map rotated boxes (``xywhr``) from tensor pixels to pixels of the decoded photo.
 
-    A letterbox keeps the form of a box but for its rounding: both sides scale by what lies along them. A stretch makes
-    another quadrilateral of it, so that ``points_to_original(quads_of(boxes), transform)`` is the way back.
+    This requires equal scales on both axes, such as those of a letterbox; they may differ slightly due to rounding. A
+    stretched image turns a rotated box into a different quadrilateral. In this case, use
+    ``points_to_original(quads_of(boxes), transform)``.
 
     Args:
-        boxes: (..., n, 5), as of ``quads_of``.
-        transform: as of ``boxes_to_original``.
+        boxes: Array (..., n, 5), as in ``quads_of``.
+        transform: The ``transform`` output, as in ``boxes_to_original``.
 
     Returns:
-        float32 (..., n, 5): the angle is within half a turn of 0.
+        Array float32 (..., n, 5), with angles from -pi to pi.
 
     Raises:
-        PixprepError: a shape is wrong; a scale is 0; the two scales differ by over 1 %.
+        PixprepError: A shape is wrong, a scale is 0, or the two scales differ by more than 1 %.
     """
     array = checked("rotated boxes", boxes, 5)
     inverse = np.linalg.inv(matrix_of(transform))
@@ -277,7 +281,7 @@ def rotated_to_original(boxes: Numbers, transform: Numbers) -> F32:
     skew = np.abs((across * down).sum(axis=-1)) / (lengths[0] * lengths[1])
     if (np.abs(lengths[0] / lengths[1] - 1) > _STRETCH).any() or (skew > _STRETCH).any() or inverse[..., 2, :2].any():
         raise PixprepError(
-            "the transform stretches the image, and a rotated box becomes none: bring its corners back by "
+            "the transform stretches the image, so rotated boxes do not remain rectangles: map their corners with "
             "points_to_original(quads_of(boxes), transform)"
         )
     quads = _quads(array)
@@ -292,7 +296,7 @@ def rotated_to_original(boxes: Numbers, transform: Numbers) -> F32:
 
 
 def _quads(boxes: F64) -> F64:
-    """(..., 4, 2) of (..., 5)."""
+    """Return the corners (..., 4, 2) of rotated boxes (..., 5)."""
     x, y, width, height, angle = np.moveaxis(boxes, -1, 0)
     cosine, sine = np.cos(angle), np.sin(angle)
     along = np.stack([width / 2 * cosine, width / 2 * sine], axis=-1)
@@ -304,8 +308,8 @@ def _quads(boxes: F64) -> F64:
 
 
 def _sides(size: Numbers) -> F64:
-    """(..., 1, 4): width, height, width, height."""
+    """Return an array (..., 1, 4) of width, height, width, height."""
     array = checked("height and width", size, 2)
     if not (array > 0).all():
-        raise PixprepError(f"the size {np.asarray(size).tolist()} has a side that is not over 0")
+        raise PixprepError(f"the size {np.asarray(size).tolist()} must have positive sides")
     return np.tile(array[..., None, ::-1], 2)

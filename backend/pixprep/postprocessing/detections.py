@@ -1,14 +1,14 @@
-"""Detections in a photo, from the outputs of a detector: suppressed, and in the photo's pixels.
+"""Computes the detections in a photo from the outputs of a detector, with non-maximum suppression.
 
-Outputs of two forms are known, beside ``transform`` and ``original_size``:
+Two forms of outputs are supported, in addition to the outputs ``transform`` and ``original_size``:
 
-- Ultralytics' exports. Each candidate has a middle, a size and a score for each class, as rows of [4 + classes, n]; or
-  each row of [n, 6] has corners, a score and a class. The tasks have more: an angle (``obb``), keypoints (``pose``), or
-  weights of prototypes of masks, which are a second output (``segment``).
-- Arrays by the names that torchvision's detectors give them: ``boxes`` [n, 4], their ``scores`` [n], and ``labels``
-  [n], ``keypoints`` [n, k, 2 or 3] and ``masks`` [n, height, width] or [n, 1, height, width].
+- Exports of Ultralytics. An output [4 + classes, n] contains the center, the size and the score per class of each
+  candidate. An output [n, 6] contains the corners, the score and the class in each row. Tasks add values: an angle
+  (``obb``), keypoints (``pose``), or weights of mask prototypes, which are a second output (``segment``).
+- Outputs with the names of torchvision's detectors: ``boxes`` [n, 4], ``scores`` [n], and optionally ``labels`` [n],
+  ``keypoints`` [n, k, 2 or 3] and ``masks`` [n, height, width] or [n, 1, height, width].
 
-Coordinates are the tensor's pixels.
+Coordinates are tensor pixels.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from pixprep.postprocessing.coordinates import (
 Array = npt.NDArray[Any]
 Task = Literal["detect", "segment", "pose", "obb"]
 BESIDE = ("transform", "original_size")
-"""Outputs that map the others back to the photo."""
+"""Outputs with which coordinates are mapped back to the photo."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
-_IN_PIXELS = "boxes in the tensor's pixels, not in shares of it"
+_IN_PIXELS = "boxes in pixels of the tensor (the coordinates seem to be normalized)"
 _CANDIDATES = 1000
 """Maximum number of candidates, by score, that enter non-maximum suppression."""
 _FAINT = 0.01
-"""Score below which most candidates of a class are, because they show no object. Angles in radians are not."""
+"""Score that most candidates of a class do not reach, unlike angles in radians."""
 _PADDING = -1
 """Class of the rows that pad the output of a model with NMS to its fixed length."""
 
@@ -96,7 +96,7 @@ class _Rows(NamedTuple):
     weights: F32 | None = None
 
     def of(self, kept: Array) -> _Rows:
-        """Rows of some objects."""
+        """Return the candidates that an index or a Boolean mask selects."""
         return _Rows(*(None if each is None else each[kept] for each in self))  # type: ignore[arg-type]
 
 
@@ -136,13 +136,13 @@ def detections(
     others = {name: array for name, array in outputs.items() if name not in BESIDE}
     if len(outputs) != len(others) + 2:
         raise PixprepError(
-            f"the model gives {', '.join(outputs)}: boxes come back by the outputs transform and original_size, ops "
-            "that stand before tensor"
+            f"the outputs are {', '.join(outputs)}: mapping boxes to the photo needs the outputs transform and "
+            "original_size; add these ops before tensor"
         )
     if bad := [
         name for name, array in others.items() if array.dtype.kind not in "fiub" or not np.isfinite(array).all()
     ]:
-        raise PixprepError(f'"{bad[0]}" has values that are no numbers')
+        raise PixprepError(f'output "{bad[0]}" is not numeric, or has values that are NaN or infinite')
     is_named = {"boxes", "scores"} <= others.keys()
     rows, prototypes = (_named(others), None) if is_named else _exported(others, task, keypoints)
     rows = rows.of(_kept(rows, score, 1.0 if is_named else overlap, most))
@@ -169,10 +169,10 @@ def detections(
 
 
 def _named(outputs: Mapping[str, Array]) -> _Rows:
-    """The rows of torchvision's names.
+    """Read outputs with torchvision's names.
 
     Raises:
-        PixprepError: an output has not the form of its name.
+        PixprepError: The shape or the values of an output are invalid.
     """
     boxes, scores = outputs["boxes"], outputs["scores"]
     count = len(scores) if scores.ndim == 1 else -1
@@ -181,20 +181,23 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
         masks = masks[:, 0]
     are_odd = masks is not None and masks.dtype.kind == "f" and masks.size and (masks.min() < 0 or masks.max() > 1)
     for is_wrong, what in (
-        (outputs.keys() - {"boxes", "scores", "labels", "keypoints", "masks"}, "and others, whose form is not known"),
+        (
+            outputs.keys() - {"boxes", "scores", "labels", "keypoints", "masks"},
+            "only boxes, scores, labels, keypoints and masks",
+        ),
         (boxes.shape != (count, 4) or (boxes[:, :2] > boxes[:, 2:]).any(), "boxes [n, 4]: left, top, right, bottom"),
         (_are_shares(boxes), _IN_PIXELS),
         (count < 0 or not ((scores >= 0) & (scores <= 1)).all(), "scores [n] of 0 to 1"),
         (labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"), "labels [n], integers"),
-        (labels is not None and labels.min(initial=0) < _PADDING, "labels from 0, or of -1 in rows of padding"),
+        (labels is not None and labels.min(initial=0) < _PADDING, "labels of at least 0, or -1 in padding rows"),
         (points is not None and (points.shape[::2] not in ((count, 2), (count, 3))), "keypoints [n, k, 2 or 3]"),
         (masks is not None and (masks.ndim != 3 or len(masks) != count), "masks [n, height, width]"),
         (are_odd, "masks of 0 to 1"),
-        (masks is not None and _are_beside(boxes, masks), "masks over the whole tensor, where the boxes lie"),
+        (masks is not None and _are_beside(boxes, masks), "masks of the whole tensor (they do not cover the boxes)"),
     ):
         if is_wrong:
             shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
-            raise PixprepError(f"the model gives {shapes}: not {what}")
+            raise PixprepError(f"unsupported outputs {shapes}: expected {what}")
     classes = np.zeros(count, np.int64) if labels is None else labels.astype(np.int64)
     if masks is not None:
         masks = masks - np.float32(0.5) if masks.dtype.kind == "f" else masks > 0
@@ -215,10 +218,10 @@ def _are_beside(boxes: Array, masks: Array) -> bool:
 def _exported(
     outputs: Mapping[str, Array], task: Task | None, keypoints: tuple[int, int] | None
 ) -> tuple[_Rows, Array | None]:
-    """The rows of an Ultralytics export, and the prototypes of its masks.
+    """Read the candidates of an Ultralytics export, and its mask prototypes if it has any.
 
     Raises:
-        PixprepError: the outputs are others.
+        PixprepError: The outputs are not those of an Ultralytics export.
     """
     flat = [array for array in outputs.values() if array.ndim == 2]
     prototypes = [array for array in outputs.values() if array.ndim == 3]
@@ -226,13 +229,14 @@ def _exported(
     task = task or ("segment" if prototypes else "detect")
     if len(flat) != 1 or len(outputs) != 1 + (task == "segment") or len(prototypes) != (task == "segment"):
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
-        raise PixprepError(f"the model gives {shapes}: not boxes{' and prototypes of masks' * (task == 'segment')}")
+        expected = "an output of boxes" + " and one of mask prototypes" * (task == "segment")
+        raise PixprepError(f"unsupported outputs {shapes}: expected {expected}")
     (output,) = flat
     weights, dims = len(prototypes[0]) if prototypes else 0, keypoints[1] if keypoints else 3
     extra = {"detect": 0, "segment": weights, "obb": 1, "pose": keypoints and keypoints[0] * dims}[task]
     is_finished = output.shape[1] == 6 + extra if extra is not None else len(output) > output.shape[1]
     fields = (output.T if is_finished else output).astype(np.float32)
-    if extra is None:  # of one class
+    if extra is None:  # one class
         extra = max(0, len(fields) - (6 if is_finished else 5))
     end = max(4, len(fields) - extra)
     boxes, middle, rest = fields[:4].T, fields[4:end], fields[end:].T
@@ -245,17 +249,17 @@ def _exported(
         is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & are_classes).all())
     if not is_known or (task == "pose" and extra % dims):
         raise PixprepError(
-            f"{list(output.shape)} is not boxes and scores of 0 to 1 of the task {task}: YOLO-pose has keypoints "
-            "(pose), YOLO-obb an angle (obb), YOLO-seg a second output (segment); rows of others need the model's own "
-            "decoding, as its package does it"
+            f"the output of shape {list(output.shape)} does not contain boxes and scores from 0 to 1 for the task "
+            f"{task}: pass the task of the export (pose for YOLO-pose, obb for YOLO-obb, segment for YOLO-seg); for "
+            "other detectors, decode the outputs as their package does"
         )
     if is_open and not is_finished and len(middle) > 1 and (middle[-1] >= _FAINT).mean() > 0.5:
         raise PixprepError(
-            f"the last row of {list(output.shape)} may be scores of a class or angles of rotated boxes: give "
+            f"the last row of {list(output.shape)} may contain scores of a class or angles of rotated boxes: pass "
             'task="detect" or task="obb"'
         )
     if _are_shares(boxes):
-        raise PixprepError(f"{list(output.shape)} is not {_IN_PIXELS}")
+        raise PixprepError(f"unsupported output {list(output.shape)}: expected {_IN_PIXELS}")
     rows = _Rows(boxes, scores, classes.astype(np.int64))
     if task == "obb":
         rows = rows._replace(boxes=np.concatenate([boxes, rest], axis=1))
@@ -267,7 +271,7 @@ def _exported(
 
 
 def _kept(rows: _Rows, score: float, overlap: float, most: int) -> npt.NDArray[np.int64]:
-    """Numbers of the rows that stay, class by class: of boxes that overlap the surest."""
+    """Return the indices of the candidates that remain after non-maximum suppression per class."""
     order = np.argsort(-rows.scores, kind="stable")[:_CANDIDATES]
     left, kept = order[(rows.scores[order] >= score) & (rows.classes[order] != _PADDING)], list[int]()
     overlaps: Callable[[F32, F32], F32] = _likeness if rows.boxes.shape[1] == 5 else _intersection
@@ -280,7 +284,7 @@ def _kept(rows: _Rows, score: float, overlap: float, most: int) -> npt.NDArray[n
 
 
 def _intersection(box: F32, boxes: F32) -> F32:
-    """Intersection over union of a box (4,) and others (n, 4)."""
+    """Return the intersection over union (IoU) of a box (4,) and boxes (n, 4)."""
     both = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
     shared = np.maximum(both, 0).prod(axis=1)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (box[2:] - box[:2]).prod()
@@ -289,7 +293,10 @@ def _intersection(box: F32, boxes: F32) -> F32:
 
 
 def _likeness(box: F32, boxes: F32) -> F32:
-    """One less the Hellinger distance of a rotated box (5,) and others (n, 5), each as a normal distribution."""
+    """Return the probabilistic IoU of a rotated box (5,) and boxes (n, 5).
+
+    It is 1 minus the Hellinger distance of the boxes, each represented by a normal distribution.
+    """
     first, others = box.astype(np.float64), boxes.astype(np.float64)
     one, many, least = _covariance(first), _covariance(others), 1e-7
     a, b, c = one[0] + many[0], one[1] + many[1], one[2] + many[2]
@@ -304,7 +311,7 @@ def _likeness(box: F32, boxes: F32) -> F32:
 
 
 def _covariance(boxes: Array) -> tuple[Array, Array, Array]:
-    """Variance of x, of y, and covariance of rotated boxes (..., 5): even over a box, a side has its square / 12."""
+    """Return the variances of x and y and the covariance of uniform distributions over rotated boxes (..., 5)."""
     along, down, angle = boxes[..., 2] ** 2 / 12, boxes[..., 3] ** 2 / 12, boxes[..., 4]
     cosine, sine = np.cos(angle), np.sin(angle)
     return along * cosine**2 + down * sine**2, along * sine**2 + down * cosine**2, (along - down) * cosine * sine

@@ -1,1 +1,1 @@
-"""Meaning of a pipeline: its words, pictures of a photo in it, and doubts about it."""
+"""Shows a pipeline to humans: text, previews, pictures and HTML."""

@@ -1,4 +1,4 @@
-"""A contact sheet: the tensors of a few samples, with their boxes and masks, and the random parameters of each."""
+"""Contact sheet of training samples: their tensors, with boxes and masks, and their random parameters."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from pixprep.training.loader import Loader
 from pixprep.training.sources import Source
 
 _EVERY = 16
-_MAX_SHARE = 0.5  # maximum fraction of broken samples; the check counts them, and the sheet only shows a few
+_MAX_SHARE = 0.5  # maximum fraction of broken samples: higher than in training, as the sheet is only for viewing
 
 
 def contact_sheet(
     source: Source, pipeline: Pipeline, *, count: int = 12, seed: int = 0, epoch: int = 0, title: str = ""
 ) -> Picture:
-    """The first samples of an epoch, as the Loader returns them: every tensor, in its true colors.
+    """Draw the first samples of an epoch as the Loader returns them, with every tensor in its true colors.
 
     Args:
         source: Source from ``pixprep.read``.
-        pipeline: Training side of a pipeline, or any other pipeline.
+        pipeline: Pipeline, usually the training side.
         count: Number of samples.
         seed: Seed of the Loader, with ``shuffle=True``.
         epoch: Number of the Loader's epoch.
         title: Title of the picture.
 
     Returns:
-        A picture about 1,700 pixels wide, RGB.
+        RGB picture, about 1,700 pixels wide.
 
     Raises:
         DataError: Most of the samples that were tried are broken.
@@ -64,24 +64,28 @@ def contact_sheet(
         epoch_.close()
         broken = loader.errors
     sheet = Sheet()
-    sheet.heading(title or "what training sees", f"seed {seed}, epoch {epoch}: {size} of {len(source):,} samples")
+    sheet.heading(title or "training samples", f"seed {seed}, epoch {epoch}: {size} of {len(source):,} samples")
     shown = panels(pipeline, batch, getattr(source, "classes", ()))
     of_one = len(shown) // size
     count, width = columns(max(panel.pixels.shape[1] for panel in shown))
-    in_row = count - count % of_one if of_one <= count else of_one  # a sample is not split over rows
+    in_row = count - count % of_one if of_one <= count else of_one  # do not split a sample over two rows
     for start in range(0, len(shown), in_row):
         for first in range(start, min(start + in_row, len(shown)), count):
             sheet.panels(shown[first : min(first + count, start + in_row)], width)
             sheet.gap(16)
     if "boxes" in source[int(batch["index"][0])] and not list(_boxes_plans(pipeline.plan)):
-        sheet.text("note: the samples have boxes, and the pipeline has no op boxes: training gets none", 16, INK)
+        sheet.text(
+            "note: the samples have boxes, but training does not receive them: add the op boxes to the pipeline",
+            16,
+            INK,
+        )
     for each in broken:
         sheet.text(f"broken: {each.error}", 16, FAINT)
     return sheet.image()
 
 
 def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> list[Panel]:
-    """Each tensor of each sample of a batch, with its boxes and masks, its name and label, and its draws."""
+    """Return a panel per tensor of each sample, with its boxes, masks, name, label and random parameters."""
     names = [name for name, plan in pipeline.plan.outputs.items() if isinstance(plan, TensorPlan)]
     side = SIDE if len(names) == 1 else columns(0)[1]
     made = []
@@ -135,7 +139,7 @@ def _keys(plan: OutputPlan | AnnotationPlan) -> set[str]:
 
 
 def _film(plan: TensorPlan, clip: Any, flow: Any | None, side: int) -> U8:
-    """Four frames of a clip, from its first to its last, and how pixels move from each to the next, every 16 pixels."""
+    """Return four evenly spaced frames of a clip in one picture, with arrows of the optical flow every 16 pixels."""
     frames = plan.spec.view(np.asarray(clip), f"t{plan.frame.spec.layout}")
     shown = [index * (len(frames) - 1) // 3 for index in range(4)]
     pictures = []
@@ -150,7 +154,10 @@ def _film(plan: TensorPlan, clip: Any, flow: Any | None, side: int) -> U8:
 
 
 def _masks(whole: Plan, batch: Batch, row: int, tensor: TensorPlan) -> Iterator[npt.NDArray[Any]]:
-    """The masks of a sample as labels (height, width), -1 where none is seen; objects have their class, if known."""
+    """Yield the masks of a sample as labels (height, width), with -1 for the background.
+
+    The label of an object is its class if known, otherwise its index.
+    """
     for name, each in whole.annotations.items():
         if isinstance(each, MaskPlan) and _keys(each) <= _keys(tensor):
             mask = np.asarray(batch[name][row])
@@ -168,7 +175,7 @@ def _boxes_plans(plan: Plan) -> Iterator[tuple[str, BoxesPlan]]:
 
 
 def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: str) -> npt.NDArray[np.float64]:
-    """Boxes in pixels of the tensor, (n, 4) xyxy; the op that returned them may come before a resize."""
+    """Return boxes (n, 4), xyxy, in pixels of the tensor. The op ``boxes`` may come before a later resize."""
     found = np.asarray(boxes, np.float64).reshape(-1, 4)
     if plan.pad is not None:
         found = found[(found != -1).any(axis=1)]
@@ -189,7 +196,7 @@ def _class(label: Any, classes: tuple[str, ...]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A number of a draw, such as ``3``, or ``[ShearX -0.09, Equalize]``."""
+    """Format the value of a random parameter, such as ``3`` or ``[ShearX -0.09, Equalize]``."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, Mapping):

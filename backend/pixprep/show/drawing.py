@@ -1,4 +1,4 @@
-"""Drawing with Pillow alone: pixels in a square, panels, boxes and arrows, histograms, and the page for all of them."""
+"""Draws with Pillow: fitted pictures, panels, boxes, arrows, histograms, and a page that contains them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ Box = tuple[int, int, int, int]
 Picture = Image.Image
 
 SIDE = 512
-"""Side of the square that a picture is fitted into: 224 and 256 are shown with 2 x 2 pixels for each, larger ones as
-they are, or reduced."""
+"""Side of the square to which a picture is fitted, in pixels.
+
+Tensors of side 224 or 256 are enlarged to twice their side.
+"""
 MARGIN = 40
 WIDTH = 3 * SIDE + 4 * MARGIN
 _BREAK = re.compile(r" (?![\[-]*[\d.])|(?<![A-Za-z]) ")
 _NARROWEST = 300
-"""Width of the narrowest column, so that words fit."""
+"""Minimum width of a column in pixels, so that text fits."""
 
 _PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
 CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
-_BAR = 4  # about the width of a bar
+_BAR = 4  # approximate width of a bar of a histogram
 _PLOT = 170  # height of a histogram
 
 
 def to_png(image: Picture | U8) -> bytes:
-    """The bytes of a PNG file that contains a picture or pixels, uint8 (height, width, 3)."""
+    """Encode a picture, or uint8 pixels (height, width, 3), as PNG."""
     if isinstance(image, np.ndarray):
         image = Image.fromarray(np.ascontiguousarray(image))
     file = io.BytesIO()
@@ -59,13 +61,13 @@ def levels_of(values: Array, low: float, high: float) -> U8:
 
 
 def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8:
-    """A tensor before the arithmetic, such as normalization: uint8 (height, width, 1 or 3), RGB.
+    """Undo the arithmetic of a tensor, such as normalization, and return uint8 RGB or gray (height, width, 3 or 1).
 
     Args:
         plan: Plan of the tensor.
         tensor: Tensor of one image, in the layout of the plan.
-        side: Side of the square for which the result will be ``fitted``: a few pixels for each pixel of the square
-            suffice. None keeps all pixels.
+        side: Side of the square for which the result will be ``fitted``: the result may then have
+            fewer pixels than the tensor. None keeps all pixels.
     """
     pixels = _thinned(plan.spec.view(tensor, "hwc"), side)
     ends = plan.table.astype(np.float64)[: plan.spec.channels, [0, -1]]
@@ -74,25 +76,25 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
 
 
 def shown_as(values: Array, low: float, high: float) -> U8:
-    """Values (height, width, 1 or 3) as a picture in a square of ``SIDE``: ``levels_of`` them, ``fitted``."""
+    """Convert values (height, width, 1 or 3) with ``levels_of``, and fit them to a square of ``SIDE``."""
     return fitted(levels_of(_thinned(values, SIDE), low, high))
 
 
 def _thinned(values: Array, side: int | None) -> Array:
-    """Every second, third, ... pixel if the sides exceed four times ``side``, since a tensor may have gigabytes."""
+    """Subsample values whose sides exceed four times ``side``, because a tensor may have gigabytes."""
     step = 1 if side is None else max(1, max(values.shape[:2]) // (4 * side))
     return values[::step, ::step]
 
 
 def fitted(pixels: U8, side: int = SIDE) -> U8:
-    """Pixels in a square of ``side``: enlarged by a whole factor, as they are, or reduced by averaging.
+    """Fit pixels to a square: enlarge them by an integer factor, or reduce them by averaging.
 
     Args:
-        pixels: uint8 (height, width, 1 or 3).
-        side: in pixels.
+        pixels: Array uint8 (height, width, 1 or 3).
+        side: Side of the square in pixels.
 
     Returns:
-        uint8 (height, width, 3).
+        Array uint8 (height, width, 3).
     """
     pixels = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
     height, width = fitted_size(pixels.shape, side)
@@ -103,7 +105,7 @@ def fitted(pixels: U8, side: int = SIDE) -> U8:
 
 
 def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
-    """The (height, width) of the result of ``fitted``."""
+    """Return the (height, width) of the result of ``fitted``."""
     longer = max(shape[:2])
     scale = side // longer if longer <= side else side / longer
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
@@ -166,7 +168,10 @@ def _ink_on(colour: str | tuple[int, int, int]) -> str:
 
 
 def with_arrows(pixels: U8, flow: Array, every: int) -> U8:
-    """Pixels (height, width, 3) with an arrow every ``every`` pixels; ``flow`` (2, height, width): right and down."""
+    """Draw an arrow every ``every`` pixels on pixels (height, width, 3).
+
+    ``flow`` (2, height, width) contains the displacements to the right and down, in pixels.
+    """
     picture = Image.fromarray(np.ascontiguousarray(pixels))
     draw = ImageDraw.Draw(picture)
     for y in range(every // 2, picture.height, every):
@@ -212,8 +217,8 @@ def histogram(
 ) -> None:
     """Draw one histogram, ``SIDE`` pixels wide and ``PLOT_HEIGHT`` high; the highest bar fills the plot.
 
-    A bar is as many whole levels wide as come near to its width: with other widths some bars hold one level more than
-    others, and the plot looks like a comb.
+    The width of a bar is an integer number of pixel value steps. Otherwise some bars would count one step more than
+    others, and the plot would look like a comb.
 
     Args:
         draw: Drawing context of the page.
@@ -254,7 +259,7 @@ def histogram(
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """About six round numbers from ``low`` to ``high``."""
+    """Return about six round numbers between ``low`` and ``high``."""
     raw = (high - low) / 6
     unit = 10.0 ** np.floor(np.log10(raw))
     step = next(float(unit * factor) for factor in (1, 2, 5, 10) if unit * factor >= raw)
@@ -265,13 +270,13 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def columns(widest: int) -> tuple[int, int]:
-    """(count, width) of the columns for pictures so wide."""
+    """Return the number and the width of columns for pictures of which the widest has ``widest`` pixels."""
     count = (WIDTH - MARGIN) // (max(widest, _NARROWEST) + MARGIN)
     return count, (WIDTH - MARGIN) // count - MARGIN
 
 
 class Sheet:
-    """A page that grows downwards."""
+    """Page to which content is appended from top to bottom."""
 
     def __init__(self) -> None:
         self._image = Image.new("RGB", (WIDTH, 64), _PAPER)
@@ -279,7 +284,7 @@ class Sheet:
         self.y = MARGIN
 
     def image(self) -> Picture:
-        """Image that was drawn."""
+        """Return the page as an image."""
         self._grow(self.y + MARGIN // 2)
         return self._image.crop((0, 0, WIDTH, self.y + MARGIN // 2))
 
@@ -295,7 +300,7 @@ class Sheet:
             self._image, self.draw = page, ImageDraw.Draw(page)
 
     def heading(self, title: str, line: str) -> None:
-        """Write the title of the page."""
+        """Write the title of the page and the line below it."""
         self.text(_shortened(title, 34, WIDTH - 2 * MARGIN), 34, INK)
         self.text(_shortened(line, 18, WIDTH - 2 * MARGIN), 18, FAINT)
         self.gap(4)
@@ -310,7 +315,7 @@ class Sheet:
             self.gap(round(1.45 * size))
 
     def warning(self, text: str) -> None:
-        """Write a paragraph that stands out."""
+        """Write a highlighted paragraph."""
         lines = _wrapped(text, 20, WIDTH - 4 * MARGIN)
         height = 30 * len(lines) + 24
         self._grow(self.y + height + MARGIN)
@@ -350,7 +355,10 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _wrapped(text: str, size: int, width: int) -> list[str]:
-    """Lines that fit the width. A word stays together with the number after it; a word that does not fit is cut."""
+    """Wrap text to lines of a width.
+
+    A word is not separated from a number after it; a word that is too long is shortened.
+    """
     font = _font(size)
     lines, line = [], ""
     for word in _BREAK.split(printable(text)):
@@ -362,7 +370,7 @@ def _wrapped(text: str, size: int, width: int) -> list[str]:
 
 
 def _shortened(text: str, size: int, width: int) -> str:
-    """A line that fits the width; the middle of a line that is too long is omitted."""
+    """Shorten a line to a width by omitting its middle."""
     text, font = printable(text), _font(size)
     if font.getlength(text[: 4 * width]) <= width:
         return text

@@ -36,12 +36,16 @@ def pipeline_html(pipeline: Pipeline) -> str:
         rows.append((shown, f"{words}{taken}", after))
     origin = pipeline.origin
     source = f" of {origin.name}, {origin.library} {origin.version}" if origin else ""
-    side = f", in {pipeline.side}: {pipeline.left_out or 'there is no other side'}" if pipeline.has_sides else ""
-    return paragraph(f"Pipeline{source}{side}") + table(("op", "what it does", "after it"), rows)
+    side = (
+        f", in {pipeline.side}: {pipeline.left_out or 'the pipeline does not have another side'}"
+        if pipeline.has_sides
+        else ""
+    )
+    return paragraph(f"Pipeline{source}{side}") + table(("op", "description", "result"), rows)
 
 
 def batch_html(batch: Batch) -> str:
-    """For each output its shape and range, and the first tensors in their true colors; the errors as text."""
+    """Return the shape and range of each output, the first tensors in their true colors, and the errors as HTML."""
     count, failed = len(batch.errors), sum(error is not None for error in batch.errors)
     whole = [index for index, error in enumerate(batch.errors) if error is None]
     parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
@@ -62,7 +66,7 @@ def batch_html(batch: Batch) -> str:
 
 
 def certificate_html(certificate: Certificate) -> str:
-    """Table of the certificate, its notes, and the worst image."""
+    """Return the table of a certificate, its notes and its worst image as HTML."""
     head, *rows = certificate.table()
     image = worst(certificate)
     parts = [paragraph(certificate.summary), table(head, rows)]
@@ -71,7 +75,7 @@ def certificate_html(certificate: Certificate) -> str:
 
 
 def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
-    """Minimum and maximum over the images that did not fail."""
+    """Return the minimum and maximum over the images that did not fail, as text."""
     if not whole or not array.size:
         return "-"
     rows = [array[index] for index in whole]
@@ -82,12 +86,12 @@ def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
 
 
 def paragraph(text: object) -> str:
-    """A line of text."""
+    """Return a paragraph as HTML."""
     return f"<p>{_escaped(text)}</p>"
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """A table of texts."""
+    """Return a table as HTML."""
     body = "".join(f"<tr>{''.join(f'<td {_LEFT}>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{''.join(f'<th {_LEFT}>{_escaped(cell)}</th>' for cell in head)}</tr>{body}</table>"
 

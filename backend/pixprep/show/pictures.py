@@ -1,4 +1,4 @@
-"""Pictures of a photo in a pipeline: each stage, with the crop, the padding, and the values as histograms."""
+"""Pictures of a photo in the stages of a pipeline, with the crop, the padding, and histograms of the values."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
         name: Name of the photo.
 
     Returns:
-        A picture about 1,700 pixels wide, RGB; a notebook shows it as it is.
+        RGB picture, about 1,700 pixels wide, which a notebook can display.
 
     Raises:
-        ImageError: the photo cannot be decoded, or does not fit.
+        ImageError: The photo cannot be decoded, or a crop of the pipeline exceeds it.
     """
     found = preview(pipeline, encoded)
     photo = photo_of(pipeline, encoded, found)
@@ -77,7 +77,7 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 
 
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
-    """Numeric outputs, which cannot be drawn, as text for this photo."""
+    """Yield the values of numeric outputs for this photo as text."""
     for name, output in pipeline.plan.outputs.items():
         if isinstance(output, NumbersPlan):
             placement = output.geometry.place(found.height, found.width) if output.geometry else None
@@ -96,9 +96,9 @@ def _tensor(sheet: Sheet, pipeline: Pipeline, found: Preview, photo: U8, shown: 
     sheet.gap(8)
     sheet.text("4  the values of the tensor", 22, INK)
     range_ = f"{spec.low:.4g} to {spec.high:.4g}"
-    without = ", without the margin" if 0 < shown.margin < 1 else ""
+    without = ", without the padding" if 0 < shown.margin < 1 else ""
     sheet.text(
-        f"of the photo{without}; the pipeline can give {range_}; the bars below the axis are usual ranges",
+        f"values of the photo{without}; range of the pipeline: {range_}; below the axis: common value ranges",
         15,
         FAINT,
     )
@@ -110,12 +110,12 @@ def _tensor(sheet: Sheet, pipeline: Pipeline, found: Preview, photo: U8, shown: 
 
 
 def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[Panel]:
-    """The photo, the levels of one tensor, and the tensor; ``photo`` is what ``photo_of`` gives."""
+    """Return panels of the photo (from ``photo_of``), of a tensor's pixels before normalization, and of the tensor."""
     return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
 
 
 def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: EngineOptions = USUAL) -> U8:
-    """The decoded photo, fitted into the square by the engine: (height, width, 1 or 3), RGB."""
+    """Decode the photo, fitted to the square by the engine: uint8 (height, width, 1 or 3), RGB or gray."""
     decode = pipeline.for_photos().side_ops[0]
     assert isinstance(decode, Decode)
     whole = Decode(
@@ -138,7 +138,7 @@ def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: Engi
 
 
 def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Panel:
-    """The photo, darkened outside of the region that the model sees, with a frame around that region."""
+    """Return a panel of the photo with a frame around the region that the model sees; the rest is darkened."""
     pixels = fitted(photo)
     box = source_box(found, shown, pixels.shape[:2])
     top, left, bottom, right = box
@@ -147,12 +147,12 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Pan
     color = "gray" if pipeline.plan.is_gray else "RGB"
     turned = "applied" if pipeline.for_photos().plan.apply_exif_orientation else "ignored"
     if shown.is_empty:
-        words = ["The model sees nothing of it."]
+        words = ["The model does not see any part of the photo."]
     elif _is_whole(found, shown):
-        words = ["The model sees all of it."]
+        words = ["The model sees the whole photo."]
     else:
         edges = source_box(found, shown, (found.height, found.width))
-        words = [f"The model sees rows {edges[0]} to {edges[2] - 1}, columns {edges[1]} to {edges[3] - 1}: the frame."]
+        words = [f"The model sees rows {edges[0]} to {edges[2] - 1}, columns {edges[1]} to {edges[3] - 1} (the frame)."]
     return Panel(
         "1  the photo, decoded",
         f"{found.width} wide, {found.height} high, {color}, EXIF orientation {turned}",
@@ -163,7 +163,7 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Pan
 
 
 def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
-    """(top, left, bottom, right) of what the model sees, in a picture of the whole photo that has ``size``."""
+    """Return (top, left, bottom, right) of the region that the model sees, for a picture of the photo with ``size``."""
     if shown.is_empty:
         return (0, 0, 0, 0)
     scales = (size[0] / found.height, size[1] / found.width) * 2
@@ -174,10 +174,10 @@ def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
 
 
 def _placed(found: Preview, shown: Shown) -> Panel:
-    """The pixels of the tensor in their true colors, with a line around the photo if there is padding."""
+    """Return a panel of the tensor's pixels in their true colors, with a line around the photo if there is padding."""
     height, width = shown.placement.size
     pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels[: len(shown.channels)])], 0, 255)
-    words = [f"{text[0].upper()}{text[1:]}." for text in shown.plan.geometry.words()] or ["As it is."]
+    words = [f"{text[0].upper()}{text[1:]}." for text in shown.plan.geometry.words()] or ["The geometry is unchanged."]
 
     frame = None
     if shown.margin and not shown.is_empty and not shown.is_moved:
@@ -186,12 +186,14 @@ def _placed(found: Preview, shown: Shown) -> Panel:
         frame = (top, left, bottom, right)
     if shown.margin and not shown.is_moved:
         fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
-        words.append(f"The margin has level {', '.join(map(str, fill))}.")
-    return Panel(f"2  {_done(found, shown)}", f"{width} wide, {height} high, levels 0 to 255", pixels, words, frame, 1)
+        words.append(f"The padding has the pixel value {', '.join(map(str, fill))}.")
+    return Panel(
+        f"2  {_done(found, shown)}", f"{width} wide, {height} high, pixel values 0 to 255", pixels, words, frame, 1
+    )
 
 
 def _done(found: Preview, shown: Shown) -> str:
-    """Words for what the geometry does to the photo, whatever the order."""
+    """List what the geometry does to the photo, in a fixed order."""
     place = shown.placement
     steps = {
         "cropped": not _is_whole(found, shown),
@@ -200,7 +202,7 @@ def _done(found: Preview, shown: Shown) -> str:
         "padded": shown.margin > 0,
         "changed": bool(place.photo or place.levels),
     }
-    return ", ".join(word for word, is_done in steps.items() if is_done) or "as it is"
+    return ", ".join(word for word, is_done in steps.items() if is_done) or "unchanged"
 
 
 def _is_whole(found: Preview, shown: Shown) -> bool:
@@ -210,12 +212,12 @@ def _is_whole(found: Preview, shown: Shown) -> bool:
 
 
 def _as_model_sees(shown: Shown) -> Panel:
-    """The tensor, its first channel shown as red, from its smallest value to its largest."""
+    """Return a panel of the tensor, scaled from its minimum to its maximum, with channel 0 shown as red."""
     spec = shown.plan.spec
     low, high = float(shown.tensor.min()), float(shown.tensor.max())
-    words = [f"Black is {low:.4g}, white is {high:.4g}: its own smallest and largest value."]
+    words = [f"Black is {low:.4g}, white is {high:.4g} (minimum and maximum of the tensor)."]
     if shown.channels == ["blue", "green", "red"]:
-        words.insert(0, "Blue comes first (BGR), and is shown as red: right only if the model was trained on BGR.")
+        words.insert(0, "Blue is channel 0 (BGR), shown as red. This is correct only if the model was trained on BGR.")
     line = f"{spec.dtype} {shown.shape} {spec.layout or spec.patches}"
     first = "" if len(shown.channels) == 1 else ", channel 0 shown as red"
     return Panel("3  the tensor, as the model sees it", line + first, shown_as(shown.tensor, low, high), words)
@@ -225,7 +227,7 @@ def _as_model_sees(shown: Shown) -> Panel:
 
 
 def _histograms(sheet: Sheet, shown: Shown) -> None:
-    """Histogram of each channel on one axis, above the usual ranges."""
+    """Draw the histogram of each channel with a common axis, above common value ranges."""
     spec = shown.plan.spec
     is_small = max(-spec.low, spec.high) <= _FAR
     usual = _SMALL if is_small else _LARGE
@@ -253,7 +255,7 @@ def _histograms(sheet: Sheet, shown: Shown) -> None:
 
 
 def _sampled(values: Array) -> npt.NDArray[np.float64]:
-    """At most about a million values, evenly sampled, including the minimum and the maximum."""
+    """Return at most about a million evenly spaced values, and the minimum and the maximum."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].ravel()
     return np.append(some, [values.min(), values.max()]).astype(np.float64)

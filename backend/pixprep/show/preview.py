@@ -1,4 +1,4 @@
-"""Preview of one photo: its tensors, the levels they are made of, and oddities of the values."""
+"""Preview of one photo: its tensors, their pixels before normalization, and notes on unusual values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ Array = npt.NDArray[Any]
 _COLORS = ("red", "green", "blue")
 _DECODED = "decoded"
 _CLIPPED = 0.4
-"""Fraction of clipped values in a channel; in a photo of a dark flower, 27 % of one channel are 0."""
+"""Fraction of clipped values in a channel above which a note is given.
+
+Of a photo of a dark flower, 27 % of a channel are 0.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,9 @@ class Shown:
 
     @property
     def window(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right) of the photo's visible part on the canvas; empty if no part is visible.
+        """Region (top, left, bottom, right) of the photo's visible part on the canvas; empty if no part is visible.
 
-        Ops on the pixel values may move it: see ``is_moved``.
+        Later ops, such as a rotation, may move it; see ``is_moved``.
         """
         (top, left), region = self.placement.at, self.placement.region
         bottom, right = top + region[2] - region[0], left + region[3] - region[1]
@@ -80,23 +83,23 @@ class Shown:
 
     @property
     def is_moved(self) -> bool:
-        """Return whether later ops move the pixels of the canvas: the tensor is turned, sheared, or a part of it."""
+        """Whether later ops, such as a rotation, a shear or a crop, move the pixels of the canvas."""
         return any(True for _ in motions(self.placement.levels, *self.placement.canvas))
 
     @property
     def _is_replaced(self) -> bool:
-        """Return whether an operator computed the tensor's image from arbitrary parts of the photo."""
+        """Whether a custom operator may have computed the pixels from arbitrary parts of the photo."""
         return any(isinstance(step, Extern) and step.is_anywhere for step in self.placement.levels)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no part of the photo is visible."""
+        """Whether no part of the photo is visible."""
         top, left, bottom, right = self.window
         return top == bottom or left == right or not (self._mask is None or self._mask.any())
 
     @property
     def margin(self) -> float:
-        """Fraction of the tensor that is padding instead of photo, as far as known."""
+        """Fraction of the tensor that is padding; 0 if unknown."""
         if self._is_replaced:
             return 0.0
         top, left, bottom, right = self.window
@@ -105,7 +108,10 @@ class Shown:
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_] | None:
-        """Mask of the photo, bool (height, width) of the tensor, if something was moved: white is moved likewise."""
+        """Mask of the photo, bool (height, width) of the tensor; None if no op moved the canvas.
+
+        It is computed by moving a white canvas in the same way.
+        """
         if not self.is_moved or self._is_replaced:
             return None
         top, left, bottom, right = self.window
@@ -115,7 +121,7 @@ class Shown:
 
     @property
     def source(self) -> tuple[float, ...]:
-        """(top, left, bottom, right) of the visible part, in pixels of the decoded photo."""
+        """Visible region (top, left, bottom, right) in pixels of the decoded photo."""
         first, whole = (
             around(visible(each)[None], np.linalg.inv(each.matrix))[0].round(6)
             for each in (self.placement._replace(levels=()), self.placement)
@@ -124,7 +130,9 @@ class Shown:
         return top, left, bottom, right
 
     def of_photo(self, pixels: Array) -> Array:
-        """Part of ``tensor`` or ``levels`` that shows the photo, without padding; all of it if no photo is visible.
+        """Return the part of ``tensor`` or ``levels`` that shows the photo, without padding.
+
+        If no part of the photo is visible, all pixels are returned.
 
         If that part is not a rectangle, its pixels are returned as one column.
         """
@@ -149,7 +157,7 @@ class Preview:
     tensors: tuple[Shown, ...]
 
     def lines(self) -> Iterator[str]:
-        """Lines about each tensor: its range, its means, and anything unusual about it."""
+        """Yield lines about each tensor: its range, its means, and notes on unusual values."""
         for shown in self.tensors:
             means = zip(shown.channels, shown.tensor.mean(axis=(0, 1), dtype=np.float64), strict=True)
             ends = f"{float(shown.tensor.min()):.4g} to {float(shown.tensor.max()):.4g}"
@@ -170,14 +178,15 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
         options: Options of the engine.
 
     Raises:
-        ImageError: The photo cannot be decoded, or does not fit.
+        ImageError: The photo cannot be decoded, or a crop of the pipeline exceeds it.
         PipelineError: The pipeline has random ops.
     """
     encoded = still(pipeline, encoded, options.limits)
     pipeline = pipeline.for_photos()
     if pipeline.plan.is_random:
         raise PipelineError(
-            "a preview of one photo draws no numbers: take for_serving(), or look at a data set: pixprep preview"
+            "a preview of one photo does not support random ops: use for_serving(), or preview a data set with "
+            "pixprep preview"
         )
     decode = msgspec.structs.replace(pipeline.side_ops[0], name=_DECODED)
     ops: list[Op] = [decode, OriginalSize(name="size")]
@@ -244,29 +253,29 @@ def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
 
 
 def _branch(chain: Sequence[Op], end: Op) -> list[Op]:
-    """Ops from the decoded image to an output."""
+    """Return the ops from the decoded image to an output."""
     bare = [msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain]
     ops = [*bare, msgspec.structs.replace(end, from_=None, only=None)]
     return [msgspec.structs.replace(ops[0], from_=_DECODED), *ops[1:]]
 
 
 def notes(shown: Shown) -> Iterator[str]:
-    """Notes on unusual values of one tensor of one photo."""
+    """Yield notes on unusual values of one tensor of one photo."""
     if shown.is_empty:
-        yield "nothing of the photo is seen"
+        yield "no part of the photo is visible"
         return
     if shown.margin:
-        yield f"{shown.margin:.0%} of it is margin, not photo"
+        yield f"{shown.margin:.0%} of the tensor is padding"
     levels = shown.of_photo(shown.levels)
     ends = [(channel.min(), channel.max()) for channel in np.moveaxis(levels, 2, 0)]
     for index, (name, (low, high)) in enumerate(zip(shown.channels, ends, strict=True)):
         channel = levels[:, :, index]
         if low == high and channel.size > 1:
-            yield f"{name} is constant, level {low:.4g} of 0 to 255"
+            yield f"{name} is constant, with pixel value {low:.4g} of 0 to 255"
             continue
         for level, word in ((0, "lowest"), (255, "highest")):
             share = float(np.mean(channel == level))
             if share > _CLIPPED:
-                yield f"{share:.0%} of {name} is at its {word} value: very dark or light parts, or a clipped photo"
+                yield f"{share:.0%} of {name} have the {word} value: the photo is very dark or bright, or clipped"
     if levels.shape[2] == 3 and (levels == levels[:, :, :1]).all():
-        yield "its channels are equal: a gray photo, which does not show whether their order is right"
+        yield "the channels are equal (a gray photo), so the preview cannot show whether their order is correct"

@@ -1,4 +1,4 @@
-"""Summary of an array."""
+"""Summary statistics of an array."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def summary(array: Any) -> dict[str, Any]:
-    """Shape, type and range of an array."""
+    """Return the shape, dtype, minimum, maximum and mean of an array."""
     values = array.astype("float64")
     sizes = {"shape": list(array.shape), "dtype": str(array.dtype)}
     return sizes | {"min": values.min(), "max": values.max(), "mean": values.mean()}

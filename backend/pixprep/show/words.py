@@ -1,4 +1,4 @@
-"""Text that describes a pipeline, its plan and every shape."""
+"""Describes a pipeline, its plan and all shapes as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pixprep.spec import NO_PADDING, InputSpec
 
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
-    """Explain a pipeline to a reader; the numbers are worked out for one image of ``height`` x ``width``."""
+    """Describe a pipeline and its plan as text, with an example for an image of ``height`` x ``width``."""
     if pipeline.has_sides:
         sides = [_explain(pipeline.at(side), height, width, f" in {side}") for side in pipeline.sides]
         return "\n".join(sides)
@@ -40,24 +40,28 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
         lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({fields})" if fields else ""))
     if pipeline.inputs:
-        lines += ["", f"inputs{where}, beside each image"]
+        lines += ["", f"inputs{where}, passed with each image"]
         lines += [f"  {name}: {spec}{_rows(spec, plan)}" for name, spec in pipeline.inputs.items()]
-    upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
+    upright = "rotated by its EXIF orientation" if plan.apply_exif_orientation else "without EXIF rotation"
     decode = f"decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"
     lines += ["", f"plan{where}", f"  {decode if plan.takes is None else plan.takes}"]
     if plan.reduced:
-        lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
-        lines.append("  the values are then near the library's, not equal")
-        lines.append(f"  e.g. {height} x {width}: to 1/{_denominator(plan, height, width)}")
+        lines.append(
+            "  on the CPU, a JPEG is decoded at 1/2, 1/4 or 1/8, but at no less than twice the resized height and width"
+        )
+        lines.append("  the values then differ slightly from the library's")
+        lines.append(f"  e.g. {height} x {width}: at 1/{_denominator(plan, height, width)}")
     for name in plan.outputs:
         spec = pipeline.outputs[name].spec
-        lines += ["", f"  {name}: {spec}, {spec.n_bytes:,} bytes an image"]
+        lines += ["", f"  {name}: {spec}, {spec.n_bytes:,} bytes per image"]
         for label, leaf in _leaves(plan):
             own = list(_output(leaf.outputs[name], height, width))
             lines += [f"    {label}", *(f"      {line}" for line in own)] if label else [f"    {line}" for line in own]
     for name, annotation in plan.annotations.items():
         lines += ["", f"  {name}: {_annotation(annotation)}"]
-        lines += ["    moved as the image is"] if plan.fork else [f"    {line}" for line in annotation.geometry.words()]
+        lines += (
+            ["    transformed like the image"] if plan.fork else [f"    {line}" for line in annotation.geometry.words()]
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -72,10 +76,10 @@ def _leaves(plan: Plan, label: str = "") -> Iterator[tuple[str, Plan]]:
 
 
 def _rows(spec: InputSpec, plan: Plan) -> str:
-    """Text for the number of rows of an input per image."""
+    """Describe the rows of an input."""
     if spec.kind == "box":
-        return " in pixels of the decoded image; each gives a tensor"
-    return ", a row for each box" if plan.takes_boxes else ", a row for each image"
+        return " in pixels of the decoded image, one tensor per box"
+    return ", one row per box" if plan.takes_boxes else ", one row per image"
 
 
 def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
@@ -103,10 +107,10 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
 def _annotation(plan: AnnotationPlan) -> str:
     if isinstance(plan, MaskPlan):
         what = "label of each pixel" if plan.field == "mask" else "mask of each object"
-        return f"{what} of the image here, by the nearest alone, {plan.dtype}, {plan.ignore} where no image is"
-    rows = "one array an image" if plan.pad is None else f"{plan.pad} rows an image, -1 where there is none"
+        return f"{what}, resized by nearest neighbor, {plan.dtype}, {plan.ignore} outside of the image"
+    rows = "one array per image" if plan.pad is None else f"{plan.pad} rows per image, padded with -1"
     kind = f"{plan.format} boxes" if isinstance(plan, BoxesPlan) else "points, x before y,"
-    return f"{kind} in {'parts of the sides' if plan.normalized else 'pixels'} of the image here, {rows}"
+    return f"{kind} in {'fractions of the sides' if plan.normalized else 'pixels'} of the image at this op, {rows}"
 
 
 def _denominator(plan: Plan, height: int, width: int) -> int:
@@ -117,7 +121,7 @@ def _denominator(plan: Plan, height: int, width: int) -> int:
 
 
 def op_words(pipeline: Pipeline) -> list[str]:
-    """Description of each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
+    """Return a description of each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.side_ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)
@@ -128,7 +132,7 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
     try:  # for inputs, the example assumes the whole image, not mirrored
         placement = geometry.place(height, width)
     except ImageError as error:
-        yield f"e.g. an image of {height} x {width} is refused: {error}"
+        yield f"e.g. an image of {height} x {width} is rejected: {error}"
         return
     box, region = placement.box, placement.region
     steps = []
@@ -136,20 +140,20 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
         steps.append(_window(box))
     if placement.laid != _size(box):
         steps.append(
-            f"laid on {placement.laid[0]} x {placement.laid[1]} at row {placement.margins[0]}, "
+            f"padded to {placement.laid[0]} x {placement.laid[1]}, with the image at row {placement.margins[0]}, "
             f"column {placement.margins[1]}"
         )
     if not placement.is_kept:
-        part = "a part " * (geometry.resize is not None and geometry.resize.roi is not None)
+        part = "a region " * (geometry.resize is not None and geometry.resize.roi is not None)
         steps.append(f"{part}resized to {placement.resized[0]} x {placement.resized[1]}")
-    is_whole = any(placement.margins) and placement.canvas == placement.resized  # a part is margin, which is known
+    is_whole = any(placement.margins) and placement.canvas == placement.resized  # part of the padding is cropped
     if 0 in _size(region):
-        steps.append("of which nothing is seen")
+        steps.append("of which no part is visible")
     elif _size(region) != placement.resized and not is_whole:
-        steps.append(f"of which only {_window(region)} are needed")
+        steps.append(f"of which only {_window(region)} are used")
     if placement.canvas != _size(region) and 0 not in _size(region) and not is_whole:
-        steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")
-    yield f"e.g. {height} x {width}: {', '.join(steps) or 'as it is'}"
+        steps.append(f"placed at row {placement.at[0]}, column {placement.at[1]}")
+    yield f"e.g. {height} x {width}: {', '.join(steps) or 'unchanged'}"
 
 
 def _size(box: tuple[int, int, int, int]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The worst image of a certificate: pixprep's values, the original's, where they differ, and the worst pixel."""
+"""Draws the worst image of a certificate: pixprep's and the original's values, the difference, and the worst pixel."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from pixprep.show.drawing import SIDE, Box, Panel, Picture, Sheet, fitted_size, 
 
 Array = npt.NDArray[Any]
 NEAR = 8
-"""Number of pixels are shown on each side of the worst one."""
+"""Number of pixels that are shown on each side of the worst pixel."""
 
 
 def worst_row(certificate: Certificate) -> Row | None:
-    """The row to draw: the first one beyond its tolerance, else the first one that differs; None if all are equal."""
+    """Return the row to draw: the first one that exceeds its tolerance, or the first one that differs.
+
+    Returns None if all rows are equal.
+    """
     differing = [row for row in certificate.rows if row.pair is not None]
     return next((row for row in differing if not row.holds), differing[0] if differing else None)
 
 
 def worst(certificate: Certificate) -> Picture | None:
-    """The worst image of the row from ``worst_row``; None if all rows are equal."""
+    """Draw the worst image of the row from ``worst_row``; None if all rows are equal."""
     row = worst_row(certificate)
     if row is None or row.pair is None:
         return None
     ours, theirs = row.pair
     sheet = Sheet()
     where = f'{row.stage} of "{row.output}"' if row.output else row.stage
-    sheet.heading(f"{where}: {row.worst}", f"pixprep beside {row.original}")
+    sheet.heading(f"{where}: {row.worst}", f"pixprep compared with {row.original}")
     if ours.shape != theirs.shape:
-        sheet.warning(f"pixprep gives {list(ours.shape)}, {row.original} gives {list(theirs.shape)}")
+        sheet.warning(f"the shapes differ: pixprep {list(ours.shape)}, {row.original} {list(theirs.shape)}")
         return sheet.image()
     difference = _difference(ours, theirs)
     y, x, channel = (int(place) for place in np.unravel_index(int(difference.argmax()), difference.shape))
@@ -47,8 +50,8 @@ def worst(certificate: Certificate) -> Picture | None:
             Panel("pixprep", _size(ours), shown_as(ours, low, high), [], marked),
             Panel(row.original, _size(theirs), shown_as(theirs, low, high), [], marked),
             Panel(
-                "the difference",
-                f"white is {most:.4g}, black is none",
+                "difference",
+                f"white: {most:.4g}, black: equal",
                 shown_as(pooled, 0, most),
                 [f"{share:.2%} of the pixels differ."],
                 _around(pooled.shape, y // step, x // step),
@@ -62,8 +65,10 @@ def worst(certificate: Certificate) -> Picture | None:
     sheet.panels(
         [
             Panel("around the worst pixel: pixprep", size, shown_as(ours[rows, columns], low, high), [], near),
-            Panel(f"the same: {row.original}", size, shown_as(theirs[rows, columns], low, high), [], near),
-            Panel("the difference", "as above", shown_as(amplified[rows, columns], 0, most), [], near),
+            Panel(
+                f"around the worst pixel: {row.original}", size, shown_as(theirs[rows, columns], low, high), [], near
+            ),
+            Panel("difference", "same scale as above", shown_as(amplified[rows, columns], 0, most), [], near),
         ]
     )
     sheet.gap(16)
@@ -85,7 +90,10 @@ def _difference(ours: Array, theirs: Array) -> Array:
 
 
 def _pooled(difference: Array) -> tuple[Array, int]:
-    """Maximum of each square of pixels, and the side of the squares. An average would hide a single pixel."""
+    """Reduce a difference to the maximum of each square of pixels, and return the result and the side of the squares.
+
+    An average would hide a single pixel.
+    """
     step = -(-max(difference.shape[:2]) // SIDE)
     height, width = (-(-length // step) for length in difference.shape[:2])
     whole = np.zeros((height * step, width * step, 1))
@@ -99,7 +107,7 @@ def _size(values: Array) -> str:
 
 
 def _around(shape: tuple[int, ...], y: int, x: int) -> Box:
-    """The frame around one pixel of values that are shown ``fitted``; with some room where the pixel is small."""
+    """Return the frame around one pixel of ``fitted`` values, with a gap if the pixel is small."""
     scale = fitted_size(shape)[0] / shape[0], fitted_size(shape)[1] / shape[1]
     room = 0 if min(scale) > 8 else 6
     top, left, bottom, right = y * scale[0], x * scale[1], (y + 1) * scale[0], (x + 1) * scale[1]

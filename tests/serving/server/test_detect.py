@@ -215,11 +215,11 @@ def test_the_example_draws_keypoints_and_masks(server, tmp_path, model, options,
     ("photo", "model", "message"),
     [
         (b"not an image", "ensemble", "[400] in ensemble 'ensemble', [UNKNOWN_FORMAT] image 1 of 1: not a JPEG"),
-        (png(np.zeros((9, 9, 3), np.uint8)), "plain", "the model gives tensor: boxes come back by the outputs"),
+        (png(np.zeros((9, 9, 3), np.uint8)), "plain", "the outputs are tensor: mapping boxes to the photo needs"),
         (
             png(np.zeros((9, 9, 3), np.uint8)),
             "preprocess",
-            "the model gives tensor [3, 320, 320]: not boxes and prototypes of masks",
+            "unsupported outputs tensor [3, 320, 320]: expected an output of boxes and one of mask prototypes",
         ),
     ],
 )
