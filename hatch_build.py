@@ -1,12 +1,12 @@
-"""Compiles the kernels, the *.c of FOLDERS, when a wheel or an editable install is made: hatchling calls it.
+"""Build hook of hatchling that compiles the C kernels for a wheel or an editable install.
 
-As a program it compiles them where they lie, or into the folder that is named, with more options of the compiler behind
-it. The compiler is Clang, as ``ziglang`` brings it: GCC's
-kernels take several times as long. These variables of the environment change that:
+Run as a program, it compiles the kernels next to their sources, or to the folder given as the first argument; further
+arguments are compiler options. The compiler is Clang from the package ``ziglang``, because kernels compiled by GCC are
+several times slower. Environment variables:
 
-PIXPREP_CC: another compiler. Its wheel is for machines like this one.
-PIXPREP_ARCHITECTURE: x86_64 or aarch64, for a wheel that is meant for another processor.
-ZIG_GLOBAL_CACHE_DIR: a folder for what is compiled, where the same is found the next time.
+PIXPREP_CC: A different compiler. The wheel then requires a system similar to the build machine.
+PIXPREP_ARCHITECTURE: x86_64 or aarch64, to cross-compile a wheel.
+ZIG_GLOBAL_CACHE_DIR: Folder in which compiled objects are cached between builds.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ ZIG = "ziglang==0.17.1"
 GLIBC = "2.17"
 PACKAGE = Path("backend", "pixprep")
 FOLDERS = Path("engine", "kernels"), Path("gpu")
-"""Folders of the sources inside the package; the libraries lie in the first."""
+"""Source folders inside the package. The compiled libraries are written to the first one."""
 LEVELS = {"x86_64": ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")}
-"""Processors with a library each. Any other architecture has one, by its own name."""
+"""Microarchitecture levels, each of which gets its own library. Other architectures have a single library."""
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-s", "-Wall", "-Wextra", "-Wno-psabi", "-fvisibility=hidden",
-    "-ffp-contract=off",  # each product and sum is rounded by itself
+    "-ffp-contract=off",  # no fused multiply-add: round each product and sum separately
     "-fno-math-errno", "-fno-trapping-math",
 )  # fmt: skip
 
 
 def compiler(architecture: str) -> list[str]:
-    """The words that begin a command of the compiler.
+    """Return the command that runs the compiler, without options.
 
     Raises:
-        SystemExit: there is none.
+        SystemExit: No compiler is installed.
     """
     if other := os.environ.get("PIXPREP_CC"):
         return [other]
     if importlib.util.find_spec("ziglang") is None:
-        sys.exit(f'pixprep: the kernels need a compiler: pip install "{ZIG}", or say PIXPREP_CC=gcc (slower kernels)')
+        sys.exit(f'pixprep: the kernels need a compiler: pip install "{ZIG}", or set PIXPREP_CC=gcc (slower)')
     libc = f"gnu.{GLIBC}" if architecture in ("x86_64", "aarch64") else "gnu"
     return [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-{libc}"]
 
 
 def compile_kernels(package: Path, to: Path, architecture: str, *more: str) -> list[Path]:
-    """The libraries of an architecture, two at a time.
+    """Compile the libraries of an architecture, two at a time, and return their paths.
 
     Args:
-        package: the folder of the package.
-        to: where the libraries go.
-        architecture: as ``platform.machine`` says it.
-        more: options of the compiler.
+        package: Folder of the package.
+        to: Folder to which the libraries are written.
+        architecture: Architecture as returned by ``platform.machine``.
+        more: Additional compiler options.
 
     Raises:
-        SystemExit: there is no compiler.
-        subprocess.CalledProcessError: it does not compile them; it has said why.
+        SystemExit: No compiler is installed.
+        subprocess.CalledProcessError: The compiler failed. Its messages are on stderr.
     """
     other = os.environ.get("PIXPREP_CC")
     start = compiler(architecture)
@@ -77,7 +77,7 @@ def compile_kernels(package: Path, to: Path, architecture: str, *more: str) -> l
             flags.append(f"-march={level}" if other else f"-mcpu={level.replace('x86-64', 'x86_64').replace('-', '_')}")
         if level.endswith("v4"):
             flags.append("-mprefer-vector-width=512")
-        made = library.with_suffix(f".{os.getpid()}")  # whoever has the old one loaded keeps it
+        made = library.with_suffix(f".{os.getpid()}")  # renamed later, so that running processes keep the old library
         command = [*start, *flags, *headers, *sources, "-o", str(made), "-lm"]
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
         subprocess.run(command, check=True, env=environment)
@@ -90,7 +90,7 @@ def compile_kernels(package: Path, to: Path, architecture: str, *more: str) -> l
 
 
 def is_new(package: Path, architecture: str) -> bool:
-    """Tell whether the libraries that lie beside the sources are newer than these."""
+    """Return whether all compiled libraries exist and are newer than the sources."""
     libraries = [package / FOLDERS[0] / f"pixprep-{level}.so" for level in LEVELS.get(architecture, (architecture,))]
     sources = [Path(__file__), *(path for folder in FOLDERS for path in (package / folder).glob("*.[ch]"))]
     return all(each.exists() for each in libraries) and max(each.stat().st_mtime for each in sources) < min(
@@ -99,14 +99,14 @@ def is_new(package: Path, architecture: str) -> bool:
 
 
 class Kernels(BuildHookInterface[Any]):
-    """See the head of this file."""
+    """Build hook; see the module docstring."""
 
     def dependencies(self) -> list[str]:
-        """Zig, which is fetched only where no other compiler is named."""
+        """Return the build dependencies: Zig, unless PIXPREP_CC names a different compiler."""
         return [ZIG] if platform.system() == "Linux" and not os.environ.get("PIXPREP_CC") else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, beside the sources for an editable install, else into the wheel."""
+        """Compile the kernels, next to the sources for an editable install, or into the wheel."""
         self._made = None
         if platform.system() != "Linux":
             return
@@ -124,7 +124,7 @@ class Kernels(BuildHookInterface[Any]):
         build_data |= {"pure_python": False, "tag": f"py3-none-{system}_{architecture}"}
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was compiled for the wheel."""
+        """Remove the temporary folder of the compiled libraries."""
         del version, build_data, artifact_path
         if self._made:
             shutil.rmtree(self._made)

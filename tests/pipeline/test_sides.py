@@ -145,7 +145,7 @@ def test_explain_shows_both_sides_with_the_places_in_the_file():
     assert "lay 0.5 of the images at random on a canvas of 1 to 4 times the sides" in text
     assert "take a random 40 x 40, after margins of 2, 2, 2, 2" in text
     resized = [pp.decode(), pp.random_zoom_out(), pp.resize(height=9, width=9), pp.tensor()]
-    assert "e.g. 480 x 640: laid on 1185 x 1580 at row 345, column 460, resized to 9 x 9" in explain(
+    assert "e.g. 480 x 640: padded to 1185 x 1580, with the image at row 345, column 460, resized to 9 x 9" in explain(
         pp.Pipeline(resized)
     )
 

@@ -97,7 +97,7 @@ def test_rotated_boxes_are_suppressed_as_they_lie():
 def test_angles_are_never_taken_for_scores_of_a_class():
     one = [160, 160, 200, 20, 0.9]
     angles = np.concatenate([np.tile(np.float32([one]).T, 9), [np.linspace(0.2, 0.9, 9)]])  # as of an untrained model
-    with pytest.raises(PixprepError, match=r'last row of \[6, 9\] may be .* give task="detect" or task="obb"'):
+    with pytest.raises(PixprepError, match=r'last row of \[6, 9\] may contain .* pass task="detect" or task="obb"'):
         found(angles)
     assert found(angles, task="obb").quads is not None
     assert found(angles, task="detect").quads is None

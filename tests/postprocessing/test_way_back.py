@@ -95,15 +95,15 @@ FLAT = [
     [
         (lambda: rotated_to_original([[1, 1, 2, 2, 0]], [1, 0.5, 0, 0]), "the transform stretches the image"),
         (lambda: rotated_to_original([[1, 1, 2, 2]], LETTERBOX), "the last dimension must be 5"),
-        (lambda: mask_to_original(np.ones(3), LETTERBOX, SIZE), "a mask is"),
-        (lambda: mask_to_original(np.ones((3, 3)), [LETTERBOX] * 2, SIZE), "the transform of one image"),
-        (lambda: mask_to_original(np.ones((3, 3)), LETTERBOX, [0, 9]), "a mask is"),
+        (lambda: mask_to_original(np.ones(3), LETTERBOX, SIZE), "the mask must have"),
+        (lambda: mask_to_original(np.ones((3, 3)), [LETTERBOX] * 2, SIZE), "the transform must be that of one image"),
+        (lambda: mask_to_original(np.ones((3, 3)), LETTERBOX, [0, 9]), "the mask must have"),
         (lambda: rotated_to_original([[1, 1, 2, 2, 0]], HORIZON), "the transform stretches the image"),
         *(
             (lambda flat=flat: mask_to_original(np.ones((3, 3)), flat, SIZE), "is singular or not finite")
             for flat in FLAT
         ),
-        *((lambda flat=flat: points_to_original([[1, 1]], flat), "leave out its row") for flat in FLAT),
+        *((lambda flat=flat: points_to_original([[1, 1]], flat), "leave out its image") for flat in FLAT),
     ],
 )
 def test_what_has_no_way_back_is_refused(act, said):

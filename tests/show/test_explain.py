@@ -52,19 +52,19 @@ RESIZE_AND_CROP = (pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()
     [
         (RESIZE_AND_CROP, 480, 640, "resized to 256 x 341, of which only rows 16..239, columns 58..281 are used"),
         (RESIZE_AND_CROP, 256, 256, "of which only rows 16..239, columns 16..239 are used"),
-        ([pp.decode(), pp.resize(height=8, width=9), pp.tensor()], 8, 9, "as it is"),
-        ([pp.decode(), pp.letterbox(640, 640), pp.tensor()], 320, 640, "laid at row 160, column 0"),
+        ([pp.decode(), pp.resize(height=8, width=9), pp.tensor()], 8, 9, "unchanged"),
+        ([pp.decode(), pp.letterbox(640, 640), pp.tensor()], 320, 640, "placed at row 160, column 0"),
         (
             [pp.decode(), pp.crop(1, 2, 30, 40), pp.resize(height=16, width=8), pp.pad(20, 24), pp.tensor()],
             90,
             80,
-            "rows 1..30, columns 2..41, resized to 16 x 8, laid at row 2, column 8",
+            "rows 1..30, columns 2..41, resized to 16 x 8, placed at row 2, column 8",
         ),
         (
             [pp.decode(), pp.pad(square=True), pp.resize(height=336, width=336), pp.tensor()],
             480,
             640,
-            "laid on 640 x 640 at row 80, column 0, resized to 336 x 336",
+            "padded to 640 x 640, with the image at row 80, column 0, resized to 336 x 336",
         ),
     ],
 )
@@ -85,8 +85,8 @@ def test_it_says_to_which_fraction_a_jpeg_may_be_decoded():
         "  on the CPU, a JPEG is decoded at 1/2, 1/4 or 1/8, but at no less than twice the resized height and width"
     )
     assert lines[start + 1 : start + 3] == [
-        "  the values are then near the library's, not equal",
-        "  e.g. 427 x 640: to 1/2",
+        "  the values then differ slightly from the library's",
+        "  e.g. 427 x 640: at 1/2",
     ]
     assert not any("1/2" in line for line in explained(pp.decode(), *ops))
 
@@ -102,7 +102,7 @@ def test_numbers_that_come_with_an_image_are_explained():
         '    take the box that "boxes" says',
         '    mirror, horizontal, where "turned" says so',
         '    margins of the colour that "paint" says',
-        "    e.g. 480 x 640: resized to 6 x 8, laid at row 1, column 0",
+        "    e.g. 480 x 640: resized to 6 x 8, placed at row 1, column 0",
     ):
         assert line in lines, line
     assert "  turned: bool [n, 1], one row per image" in explained(pp.decode(), *tail)
