@@ -205,6 +205,10 @@ train: .venv-training/.done .venv/.demo
 	.venv-training/bin/python training_examples/pytorch_detect.py
 	$(VENV)/python training_examples/serve_trained.py --trained trained/detector --pipeline detection.json
 
+# The tutorials need PyTorch and timm from the environment of parity, and DALI from that of parity-tensorflow.
+tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
+	$(VENV)/pytest -o faulthandler_timeout=1800 $(SERVER)/test_tutorials.py
+
 # As for parity, PyTorch is installed without the gigabytes of CUDA packages that it declares.
 .venv-training/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-training

@@ -39,7 +39,7 @@ __all__ = ["ROWS_PER_FILE", "Done", "batch", "manifest", "preprocess"]
 
 ROWS_PER_FILE = 1000
 BATCH = 32
-_RETRIES = 5  # of a file whose writer died; limited, because an image may crash its process every time
+_RETRIES = 5  # attempts to write a file again if its actor died; limited, because an image may crash every actor
 _CONNECT_S = 10.0
 
 
@@ -112,7 +112,7 @@ def preprocess(
         workers: Number of actors, or their minimum and maximum number. Default: from one up to one per GPU, or per
             core except one, which reads files. If the minimum leaves no core free, each actor requests a fraction of a
             core from Ray.
-        threads: Number of threads, and therefore of cores, of each actor on the CPU.
+        threads: Number of threads of each actor on the CPU. Each thread reserves a core.
         batch_size: Number of rows that an engine receives at once.
 
     Returns:

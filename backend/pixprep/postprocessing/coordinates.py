@@ -9,7 +9,7 @@ new float32 arrays. Leading dimensions are kept: boxes (n, 4) of one image, or (
 >>> boxes_to_original(found, [0.5, 0.5, 80, 0], [960, 1280])
 array([[320., 320., 640., 640.]], dtype=float32)
 >>> found = np.zeros((4, 4), bool)
->>> found[1:3, 2:] = True  # of a photo of 4 x 8 in a letterboxed tensor of 4 x 4
+>>> found[1:3, 2:] = True  # a photo of 4 x 8 in a letterboxed tensor of 4 x 4
 >>> mask_to_original(found, [0.5, 0.5, 1, 0], [4, 8]).sum(axis=1)
 array([4, 4, 4, 4])
 """
@@ -170,9 +170,7 @@ def mask_to_original(
         )
     matrix = matrix_of(transform)
     if matrix.shape != (3, 3):
-        raise PixprepError(
-            f"the transform must be that of one image, of shape (4,) or (3, 3), not {list(np.shape(transform))}"
-        )
+        raise PixprepError(f"transform must have shape (4,) or (3, 3), not {list(np.shape(transform))}")
     height, width = (int(side) for side in sides)
     ends = (width, height, width, height)
     left, top, right, bottom = ends if box is None else np.ceil(np.clip(box, 0, ends)).astype(int).tolist()

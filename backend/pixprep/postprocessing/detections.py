@@ -131,7 +131,7 @@ def detections(
         torchvision's Faster R-CNN.
 
     Raises:
-        PixprepError: The outputs have none of the supported forms, or match two forms; ``task`` then selects one.
+        PixprepError: The form of the outputs is not supported, or ambiguous; ``task`` then selects a form.
     """
     others = {name: array for name, array in outputs.items() if name not in BESIDE}
     if len(outputs) != len(others) + 2:

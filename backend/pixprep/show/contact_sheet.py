@@ -156,7 +156,7 @@ def _film(plan: TensorPlan, clip: Any, flow: Any | None, side: int) -> U8:
 def _masks(whole: Plan, batch: Batch, row: int, tensor: TensorPlan) -> Iterator[npt.NDArray[Any]]:
     """Yield the masks of a sample as labels (height, width), with -1 for the background.
 
-    The label of an object is its class if known, otherwise its index.
+    The label of an object is its class, or its index if the class is unknown.
     """
     for name, each in whole.annotations.items():
         if isinstance(each, MaskPlan) and _keys(each) <= _keys(tensor):

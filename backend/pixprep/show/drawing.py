@@ -23,7 +23,7 @@ Box = tuple[int, int, int, int]
 Picture = Image.Image
 
 SIDE = 512
-"""Side of the square to which a picture is fitted, in pixels.
+"""Side of the square in which a picture is shown, in pixels.
 
 Tensors of side 224 or 256 are enlarged to twice their side.
 """
@@ -270,13 +270,13 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def columns(widest: int) -> tuple[int, int]:
-    """Return the number and the width of columns for pictures of which the widest has ``widest`` pixels."""
+    """Return the number and the width of columns for pictures with a maximum width of ``widest`` pixels."""
     count = (WIDTH - MARGIN) // (max(widest, _NARROWEST) + MARGIN)
     return count, (WIDTH - MARGIN) // count - MARGIN
 
 
 class Sheet:
-    """Page to which content is appended from top to bottom."""
+    """Page that grows from top to bottom."""
 
     def __init__(self) -> None:
         self._image = Image.new("RGB", (WIDTH, 64), _PAPER)

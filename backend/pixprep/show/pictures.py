@@ -110,7 +110,7 @@ def _tensor(sheet: Sheet, pipeline: Pipeline, found: Preview, photo: U8, shown: 
 
 
 def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[Panel]:
-    """Return panels of the photo (from ``photo_of``), of a tensor's pixels before normalization, and of the tensor."""
+    """Return three panels: the photo (from ``photo_of``), a tensor's pixels before normalization, and the tensor."""
     return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
 
 

@@ -35,7 +35,7 @@ _DECODED = "decoded"
 _CLIPPED = 0.4
 """Fraction of clipped values in a channel above which a note is given.
 
-Of a photo of a dark flower, 27 % of a channel are 0.
+In a photo of a dark flower, 27 % of a channel are 0.
 """
 
 

@@ -66,7 +66,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
 
 
 def _leaves(plan: Plan, label: str = "") -> Iterator[tuple[str, Plan]]:
-    """Yield the plans to which random choices lead, each with its choices; a plan without a fork yields only itself."""
+    """Yield the plan of every combination of random choices, with a description of the choices."""
     if plan.fork is None:
         yield label, plan
         return
