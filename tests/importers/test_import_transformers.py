@@ -10,7 +10,7 @@ import pytest
 
 from pixprep import Engine, Pipeline, center_crop, decode, normalize, pad, resize, tensor
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers_classes import DEFAULTS
+from pixprep.importers.transformers_classes import DEFAULTS, FIXED
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from support.compare import assert_close
 from support.hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
@@ -43,9 +43,17 @@ def test_fused_constants_are_products_of_float32_as_in_pytorch():
 def test_fields_that_are_absent_have_the_values_of_the_class():
     for name, defaults in DEFAULTS.items():
         bare = from_transformers({"image_processor_type": name})
-        assert bare == from_transformers(
-            defaults | {"image_processor_type": name, "image_mean": [*defaults["image_mean"]]}
-        )
+        mean = defaults["image_mean"] and [*defaults["image_mean"]]
+        assert bare == from_transformers(defaults | {"image_processor_type": name, "image_mean": mean})
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_field_with_one_supported_value_is_rejected_with_another(name):
+    for field, value in FIXED[name].items():
+        assert from_transformers({"image_processor_type": name, field: value})
+        message = refusal(from_transformers, {"image_processor_type": name, field: not value})
+        assert f'"{field}"' in message
+        assert f"is not supported for this class unless it is {str(value).lower()}" in message
 
 
 @pytest.mark.parametrize("name", ["ViTImageProcessorFast", "ViTImageProcessorPil", "ViTFeatureExtractor"])

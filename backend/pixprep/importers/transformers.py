@@ -20,7 +20,17 @@ from typing import Any, Literal
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
-from pixprep.importers.transformers_classes import COMMON, DEFAULTS, DETRS, HARMLESS, NEEDED, UNUSED, VIDEO_DEFAULTS
+from pixprep.importers.transformers_classes import (
+    COMMON,
+    DEFAULTS,
+    DETRS,
+    FIXED,
+    HARMLESS,
+    NEEDED,
+    UNUSED,
+    VIDEO_DEFAULTS,
+    WITHOUT_PIL,
+)
 from pixprep.importers.transformers_patches import PATCHED, patched
 from pixprep.pipeline.ops import (
     MAX_SIDE,
@@ -97,6 +107,11 @@ def from_transformers(
     if frames is not None and not is_video:
         raise PipelineError(f"{where}: the option frames is for clips, and this is a {processor}")
     settings = Fields(defaults | dict(values), where)
+    if backend == "pil" and processor in WITHOUT_PIL:
+        raise PipelineError(f"{where}: transformers has no PIL backend of {processor}: use backend=torchvision")
+    for field, value in FIXED.get(processor, {}).items():
+        if settings.has(field) and settings.take(field) != value:
+            settings.refuse(field, f"is not supported for this class unless it is {str(value).lower()}")
     for field in ("size", "crop_size", "pad_size"):
         _check_spelling(settings, field)
     for field, flag in NEEDED.items():

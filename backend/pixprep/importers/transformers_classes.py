@@ -63,6 +63,21 @@ SAM = class_fields((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True
     "mask_pad_size": {"height": 256, "width": 256},
 }
 
+NONE: Any = (None, None)
+TIPS = class_fields((448, 448), BILINEAR, NONE, do_convert_rgb=True, do_normalize=False)
+TILES = {"crop_to_patches": False, "min_patches": 1, "max_patches": 12}
+
+FIXED: dict[str, dict[str, Any]] = {
+    "Gemma3ImageProcessor": {"do_pan_and_scan": False},
+    "GotOcr2ImageProcessor": {"crop_to_patches": False},
+    "Ovis2ImageProcessor": {"crop_to_patches": False},
+    "SuperPointImageProcessor": {"do_grayscale": False},
+}
+"""Fields that are supported with one value only."""
+
+WITHOUT_PIL = ("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor")
+"""Classes that transformers implements only with torchvision."""
+
 # DINOv3 is missing because it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "BeitImageProcessor": class_fields((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
@@ -78,17 +93,39 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "EfficientNetImageProcessor": class_fields(
         (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
     ),
+    "Gemma3ImageProcessor": class_fields((224, 224), BILINEAR, HALF, do_convert_rgb=True)
+    | dict.fromkeys(
+        (
+            "do_pan_and_scan",
+            "pan_and_scan_min_crop_size",
+            "pan_and_scan_max_num_crops",
+            "pan_and_scan_min_ratio_to_activate",
+        )
+    ),
+    "GotOcr2ImageProcessor": class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True) | TILES,
     "LevitImageProcessor": class_fields((224,), BICUBIC, IMAGENET, 224),
     "LlavaImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
     "MobileNetV1ImageProcessor": class_fields((256,), BILINEAR, HALF, 224),
     "MobileNetV2ImageProcessor": class_fields((256,), BILINEAR, HALF, 224),
     "MobileViTImageProcessor": class_fields((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
     "OwlViTImageProcessor": class_fields((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
+    "Ovis2ImageProcessor": class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True, use_covering_area_grid=True)
+    | TILES,
+    "PPChart2TableImageProcessor": class_fields((1024, 1024), BICUBIC, CLIP),
     "PoolFormerImageProcessor": class_fields((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
     "PvtImageProcessor": class_fields((224, 224), BICUBIC, IMAGENET),
     "SamImageProcessor": SAM,
+    "Sam2ImageProcessor": class_fields((1024, 1024), BILINEAR, IMAGENET, do_convert_rgb=True)
+    | {"mask_size": {"height": 256, "width": 256}},
+    "Sam3ImageProcessor": class_fields((1008, 1008), BILINEAR, HALF, do_convert_rgb=True)
+    | {"mask_size": {"height": 288, "width": 288}},
     "SegformerImageProcessor": class_fields((512, 512), BILINEAR, IMAGENET),
     "SiglipImageProcessor": class_fields((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
+    "SuperPointImageProcessor": class_fields(
+        (480, 640), BILINEAR, NONE, default_to_square=False, do_normalize=None, do_grayscale=False
+    ),
+    "Tipsv2DptImageProcessor": TIPS,
+    "Tipsv2ImageProcessor": TIPS,
     "ViTImageProcessor": class_fields((224, 224), BILINEAR, HALF),
     **DETRS,
 }
@@ -107,8 +144,13 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
 
 UNUSED = {
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
+    **dict.fromkeys(
+        ("Gemma3ImageProcessor", "GotOcr2ImageProcessor", "SuperPointImageProcessor"), ("do_center_crop", "crop_size")
+    ),
     "LlavaImageProcessor": ("pad_size",),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
+    "Sam2ImageProcessor": ("mask_size",),
+    "Sam3ImageProcessor": ("mask_size",),
     "SamImageProcessor": ("mask_size", "mask_pad_size"),
     "SegformerImageProcessor": ("do_center_crop", "crop_size"),
 }
