@@ -47,6 +47,6 @@ if __name__ == "__main__":
     try:
         main()
     except (ConnectionError, HTTPException) as error:
-        sys.exit(f"boxes.py: {error}: is `pixprep serve` running at --url, its HTTP port?")
+        sys.exit(f"boxes.py: {error}: check that `pixprep serve` is running and --url is its HTTP port")
     except (OSError, InferenceServerException) as error:
         sys.exit(f"boxes.py: {error}")

@@ -41,6 +41,6 @@ if __name__ == "__main__":
     try:
         main()
     except (ConnectionError, HTTPException) as error:
-        sys.exit(f"clip.py: {error}: is `pixprep serve` running at --url, its HTTP port?")
+        sys.exit(f"clip.py: {error}: check that `pixprep serve` is running and --url is its HTTP port")
     except (OSError, InferenceServerException) as error:
         sys.exit(f"clip.py: {error}")

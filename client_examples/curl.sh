@@ -32,7 +32,7 @@ body() { # the header, the length of the photo as 4 bytes (little-endian), and t
 
 answer=$(body | curl --silent --show-error --data-binary @- \
     --header "Inference-Header-Content-Length: ${#header}" --header 'Content-Type: application/octet-stream' \
-    "$host/v2/models/$model/infer") || { echo "curl.sh: is pixprep serve running on $host?" >&2; exit 1; }
+    "$host/v2/models/$model/infer") || { echo "curl.sh: check that pixprep serve is running on $host" >&2; exit 1; }
 case $answer in
 *'"data":['*) ;;
 *) echo "curl.sh: $photo: $answer" >&2; exit 1 ;;

@@ -77,6 +77,6 @@ if __name__ == "__main__":
     try:
         main()
     except (ConnectionError, HTTPException) as error:
-        sys.exit(f"detect.py: {error}: is `pixprep serve` running at --url, its HTTP port?")
+        sys.exit(f"detect.py: {error}: check that `pixprep serve` is running and --url is its HTTP port")
     except (OSError, pp.PixprepError, InferenceServerException) as error:
         sys.exit(f"detect.py: {error}")

@@ -18,9 +18,9 @@ from tritonclient.utils import InferenceServerException
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """Return the files, and the JPEGs in the folders."""
+    """Return the given files, and all JPEGs in the given folders."""
     found = [file for path in paths for file in ([path] if not path.is_dir() else sorted(path.rglob("*.jp*g")))]
-    return found or sys.exit("grpc_async_many.py: no photo: name JPEG files, or folders of them")
+    return found or sys.exit("grpc_async_many.py: no JPEG files found: pass JPEG files or folders that contain some")
 
 
 def main() -> None:
@@ -51,17 +51,17 @@ def main() -> None:
         elapsed_s = time.perf_counter() - start
     failed = {number: error for number, _, error in received if error}
     good = len(encoded) - len(failed)
-    print(f"{good} of {len(encoded)} requests answered in {elapsed_s:.2f} s: {good / elapsed_s:.0f} images/s")
+    print(f"{good} of {len(encoded)} requests succeeded in {elapsed_s:.2f} s: {good / elapsed_s:.0f} images/s")
     for number, error in sorted(failed.items())[:3]:
         print(f"request {number} failed: {error.message()}")
     if list(failed) != [broken]:
-        sys.exit(f"grpc_async_many.py: request {broken}, and no other, should have failed")
+        sys.exit(f"grpc_async_many.py: only request {broken} should have failed")
 
 
 if __name__ == "__main__":
     try:
         main()
     except Empty:
-        sys.exit("grpc_async_many.py: no answer for 60 s")
+        sys.exit("grpc_async_many.py: no response within 60 s")
     except (OSError, InferenceServerException) as error:
         sys.exit(f"grpc_async_many.py: {error}")

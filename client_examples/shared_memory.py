@@ -65,10 +65,14 @@ if __name__ == "__main__":
     try:
         main()
     except (ConnectionError, HTTPException) as error:
-        sys.exit(f"shared_memory.py: {error}: is `pixprep serve` running at --url, its HTTP port?")
+        sys.exit(f"shared_memory.py: {error}: check that `pixprep serve` is running and --url is its HTTP port")
     except InferenceServerException as error:
         is_closed = error.status() == "403"
-        hint = ": `pixprep serve` opens it with --allow-shared-memory, and Triton without the key" if is_closed else ""
+        hint = (
+            ": shared memory requires `pixprep serve --allow-shared-memory`, or Triton without this restriction"
+            if is_closed
+            else ""
+        )
         sys.exit(f"shared_memory.py: {error}{hint}")
     except (OSError, shared_memory.SharedMemoryException) as error:
         sys.exit(f"shared_memory.py: {error}")

@@ -3,7 +3,7 @@
 pip install . pyspark pandas pyarrow
 
 Use the same pipeline file as the server. If a photo cannot be decoded, the column `error` contains the reason, and its
-tensor is zero. Every node needs these packages in the Python that PYSPARK_PYTHON names.
+tensor is zero. Every node needs these packages in the Python environment that PYSPARK_PYTHON specifies.
 """
 
 import sys

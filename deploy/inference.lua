@@ -1,22 +1,22 @@
--- Checks of an inference request, in the part that HAProxy has buffered (req.body: 16 kB with the headers). Each fetch
--- returns the message of the first fault, or "" for a valid request.
+-- Checks of inference requests, within the part that HAProxy has buffered (req.body: 16 kB with the headers). Each
+-- fetch returns the error message of the first problem, or "" for a valid request.
 --
 -- Everything except the tensors must be small. The JSON may have at most 64 brackets: 40,000 crash Triton. In a gRPC
 -- message, all fields except the last must be in the buffered part and contain at most 512 numbers. Only tensor data
--- may extend beyond it: 60 MB of empty inputs, two bytes each, would become 6.5 GB in Triton.
+-- may extend beyond it: 60 MB of empty inputs with two bytes each would use 6.5 GB in Triton.
 --
--- A shape may not have more elements than the request has bytes. Triton multiplies its sides modulo 2^64 before it
--- compares them with the bytes. NumPy does not wrap the product, and the model's process crashes.
+-- A shape must not have more elements than the request has bytes. Triton multiplies its dimensions modulo 2^64 before
+-- it compares the product with the number of bytes. NumPy does not wrap the product, and the model's process crashes.
 
-local BRACKETS, PREFIX, MOST_NUMBERS = 64, 5, 512
+local BRACKETS, PREFIX, MAX_NUMBERS = 64, 5, 512
 -- Field numbers of ModelInferRequest and InferInputTensor: https://github.com/kserve/open-inference-protocol
 local INPUTS, RAW_INPUT_CONTENTS, SHAPE, CONTENTS, BYTES = 5, 7, 3, 5, 2
-local TOO_DEEP = "the JSON of an inference has over 64 brackets, or is cut off"
+local TOO_DEEP = "the JSON of the request has over 64 brackets, or is incomplete"
 local TOO_MUCH = "send one image input, as raw contents"
-local TOO_MANY = "a shape has more elements than the request has bytes, or is no list of whole numbers"
+local TOO_MANY = "a shape has more elements than the request has bytes, or is not a list of integers"
 
--- Number of elements times one more side; nil if it exceeds the bytes of the request. A side of 0 counts as 1, because
--- it does not hide an overflow of the other sides from NumPy.
+-- Product of the number of elements and one more dimension; nil if it exceeds the size of the request. A dimension of 0
+-- counts as 1, because NumPy fails on an overflow of the other dimensions even if the product is 0.
 local function times(elements, side, size)
     if not side or side > size or elements * math.max(side, 1) > size then return nil end
     return elements * math.max(side, 1)
@@ -26,7 +26,7 @@ core.register_fetches("json_fault", function(txn)
     local json, size = txn.f:req_body():sub(1, txn:get_var("txn.json_bytes")), txn.f:req_body_size()
     local _, brackets = json:gsub("[%[{]", "")
     if #json < txn:get_var("txn.json_bytes") or brackets > BRACKETS then return TOO_DEEP end
-    json = json:gsub("\\[^u]", "")  -- now each quote begins or ends a string, and only \u escapes can hide a letter
+    json = json:gsub("\\[^u]", "")  -- now every quote begins or ends a string; only \u escapes remain
     for name, colon, value in json:gmatch('"([^"]*)"%s*(:?)([^"]*)') do
         if colon == ":" and (name == "shape" or name:find("\\", 1, true)) then
             local elements, sides = 1, value:match("^%s*%[([%d%s,]*)%]")
@@ -40,9 +40,9 @@ core.register_fetches("json_fault", function(txn)
     return ""
 end)
 
-local left  -- numbers that the message may still contain
+local left  -- remaining quota of numbers in the message
 
--- Number at a position, and the next position; nil at the end of the body, or after too many numbers.
+-- Returns the varint at a position and the next position; nil at the end of the body, or if the quota is used up.
 local function varint(body, at)
     local value = 0
     left = left - 1
@@ -56,7 +56,7 @@ local function varint(body, at)
     end
 end
 
--- Field number at a position, and the start and end of its bytes; nil if the number exceeds `highest`.
+-- Returns the number of the field at a position, and the start and end of its bytes; nil if it exceeds `highest`.
 local function field(body, at, highest)
     local tag, length
     tag, at = varint(body, at)
@@ -87,7 +87,7 @@ core.register_fetches("message_fault", function(txn)
     if #body < PREFIX then return TOO_MUCH end
     local size, at = string.unpack(">I4", body, 2)
     local stop = at + size
-    left = MOST_NUMBERS
+    left = MAX_NUMBERS
     while at ~= stop do
         local number, from, to = field(body, at, RAW_INPUT_CONTENTS)
         if not number or to > stop then return TOO_MUCH end

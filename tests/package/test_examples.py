@@ -57,4 +57,4 @@ def test_a_folder_stands_for_its_photos_in_grpc_async_many(tmp_path):
     assert files([tmp_path / "x", tmp_path / "deep"]) == [tmp_path / "x", photos[1]]
     with pytest.raises(SystemExit) as caught:
         files([])
-    assert str(caught.value) == "grpc_async_many.py: no photo: name JPEG files, or folders of them"
+    assert str(caught.value) == "grpc_async_many.py: no JPEG files found: pass JPEG files or folders that contain some"

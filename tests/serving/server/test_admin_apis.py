@@ -93,8 +93,8 @@ def test_who_needs_shared_memory_is_told_how_it_is_opened(usual):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "shared_memory.py: [403] This API is restricted, expecting header 'admin-key': `pixprep serve` opens it with "
-        "--allow-shared-memory, and Triton without the key\n"
+        "shared_memory.py: [403] This API is restricted, expecting header 'admin-key': shared memory requires "
+        "`pixprep serve --allow-shared-memory`, or Triton without this restriction\n"
     )
     with pytest.raises(
         PixprepError, match=r"the server must allow shared memory \(`pixprep serve --allow-shared-memory`\)$"

@@ -236,7 +236,7 @@ def test_grpc_async_many_shows_that_only_the_broken_image_fails(example):
     done = example("grpc_async_many.py", "--requests", "16")
     assert (done.returncode, done.stderr) == (0, "")
     summary, failure = done.stdout.splitlines()
-    assert summary.startswith("15 of 16 requests answered in ")
+    assert summary.startswith("15 of 16 requests succeeded in ")
     assert failure.startswith("request 8 failed: in ensemble 'ensemble', [TRUNCATED] image 1 of 1: ")
 
 
@@ -272,7 +272,7 @@ def test_an_example_without_a_server_fails_and_says_so(name, tmp_path):
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"{name}: ")
-    assert "Connection refused" in last or last == f"curl.sh: is pixprep serve running on {url}?"
+    assert "Connection refused" in last or last == f"curl.sh: check that pixprep serve is running on {url}"
 
 
 @pytest.mark.parametrize("name", ["http_one_image.py", "shared_memory.py"])
@@ -280,7 +280,7 @@ def test_an_example_that_finds_the_grpc_port_asks_for_the_http_port(demo, name, 
     done = run_example(name, {"http": address(demo, "grpc"), "grpc": ""}, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"{name}: ")
-    assert done.stderr.endswith(": is `pixprep serve` running at --url, its HTTP port?\n")
+    assert done.stderr.endswith(": check that `pixprep serve` is running and --url is its HTTP port\n")
 
 
 def test_pytriton_server_gives_the_engines_tensors_and_says_what_is_wrong_with_an_image(

@@ -371,9 +371,9 @@ def a_message(**fields):
 
 def test_what_is_closed_over_grpc_is_refused_by_the_proxy(proxy, clients):
     said = Counter(ask_grpc(proxy, method, b"") for method in ADMIN)
-    assert said == {("UNIMPLEMENTED", "proxy: this call is closed"): len(ADMIN)}
+    assert said == {("UNIMPLEMENTED", "proxy: this API is not allowed"): len(ADMIN)}
     encoded = [("grpc-encoding", "gzip")]
-    assert ask_grpc(proxy, "ModelInfer", b"", metadata=encoded)[1] == "proxy: send no compressed message"
+    assert ask_grpc(proxy, "ModelInfer", b"", metadata=encoded)[1] == "proxy: compressed messages are not supported"
     assert clients.ask([PHOTO], protocol="grpc") == "right"
 
 
@@ -432,7 +432,7 @@ OTHER_SIZES = {  # which Triton sees itself, once nothing wraps
     "a box too many": ("crops", ONE, ("boxes", [2, 4], "FP32", BOX[3])),
     "a list of another length": ("frames", ("image", [1, 1, 4, 4, 3], "UINT8", bytes(48))),
 }
-TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is no list of integers"
+TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is not a list of integers"
 
 
 def over_http(proxy, model, *tensors, change=lambda text: text):
@@ -569,7 +569,7 @@ def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_pa
     command = ["curl", *options, "--data-binary", f"@{tmp_path}/message", target]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     # Envoy checks the received size, HAProxy the declared size
-    words = {"haproxy": "the message is over 64 MiB", "envoy": "send one image input, as raw contents"}[proxy.kind]
+    words = {"haproxy": "the message exceeds 64 MiB", "envoy": "send one image input, as raw contents"}[proxy.kind]
     assert f"grpc-message: proxy: {words}" in done.stdout, done.stderr
     assert clients.ask([PHOTO], protocol="grpc") == "right"
 
@@ -713,7 +713,7 @@ def test_envoy_without_memory_says_what_a_client_sends_again(triton):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tritons_client_reads_why_there_is_no_triton(kind):
-    words = {"haproxy": "proxy: no Triton is ready; send again later", "envoy": "proxy: no healthy upstream"}[kind]
+    words = {"haproxy": "proxy: no Triton server is ready; retry later", "envoy": "proxy: no healthy upstream"}[kind]
     said = []
     with proxy_of(kind, [("127.0.0.1:1", "127.0.0.1:1")]) as proxy:
         wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "there is a Triton")
@@ -769,9 +769,9 @@ def test_what_haproxy_says_by_itself_is_json(tmp_path):
         finally:
             server.shutdown()
     assert said == [
-        (408, "proxy: the body comes too slowly"),
-        (502, "proxy: Triton ended before it answered; send again"),
-        (504, "proxy: Triton does not answer"),
+        (408, "proxy: the request body arrives too slowly"),
+        (502, "proxy: Triton ended before it responded; send the request again"),
+        (504, "proxy: Triton did not respond in time"),
     ]
 
 
