@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-CELL, UNIT = 16, 64  # of a detector's answer: pixels of a cell's side, and of an edge's 1.0
+CELL, UNIT = 16, 64  # output of the detector: side of a cell in pixels, and pixels per unit of an edge
 
 
 def measured(answers: np.ndarray, truth: Mapping) -> tuple[str, float]:
@@ -32,7 +32,7 @@ def overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def found(scores: np.ndarray, edges: np.ndarray) -> list[tuple[float, np.ndarray]]:
     """Score and box of each object of a class, the surest first: none overlaps a surer one by half."""
-    rows, columns = np.nonzero(scores > -3)  # of logits: 5 %
+    rows, columns = np.nonzero(scores > -3)  # threshold of logits, which corresponds to a probability of 5 %
     middles = (np.stack([columns, rows] * 2, axis=1) + 0.5) * CELL
     boxes, scores = middles + edges[:, rows, columns].T * UNIT * [-1, -1, 1, 1], scores[rows, columns]
     order, kept = np.argsort(-scores, kind="stable"), []

@@ -52,7 +52,7 @@ def main() -> None:
     pieces = cut_objects(PHOTOS, 96, seed=0), PIPELINE.for_training()
     with pp.Loader(*pieces, batch_size=8, shuffle=True, seed=1, group_by="aspect", last="pad") as loader:
         for epoch in range(12):
-            for batch in loader:  # of high pieces, or of wide ones: so there is less to pad
+            for batch in loader:  # batches contain only tall or only wide images, which need less padding
                 images = torch.from_numpy(batch.padded("tensor"))
                 loss = loss_of(model(images), batch)
                 optimizer.zero_grad()
@@ -65,7 +65,7 @@ def main() -> None:
     for path, sample in zip(paths, valid, strict=True):
         Path(path).write_bytes(sample["image"])
     with pp.Loader(valid, PIPELINE.for_serving(), batch_size=len(valid)) as loader, torch.inference_mode():
-        (batch,) = loader  # its boxes lie where serving lays the photo
+        (batch,) = loader  # the boxes have the coordinates that serving uses for the photo
         answers = model(torch.from_numpy(tensor := batch.padded("tensor"))).numpy()
     truth = {"boxes": batch.padded("boxes"), "labels": batch.padded("labels")}
     name, number = measured(answers, truth)

@@ -1,4 +1,4 @@
-"""Train a network that says the class of each pixel, with the file that will serve it, and write it as ONNX.
+"""Train a network that predicts the class of each pixel, with the file that will serve it, and export it to ONNX.
 
 python pytorch_segment.py --output trained/segmented
 python serve_trained.py --trained trained/segmented --pipeline segmentation.json
@@ -17,7 +17,7 @@ import pixprep as pp
 
 HERE = Path(__file__).parent
 PIPELINE = pp.load(HERE / "segmentation.json")
-NOTHING = 255  # what the op mask says where no photo is
+NOTHING = 255  # label of the op `mask` outside the photo
 
 
 def tiles(folder: Path) -> tuple[list[dict], list[dict], int]:

@@ -23,7 +23,7 @@ from pixprep.training.timeline import Stats
 log = logging.getLogger(__name__)
 
 _LAST: dict[str, int] = {}
-"""The last whole epoch of the Loaders of this process, by the arguments that decide what is drawn."""
+"""The last complete epoch of each Loader of this process, by the arguments that determine its random parameters."""
 HERE = (
     "make one there. In a PyTorch DataLoader take num_workers=0: the Loader's own threads do what its workers would do"
 )
@@ -161,7 +161,7 @@ class Course:
 
 
 class Epoch(Iterator[Batch]):
-    """The batches of one epoch, or of its rest. When it is dropped, or closed, its threads and batches go, too."""
+    """Iterator over the batches of an epoch or its remainder. Closing or deleting it also ends its threads."""
 
     def __init__(self, course: Course, prefetch: int) -> None:
         self._course = course

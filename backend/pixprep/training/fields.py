@@ -1,4 +1,4 @@
-"""Fields that come with the samples beside their images: moved with them, and as a batch has them."""
+"""Fields of samples other than the image: their transform along with the image, and their form in a batch."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dic
 def left_behind(
     fields: Mapping[str, Any], moved: Container[str], size: tuple[int, int] | None
 ) -> Iterator[tuple[str, str]]:
-    """The fields of a sample that lie in its photo and that no op moves, each with what to say of it.
+    """Return the fields of a sample with coordinates in its photo that no op transforms, each with a warning.
 
     Args:
-        fields: of one sample.
-        moved: names of fields that are moved, or were told of.
+        fields: Fields of one sample.
+        moved: Names of fields that are transformed, or that were already reported.
         size: (height, width) of the photo: an array or a picture of this size is one of its pixels.
     """
     for name, value in fields.items():
@@ -76,7 +76,7 @@ def left_behind(
 def as_long_as_boxes(
     fields: Mapping[str, Any], counts: dict[str, Counter[int]], plan: BoxesPlan, left: int
 ) -> Iterator[tuple[str, str]]:
-    """The fields that so far have had a value for each box, and do not go with it, each with what to say of it.
+    """Return the fields that so far had one value per box and are not filtered with the boxes, each with a warning.
 
     Args:
         fields: of one sample.

@@ -166,7 +166,7 @@ class Loader:
         )
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch must be an integer of at least 1, not {prefetch!r}")
-        device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
+        device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # a PyTorch device may also be an object
         self.source = source
         self.pipeline = pipeline
         self.order = Order(
@@ -257,7 +257,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """Number of the current epoch, or of the next one between two epochs."""
+        """Number of the current epoch; between two epochs, number of the next one."""
         return self._course.epoch
 
     def set_epoch(self, epoch: int) -> None:

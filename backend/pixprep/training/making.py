@@ -68,7 +68,7 @@ class Broken:
 
 
 def checked_on_error(on_error: OnError, world: int) -> OnError:
-    """Refuse what is no ``on_error``, or none for a shard.
+    """Reject an invalid ``on_error``, or one that a shard does not support.
 
     Raises:
         PipelineError: see above.
@@ -161,7 +161,7 @@ class Maker:
         )
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
-        """Batches, each behind the position in the epoch after it.
+        """Yield batches, each preceded by the position in the epoch after it.
 
         Raises:
             ImageError, DataError: a sample is broken, or too many are.

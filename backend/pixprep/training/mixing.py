@@ -22,7 +22,7 @@ from pixprep.training.order import Indices, Order
 Key = tuple[int, int, int, int]
 """Seed, epoch, the position after the batch, and the rank."""
 _MIXES = 3
-"""The last word of the counter, beside those of ``training.order``."""
+"""Last word of the Philox counter, distinct from those of ``training.order``."""
 
 
 @runtime_checkable
@@ -125,7 +125,7 @@ class Mix:
         """The batch, its tensor changed in its place by the numbers of ``draw``.
 
         Raises:
-            DataError: a label is none of the classes.
+            DataError: A label is outside the range of the classes.
         """
         images = pipeline.outputs[self.image].spec.planes(batch.outputs[self.image])
         height, width = images.shape[-2:]
@@ -155,7 +155,7 @@ class Mix:
 
 
 def generator(key: Key, word: int) -> np.random.Generator:
-    """Random numbers of one batch; ``word`` tells them from others of it."""
+    """Return random numbers of one batch; ``word`` selects one of its independent streams."""
     seed, epoch, end, rank = key
     counter, pair = np.array([0, rank, end, word], np.uint64), np.array([seed, epoch], np.uint64)
     return np.random.Generator(np.random.Philox(counter=counter, key=pair))

@@ -189,7 +189,7 @@ class Order:
         return np.repeat(found, self.repeats)[: self.length]
 
     def _grouped(self, order: Indices, groups: Indices) -> Indices:
-        """An order whose global batches are each of one group: the full ones, and then what each group has left."""
+        """Return an order whose global batches contain one group each: first the full ones, then the remainders."""
         full, left = [], []
         for places in np.split(np.argsort(groups[order], kind="stable"), np.cumsum(self._counts)[:-1]):
             begin = len(places) - len(places) % self.global_size
@@ -205,7 +205,7 @@ class Order:
         return np.bincount(np.empty(0, np.int64) if self.groups is None else self.groups)
 
     def _ends(self, position: int) -> Iterator[int]:
-        """Ends of the global batches that begin at a position of the order, or behind it."""
+        """Return the ends of the global batches that begin at or after a position of the order."""
         if self.groups is not None:
             yield from self._group_ends(position).tolist()
             return
@@ -270,7 +270,7 @@ class Order:
         for begin, end in pairwise(chain([position], self._ends(position))):
             size = self.global_size if self.last == "pad" else end - begin
             here = np.arange(begin, end)
-            if size > len(here):  # from the beginning of the order again, or of the group's
+            if size > len(here):  # continue at the beginning of the order, or of the group
                 others = np.arange(size - len(here)) % self.length
                 if self.groups is not None and order is not None:
                     others = np.flatnonzero(self.groups[order] == self.groups[order[begin]])
@@ -433,7 +433,7 @@ def _copies(order: Indices) -> Indices:
 
 
 def _shuffled(words: npt.NDArray[np.uint64]) -> Indices:
-    """The places of the words in order: ``argsort``, of all but the bits that hold a place.
+    """Return ``argsort`` of the words, apart from the bits that contain a position.
 
     The places are the lowest bits of what is sorted, so no two are equal, and every sort gives the same. 1.28
     million take 20 ms; a stable argsort takes 155.

@@ -40,7 +40,7 @@ class _Pasting:
         p: how often an image is changed.
         image: the tensor that is.
         least: images of a batch, at least.
-        word: the last one of the counters, beside those of ``training.mixing``.
+        word: Last word of the Philox counter, distinct from those of ``training.mixing``.
     """
 
     p: float = 1.0
@@ -91,7 +91,7 @@ class _Pasting:
         return batch
 
     def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
-        """Change one image in its place; return what was done."""
+        """Modify one image in place, and return a description of the change."""
         raise NotImplementedError
 
 
@@ -160,7 +160,7 @@ class CopyPaste(_Pasting):
     word: ClassVar[int] = 5
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
-        """See ``_Pasting.check``; the pipeline gives masks, too."""
+        """See ``_Pasting.check``. The pipeline must also return masks."""
         super().check(pipeline, order)
         fields = {each.field for each in pipeline.plan.annotations.values()}
         if not {"boxes", "masks"} <= fields:
@@ -229,7 +229,7 @@ class _Work:
         return {**taken, _CORNERS: corners * (width, height, width, height)}
 
     def moved(self, objects: Objects, into: Window, out: Window, shift: tuple[int, int]) -> Objects:
-        """The objects of a tile that are seen in a window, where it lies."""
+        """Return the objects of a tile that are visible in a window, in the coordinates of the window."""
         if not objects:
             return {}
         (top, bottom), (left, right) = ((side.start, side.stop) for side in into)
@@ -291,7 +291,7 @@ def _quarters(center: tuple[int, int], size: tuple[int, int]) -> list[tuple[Wind
 
 
 def _around(mask: npt.NDArray[Any]) -> tuple[float, float, float, float]:
-    """The corners around a mask, where its last pixel ends; of an empty one all 0."""
+    """Return the bounding box xyxy of a mask, whose end is exclusive; all zeros for an empty mask."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return 0.0, 0.0, 0.0, 0.0

@@ -17,7 +17,7 @@ _PATIENCE_S = 1.0
 
 
 class Prefetch(Generic[T]):
-    """Runs a generator ahead. Nothing of it is left behind when it is closed: neither the thread nor an item.
+    """Runs a generator ahead of its consumer. Closing it ends the thread and drops all items.
 
     Who starts it closes it.
 
@@ -59,7 +59,7 @@ class Prefetch(Generic[T]):
         self._thread.start()
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """End the thread once its item is made, and drop what is ready.
+        """End the thread after its current item, and drop the items that are ready.
 
         Args:
             timeout_s: Maximum time to wait for the thread; default: until it has ended.
@@ -75,7 +75,7 @@ class Prefetch(Generic[T]):
             self._ready.clear()
             self._changed.notify_all()
         self._stop()
-        if self._thread is not threading.current_thread():  # which collects garbage, too
+        if self._thread is not threading.current_thread():  # which also runs the garbage collector
             self._thread.join(timeout_s)
         return True
 

@@ -41,7 +41,7 @@ class Sample:
     Attributes:
         index: in the source.
         name: for messages.
-        image: its encoded bytes or its pixels, or why there are none.
+        image: Encoded bytes or pixels, or the error.
         fields: everything else.
         identity: Path of the image, or size and checksum of its bytes, where pixels are cached: they are of this image.
     """
@@ -60,7 +60,7 @@ class Sample:
 
 
 def _encoded(image: Any) -> Encoded | None:
-    """The bytes in one row that it is; None of anything else, an array of pixels, too."""
+    """Return contiguous bytes as a memoryview; None for anything else, including an array of pixels."""
     if isinstance(image, bytes):
         return image
     try:
@@ -71,7 +71,7 @@ def _encoded(image: Any) -> Encoded | None:
 
 
 def _identity(image: Any) -> object:
-    """Path of an image, or the size and checksum of its bytes; None of anything else, which is no image."""
+    """Return the path of an image, or the size and checksum of its bytes; None if the value is not an image."""
     if isinstance(image, Path):
         return str(image)
     encoded = _encoded(image)
@@ -184,7 +184,7 @@ class Reader:
         """One sample; of a broken one its error, and what is known of it.
 
         Raises:
-            DataError: the source fails, or what it gives is no sample, broken or not.
+            DataError: The source raises an error, or returns an object that is not a sample.
         """
         try:
             sample = self._source[index]

@@ -30,7 +30,7 @@ Memory = npt.NDArray[np.uint8]
 
 
 class Copies:
-    """Asynchronous copies to a GPU, of all batches. It is thread-safe.
+    """Asynchronous copies to a GPU for all batches; thread-safe.
 
     Attributes:
         allocate: Function that allocates a number of bytes for batches. From the first copy on, the memory is pinned,
@@ -96,7 +96,7 @@ class Recycler:
                 return self._memories[place]
         memory = self._allocate(n_bytes + ALIGNMENT)
         if len(self._memories) == self._most:
-            self._memories.pop(0)  # of another size, or still in use
+            self._memories.pop(0)  # the block has a different size, or is still in use
         self._memories.append(memory)
         return memory
 

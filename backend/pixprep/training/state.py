@@ -25,7 +25,7 @@ def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int)
         PipelineError: The state has a different ``seed``, ``shuffle`` or sampler, or is not a state.
     """
     if isinstance(state, Mapping):
-        state = {"sampler": None, **state}  # older ones have none
+        state = {"sampler": None, **state}  # states of older versions lack this field
     if not isinstance(state, Mapping) or set(state) != set(now) or state["version"] != STATE_VERSION:
         raise PipelineError(f"this is not a state of a Loader: {state!r}")
     for name in ("seed", "shuffle"):

@@ -20,7 +20,7 @@ def converted(value: Any, *, non_blocking: bool = False) -> Any:
 
 
 def _sent(array: Any) -> Any:
-    """An array on the GPU. CuPy does not wait for a copy from pinned memory, whoever pinned it."""
+    """Return an array on the GPU. CuPy does not wait for a copy from pinned memory."""
     copy = cupy.asarray(array)
     if copy is not array:
         event = cupy.cuda.get_current_stream().record()

@@ -48,7 +48,7 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._is_begun = True
 
     def on_epoch_end(self) -> None:
-        """See Keras, which calls it before the first epoch, too; the memory of the epoch is given back."""
+        """End an epoch: free its memory. Keras also calls this before the first epoch."""
         if self._is_begun:
             self._epoch = None
         self._is_begun = False

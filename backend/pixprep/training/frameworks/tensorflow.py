@@ -67,7 +67,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _signature(name: str, example: Batch, *, is_padded: bool) -> Any:
-    """The type of a value with any number of rows, told from one with one row."""
+    """Return the TensorSpec of a value with any number of rows, inferred from a value with one row."""
     one = value(example, name, is_padded=is_padded)
     if is_array(one):
         sides = one.shape[1:]

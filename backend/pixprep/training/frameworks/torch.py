@@ -32,7 +32,7 @@ def converted(value: Any, *, device: Any = None, non_blocking: bool = False, dty
 
 
 def _sent(tensor: Any, device: Any) -> Any:
-    """A tensor on a GPU, copied on a stream of its own, beside the kernels of the stream that will read it."""
+    """Return a tensor on a GPU, copied on a separate stream in parallel to the kernels of the stream that reads it."""
     reader, stream = torch.cuda.current_stream(device), _stream(device, torch.cuda.current_device())
     source = tensor if tensor.is_pinned() else tensor.pin_memory()
     COPIES.allocate = _pinned  # not before: where nothing can be pinned, this has raised

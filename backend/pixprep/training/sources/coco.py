@@ -219,7 +219,7 @@ def _without_empty(
     """The images that have a box of more than a pixel a side, or are broken; ``boxes`` become theirs.
 
     Raises:
-        DataError: there are none.
+        DataError: No annotation exists.
     """
     corners = boxes["boxes"]
     is_kept = np.zeros(len(names), np.bool_)

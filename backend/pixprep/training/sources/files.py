@@ -244,7 +244,7 @@ def _walk(
 
 
 def _listed(path: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
-    """The sorted names of a folder: of folders, images by suffix, and other files. Links are followed."""
+    """Return the sorted names of the folders, images and other files of a folder. Links are followed."""
     folders, images, others = [], [], []
     with opening(path):
         if is_remote(path):
@@ -384,7 +384,7 @@ def table(
 
 
 def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Each line that is not empty: its number, and its fields, or what is wrong with it.
+    """Yield the number of each line that is not empty, with its fields or its error.
 
     Lines are parsed one by one, so that a quote without an end costs its own line, and not all that follow. A line
     without quotes is its pieces, which takes a tenth of the time.

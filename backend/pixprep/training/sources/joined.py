@@ -105,7 +105,7 @@ def concat(*sources: AnySource) -> Concat:
         *sources: Sources of any kind, or lists of dicts.
 
     Raises:
-        DataError: There are no sources, one is empty, or their labels refer to different classes.
+        DataError: The list of sources is empty, a source is empty, or the labels refer to different classes.
     """
     if not sources or not all(map(len, sources)):
         raise DataError("concat needs sources, and each needs a sample")

@@ -30,7 +30,7 @@ class LmdbValues(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the keys, or of their patterns and number."""
+        """Hash of the keys, or hash of their patterns and number."""
         return fingerprint("lmdb", self._fields, self._count, self._keys.blob if self._keys else b"", *self._tags)
 
     def __len__(self) -> int:

@@ -86,7 +86,7 @@ class ParquetRows(Archives):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the files' names, and of the sizes of each row group."""
+        """Hash of the file names and the sizes of all row groups."""
         return fingerprint("parquet", self._names, self._fields, *self._sizes, *self._tags)
 
     @property
@@ -127,14 +127,14 @@ class ParquetRows(Archives):
         return sample
 
     def _stored(self, file: int, value: Mapping[str, Any]) -> Any:
-        """The image of a struct: its bytes, or else the file that its path names beside the Parquet file."""
+        """Return the image of a struct: its bytes, or the file at its path, relative to the Parquet file."""
         if value["bytes"] is None and value.get("path"):
             folder = self._files.paths[file].rpartition("/")[0]
             return image_at(inside(folder, value["path"]))
         return value["bytes"]
 
     def _columns(self, file: int, group: int) -> Mapping[str, Any]:
-        """The columns of a row group; where the one before was read, the one behind is read ahead."""
+        """Return the columns of a row group. After a sequential read, the next row group is read ahead."""
         if os.getpid() != self._process:  # a fork, where the pool's threads are not
             self._begin()
         with self._lock:

@@ -62,7 +62,7 @@ def image(url: str, limits: Limits) -> bytes:
 
 
 def _cat(url: str, most: int, **piece: int) -> bytes:
-    """Bytes of an object; of a web server at most so many."""
+    """Return the bytes of an object; for a web server, at most this number."""
 
     def ask() -> bytes:
         data: bytes = _call(url, "cat_file", **piece)
@@ -122,7 +122,7 @@ def _opened(url: str) -> tuple[Any, str]:
         found: tuple[Any, str] = fsspec.core.url_to_fs(url, **own)
     except ImportError as error:
         raise SetupError(f'{url}: {error}: pip install "fsspec[http]" gcsfs s3fs') from None
-    except ValueError as error:  # of a protocol that it does not know
+    except ValueError as error:  # fsspec does not know the protocol
         raise DataError(f"{url}: {error}") from None
     return found
 
@@ -151,7 +151,7 @@ def _again(url: str, ask: Callable[[], T]) -> T:
 
 
 def _hides_a_fault(error: Exception) -> bool:
-    """Tell whether a web server is not there: fsspec says of it that the file is not found."""
+    """Return whether fsspec reports a missing file because it cannot reach the web server."""
     cause = error.__cause__
     is_of_web = type(cause).__module__.startswith("aiohttp")
     return is_of_web and getattr(cause, "status", None) not in (404, 410)

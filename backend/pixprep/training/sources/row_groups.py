@@ -90,7 +90,7 @@ def described(path: str, fields: Mapping[str, str], *, is_label_typed: bool = Fa
 
 
 def _type_of(path: str, schema: pa.Schema, name: str) -> pa.DataType:
-    """The type of a column, or of a field of a struct: ``image.bytes``."""
+    """Return the type of a column, or that of a struct's field such as ``image.bytes``."""
     top, *steps = [name] if name in schema.names else name.split(".")
     found = pa.struct(list(schema))
     for step in (top, *steps):
@@ -121,7 +121,7 @@ def sizes(metadata: Any, names: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _wanted(metadata: Any, names: Sequence[str]) -> list[int]:
-    """The places of the columns, and of those inside them."""
+    """Return the indices of the columns and of their nested columns."""
     return [
         place
         for place in range(metadata.num_columns)

@@ -15,7 +15,7 @@ U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 _FARTHEST = 1e6
-"""Pixels from the image's corner that a point may lie."""
+"""Maximum distance of a point from the image's corner, in pixels."""
 _MAX_CROSSINGS = 1 << 21
 """Columns that the outlines of an image's polygons cross, together."""
 _MAX_PIXELS = 1 << 30
@@ -34,7 +34,7 @@ class Runs(msgspec.Struct):
 
 
 class Shape(msgspec.Struct):
-    """The part of an annotation that says where its object is: polygons of x, y, x, y ..., or runs."""
+    """Segmentation of an annotation: polygons (x, y, x, y, ...), or run lengths."""
 
     segmentation: list[list[float]] | Runs
 
@@ -161,7 +161,7 @@ def _fill(mask: U8, polygon: Sequence[float], max_columns: int, most_pixels: int
         What is left of the columns that outlines may cross, and of the pixels around polygons.
 
     Raises:
-        ValueError: it is no polygon, or too much to draw.
+        ValueError: The points do not form a polygon, or drawing it would take too long.
     """
     columns, rows = _crossings(polygon, mask.shape[1], max_columns)
     rows = rows.clip(0, mask.shape[0])

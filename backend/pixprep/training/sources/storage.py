@@ -62,7 +62,7 @@ class Names:
 
 
 class Files:
-    """Files of which pieces are read, by their numbers; several threads may read at once.
+    """Files that are read in pieces, addressed by number; several threads may read at once.
 
     The first 256 that are read stay open until this object goes. A pickled one opens them again.
     """
@@ -182,7 +182,7 @@ def fingerprint(*parts: object) -> str:
 
 
 def noted(where: str, notes: Sequence[str]) -> tuple[str, ...]:
-    """Log what was odd about a source, and keep it: the first 20, and how many more."""
+    """Log unusual facts about a source, and keep them: the first 20, and the number of the others."""
     more = len(notes) - _MAX_NOTES
     kept = (*notes[:_MAX_NOTES], *([f"and {more:,} more"] if more > 0 else []))
     for note in kept:
@@ -191,7 +191,7 @@ def noted(where: str, notes: Sequence[str]) -> tuple[str, ...]:
 
 
 def inside(root: str, name: str) -> str:
-    """The path of the file that an annotation names, which may not lie outside the folder.
+    """Return the path of the file that an annotation names; it must be inside the folder.
 
     Args:
         root: an absolute path.
@@ -306,7 +306,7 @@ def expanded(text: str) -> list[str]:
 
 
 def scan(paths: Sequence[str], read: Callable[[str], T]) -> list[T]:
-    """Results of ``read`` for each file, a few files at a time: they may lie far away.
+    """Return the result of ``read`` for each file. Several files are read at a time, because they may be remote.
 
     Raises:
         DataError: a file cannot be opened.

@@ -138,7 +138,7 @@ def tar(
         **fields: Further fields, as name and suffix of the member.
 
     Raises:
-        DataError: A file is missing, compressed, or not a tar file; or there are no samples.
+        DataError: A file is missing, compressed, or not a tar file, or contains no sample.
     """
     check_source_format(box_format)
     members: dict[str, str] = named(image=image, label=label, **fields)
@@ -244,7 +244,7 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
                 start += _BLOCK
         if kind not in b"xgLK" and "size" in pax:
             size = int(pax["size"])
-        if kind in b"123456":  # links, devices, folders, FIFOs have no data, whatever their header says
+        if kind in b"123456":  # links, devices, folders and FIFOs have no data, even if their header declares a size
             size = 0
         end = start + -(-size // _BLOCK) * _BLOCK
         if kind in b"xgLK":
@@ -290,14 +290,14 @@ def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) ->
 
 
 def _look_behind(file: Opened, offset: int, notes: list[str]) -> None:
-    """Note a second archive behind the first one's end, as ``cat a.tar b.tar`` makes."""
+    """Report a second archive after the end of the first one, as ``cat a.tar b.tar`` creates."""
     rest = file.read(min(1 << 16, file.size - offset), offset)
     if any(rest):
         notes.append(f"there is data behind the end of the archive at byte {offset:,}, which is not read")
 
 
 def _number(text: bytes) -> int | None:
-    """A number of a header: octal, or GNU's 256 to a digit; None where it is none, or negative."""
+    """Return a number of a header, in octal or in GNU's base 256; None if it is invalid or negative."""
     if text[0] == 0x80:
         return int.from_bytes(text[1:], "big")
     digits = text.split(b"\0", 1)[0].strip()
@@ -324,7 +324,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _pax(data: bytes) -> dict[str, str] | None:
-    """The records ``length key=value`` of a pax header; None where it is none."""
+    """Return the records ``length key=value`` of a pax header; None if the header is invalid."""
     found = {}
     while data:
         digits, blank, _ = data.partition(b" ")

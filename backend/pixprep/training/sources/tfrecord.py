@@ -30,7 +30,7 @@ _PACKED = {b"\x1f\x8b": "gunzip", b"\x78\x9c": "zlib-flate -uncompress <", b"\x7
 
 Feature = str | Sequence[str]
 _Found = tuple[I64, I64, ImageError | None]
-"""Offset and framed size of each whole record of a file, and what is wrong behind the last."""
+"""Offset and framed size of each complete record of a file, and the error after the last one."""
 
 
 class Records(Archives):
@@ -64,7 +64,7 @@ class Records(Archives):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the files' names, and of the position of each record."""
+        """Hash of the file names and the offsets of all records."""
         tag = () if self._box_format in ("xyxy", "xyxy_normalized") else (self._box_format,)
         return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes, *tag, *self._type_tag)
 

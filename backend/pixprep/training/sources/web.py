@@ -1,4 +1,4 @@
-"""Answers of web servers, of which no more is read than was asked for, however long or compressed they are."""
+"""Responses of web servers. At most the requested number of bytes is read, regardless of length and compression."""
 
 from __future__ import annotations
 
