@@ -199,7 +199,7 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        images = len(encoded) if hasattr(encoded, "__len__") else 0  # else the decoder says what it is
+        images = len(encoded) if hasattr(encoded, "__len__") else 0  # if not, the decoder reports the error
         counts = [1] * images
         if places is None:
             places, counts = self._places(images, inputs or {})
@@ -252,7 +252,7 @@ class Engine:
         try:
             work(first)
         finally:
-            if others:  # they write into this batch: none may be left behind when one has failed
+            if others:  # they write into this batch, so all of them must end even if one has failed
                 wait(others)
         for other in others:
             other.result()

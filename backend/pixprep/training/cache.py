@@ -26,7 +26,7 @@ class PixelCache:
         return len(self._kept)
 
     def get(self, index: int, identity: object) -> Kept | None:
-        """Return the cached pixels of a sample if its image has not changed; a source may return a new one per epoch."""
+        """Return the cached pixels of a sample if its image has not changed, which a source may do per epoch."""
         kept_of, kept = self._kept.get(index, (None, None))
         return kept if kept_of == identity else None
 

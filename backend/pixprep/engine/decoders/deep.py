@@ -35,7 +35,7 @@ def levels(
     is_on_white: bool,
     warn: Callable[[str, str], None],
 ) -> Image.Image:
-    """An image of 8 bits per sample, of modes that have as many channels as there are samples.
+    """Return an image with 8 bits per sample, in a mode with one channel per sample.
 
     Args:
         image: Pillow's, whose pixels are not decoded yet.

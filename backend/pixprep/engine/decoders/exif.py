@@ -1,4 +1,4 @@
-"""Directories of tags, of which EXIF data and TIFF consist; the orientation in EXIF data; pixels turned upright."""
+"""Directories of tags in EXIF data and TIFF files, the orientation in EXIF data, and its application to pixels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pixprep.engine.decoders import Encoded
 from pixprep.plan.placement import Part, Reduction
 
 U8 = npt.NDArray[np.uint8]
-Order = Literal["<", ">"]  # of the bytes of a number, as ``struct`` calls it
+Order = Literal["<", ">"]  # byte order of numbers, in the notation of ``struct``
 NAME = b"Exif\0\0"
 """First bytes of EXIF data in a JPEG."""
 _EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")

@@ -67,7 +67,7 @@ class Budget:
             self._used += pixels
 
     def give(self, pixels: int) -> None:
-        """Release pixels that are no longer in memory."""
+        """Forget pixels whose memory was freed."""
         if pixels:
             with self._changed:
                 self._used -= pixels

@@ -77,7 +77,7 @@ def labels_of(
         raise ImageError("BAD_RECORD", f"no PNG that Pillow reads: {printable(error)}") from None
     if labels.ndim != 2:
         raise ImageError("BAD_RECORD", f"a PNG in colours ({mode}): save the labels as gray, or with a palette")
-    if mode == "L" and encoded[24] < 8:  # bits a pixel: Pillow spreads 2 and 4 of them over 0 to 255
+    if mode == "L" and encoded[24] < 8:  # bits per pixel; Pillow scales 2 and 4 bits to 0 to 255
         labels = labels // (255 // ((1 << encoded[24]) - 1))
     return labels
 
@@ -86,7 +86,7 @@ def size_of(encoded: Path | bytes | bytearray | memoryview, *, is_upright: bool)
     """Return (height, width) from the header of an image, without decoding.
 
     Args:
-        encoded: its bytes, or its file, of which no more than the header is read.
+        encoded: Its bytes, or its file; only the header of a file is read.
         is_upright: turned by its EXIF orientation.
 
     Raises:
@@ -107,7 +107,7 @@ def check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:
     """Refuse a JPEG for whose sampling libjpeg-turbo has an interpolation, which Pillow always asks for (jdsample.c).
 
     Args:
-        layers: of each component its number, horizontal and vertical sampling factor and table.
+        layers: Number, horizontal and vertical sampling factor, and quantization table of each component.
     """
     across, down = (max(layer[axis] for layer in layers) for axis in (1, 2))
     if any((across / h, down / v) in ((2, 1), (1, 2), (2, 2)) for _, h, v, _ in layers):

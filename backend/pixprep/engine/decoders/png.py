@@ -13,7 +13,7 @@ _UNUSED = set(b"bKGD cHRM cICP cLLI gAMA hIST iCCP iTXt mDCV pHYs sBIT sPLT sRGB
 """Chunks of PNG's third edition, of Apple's and of C2PA. Another name with a wrong checksum may be a damaged name."""
 _FRAMES = {b"acTL", b"fcTL", b"fdAT"}
 _EXIF_TEXT = b"Raw profile type exif\0"
-_IS_ANCILLARY = 0x20  # of the first letter of a chunk's name
+_IS_ANCILLARY = 0x20  # bit of the first letter of a chunk's name
 
 
 def mended(png: memoryview, *, is_lenient: bool) -> tuple[bytes, bool] | None:

@@ -77,7 +77,7 @@ def read(tiff: memoryview) -> Page:
         raise _raw()
     order = byte_order(tiff)
     pages, offsets, offset, n_bytes = list[Tags](), list[int](), number(tiff[4:8], order), 0
-    while offset not in offsets and n_bytes <= len(tiff):  # otherwise directories overlap
+    while offset not in offsets and n_bytes <= len(tiff):  # directories would overlap
         offsets.append(offset)
         n_bytes += 12 * number(tiff[offset : offset + 2], order)
         tags, offset = _directory(tiff, offset, order)

@@ -38,7 +38,7 @@ def decoded(encoded: bytes | bytearray | memoryview, out: U8) -> U8 | None:
 
     Args:
         encoded: its bytes.
-        out: uint8 (height, width, 4), as large as Pillow says that it is, which is written over.
+        out: Array of uint8 (height, width, 4) with the size that Pillow reports; it is overwritten.
 
     Returns:
         ``out``; None where Pillow must decode, or say why it does not.
@@ -47,7 +47,7 @@ def decoded(encoded: bytes | bytearray | memoryview, out: U8) -> U8 | None:
     span = _bitstream(memoryview(encoded).cast("B"))
     if libwebp is None or span is None:
         return None
-    # Its bytes alone: libwebp reads on into what follows, where a damaged one does not end in time.
+    # Pass only the bytes of the image, because libwebp reads past the end of a damaged one.
     where, n_bytes = data.ctypes.data + span.start, span.stop - span.start
     width, height = ctypes.c_int(), ctypes.c_int()
     is_known = libwebp.WebPGetInfo(where, n_bytes, ctypes.byref(width), ctypes.byref(height))

@@ -166,7 +166,7 @@ void look_up_bytes(const struct values *n) {
         for (int64_t row = 0; row < n->rows; ++row) {
             const uint8_t *from = n->levels + plane * n->levels_plane + row * n->levels_row + skipped * n->levels_column;
             uint8_t *to = n->out + plane * n->out_plane + row * n->out_row + skipped * n->out_column;
-            if (of && !is_pixel && apart > 1) {  // the other planes lie between
+            if (of && !is_pixel && apart > 1) {  // the other planes are interleaved
                 for (int64_t column = 0; column < n->columns; ++column) to[column * apart] = of[from[column * move.from_column]];
             } else if (of && move.from_column == planes && apart == planes && (planes == 1 || n->levels_plane == 1)) {
                 look_up_row(of, &steps, from, to, n->columns * planes);

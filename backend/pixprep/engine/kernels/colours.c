@@ -25,7 +25,7 @@ ALWAYS void change(const struct colours *n, enum step step, int like) {
     }
 }
 
-// The words behind the last one of the image are 0, whose luma is.
+// Words after the last pixel of the image are 0, and so is their luma.
 ALWAYS int64_t sum(const struct colours *n, int like) {
     int64_t total = 0;
     for (int64_t begin = 0; begin < n->count; begin += 1 << 20) {  // so that a lane of 32 bits holds its sum

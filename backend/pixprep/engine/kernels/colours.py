@@ -18,7 +18,7 @@ LIKES = get_args(BlendLike)
 
 
 class Words:
-    """A copy of an image with three channels and four bytes per pixel, to which steps on colors are applied.
+    """Return a copy with three channels in four bytes per pixel, as steps on colors need it.
 
     Args:
         image: Array of uint8 (height, width, 3) with any strides; not modified.

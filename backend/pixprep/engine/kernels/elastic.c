@@ -14,7 +14,7 @@ ALWAYS wide load_wide(const double *from) {
     return loaded;
 }
 
-// Half to even, of numbers below 2^51.
+// Round half to even, for magnitudes below 2^51.
 ALWAYS wide rounded_wide(wide x) { return (x + 0x1.8p52) - 0x1.8p52; }
 
 // `philox` of the counters (first, which, 0, 0) and the next: 4 words each, as noise of -2^23 to 2^23 - 1.

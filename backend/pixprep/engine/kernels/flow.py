@@ -25,7 +25,7 @@ def flow(frames: npt.NDArray[np.uint8], preset: Preset, out: npt.NDArray[np.floa
     """
     dis = cv2.DISOpticalFlow_create(  # type: ignore[attr-defined]
         _PRESETS[preset]
-    )  # one call after the other: it is no thread's but ours
+    )  # calls are sequential, because OpenCV's object is not thread-safe
     grays = [frame if frame.shape[2] == 1 else cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
     for before, after, target in zip(grays, grays[1:], out, strict=False):
         target[...] = dis.calc(before, after, None).transpose(2, 0, 1)

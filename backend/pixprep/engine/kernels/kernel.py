@@ -64,7 +64,7 @@ class CpuKernel:
         planes = self._image(whole, placement.size)
         *steps, last = placement.levels or (None,)
         table, finish = self._table, self._finish
-        if isinstance(last, Curve) and not self._own:  # what comes last is looked up with the values
+        if isinstance(last, Curve) and not self._own:  # the last step is merged with the look-up of the values
             table = table.take(np.frombuffer(last.table, np.uint8), 1)
             finish = finish and finish.of(table)
         elif last is not None:

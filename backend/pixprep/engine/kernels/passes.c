@@ -14,7 +14,7 @@ static const int SIZES[] = {[LEVELS] = 1, [SHORTS] = 2, [WORDS] = 4, [REALS] = 4
 
 // The taps of a window: lines of values, or what follows from place to place.
 struct source {
-    const char *const *lines;  // of each tap; 0: they are `stride` bytes apart
+    const char *const *lines;  // address of each tap; 0: taps are `stride` bytes apart
     const char *at;
     int64_t stride;
 };
@@ -202,7 +202,7 @@ ALWAYS void go_down(const struct windows *w, int64_t window, const char *const *
     }
 }
 
-// clip8((((a w0) >> 16) + ((b w1) >> 16) + 2) >> 2), of 16 bits each.
+// clip8((((a w0) >> 16) + ((b w1) >> 16) + 2) >> 2), in 16 bits each.
 static void linear_levels(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to,
                           float factor, const uint8_t *away) {
     (void)factor, (void)away;

@@ -2,7 +2,7 @@
 #include "warp.h"
 #include "windows.h"
 
-enum { CHUNK = 256, BAND = 32 };  // columns and rows of a part, whose pixels lie near one another
+enum { CHUNK = 256, BAND = 32 };  // columns and rows of a tile, whose source pixels are close together
 
 typedef int16_t shorts __attribute__((vector_size(4 * LANES)));  // two of each pixel
 typedef int32_t quad __attribute__((vector_size(16)));

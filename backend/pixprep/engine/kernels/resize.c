@@ -100,7 +100,7 @@ static void calculate(const struct resize *n, int64_t plane, float *values, int6
     }
 }
 
-// Rows of the result, which lie in lines of levels or of real values: to their places in the tensor.
+// Write rows of the result, given as pixel values or float32 values, to the tensor.
 static void finish(const struct work *k, const char *lines, int64_t pitch, int64_t row, int64_t count, float *plane_line) {
     const struct resize *n = k->n;
     const int64_t wide = k->columns->size, high = k->rows->size;

@@ -41,7 +41,7 @@ class StagedKernel:
         self._plan = plan
         self._call = run
         self._order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
-        self._fill = tuple(plan.fill[place] for place in self._order)  # of decoded channels
+        self._fill = tuple(plan.fill[place] for place in self._order)  # pixel value per decoded channel
         self._levels = [steps for steps, _ in _cut(plan.geometry.levels)]
         self._parts = [self._part(part) for part in range(len(self._levels))]
         photo = plan.geometry.photo
@@ -60,7 +60,7 @@ class StagedKernel:
         return failed
 
     def _run(self, pixels: Array, placement: Placement, out: Array) -> None:
-        erasures = placement.erasures  # of the tensor
+        erasures = placement.erasures  # rectangles of the tensor, not of the image
         if self._photo is not None:
             placed = Geometry((), None, ()).place(*pixels.shape[:2])._replace(levels=placement.photo)
             pixels = self._image(self._photo, pixels, placed)

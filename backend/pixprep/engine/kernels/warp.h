@@ -14,7 +14,7 @@ typedef uint8_t bytes __attribute__((vector_size(LANES)));
 // Arguments that are the same for all pixels, in registers.
 struct image {
     const uint8_t *pixels;
-    int pitch;     // of 32 bits: a product of 64 takes three times as long
+    int pitch;     // 32 bits: a 64-bit product takes three times as long
     int64_t last;  // where the last 8 bytes begin
     int height;
     int width;

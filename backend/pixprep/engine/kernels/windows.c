@@ -24,7 +24,7 @@ static const struct formula UNCHANGED = {BOX, 0, IDENTITY_BITS};  // each window
 struct window {
     int64_t first;
     int64_t count;
-    double largest;  // of its weights
+    double largest;  // largest weight of the window
 };
 
 // An axis as the makers of windows see it.

@@ -9,7 +9,7 @@ MAX_UNITS = 1024
 """Units of one picture: the levels of HEVC allow 600 slices, and AV1 a few groups of tiles."""
 MAX_CONFIGURED = 16
 MAX_LAYERS = 4
-"""Frames of one AV1 picture, each of which refines the one before it."""
+"""Maximum number of frames of one AV1 picture; each frame refines the previous one."""
 _SEQUENCE_HEADER, _FRAME_HEADERS = 1, (3, 6)  # AV1 Bitstream & Decoding Process Specification, section 6.2.2
 _SPS, _FIRST_PARAMETERS = 33, 32  # ITU-T H.265, table 7-1
 

@@ -41,9 +41,9 @@ def check_whole(kind: Container, data: memoryview) -> None:
 
 
 def boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Kind, beginning of the content, and end of each box (ISO/IEC 14496-12, 4.2); the end of the last may lie outside.
+    """Yield the kind, the start of the content, and the end of each box (ISO/IEC 14496-12, 4.2).
 
-    The end of a box whose size makes no sense, which is the last, lies before its content.
+    A box with an invalid size is the last one, and its end is before its content.
 
     Raises:
         ValueError: more than ``MOST_PARTS``.
@@ -63,7 +63,7 @@ def boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, 
 
 
 def _end_of_boxes(data: memoryview) -> int:
-    """End of the last box of an MP4 or MOV; bytes behind a whole movie are no box."""
+    """Return the end of the last box of an MP4 or MOV; bytes after a complete movie are ignored."""
     end = 0
     found: set[bytes] = set()
     for kind, inner, last in boxes(data, 0, len(data)):

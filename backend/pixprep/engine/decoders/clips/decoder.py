@@ -72,7 +72,7 @@ class ClipDecoder:
         def choose(frames: Frames) -> Sequence[int]:
             nonlocal placed
             placed = place(frames.height, frames.width)
-            row = placed.rows[0] if placed.rows else placed  # of inputs, a clip has one
+            row = placed.rows[0] if placed.rows else placed  # a clip has one row of inputs
             assert isinstance(row, Placed)
             drawn = row.draws[self._clip.drawn.key]["uniforms"] if self._clip.drawn else ()
             try:

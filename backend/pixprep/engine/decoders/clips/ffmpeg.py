@@ -247,7 +247,7 @@ class _Reader:
             ImageError: CORRUPT: nothing decodes.
             InvalidDataError: a packet is damaged, and not one that the cut has left without its key frame.
         """
-        if self._codec.name == "mpeg4":  # FFmpeg shows gray, where others say that a picture is missing
+        if self._codec.name == "mpeg4":  # FFmpeg returns gray where other decoders report a missing picture
             self._packets = [*dropwhile(needs_another, self._packets)]
         begin, has_key = 0, False
         for place, packet in enumerate((*self._packets, None), 1):

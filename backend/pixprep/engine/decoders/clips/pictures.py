@@ -57,7 +57,7 @@ def is_key(packet: Any, codec: Any) -> bool:
 
 
 def may_begin(packet: Any, codec: Any) -> bool:
-    """Tell whether a packet may be a key frame; of H.264 and AV1, FFmpeg does not call a damaged one so."""
+    """Return whether a packet may be a key frame. FFmpeg does not mark damaged ones of H.264 and AV1."""
     if packet.is_keyframe:
         return True
     match codec.name:
@@ -70,7 +70,7 @@ def may_begin(packet: Any, codec: Any) -> bool:
 
 
 def _may_be_idr(data: bytes, extradata: bytes | None) -> bool:
-    """Tell whether the first slice of a packet of H.264 does not say that its picture needs another."""
+    """Return whether the first slice of an H.264 packet does not indicate that its picture depends on another."""
     if extradata and extradata[0] == 1 and len(extradata) > 4:  # an avcC (ISO/IEC 14496-15, 5.3.3): lengths
         kinds = [first & 31 for first, _ in _unit_heads(memoryview(data), (extradata[4] & 3) + 1)]
     else:

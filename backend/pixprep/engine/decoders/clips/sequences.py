@@ -1,6 +1,6 @@
 """Headers in a packet that bind size, colours and fields of the whole clip, and whether one may begin there.
 
-For a decoder that says nothing of the sort itself. Packets of H.264 and H.265 are as Annex B of both has them.
+It serves decoders that do not report these facts. Packets of H.264 and H.265 have the form of their Annex B.
 """
 
 from __future__ import annotations
