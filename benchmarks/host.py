@@ -42,7 +42,7 @@ from contenders import pixprep_full
 from PIL import Image
 
 SIZES = {"equal": 1, "300 sizes": 300, "never twice": 1500}
-"""Different photos, which come round again and again: nothing in pixprep remembers as many as the last."""
+"""Number of different photos, which are repeated. The last number exceeds every cache in pixprep."""
 BATCHES = (1, 8, 64, 256)
 LANES = CORES = (1, 2)
 SAMPLE_S = 0.0005
@@ -64,7 +64,7 @@ PARTS = {
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),
 }
-"""Part of the work, by the innermost function of ours that runs; the first that fits."""
+"""Parts of the work, by the innermost running function of pixprep. The first match counts."""
 ENVIRONMENTS = (".venv-gpu", *(f".venv-installs/cuda{each}" for each in ("13", "12", "13-server", "12-server")))
 PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
@@ -79,7 +79,7 @@ class Played:
 
 
 class Decoded:
-    """Image that nvImageCodec decodes to: memory on the device, which nobody reads here."""
+    """Mock of a decoded nvImageCodec image. Its device memory is never read."""
 
     capacity = 1 << 20
     buffer_kind: Any = None
@@ -91,7 +91,7 @@ class Decoded:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The same keys as nvImageCodec's."""
+        """Array interface with the keys of nvImageCodec's images."""
         said = {"shape": self.shape, "strides": None, "typestr": "|u1", "data": (self.address, False), "version": 3}
         return said | {"stream": self.stream}
 
@@ -130,7 +130,7 @@ def play(folder: str) -> None:
         code_stream=codec.CodeStream,
         copy=fake_cupy.Pointer.copy_from_host_async,
     )
-    memory = np.empty(max(BATCHES) * 3 * 4 * 224 * 224, np.uint8)  # that nobody writes to
+    memory = np.empty(max(BATCHES) * 3 * 4 * 224 * 224, np.uint8)  # never written to
     Decoded.address = memory.ctypes.data
 
     def copy(*arguments: Any) -> None:
@@ -146,13 +146,13 @@ def play(folder: str) -> None:
     def code_stream(encoded: Any) -> Any:
         return (nvimgcodec.CodeStream if Played.is_at_once else real.code_stream)(encoded)
 
-    cupy.cuda.Stream.wait_event = lambda *_: None  # the tests' keeps a list
+    cupy.cuda.Stream.wait_event = lambda *_: None  # the mock of the tests keeps a list
     cupy.empty, cuda_shim.build_code, fake_cupy.Pointer.copy_from_host_async = empty, Kernels, copy
     cupy.ndarray, codec.Decoder, codec.CodeStream = ndarray, Decoder, code_stream
 
 
 class Tensor:
-    """Triton's: of a request, whose element is a copy, or of an answer."""
+    """Mock of Triton's tensor, for a request or a response."""
 
     def __init__(self, name: str, values: Any) -> None:
         self.name, self.values = name, values
@@ -162,7 +162,7 @@ class Tensor:
         return True
 
     def as_numpy(self) -> Any:
-        """One row, one element."""
+        """Return an array with one row and one element."""
         elements = np.empty((1, 1), np.object_)
         elements[0, 0] = self.values[4:].tobytes()
         return elements
@@ -171,18 +171,18 @@ class Tensor:
 
 
 class Request:
-    """Tensor of one photo, as Triton gives BYTES: the length, and then the bytes."""
+    """Mock of a request with one photo, as a BYTES tensor: the length, followed by the bytes."""
 
     def __init__(self, photo: bytes) -> None:
         self.values = np.frombuffer(struct.pack("<I", len(photo)) + photo, np.uint8)
 
     def requested_output_names(self) -> set[str]:
-        """As Triton."""
+        """Return the names of the requested outputs."""
         return {"tensor"}
 
 
 def triton() -> Any:
-    """Triton's Python module, played."""
+    """Return a mock of Triton's Python module."""
     return sys.modules["triton_python_backend_utils"]
 
 
@@ -190,7 +190,7 @@ class _Error:
     INVALID_ARG = INTERNAL = ""
 
     def __init__(self, message: str, _: str) -> None:
-        sys.exit(f"host: a photo was refused: {message}")
+        sys.exit(f"host: a photo was rejected: {message}")
 
 
 class _Metric:
@@ -200,7 +200,7 @@ class _Metric:
         pass
 
     def increment(self, value: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     observe = set = increment
     Metric = type("Metric", (), {"__init__": __init__, "increment": increment, "observe": increment, "set": increment})
@@ -222,7 +222,7 @@ def play_triton() -> None:
 
 
 def photos(count: int) -> list[bytes]:
-    """Photos of so many sizes: parts of one, so that 1,500 are made in seconds."""
+    """Return photos of ``count`` sizes. They are crops of one photo, so that 1,500 are made in seconds."""
     around = workloads.SIZES["500x375"]
     workload = workloads.Workload("", [(2 * around[0], 2 * around[1])], 1, 1)
     (photo,), _ = workloads.make(workload, sorted((measure.ROOT / "client_examples" / "images").glob("*.jpg")))
@@ -236,7 +236,7 @@ def photos(count: int) -> list[bytes]:
 
 
 def model(folder: Path, decoder: str) -> Any:
-    """The backend, initialized as an instance on a GPU."""
+    """Return the Triton model, initialized as an instance on a GPU."""
     from pixprep.serving.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports Triton's module)
 
     (folder / "1").mkdir(exist_ok=True)
@@ -261,12 +261,13 @@ def model(folder: Path, decoder: str) -> Any:
 
 
 def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
-    """Microseconds an image of nvImageCodec's image and CuPy's array, real ones, asked for what an engine asks them.
+    """Measure the microseconds per image for an engine's accesses to real nvImageCodec images and CuPy arrays.
 
-    No driver is there: the image lies on the host and gives another dict than a device's would; the current stream,
-    which an engine compares, is not asked.
+    No driver is needed: the image is in host memory, so its array interface differs from that of a device image, and
+        the
+    current stream, with which an engine compares it, is not queried.
     """
-    import cupy  # noqa: PLC0415  (in an environment of its own)
+    import cupy  # noqa: PLC0415  (in a separate environment)
     from nvidia import nvimgcodec  # noqa: PLC0415
 
     kinds = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
@@ -294,7 +295,7 @@ def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
 
 
 def real_objects() -> dict[str, Any]:
-    """``objects`` of the first environment that has CuPy, or why none was asked."""
+    """Return ``objects`` measured in the first environment with CuPy, or the reason why this was not possible."""
     python, reason = measure.find("cupy, nvidia.nvimgcodec", ENVIRONMENTS)
     if python is None:
         return {"absent": reason}
@@ -304,7 +305,7 @@ def real_objects() -> dict[str, Any]:
 
 
 class Machine:
-    """Measures the kernels in C: other threads run during them."""
+    """Measures the time in the C kernels, during which other threads can run."""
 
     def __init__(self) -> None:
         from pixprep.engine.kernels import native  # noqa: PLC0415  (the engine has loaded it)
@@ -328,7 +329,7 @@ class Machine:
 
 
 def part(frame: FrameType | None) -> str:
-    """To which of ``PARTS`` what runs belongs."""
+    """Return the entry of ``PARTS`` to which the running function belongs."""
     while frame is not None:
         code = frame.f_code
         for name, words in PARTS.items():
@@ -341,7 +342,7 @@ def part(frame: FrameType | None) -> str:
 def cell(
     run: Any, requests: Iterator[list[Request]], batch: int, *, rounds: int, seconds: float, machine: Machine
 ) -> dict[str, Any]:
-    """The numbers of one model, sizes and batch, in us per image.
+    """Measure one model with one set of sizes and one batch size, in microseconds per image.
 
     The fastest of many short rounds counts, because other programs only add time. Its time is divided among the parts
     in proportion to the samples of all rounds.
@@ -374,12 +375,12 @@ def cell(
 
 
 def worker(arguments: argparse.Namespace) -> None:
-    """Every cell of one number of lanes and cores; JSON lines on stdout."""
+    """Measure every cell for one number of lanes and cores, and print JSON lines."""
     (cores,), (lanes,) = arguments.cores, arguments.lanes
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
     play(arguments.folder)
     play_triton()
-    from pixprep.gpu.device import Gpu  # noqa: PLC0415  (over the stand-ins)
+    from pixprep.gpu.device import Gpu  # noqa: PLC0415  (uses the mocks)
 
     Gpu.lanes = lanes
     with tempfile.TemporaryDirectory() as folder:
@@ -412,7 +413,7 @@ def finished(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str,
 
 
 def main() -> None:
-    """Measure, and write one JSON file."""
+    """Run the benchmark and write one JSON file."""
     parser = measure.options(__doc__)
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--decoder", default="consistent")

@@ -1,4 +1,4 @@
-"""Parts that every benchmark needs: batches without end, rounds, their statistics, and where a result comes from."""
+"""Shared by all benchmarks: endless batches, timed rounds, statistics, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pixprep.cores import cores
 
 ROOT = Path(__file__).parents[1]
 QUIET = 0.3
-"""The load average below which nothing else runs."""
+"""Load average below which the machine counts as idle."""
 
 
 def batches(photos: Sequence[bytes], size: int) -> Iterator[list[bytes]]:
@@ -33,7 +33,7 @@ def batches(photos: Sequence[bytes], size: int) -> Iterator[list[bytes]]:
 
 
 def time_round(run: Callable[[list[bytes]], object], endless: Iterator[list[bytes]], seconds: float) -> list[float]:
-    """Seconds that each batch took: batches one after the other for at least ``seconds``, at least one."""
+    """Run batches for at least ``seconds``, and at least one; return the seconds of each."""
     taken: list[float] = []
     while not taken or sum(taken) < seconds:
         batch = next(endless)
@@ -44,7 +44,7 @@ def time_round(run: Callable[[list[bytes]], object], endless: Iterator[list[byte
 
 
 def summary(rounds: Sequence[Sequence[float]], batch: int) -> dict[str, Any]:
-    """The numbers of one contender: images/s of each round and their median; median and p99 of all batches' times."""
+    """Return a contender's images/s per round and their median, and the median and p99 of all batch times."""
     rates = [batch * len(taken) / sum(taken) for taken in rounds]
     times = [seconds for taken in rounds for seconds in taken]
     return {
@@ -55,7 +55,7 @@ def summary(rounds: Sequence[Sequence[float]], batch: int) -> dict[str, Any]:
 
 
 def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
-    """Median, 99th percentile and count."""
+    """Return the median and the 99th percentile in milliseconds, and the number of values."""
     return {
         "median": round(1e3 * float(np.median(seconds)), 4),
         "p99": round(1e3 * float(np.percentile(seconds, 99)), 4),
@@ -64,13 +64,13 @@ def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """The median of the rounds' ratios: the two ran by turns, so that a slow minute slows both."""
+    """Return the median of the ratios per round. The contenders took turns, so a slow minute affects both."""
     rates = zip(ours["images_per_s_of_rounds"], theirs["images_per_s_of_rounds"], strict=True)
     return round(float(np.median([our / their for our, their in rates])), 4)
 
 
 def options(doc: str | None) -> argparse.ArgumentParser:
-    """Options that the command line of every benchmark has."""
+    """Return a parser with the options that all benchmarks share."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder")
     parser.add_argument("--date", default=datetime.now(timezone.utc).strftime("%Y-%m-%d"), help="default: today")
@@ -78,18 +78,19 @@ def options(doc: str | None) -> argparse.ArgumentParser:
 
 
 def write(arguments: argparse.Namespace, name: str, results: dict[str, Any]) -> None:
-    """Write a result; called after each part, so that a run that is cut off leaves what it measured."""
+    """Write a result. It is called after each part, so that an interrupted run keeps its measurements."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / f"{name.replace(' ', '-').lower()}.json"
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def find(module: str, environments: Sequence[str]) -> tuple[Path | None, str]:
-    """The interpreter that imports a contender's module, or why the last of them does not.
+    """Find an interpreter that can import a contender's module: this one, or that of one of the environments.
 
-    This one is asked first, then those of the project's environments.
+    Returns:
+        The interpreter, and an empty string; or None, and the last import error.
     """
-    reason = "no environment here"
+    reason = "no environment exists"
     for python in (Path(sys.executable), *(ROOT / folder / "bin" / "python" for folder in environments)):
         if not python.exists():
             continue
@@ -102,12 +103,12 @@ def find(module: str, environments: Sequence[str]) -> tuple[Path | None, str]:
 
 
 def say(line: str) -> None:
-    """For whoever waits."""
+    """Print a line of progress on stderr."""
     sys.stderr.write(f"benchmark: {line}\n")
 
 
 def surroundings(packages: Sequence[str]) -> dict[str, Any]:
-    """Where a result comes from: the commit (from git, or PIXPREP_COMMIT), the processor, the packages' versions."""
+    """Return the commit (from git, or PIXPREP_COMMIT), the system, the processor and the package versions."""
     return {
         "commit": os.environ.get("PIXPREP_COMMIT") or _commit(),
         "python": platform.python_version(),

@@ -1,9 +1,9 @@
-"""The memory of a Loader over 50,000 images of 300 sizes: does it stay flat, and is it given back?
+"""Measures the memory of a Loader over 50,000 images of 300 sizes: whether it stays constant, and is freed.
 
 python benchmarks/memory.py          one JSON file, and a line of docs/performance-training.md; about a minute
 
-The files are those of the benchmark of training, named again and again, so that every image is read and decoded. The
-iterator is dropped once, in mid-epoch.
+The source lists the files of the training benchmark many times, so that every image is read and decoded. The iterator
+is dropped once, in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from workloads import MIXED, WORKLOADS, make, real_photos
 import pixprep as pp
 
 IMAGES = 50_000
-AGAIN = 98  # each file in an epoch, which has 25,088 images
-DROPPED_AT = 12_500  # images; the next ``for`` begins the next epoch
+AGAIN = 98  # occurrences of each file in an epoch, which then has 25,088 images
+DROPPED_AT = 12_500  # images; the next ``for`` loop begins the next epoch
 PARTS = 10
 
 
 def resident_mib() -> float:
-    """Memory that this process has."""
+    """Return the resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
@@ -60,7 +60,7 @@ def measured(folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT
 
 
 def main() -> None:
-    """Measure, and write the result."""
+    """Run the measurement and write the result."""
     arguments = measure.options(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_photos(make(WORKLOADS[MIXED], real_photos())[0], Path(folder))

@@ -1,6 +1,6 @@
-"""A contender as a model of Triton's Python backend: what a user would write who has pixprep not.
+"""Model of Triton's Python backend that runs a contender, as a user without pixprep would write it.
 
-``config.pbtxt`` names the contender, its threads, the folder of ``contenders`` and where its libraries are installed.
+``config.pbtxt`` specifies the contender, its number of threads, the folder of ``contenders`` and that of its libraries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class TritonPythonModel:
     """Model that Triton calls."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the contender, and let it work once."""
+        """Load the contender."""
         parameters = json.loads(args["model_config"])["parameters"]
         given = {key: value["string_value"] for key, value in parameters.items()}
         sys.path += [given["FOLDER"], given["LIBRARIES"]]

@@ -38,7 +38,7 @@ def _nearest(level: np.ndarray, canvas: np.ndarray) -> tuple[np.ndarray, tuple[i
 
 
 def reference(encoded: bytes, filter_name: str) -> np.ndarray:
-    """The resized photo before its crop, by Pillow: uint8 (height, width, 3)."""
+    """Return the photo resized by Pillow, before the crop: uint8 (height, width, 3)."""
     with Image.open(io.BytesIO(encoded)) as image:
         height, width = resized(image.height, image.width)
         return np.asarray(image.convert("RGB").resize((width, height), Image.Resampling[filter_name.upper()]))

@@ -1,6 +1,6 @@
-"""The charts of docs/performance.md, as SVG for light and dark: small multiples of at most five lines or bars.
+"""Draws the charts of docs/performance.md as SVG for light and dark color schemes.
 
-Needs matplotlib, the extra ``plots``.
+Each chart consists of panels with at most five lines or bars. Requires matplotlib, the extra ``plots``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 INK, GRID, PAPER = "#24292f", "#d1d7de", "#ffffff"
 DARK = {INK: "#d1d7e0", GRID: "#3d444d", PAPER: "#0d1117"}
-BLUE, PURPLE, ORANGE, GREEN, GREY = "#2f81f7", "#a371f7", "#d9730d", "#2da44e", "#818b98"  # on white and on black
+BLUE, PURPLE, ORANGE, GREEN, GREY = "#2f81f7", "#a371f7", "#d9730d", "#2da44e", "#818b98"  # on white and black
 CONTENDERS = {"pixprep_reduced": PURPLE, "pixprep_full": BLUE, "dali_region": GREEN, "dali": ORANGE, "pillow": GREY}
 MODELS = {"engine alone": GREY, "preprocess": BLUE, "peer_dali": ORANGE, "peer_torchvision": GREEN}
-APART = 0.085  # of the axis, two labels
+APART = 0.085  # minimum distance of two labels, as a fraction of the axis
 WIDTH, HEIGHT = 9.6, 2.8  # inches
 STYLE = {
     "svg.fonttype": "none",
@@ -48,7 +48,7 @@ def draw(result: Result, name: str) -> dict[str, str]:
 
 
 def engine(result: Result) -> Figure:
-    """Images/s in proportion to DALI's, by the size of the photo."""
+    """Draw images/s relative to DALI, by photo size."""
     figure, panels = small_multiples("images/s, in proportion to DALI's", 3)
     for axes, (filter_name, threads) in zip(panels, [("bilinear", 2), ("bilinear", 1), ("bicubic", 1)], strict=True):
         lines: dict[str, Line] = {}
@@ -81,7 +81,7 @@ def parts(result: Result) -> Figure:
 
 
 def serving(result: Result) -> Figure:
-    """Images/s against requests in flight."""
+    """Draw images/s by the number of requests in flight."""
     figure, panels = small_multiples("images/s, by requests in flight", 4)
     alone = result["engine"]["images_per_s"]
     highest = 1.1 * max([alone, *(row["images_per_s"] for row in result["loads"])])
@@ -101,7 +101,7 @@ def serving(result: Result) -> Figure:
 
 
 def latency(result: Result) -> Figure:
-    """Percentiles of latency while photos arrive at random."""
+    """Draw latency percentiles for Poisson arrivals."""
     figure, panels = small_multiples("ms a photo that arrives at random, one a request, by gRPC", 2)
     for axes, model in zip(panels, ("preprocess", "ensemble"), strict=True):
         lines = {
@@ -113,7 +113,7 @@ def latency(result: Result) -> Figure:
 
 
 def small_multiples(title: str, count: int) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with panels side by side."""
+    """Create a figure with panels next to each other."""
     figure = Figure(figsize=(WIDTH, HEIGHT))
     panels = figure.subplots(1, count, squeeze=False)[0]
     figure.subplots_adjust(left=0.045, right=0.90, top=0.80, bottom=0.11, wspace={2: 0.35, 3: 0.6}.get(count, 0.75))
@@ -130,7 +130,7 @@ def plot(
     *,
     top: float | None = None,
 ) -> None:
-    """Lines from 0 up over named places, each with its label at its end."""
+    """Draw lines over named positions, each with its label at its end. The axis begins at 0."""
     assert len(lines) <= 5
     axes.set_title(title)
     axes.grid(axis="y")
@@ -168,7 +168,7 @@ def spread(heights: Mapping[str, float], apart: float) -> dict[str, float]:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """The figure's text, whose colours follow the reader's scheme."""
+    """Return a figure as SVG whose colors follow the reader's color scheme."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Title": name, "Creator": "benchmarks/plots.py"})
     dark = "".join(

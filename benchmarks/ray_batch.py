@@ -2,7 +2,7 @@
 
     .venv-ray/bin/python benchmarks/ray_batch.py
 
-Photos are JPEGs of 500x375, made of the two of the demo. docs/scale.md has its numbers.
+The photos are JPEGs of 500x375, derived from the two demo photos. docs/scale.md contains the results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MB = 1 << 20
 
 
 def main() -> None:
-    """Measure each part, and write its result."""
+    """Run each part and write its result."""
     parser = measure.options(__doc__)
     parser.add_argument("--only", choices=["memory", "rates"], nargs="+", default=["memory", "rates"])
     parser.add_argument("--rows", type=int, default=100_000, help="rows of the run whose memory is measured")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def memory(folder: Path, rows: int) -> dict[str, Any]:
-    """The memory of all processes of a run, each page counted once in each (USS), at ten points of it."""
+    """Measure the unique set size (USS) of all processes at ten points of a run."""
     samples: list[dict[str, int]] = []
 
     def look(done: int, failed: int) -> None:
@@ -73,12 +73,12 @@ def memory(folder: Path, rows: int) -> dict[str, Any]:
 def _uss(process: psutil.Process) -> int:
     try:
         return round(process.memory_full_info().uss / MB)
-    except psutil.Error:  # it has ended
+    except psutil.Error:  # the process has ended
         return 0
 
 
 def rates(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
-    """Rows a second between the first file and the last, by turns with each number of workers."""
+    """Measure the rows/s between the first and the last file, alternating between the numbers of workers."""
     found: dict[str, list[float]] = {str(workers): [] for workers in WORKERS}
     for _ in range(rounds):
         for workers in WORKERS:

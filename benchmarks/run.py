@@ -1,14 +1,14 @@
-"""pixprep on the CPU beside its peers: one command, one JSON file.
+"""Compares pixprep on the CPU with other libraries, and writes one JSON file.
 
     python benchmarks/run.py --quick      three sizes and 300 sizes, bilinear, two threads; a little serving; 5 minutes
     python benchmarks/run.py --full       every workload, filter and layer; about 15 minutes
-    python benchmarks/run.py --families   what users of other libraries leave (``families``); a second file; 5 minutes
+    python benchmarks/run.py --families   code of other libraries (``families``); writes a second file; 5 minutes
 
-Each contender runs in a process of its own, by the first of this project's environments that can import it. All
-contenders of a cell (a workload, a filter, a number of threads) are up at once and take rounds by turns, the same
-photos in a round, so that a slow minute is slow for all; so are the two cells whose ratio counts. Before that each
-one's tensors are compared with the reference; those that are too far off are not timed. ``benchmarks/report.py`` makes
-the page.
+Each contender runs in its own process, with the first of this project's environments that can import it. All contenders
+of a cell (a workload, a filter, a number of threads) run at the same time and take turns with the same photos,
+so that a slow minute affects all of them. The same holds for two cells whose ratio is reported. Before that, each
+contender's tensors are compared with the reference, and contenders with large differences are not timed.
+``benchmarks/report.py`` generates the page.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ FULL: list[list[Cell]] = [
 
 
 class ContenderError(Exception):
-    """A contender is not there, or ended; the message is its own last words. None: it has no such filter."""
+    """A contender is missing or ended; the message is its last output. No message: it does not support the filter."""
 
 
 class Worker:
-    """A contender's process; see ``worker.py``."""
+    """Process of a contender; see ``worker.py``."""
 
     def __init__(self, interpreter: Path, name: str, cell: Cell, folder: Path, *, log: IO[str]) -> None:
         workload, filter_name, threads = cell
@@ -86,7 +86,7 @@ class Worker:
         self.facts: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Wait until it is ready."""
+        """Wait until the process is ready."""
         self.facts = self._answer()
         if self.facts["state"] == "absent":
             raise ContenderError
@@ -106,12 +106,12 @@ class Worker:
             raise ContenderError(f"not timed: its pixels are {found['mean']:g} levels off on average, over {limit:g}")
 
     def round(self, first: int, count: int) -> float:
-        """Time ``count`` batches from batch ``first`` of the endless sequence; seconds of all."""
+        """Time ``count`` batches from batch ``first`` of the endless sequence, and return the total seconds."""
         self.rounds.append(self._ask(first=first, count=count))
         return float(sum(self.rounds[-1]["taken"]))
 
     def result(self) -> dict[str, Any]:
-        """Results of the rounds."""
+        """Return the results of the rounds."""
         taken = [found["taken"] for found in self.rounds]
         cpu_s = sum(found["cpu_s"] for found in self.rounds)
         return {
@@ -153,7 +153,7 @@ class Worker:
 
 @contextmanager
 def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str, str]) -> Iterator[dict[str, Worker]]:
-    """Contenders that start and give the right pixels; the others' reasons are put into ``refused``."""
+    """Yield the contenders that start and have the expected pixels. ``refused`` receives the reasons for the others."""
     if row := ROWS.get(cell[1]):
         compare: Callable[[np.ndarray], dict[str, float]] = comparison(row)
     else:
@@ -174,7 +174,7 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
                 if error.args:
                     refused[name] = str(error)
                     say(f"MISSING {name}: {error}")
-                if name == "pixprep":  # the others would lack their reference
+                if name == "pixprep":  # the reference of the others is missing
                     break
         yield ready
 
@@ -182,9 +182,9 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
 def run_cells(
     names: dict[str, Path], folders: dict[Cell, Path], *, rounds: int, seconds: float
 ) -> list[dict[str, Any]]:
-    """Return the numbers of cells that run in turns: for each contender, or the reason why it was not measured.
+    """Measure cells that run in turns; return the results per contender, or the reason why it was not measured.
 
-    Every round goes through all photos of its cell, as often as ``seconds`` ask of the median contender.
+    Every round processes all photos of its cell, repeatedly until the median contender needs ``seconds``.
     """
     refused: dict[Cell, dict[str, str]] = {cell: {} for cell in folders}
     with ExitStack() as stack:
@@ -209,7 +209,7 @@ def run_cells(
 
         if not ready:
             reasons = "; ".join(f"{name}: {why}" for found in refused.values() for name, why in found.items())
-            raise ContenderError(f"nobody to time: {reasons}")
+            raise ContenderError(f"no contender can be timed: {reasons}")
         turn(0, 1)
         passes = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
         for worker in ready.values():
@@ -232,7 +232,7 @@ def run_cells(
 
 
 def split(folder: Path) -> list[dict[str, Any]]:
-    """The kernel's layer: median milliseconds for one photo on one thread.
+    """Measure the kernels: median milliseconds for one photo on one thread.
 
     Time pixprep's decode and kernel, and Pillow's resize of the whole photo without crop and arithmetic.
     """
@@ -259,24 +259,24 @@ def _pillow_s(encoded: bytes, filter_name: str) -> float:
 
 
 def summary(cell: dict[str, Any]) -> Iterator[str]:
-    """Lines for who waits."""
+    """Yield lines that summarize the result."""
     yield f"{cell['workload']}, {cell['filter']}, threads {cell['threads']}, batch {cell['batch']}"
     base = "pixprep" if cell["filter"] in ROWS else "dali"
     peer = cell["contenders"].get(base)
     for name, numbers in sorted(cell["contenders"].items(), key=lambda item: -item[1]["images_per_s"]):
         ratio = f"{measure.ratio(numbers, peer):5.2f} x {base}" if peer else ""
         gap, cost = numbers["difference"] or {"mean": "-"}, numbers["cpu_s_per_1000"]
-        yield f"  {name:16}{numbers['images_per_s']:8.1f}/s {ratio}{cost:8.2f} CPU s/1000  {gap['mean']} levels off"
+        yield f"  {name:16}{numbers['images_per_s']:8.1f}/s {ratio}{cost:8.2f} CPU s/1000  differs by {gap['mean']}"
 
 
 def beside(names: dict[str, Path], row: Row) -> dict[str, Path]:
-    """The libraries of a row that are here, after pixprep in the environment of the first: it imports what is there."""
+    """Return the available libraries of a row, after pixprep, which runs in the environment of the first library."""
     found = {name: names[name] for name in row.libraries if name in names}
     return {"pixprep": next(iter(found.values())), **found} if found else {}
 
 
 def main() -> None:
-    """Measure, and write one JSON file."""
+    """Run the benchmark and write one JSON file."""
     parser = measure.options(__doc__)
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--quick", action="store_true")
@@ -294,7 +294,7 @@ def main() -> None:
 
     load = os.getloadavg()[0]
     if load >= measure.QUIET:
-        say(f"NOT QUIET: load average {load:.2f}: other work runs here, trust no absolute number")
+        say(f"NOT IDLE: load average {load:.2f}: other programs are running, so absolute numbers are unreliable")
     wanted = arguments.workloads or WORKLOADS
     groups = [[cell for cell in group if cell[0] in wanted] for group in (FULL if arguments.full else QUICK)]
     layers = arguments.layers
@@ -328,7 +328,7 @@ def main() -> None:
             names[name] = python
     with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as folder:
         originals = real_photos()
-        say(f"photos made of {len(originals)} real ones")
+        say(f"photos derived from {len(originals)} real ones")
 
         def photos(name: str) -> Path:
             place = Path(folder) / name

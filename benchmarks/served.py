@@ -1,7 +1,7 @@
-"""The serving layer: Run perf_analyzer on the embedded Triton, and measure the rate of the engine alone.
+"""Measures serving: runs perf_analyzer on the embedded Triton, and measures the rate of the engine alone.
 
-``preprocess`` and ``ensemble`` are what ``pixprep build`` writes for the task of the contenders; ``peer_NAME`` is a
-contender in Triton's Python backend, with an instance for each core, or with as many threads.
+``pixprep build`` writes the models ``preprocess`` and ``ensemble`` for the task of the contenders. ``peer_NAME`` is a
+contender in Triton's Python backend, with one instance or one thread per core.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONCURRENCY = (1, 4, 16)
 SHARES = (0.5, 0.8)  # rate of Poisson arrivals, as a fraction of the closed loop's rate
 BATCH = 8
 MEAN_LEVELS = 1.0
-LONGEST_S = 20  # of a load whose requests take longer than a window of perf_analyzer
+LONGEST_S = 20  # for loads whose requests exceed perf_analyzer's time window
 CONFIG = """backend: "python"
 max_batch_size: 64
 input {{ name: "image" data_type: TYPE_STRING dims: [ 1 ] }}
@@ -54,13 +54,13 @@ parameters {{ key: "LIBRARIES" value {{ string_value: "{libraries}" }} }}
 def measure_all(
     images: Sequence[bytes], interpreters: dict[str, Path], *, seconds: float, full: bool
 ) -> dict[str, Any]:
-    """Every load on every model.
+    """Measure every load on every model.
 
     Args:
-        images: encoded, sent by turns.
-        interpreters: by contender, whose libraries its model uses.
+        images: Encoded images, which are sent in turn.
+        interpreters: Interpreters by contender. The model of a contender uses the libraries of its interpreter.
         seconds: Duration of the engine's rounds; a load lasts four times as long.
-        full: single images and Poisson arrivals too.
+        full: Whether to also measure single images and Poisson arrivals.
     """
     rows: list[dict[str, Any]] = []
     engine: list[tuple[list[float], float]] = []
@@ -70,7 +70,7 @@ def measure_all(
         models = [*OWN, *(f"peer_{name}" for name in peers)]
         for model in models:
             put(server, model, BATCH, images, seconds=length, concurrency=[2])  # warm
-            if model != "ensemble":  # its tensor stays inside
+            if model != "ensemble":  # the client does not receive the tensor
                 check(server, model, images[:2], MEAN_LEVELS)
         for batch in (1, BATCH) if full else (BATCH,):
             engine.append(engine_round(images, seconds))
@@ -98,7 +98,7 @@ def measure_all(
 def put(
     server: Server, model: str, batch: int, images: Sequence[bytes], *, seconds: float, **kind: Any
 ) -> list[perf.Measurement]:
-    """Put loads on a model by gRPC, for longer where a window of perf_analyzer is too short for a request."""
+    """Run loads on a model with gRPC, with a longer time window if perf_analyzer requires it."""
     while True:
         try:
             options = {"url": server.grpc_url, "protocol": "grpc", "model": model, "batch": batch}
@@ -110,7 +110,7 @@ def put(
 
 
 def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[str, Any]]:
-    """The same, as rows: each measurement, and what an image took of the cores in all of them."""
+    """Run a load and return its measurements as rows, with the CPU time per image over all of them."""
     before, served = cpu(server), images_served(server, model)
     found = put(server, model, *what, **kind)
     served = images_served(server, model) - served
@@ -121,7 +121,7 @@ def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[s
 
 @contextmanager
 def serve(interpreters: dict[str, Path]) -> Iterator[Server]:
-    """Triton with all models, and with the CUDA pool that ``pixprep serve`` makes."""
+    """Start Triton with all models, and with the CUDA pool of ``pixprep serve``."""
     cores = usable_cores()
     with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as name:
         models = Path(name) / "models"
@@ -142,7 +142,7 @@ def serve(interpreters: dict[str, Path]) -> Iterator[Server]:
 
 
 def check(server: Server, model: str, images: Sequence[bytes], mean_levels: float) -> None:
-    """Refuse a model whose tensors are not those of the task."""
+    """Raise PixprepError if the tensors of a model differ from those of the task."""
     with Triton(server.grpc_url, protocol="grpc") as triton:
         tensors = triton.infer(model, triton.model_input(model), images)["tensor"]
     found = difference(tensors, [reference(image, "bilinear") for image in images])
@@ -161,14 +161,14 @@ def engine_round(images: Sequence[bytes], seconds: float, *, batch: int = BATCH)
 
 
 def images_served(server: Server, name: str) -> float:
-    """How many images a model has answered so far."""
+    """Return the number of images that a model has processed so far."""
     with grpc.InferenceServerClient(server.grpc_url) as client:
         (model,) = client.get_inference_statistics(name, as_json=True)["model_stats"]
     return float(model.get("inference_count", 0))  # gRPC omits fields that are 0
 
 
 def cpu(server: Server) -> dict[str, float]:
-    """Seconds of a core so far: of Triton itself, of the processes of its Python models, and of perf_analyzer."""
+    """Return the CPU seconds so far of Triton, of its Python models' processes, and of perf_analyzer."""
     client = resource.getrusage(resource.RUSAGE_CHILDREN)
     fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
     triton = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
@@ -177,7 +177,7 @@ def cpu(server: Server) -> dict[str, float]:
 
 
 def summary(results: dict[str, Any]) -> Iterator[str]:
-    """Lines for who waits."""
+    """Yield lines that summarize the result."""
     own = results["engine"]["images_per_s"]
     yield f"serving: the engine alone {own:.1f}/s"
     for row in results["loads"]:

@@ -42,11 +42,11 @@ BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class AbsentError(Exception):
-    """A contender is not there, or ended; the message is its own last words."""
+    """A contender is missing or ended; the message is its last output."""
 
 
 class Group:
-    """A contender's processes, which run only while they are asked."""
+    """Processes of a contender. They are stopped while other contenders run."""
 
     def __init__(self, python: Path, name: str, folder: Path, threads: int, *, what: Any, log: IO[str]) -> None:
         self._log = log
@@ -63,7 +63,7 @@ class Group:
         self.rounds: list[dict[str, Any]] = []
 
     def take(self, count: int) -> dict[str, Any]:
-        """Let it run for ``count`` batches of ``what``: the third argument of its ``prepare``."""
+        """Run ``count`` batches of ``what``, the third argument of the contender's ``prepare``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         before = self._cpu_s()
@@ -80,12 +80,12 @@ class Group:
         return {**json.loads(line), "cpu_s": self._cpu_s() - before}
 
     def _cpu_s(self) -> float:
-        """Seconds of CPU time of all its processes, also of those that have ended."""
+        """Return the CPU seconds of all its processes, including ended ones."""
         ticks = 0
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
             if int(fields[2]) == self._process.pid:
                 ticks += sum(map(int, fields[11:15]))
@@ -98,14 +98,14 @@ class Group:
         return " / ".join(lines[-2:]) or f"ended with exit code {self._process.returncode}"
 
     def stop(self) -> None:
-        """End all its processes."""
+        """End all processes of the contender."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
 
 def write_photos(photos: Sequence[bytes], folder: Path) -> None:
-    """Photos as files in two classes, and as a WebDataset shard."""
+    """Write photos as files in two classes, and as a WebDataset shard."""
     with tarfile.open(folder / "shard.tar", "w") as shard:
         for index in range(PHOTOS):
             encoded, label = photos[index % len(photos)], index % 2
@@ -134,7 +134,7 @@ def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> 
 
 
 def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) -> Group:
-    """The contender with its best number of workers, warm; the others are ended."""
+    """Return the contender with its best number of workers, warmed up, and end the others."""
     command = [str(python), "-c", f"import loaders.{name} as found; print(dict(found.WORKERS).get({threads}, (0,)))"]
     words = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True).stdout
     variants = ast.literal_eval(words.splitlines()[-1])

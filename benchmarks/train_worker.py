@@ -22,7 +22,7 @@ import numpy as np
 
 
 def main(name: str, folder: str, threads: int) -> None:
-    """Answer until stdin ends."""
+    """Respond to requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries must not mix with the responses
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

@@ -1,4 +1,4 @@
-"""Clips to tensors beside peers: one command, one JSON file, and the tables of docs/video.md.
+"""Compares the conversion of clips to tensors with other libraries: writes a JSON file and the tables of docs/video.md.
 
     python benchmarks/video.py          16 frames of clips of three kinds, one and two threads; the first frame and
                                         the tensor of a single clip; about 5 minutes
@@ -34,14 +34,14 @@ CONTENDERS = ("pixprep", "torchcodec", "decord", "opencv")
 OURS, ALONE = "pixprep", "pixprep_alone"
 FRAMES, RATE = 16, 30
 ROUNDS = 5
-TRIED = 2  # batches of each setting; the quicker counts
-HOPELESS = 2.0  # times as slow as the best setting before: one batch is enough
-CLOSE = 0.02  # of the means and the deviations of two libraries' tensors
+TRIED = 2  # batches per setting; the faster one counts
+HOPELESS = 2.0  # a setting slower than the best one by this factor runs only one batch
+CLOSE = 0.02  # tolerance of the means and the standard deviations of two libraries' tensors
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A clip: a camera that moves over a photo, with some noise."""
+    """Synthetic clip: a camera moves over a photo, with noise."""
 
     title: str
     codec: str
@@ -61,7 +61,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Case to compare: so many clips a batch, by so many threads."""
+    """Case to compare: a clip, with the number of clips per batch and the number of threads."""
 
     clip: str
     threads: int
@@ -82,7 +82,7 @@ CELLS = (
 
 
 def write_clip(path: Path, kind: Kind) -> int:
-    """Encode a clip; how many bytes it has."""
+    """Encode a clip, and return its size in bytes."""
     height, width = kind.height, kind.width
     photo = Image.open(PHOTO).resize((width + kind.frames, height + kind.frames // 2), Image.Resampling.BICUBIC)
     pixels = np.asarray(photo).astype(np.int16)
@@ -100,7 +100,7 @@ def write_clip(path: Path, kind: Kind) -> int:
 
 
 class Contender:
-    """One of them, with a process group for each number of threads."""
+    """Contender with one process group per number of threads."""
 
     def __init__(self, name: str, python: Path, folder: Path, stack: ExitStack) -> None:
         self._groups: dict[int, Group] = {}
@@ -110,13 +110,13 @@ class Contender:
         self._settings: list[str] = json.loads(words.splitlines()[-1])
 
     def trials(self, threads: int) -> Iterator[tuple[str, int]]:
-        """Each setting, and FFmpeg's threads for a clip."""
+        """Pairs of a setting and a number of FFmpeg threads per clip."""
         for setting in self._settings or [""]:
             for own in sorted({1, threads}) if self._settings else [1]:
                 yield setting, own
 
     def take(self, cell: Cell, trial: tuple[str, int]) -> dict[str, Any]:
-        """One batch."""
+        """Run one batch."""
         name, python, folder, stack = self._make
         if cell.threads not in self._groups:
             log = stack.enter_context((folder / f"{name}-{cell.threads}.log").open("w+", encoding="utf-8"))
@@ -143,7 +143,7 @@ def check(name: str, found: dict[str, Any], cell: Cell, expected: dict[str, Any]
 def best(
     name: str, contender: Contender, cell: Cell, expected: dict[str, Any] | None
 ) -> tuple[tuple[str, int], dict[str, Any]]:
-    """The quickest setting, and facts of what they all give."""
+    """Return the fastest setting, and the facts about the tensors of each."""
     tried: dict[tuple[str, int], float] = {}
     found: dict[str, Any] = {}
     for trial in contender.trials(cell.threads):
@@ -158,7 +158,7 @@ def best(
 
 
 def run_cell(contenders: dict[str, Contender], cell: Cell, rounds: int, absent: dict[str, str]) -> dict[str, Any]:
-    """The numbers of one cell; where there are two threads, also ours of one, for as many rounds."""
+    """Measure one cell. With two threads, pixprep is also measured with one thread for the same number of rounds."""
     entries: dict[str, tuple[Contender, Cell, tuple[str, int]]] = {}
     facts: dict[str, dict[str, Any]] = {}
     for name, contender in contenders.items():
@@ -193,7 +193,7 @@ def run_cell(contenders: dict[str, Contender], cell: Cell, rounds: int, absent: 
 
 
 def run(cells: Sequence[Cell], rounds: int, results: dict[str, Any]) -> Iterator[None]:
-    """Measure cell by cell, into ``results``."""
+    """Measure each cell, and store the results in ``results``."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for name in {cell.clip: None for cell in cells}:

@@ -33,7 +33,7 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 
 
 def main(name: str, filter_name: str, threads: int, batch: int, folder: str) -> None:
-    """Answer until stdin ends."""
+    """Respond to requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries must not mix with the responses
     start = perf_counter()

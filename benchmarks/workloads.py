@@ -1,6 +1,7 @@
-"""The photos of the benchmarks: JPEGs of given sizes made of real photos, so that each costs what a real one does.
+"""Photos of the benchmarks: JPEGs of given sizes derived from real photos, with a similar decoding cost.
 
-A large photo is a mosaic. One enlarged from 640 pixels would be smooth, and its Huffman codes, half of the decode, few.
+A large photo is a mosaic. A photo enlarged from 640 pixels would be smooth and have few Huffman codes, which take half
+of the decoding time.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Size = tuple[int, int]
 SIZES: dict[str, Size] = {"500x375": (375, 500), "1920x1080": (1080, 1920), "4032x3024": (3024, 4032)}
 QUALITY = 90
 COUNT = 256
-GRAIN = 6  # levels either way
-TILE = 640  # of a mosaic, at most: about the size of the photos that it is made of
+GRAIN = 6  # maximum noise in pixel values
+TILE = 640  # maximum side of a tile of a mosaic, about the size of the original photos
 MIXED, EQUAL = "300 sizes", "300 of one size"
 WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4"}
 PHOTOS = tuple(f"skimage/data/{name}" for name in ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg"))
@@ -42,7 +43,7 @@ CARRIED = ROOT / "build" / "gpu_hour" / "photos"
 
 @dataclass(frozen=True)
 class Workload:
-    """Photos of ``sizes`` by turns; a batch divides their count."""
+    """Photos whose sizes cycle through ``sizes``. Their number is a multiple of the batch size."""
 
     name: str
     sizes: Sequence[Size]
@@ -53,7 +54,7 @@ class Workload:
 
 
 def different_sizes(count: int, around: Size) -> list[Size]:
-    """Sizes of about the same mean area: half to one and a half of it, sides of 16:9 to 9:16.
+    """Return sizes with the same mean area: areas from half to one and a half of it, aspect ratios from 9:16 to 16:9.
 
     Only such as all libraries resize to the same size: some round the longer side down, some to the nearest pixel.
     """
@@ -89,7 +90,7 @@ WORKLOADS = {
 
 
 def real_photos(cache: Path = ROOT / "build" / "benchmarks") -> list[Path]:
-    """Real photos: the two of this repository, and those inside two wheels where a registry gives them.
+    """Return real photos: the two of this repository, and those in two wheels if the registry provides them.
 
     On a machine without a network they are those that were carried there.
 
@@ -113,7 +114,7 @@ def real_photos(cache: Path = ROOT / "build" / "benchmarks") -> list[Path]:
 
 
 def make(workload: Workload, photos: Sequence[Path], *, seed: int = 0) -> tuple[list[bytes], dict[str, Any]]:
-    """The workload's photos, made of ``photos``, and what they are."""
+    """Return the photos of a workload, derived from ``photos``, and a description of them."""
     with ThreadPoolExecutor(cores()) as pool:
         encoded = list(pool.map(partial(_photo, workload, photos, seed), range(workload.count)))
     pixels = sum(height * width for height, width in map(partial(_size, workload), range(workload.count)))
@@ -133,7 +134,7 @@ def make(workload: Workload, photos: Sequence[Path], *, seed: int = 0) -> tuple[
 
 
 def photos(name: str, count: int | None = None) -> list[bytes]:
-    """Photos of a workload of that name; default: 256, or as many as it has sizes."""
+    """Return the photos of a workload by name. Default count: 256, or the number of its sizes."""
     sizes = WORKLOADS[name].sizes
     made, _ = make(Workload(name, sizes, count or max(len(sizes), COUNT), 1), real_photos())
     return made
@@ -152,7 +153,7 @@ def _photo(workload: Workload, photos: Sequence[Path], seed: int, index: int) ->
 
 
 def _mosaic(height: int, width: int, photos: Sequence[Path], rng: np.random.Generator) -> np.ndarray:
-    """Tiles side by side, each a part of a photo, perhaps mirrored, with grain."""
+    """Return a mosaic of tiles, which are crops of photos, randomly mirrored and with noise."""
     rows, columns = (np.linspace(0, side, -(-side // TILE) + 1).astype(int) for side in (height, width))
     pixels = np.empty((height, width, 3), np.uint8)
     for top, bottom in pairwise(rows):

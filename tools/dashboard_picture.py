@@ -1,6 +1,7 @@
-"""Write docs/dashboard.png: the dashboard's queries, asked of a Prometheus that scrapes two servers under load.
+"""Write docs/dashboard.png: the results of the dashboard's queries, for two servers under load.
 
-Matplotlib draws it, as no package has Grafana. PYTHONPATH=tests .venv-scale/bin/python tools/dashboard_picture.py
+Matplotlib draws the picture, because Grafana is not available as a Python package. Run it with
+PYTHONPATH=tests .venv-scale/bin/python tools/dashboard_picture.py
 """
 
 import io
@@ -24,7 +25,7 @@ COLUMNS = 3
 
 
 def measured(folder: Path) -> list[tuple[str, str, list[tuple[str, list[float], list[float]]]]]:
-    """(title, unit, [(legend, seconds, values)]) of each panel."""
+    """Return (title, unit, [(legend, seconds, values)]) of each panel."""
     repository = write_repository(folder / "models")
     with (
         Serve(repository, triton_log=folder / "a.log") as first,
@@ -57,7 +58,7 @@ def _series(
 
 
 def drawn(data: list[tuple[str, str, list[tuple[str, list[float], list[float]]]]]) -> Image.Image:
-    """The panels, three in a row, as the dashboard has them."""
+    """Draw the panels, three per row, as in the dashboard."""
     mpl.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
     rows = -(-len(data) // COLUMNS)
     figure = Figure(figsize=(12, 2.4 * rows), layout="constrained")

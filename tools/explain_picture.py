@@ -1,4 +1,4 @@
-"""Write docs/explain.png: what `pixprep explain --output` draws, in 256 colours."""
+"""Write docs/explain.png: the picture of `pixprep explain --output`, reduced to 256 colours."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PICTURE = ROOT / "docs" / "explain.png"
 
 
 def drawn() -> Image.Image:
-    """The picture in all its colours."""
+    """Return the picture in full color."""
     return stages(pp.presets.imagenet(), PHOTO.read_bytes(), title="pipeline.json", name=PHOTO.name)
 
 

@@ -1,4 +1,4 @@
-"""Do every row of the fault table to a live server, and print what became of each request.
+"""Run every row of the fault table on a running server, and print the outcome of each request.
 
     PYTHONPATH=tests .venv/bin/python tools/faults.py [--rows 4 23 36] [--scale 5]
 
@@ -16,10 +16,12 @@ from support.serving import Oracle, Serve, write_repository
 
 
 def main() -> int:
-    """Run the rows that were asked for."""
+    """Run the selected rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", choices=sorted(CASES), default=sorted(CASES), metavar="N")
-    parser.add_argument("--scale", type=int, default=5, metavar="N", help="how many times the everyday tests' requests")
+    parser.add_argument(
+        "--scale", type=int, default=5, metavar="N", help="factor for the number of requests of the usual tests"
+    )
     arguments = parser.parse_args()
     say, start = sys.stdout.write, time.monotonic()
     oracle = Oracle()

@@ -1,4 +1,4 @@
-"""Remake the frozen vectors of ``pixprep verify`` with the libraries of this environment; the others' are kept.
+"""Regenerate the frozen vectors of ``pixprep verify`` for the libraries of this environment, and keep all others.
 
     .venv-parity/bin/python tools/freeze_originals.py        Pillow, torchvision, OpenCV
     .venv-tensorflow/bin/python tools/freeze_originals.py    Pillow, TensorFlow, DALI
@@ -28,7 +28,7 @@ LOG = logging.getLogger("freeze_originals")
 
 
 def main() -> int:
-    """Write the file; 1 if it is larger than the package should carry."""
+    """Write the file. Return 1 if it is too large for the package."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     shim = torchvision_shim()
     originals = Originals()
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def original_of(originals: Originals, op: frozen.Op) -> Original:
-    """The original of an op."""
+    """Return the original function of an op."""
     if isinstance(op, ops.SteadyOp):
         return originals.colourist(op)
     return originals.decoder(op) if isinstance(op, ops.Decode) else originals.resizer(op)

@@ -1,4 +1,4 @@
-"""Throw damaged images, base64 and pipeline files at pixprep: each gives a result or the documented error.
+"""Fuzz pixprep with damaged images, base64 and pipeline files. Each must return a result or the documented error.
 
     PYTHONPATH=tests .venv/bin/python tools/fuzz.py --count 20000
 
@@ -62,7 +62,7 @@ Numbers = np.random.Generator
 
 
 def mutated(encoded: bytes, numbers: Numbers, words: tuple[bytes, ...]) -> bytes:
-    """One to five changes; half of them within the first 700 bytes, where the headers are."""
+    """Apply one to five random changes, half of them in the first 700 bytes, which contain the headers."""
     changed = bytearray(encoded)
     for _ in range(numbers.integers(1, 6)):
         end = len(changed) if numbers.random() < 0.5 else min(700, len(changed))
@@ -87,7 +87,7 @@ def mutated(encoded: bytes, numbers: Numbers, words: tuple[bytes, ...]) -> bytes
 
 
 class Images:
-    """Decodes by every policy, alone and between two good images."""
+    """Decodes images with every damage policy, alone and between two valid images."""
 
     def __init__(self) -> None:
         self._seeds = [encoded for name, encoded in {**jpegs(), **others(), **stills()}.items() if name != "photo"]
@@ -105,7 +105,7 @@ class Images:
         self._expected = self._engines[0][1].run([self._good])[0]
 
     def run(self, numbers: Numbers) -> str:
-        """Try one; the reason of its refusal, or what it became."""
+        """Decode one input; return the reason of its rejection, or the outcome."""
         encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, SPLICES)
         damage, engine = self._engines[numbers.integers(len(self._engines))]
         batch = engine.run_batch([self._good, encoded, self._good])
@@ -123,7 +123,7 @@ class Images:
         return "recovered" if batch.recovered else "ok"
 
     def _decode(self, encoded: bytes, damage: Damage, numbers: Numbers) -> None:
-        """Nothing of the image before may be left in the pixels of an image that decoded."""
+        """Check that the pixels of an image do not contain remains of the previous image."""
         plan = replace(self._plan, is_gray=bool(numbers.integers(2)))
         seen = []
         for plain in self._plain:
@@ -134,7 +134,7 @@ class Images:
 
 
 class Clips:
-    """Decodes frames of clips, alone and between two good ones."""
+    """Decodes frames of clips, alone and between two valid clips."""
 
     def __init__(self) -> None:
         self._seeds = [clip(name, 24) for name in CODECS]
@@ -152,7 +152,7 @@ class Clips:
         self._expected = self._engine.run([self._good])[0]
 
     def run(self, numbers: Numbers) -> str:
-        """Try one; the reason of its refusal, or ``ok``."""
+        """Decode one input; return the reason of its rejection, or ``ok``."""
         encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, BOXES)
         batch = self._engine.run_batch([self._good, encoded, self._good])
         (tensor,) = batch.outputs.values()
@@ -175,7 +175,7 @@ class Base64:
         self._seeds = [*jpegs().values(), *others().values()]
 
     def run(self, numbers: Numbers) -> str:
-        """Try one; ``ok`` or ``left``."""
+        """Decode one input; return ``ok``, or ``left`` if it is left to Python's decoder."""
         ways = (base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes)
         text = ways[numbers.integers(len(ways))](self._seeds[numbers.integers(len(self._seeds))])
         text = mutated(text.rstrip(b"=") if numbers.integers(2) else text, numbers, CHARACTERS)
@@ -198,7 +198,7 @@ class Pipelines:
         self._seeds = [pipeline.to_json().encode() for pipeline in CANONICAL.values()]
 
     def run(self, numbers: Numbers) -> str:
-        """Try one; ``ok`` or ``refused``."""
+        """Load one input; return ``ok`` or ``refused``."""
         text = self._seeds[numbers.integers(len(self._seeds))]
         if numbers.integers(2):
             text = mutated(text, numbers, WORDS)
@@ -216,7 +216,7 @@ class Pipelines:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """In a process of its own: every kind, number by number, and report each number to the parent before trying it."""
+    """Try the inputs of every kind in a separate process, and report each number to the parent process beforehand."""
     warnings.simplefilter("ignore")
     kinds = {"image": Images(), "pipeline file": Pipelines(), "base64": Base64(), "clip": Clips()}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -244,7 +244,7 @@ def main() -> int:
     """Run the worker, and report its findings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=20_000, help="inputs of each kind (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first input (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

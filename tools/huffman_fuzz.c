@@ -1,6 +1,6 @@
-// A differential fuzzer of engine/kernels/huffman.c for libFuzzer: `make fuzz-huffman`.
-// Whatever pixprep's Huffman loop decodes, libjpeg-turbo's own loop must decode to the same pixels.
-// The first byte of an input chooses the region and the arithmetic; the JPEG follows it.
+// Differential fuzzer of engine/kernels/huffman.c for libFuzzer; run it with `make fuzz-huffman`.
+// If pixprep's Huffman decoder decodes an input, libjpeg-turbo's must decode it to the same pixels.
+// The first byte of an input selects the region and the arithmetic; the remaining bytes are the JPEG.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ int LLVMFuzzerInitialize(int *count, char ***arguments) {
     return 0;
 }
 
-// Read the frame header as pixprep's own reader does; 0: there is no image that the part decoder would be given.
+// Read the frame header like pixprep's parser. Return 0 if pixprep would not pass the image to the partial decoder.
 static int read_frame(const uint8_t *data, size_t size, uint32_t *height, uint32_t *width, int *components) {
     for (size_t i = 2; i + 10 < size && data[i] == 255;) {
         const int marker = data[i + 1];

@@ -13,7 +13,7 @@ MARKERS = (0x00, 0x01, 0xC0, 0xC1, 0xC4, 0xD0, 0xD1, 0xD7, 0xD9, 0xDA, 0xDB, 0xD
 
 
 def main() -> None:
-    """Write the files into the folder that the first argument names."""
+    """Write the files to the folder given as the first argument."""
     folder = Path(sys.argv[1])
     (folder / "seeds").mkdir(parents=True, exist_ok=True)
     words = "".join(f'"\\xff\\x{marker:02x}"\n' for marker in MARKERS)

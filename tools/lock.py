@@ -42,13 +42,13 @@ def entries(text: str) -> dict[str, str]:
 
 
 def without(text: str, *paths: Path) -> str:
-    """A lock file's text without the entries that other lock files have."""
+    """Return the text of a lock file without the entries of other lock files."""
     others = {first for path in paths for first in entries(path.read_text(encoding="utf-8"))}
     return "".join(entry for first, entry in entries(text).items() if first not in others)
 
 
 def write(name: str, what: str, text: str) -> Path:
-    """The file of that name, written."""
+    """Write the lock file of a name, and return its path."""
     path = FOLDER / f"{name}.txt"
     path.write_text(HEAD.format(what=what) + text, encoding="utf-8")
     return path

@@ -1,7 +1,7 @@
-"""Break the product in one small way at a time, by the syntax of named modules: the tests that call it must fail.
+"""Mutation testing: make one small change at a time. The tests that run the changed code must fail.
 
     make mutants MODULES="placement.py decoders/*.py"       every mutant of these modules
-    make mutants COUNT=300                                  300 random ones of the whole package
+    make mutants COUNT=300                                  300 random mutants of the whole package
     make mutants MODULES=sampling.py TESTS=tests/engine/test_video.py
 
 First the tests run once, which records the functions that each test file calls. Each mutant is then written to a copy
@@ -40,7 +40,7 @@ def trace(frame, event, argument):
     if code.co_filename.startswith(package):
         calls.setdefault(f"{code.co_filename[len(package):]}:{code.co_firstlineno}", set()).add(file[0])
 def pytest_runtest_logstart(nodeid):
-    if file[0] != (now := nodeid.partition("::")[0]):  # a result that one file has cached may be used by another
+    if file[0] != (now := nodeid.partition("::")[0]):  # another test file may use results that this file has cached
         file[0] = now
         for each in gc.get_objects():
             if isinstance(each, functools._lru_cache_wrapper) and str(each.__module__).startswith("pixprep"):
@@ -58,7 +58,7 @@ Mutant = namedtuple("Mutant", "file line begin end new function")  # noqa: PYI02
 
 
 def mutants_of(file: Path, node: ast.AST, starts: list[int], function: int = 0) -> Iterator[Mutant]:
-    """Every mutant of the functions in a node, but for annotations, strings and assertions."""
+    """Yield the mutants of the functions in a node, without those of annotations, strings and assertions."""
     if isinstance(node, ast.Assert | ast.JoinedStr):
         return
     if isinstance(node, ast.FunctionDef):
@@ -104,7 +104,7 @@ def copied(folder: Path) -> Path:
 
 def passed(folder: Path, *arguments: str, limit_s: int = LIMIT_S) -> bool:
     """Run tests in a copy; return False if one fails or they exceed the time limit (0: unlimited)."""
-    # Python takes a .pyc for current by the second of its source
+    # Python compares a .pyc with the modification time of its source in whole seconds
     own = {"PYTHONPATH": f"{folder / 'backend'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["timeout", str(limit_s), sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, check=False)
@@ -112,13 +112,13 @@ def passed(folder: Path, *arguments: str, limit_s: int = LIMIT_S) -> bool:
 
 
 def main() -> int:
-    """Make the mutants, and print what became of each."""
+    """Run the tests on each mutant, and print the outcome."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "modules", nargs="*", default=["**/*.py"], help="such as engine/batch.py, or engine/decoders/*.py"
     )
     parser.add_argument("--tests", nargs="*", default=["tests", "--ignore", "tests/serving/server"])
-    parser.add_argument("--count", type=int, help="that many random ones")
+    parser.add_argument("--count", type=int, help="number of random mutants")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     mutants: list[Mutant] = []
@@ -130,7 +130,7 @@ def main() -> int:
         folders = [copied(Path(name, str(number))) for number in range(jobs)]
         (folders[0] / "tracer.py").write_text(TRACER)
         if not passed(folders[0], "-p", "tracer", *chosen.tests, limit_s=0):
-            sys.exit("a test fails without any mutant: run the tests")
+            sys.exit("a test fails without a mutant: run the tests first")
         calls = json.loads((folders[0] / "calls.json").read_text())
 
         def outcome(mutant: Mutant) -> str:

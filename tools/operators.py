@@ -66,7 +66,7 @@ def operators() -> str:
 
 
 def _families() -> str:
-    """The list of families with links to their ops."""
+    """Return the list of op families with links to their ops."""
     families: dict[str, list[str]] = {}
     for name in OPS:
         if name in FAMILIES:
@@ -76,12 +76,12 @@ def _families() -> str:
 
 
 def schema() -> str:
-    """The text of docs/pipeline.schema.json."""
+    """Return the text of docs/pipeline.schema.json."""
     return json.dumps(file.schema(), indent=2) + "\n"
 
 
 def _section(name: str, cls: type[Op]) -> Iterator[str]:
-    """The paragraphs of one op: its text, an example, and its fields."""
+    """Yield the paragraphs of one op: its description, an example, and its fields."""
     text, _, example = inspect.cleandoc(cls.__doc__ or "").partition("\nExample:\n")
     text, _, arguments = text.partition("\nArgs:\n")
     if name in FAMILIES:
@@ -102,7 +102,7 @@ def _section(name: str, cls: type[Op]) -> Iterator[str]:
 
 
 def _lines(fields: list[types.Field], notes: dict[str, str]) -> Iterator[str]:
-    """One line per field. Adjacent fields of one note and type share a line; "as in" another op omits the type."""
+    """Yield one line per field. Adjacent fields with the same description and type share a line."""
     kinds = {field.name: f" ({_type(field)}; {_default(field)})" for field in fields}
     kinds |= {name: "" for name, note in notes.items() if note.startswith("as in ")}
     for (note, kind), group in groupby(fields, key=lambda field: (notes[field.name], kinds[field.name])):
@@ -115,7 +115,7 @@ def _item(text: str) -> str:
 
 
 def _notes(arguments: str) -> dict[str, str]:
-    """``a, b: what they are`` -> {"a": "what they are", "b": "what they are"}."""
+    """Parse ``a, b: description`` to {"a": "description", "b": "description"}."""
     notes: dict[str, str] = {}
     for entry in re.split(r"\n(?=    \w)", f"\n{arguments}"):
         names, _, text = entry.strip().partition(": ")
@@ -132,12 +132,12 @@ def _words(kind: types.Type, default: object) -> str:
     match kind:
         case types.UnionType():
             return " or ".join(_words(part, default) for part in kind.types if not isinstance(part, types.NoneType))
-        case types.LiteralType():  # msgspec sorts them: the default comes first
+        case types.LiteralType():  # msgspec sorts the values; put the default first
             *words, last = (f"`{json.dumps(word)}`" for word in sorted(kind.values, key=lambda word: word != default))
             return f"{', '.join(words)} or {last}" if words else last
         case types.VarTupleType():
             return f"list of {_plural(_words(kind.item_type, default))}"
-        case types.TupleType():  # of one type
+        case types.TupleType():  # all elements have one type
             return f"list of {len(kind.item_types)} {_plural(_words(kind.item_types[0], default))}"
         case types.DictType():
             return "object"
@@ -151,7 +151,7 @@ def _words(kind: types.Type, default: object) -> str:
             return "number"
         case types.StrType():
             return "string"
-    raise TypeError(f"no words for {kind}")
+    raise TypeError(f"no description for {kind}")
 
 
 def _plural(words: str) -> str:

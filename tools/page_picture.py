@@ -1,4 +1,4 @@
-"""Write docs/page.png: the page of `pixprep serve --page` in Chromium, with a photo of the demo, in 256 colours.
+"""Write docs/page.png: the page of `pixprep serve --page` in Chromium with a demo photo, reduced to 256 colours.
 
 PYTHONPATH=tests .venv/bin/python tools/page_picture.py
 """
@@ -21,7 +21,7 @@ WARM_UPS = 5
 
 
 def drawn() -> Image.Image:
-    """The picture in all its colours."""
+    """Return the picture in full color."""
     with tempfile.TemporaryDirectory() as folder, Page() as page:
         build(Path(folder, "models"))
         with Server(Path(folder, "models")) as server, Browser(height=800, width=1200) as browser:

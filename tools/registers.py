@@ -1,4 +1,4 @@
-"""Resources of the CUDA kernels on each GPU: registers, shared memory, and whether a register is spilled to memory.
+"""Print the resources of the CUDA kernels on each GPU: registers, shared memory, and spilled registers.
 
     PYTHONPATH=tests python tools/registers.py
 

@@ -1,4 +1,4 @@
-"""Makes the clips that a GPU's video decoder is compared with PyAV's by: backend/pixprep/gpu/clips/.
+"""Write the clips in backend/pixprep/gpu/clips, with which a GPU's video decoder is compared with PyAV.
 
     .venv/bin/python tools/sample_clips.py
 
@@ -26,7 +26,7 @@ CLIPS = {
 
 
 def frame(index: int) -> av.VideoFrame:
-    """One of them."""
+    """Encode one clip."""
     cells = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
     picture = Image.fromarray(cells).resize((WIDTH + 4 * COUNT, HEIGHT + 2 * COUNT), Image.Resampling.BICUBIC)
     pixels = np.asarray(picture)[2 * index : 2 * index + HEIGHT, 4 * index : 4 * index + WIDTH]
@@ -34,7 +34,7 @@ def frame(index: int) -> av.VideoFrame:
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all clips."""
     FOLDER.mkdir(exist_ok=True)
     for name, (encoder, container, matrix, options) in CLIPS.items():
         memory = io.BytesIO()

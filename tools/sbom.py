@@ -2,7 +2,7 @@
 
     make sbom
 
-A wheel's own metadata is silent about the shared libraries that it holds: both files name them, by package.
+The metadata of a wheel does not list the shared libraries that it contains. Both files list them by package.
 """
 
 import json
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 LIBRARY = re.compile(r"(lib[\w+-]+?)(?:-[0-9a-f]{8})?(?:-[\d.]+)?\.so[\d.]*")
 COPYLEFT = re.compile(r"GPL|MPL|Mozilla")
 KNOWN = {
-    "libav(codec|device|filter|format|util)|libsw(resample|scale)": "LGPL-2.1-or-later",  # as these wheels build FFmpeg
+    "libav(codec|device|filter|format|util)|libsw(resample|scale)": "LGPL-2.1-or-later",  # as built in these wheels
     "libx26[45]": "GPL-2.0-or-later",
     "libheif|libde265": "LGPL-3.0-or-later",
     "libgmp|libnettle|libhogweed|libunistring|libidn2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
@@ -32,7 +32,7 @@ HEAD = ("| package | version | licence | copyleft libraries in its wheel |", "|-
 
 
 def libraries(folder: Path) -> dict[str, list[str]]:
-    """Names of the shared libraries that each package holds, by the package's name in lower case."""
+    """Return the names of the shared libraries in each package, by the package's name in lower case."""
     found: dict[str, list[str]] = {}
     for package in distributions(path=[str(folder)]):
         names = {match[1] for file in package.files or () if (match := LIBRARY.fullmatch(file.name))}
@@ -41,19 +41,19 @@ def libraries(folder: Path) -> dict[str, list[str]]:
 
 
 def copyleft(library: str) -> str | None:
-    """The licence of a shared library that is known to be copyleft."""
+    """Return the licence of a shared library if it is known to be copyleft."""
     return next((licence for names, licence in KNOWN.items() if re.fullmatch(names, library)), None)
 
 
 def licence(component: dict[str, object]) -> str:
-    """Licence as a package states it, in one line."""
+    """Return the licence that a package declares, in one line."""
     said = component.get("licenses", [])
     words = [each.get("expression") or each["license"].get("id") or each["license"]["name"] for each in said]
     return ", ".join(dict.fromkeys(word.removeprefix("License :: OSI Approved :: ") for word in words)) or "not said"
 
 
 def complete(bom: dict[str, list], held: dict[str, list[str]]) -> str:
-    """Add each package's shared libraries to it. The text of the table of licences."""
+    """Add the shared libraries of each package to the BOM, and return the text of the licence table."""
     marked, others = [], []
     for component in sorted(bom["components"], key=lambda each: each["name"].lower()):
         names = held.get(component["name"].lower(), [])
@@ -71,7 +71,7 @@ def complete(bom: dict[str, list], held: dict[str, list[str]]) -> str:
 
 
 def main() -> int:
-    """Write both files, for the environment in the folder that is named."""
+    """Write both files for the environment in the given folder."""
     (environment,) = sys.argv[1:]
     made = ROOT / "build" / "sbom.cdx.json"
     made.parent.mkdir(exist_ok=True)

@@ -1,9 +1,9 @@
-"""Ask a live server for hours, if you like: load it again, kill it, hang up on it; then look at what it still holds.
+"""Send requests to a server for a long time while it is reloaded and killed, and check for leaks.
 
     PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 12000] [--mixed 2000] [--reloads 15] [--kills 5]
         [--hang-ups 100] [--random-kills 60] [--drains 1]
 
-Exit status 1 if a request was lost or answered wrongly, or the server holds more than it should.
+The exit status is 1 if a request was lost or got a wrong response, or if the server leaks memory or other resources.
 """
 
 import argparse
@@ -29,13 +29,13 @@ HEALED_S = 15.0  # after the last of ten random kills
 
 
 def say(line: str) -> None:
-    """Print at once."""
+    """Print a line without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """The phases one after the other, each with what the server holds after it."""
+    """Run the phases, and print the server's resources after each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     defaults = {"warm-up": 3000, "requests": 12_000, "mixed": 2000, "reloads": 15, "kills": 5, "hang-ups": 100}
     for name, default in (defaults | {"random-kills": 60, "drains": 1}).items():
@@ -51,7 +51,7 @@ def main() -> int:
             result = do(count) if count else None
             took_s, sent = time.monotonic() - begin, it.clients.sent - before
             slowest = f", the slowest {result:.1f} s" if result else ""
-            held = it.held(idle_s=2 * IDLE_S + 1)  # one of any two periods is idle throughout
+            held = it.held(idle_s=2 * IDLE_S + 1)  # one of two consecutive periods is completely idle
             sys.stdout.write(
                 f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    holds {held}\n"
                 f"    so far {dict(it.clients.counts)}, errors {dict(it.clients.codes)}\n"
@@ -72,7 +72,7 @@ def main() -> int:
         if (samples[-1].regions, samples[-1].files) != (before.regions, before.files):
             problems.append(f"regions or files: {before}, then {samples[-1]}")
         if arguments.mixed:
-            with it.looked_after():  # whose probes must not keep a model from being idle
+            with it.looked_after():  # its health probes must not prevent a model from being idle
                 before_load = it.held()
                 phase(f"requests of 5 kB to 15 MB at concurrency {HUNDREDS}", it.mixed, arguments.mixed)
                 after_load, idle = it.held(), it.held(idle_s=2 * IDLE_S)
@@ -109,7 +109,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as folder:
                 in_flight, outcomes, took_s = drain(Path(folder), oracle, protocol)
             sys.stdout.write(f"drain, {protocol}: in flight {in_flight}, of all {outcomes}, {took_s:.1f} s\n")
-            if in_flight.keys() - {"right", "error"} or "wrong" in outcomes:  # an error: it came just too late
+            if in_flight.keys() - {"right", "error"} or "wrong" in outcomes:  # an error is allowed
                 problems.append(f"a drain over {protocol}: in flight {in_flight}, of all {outcomes}")
     oracle.close()
     say(f"{dict(counts)} in {(time.monotonic() - start) / 60:.0f} minutes")

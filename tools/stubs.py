@@ -11,7 +11,7 @@ HEAD = "# Written by tools/stubs.py: run `make docs` after a new operator.\n"
 
 
 def of_ops() -> str:
-    """``pixprep/pipeline/ops/__init__.pyi``: each class by its own name."""
+    """Return the text of ``pixprep/pipeline/ops/__init__.pyi``, which imports each class by its own name."""
     source = (PACKAGE / "pipeline" / "ops" / "__init__.py").read_text(encoding="utf-8")
     classes = [_import(cls.__module__, cls.__name__, cls.__name__) for cls in OPS.values()]
     return _stub([*_imported(source, "pixprep"), *classes, "OPS: dict[str, type[Op]]"])
@@ -25,7 +25,7 @@ def of_package() -> str:
 
 
 def write() -> None:
-    """Both files."""
+    """Write both files."""
     (PACKAGE / "pipeline" / "ops" / "__init__.pyi").write_text(of_ops(), encoding="utf-8")
     (PACKAGE / "__init__.pyi").write_text(of_package(), encoding="utf-8")
 
@@ -42,7 +42,7 @@ def _imported(source: str, package: str) -> list[str]:
 
 
 def _of_target(target: str, name: str) -> str:
-    """A public name: a module or a member of one; ``load`` is a method of a class in the stub."""
+    """Return the stub line of a public name, which is a module or a member of one."""
     module, _, attribute = target.partition(":")
     if "." in attribute:
         return f"{name} = {attribute}"

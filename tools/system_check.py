@@ -1,6 +1,6 @@
-"""Before anything is installed: does this machine have what pip cannot bring? One line for each thing that is missing.
+"""Check for system packages that pip cannot install, and print one line per missing package.
 
-The Makefile runs it with the system's own Python, so it keeps to what any Python 3.6 understands.
+The Makefile runs this file with the system's Python before anything is installed, so it must support Python 3.6.
 """
 
 import ctypes.util
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def missing():  # noqa: ANN201  (type hints of generators need imports that old versions lack)
-    """Yield for each missing thing what to do about it."""
+    """Yield a message with the fix for each missing package."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not (3, 10) <= sys.version_info[:2] <= (3, 12):
         yield (

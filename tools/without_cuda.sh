@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command as on a machine that has the wheels alone: no CUDA toolkit, no nvcc on the path, no home to write to.
+# Runs a command as on a machine that has only the wheels: without a CUDA toolkit, nvcc or a writable home folder.
 exec unshare --map-root-user --mount sh -c '
     for folder in /usr/local/cuda*; do
         if [ -d "$folder" ] && [ ! -L "$folder" ]; then mount -t tmpfs none "$folder" || exit 1; fi

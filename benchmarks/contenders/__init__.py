@@ -26,7 +26,7 @@ Run = Callable[[Sequence[bytes]], Any]
 
 
 def each(one: Callable[[bytes, np.ndarray], None], threads: int) -> Run:
-    """A batch from a function that writes the tensor of one photo: as a user spreads it over threads."""
+    """Return a ``run`` function that calls a function per photo on several threads, as a user would."""
     pool = ThreadPoolExecutor(threads)
 
     def run(batch: Sequence[bytes]) -> np.ndarray:
@@ -38,11 +38,11 @@ def each(one: Callable[[bytes, np.ndarray], None], threads: int) -> Run:
 
 
 def resized(height: int, width: int) -> tuple[int, int]:
-    """The (height, width) after the resize, as torchvision rounds it."""
+    """Return the (height, width) after the resize, rounded as in torchvision."""
     shorter = min(height, width)
     return SHORTER * height // shorter, SHORTER * width // shorter
 
 
 def margins(height: int, width: int) -> tuple[int, int]:
-    """The (rows, columns) before the centre crop, as torchvision rounds them."""
+    """Return the numbers of rows above and columns left of the center crop, rounded as in torchvision."""
     return round((height - CROP) / 2), round((width - CROP) / 2)

@@ -1,6 +1,6 @@
-"""DALI on the CPU, as its documentation writes it.
+"""DALI on the CPU, as in its documentation.
 
-A queue of one: the next batch begins when it is asked for, or it would run in another contender's turn.
+The queue has length one. With a longer one, DALI would compute the next batch while other contenders are timed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ LARGEST_BATCH = 128
 
 
 def running(images: Callable[[Any], Any], threads: int, *, gpu: int | None = None) -> Run:
-    """A pipeline that ends in ``crop_mirror_normalize``; ``images`` makes what it takes of the encoded ones."""
+    """Return ``run`` for a pipeline that ends in ``crop_mirror_normalize``.
+
+    ``images`` decodes and resizes its input.
+    """
 
     @pipeline_def(batch_size=LARGEST_BATCH, num_threads=threads, device_id=gpu, prefetch_queue_depth=1)
     def definition() -> Any:

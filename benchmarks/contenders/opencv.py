@@ -13,8 +13,8 @@ FLAGS = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC, "lanczos": cv
 
 
 def using(flag: int, threads: int) -> Run:
-    """OpenCV with one of its interpolations."""
-    cv2.setNumThreads(1)  # the threads are of whole photos
+    """Return ``run`` for OpenCV with an interpolation flag."""
+    cv2.setNumThreads(1)  # photos are distributed over threads instead
     mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
 
     def one(encoded: bytes, out: np.ndarray) -> None:

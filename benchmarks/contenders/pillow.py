@@ -1,4 +1,4 @@
-"""The code that everyone writes: Pillow, then NumPy."""
+"""The most common code: Pillow, then NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pixprep: the pixels are Pillow's."""
+"""pixprep with Pillow's pixels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MEAN_LEVELS = 0.0
 
 
 def pipeline(filter_name: str, *, dtype: str = "float32", **decode: object) -> pp.Pipeline:
-    """This task."""
+    """Return the pipeline of the task."""
     return pp.Pipeline(
         [
             pp.decode(**decode),
@@ -23,7 +23,7 @@ def pipeline(filter_name: str, *, dtype: str = "float32", **decode: object) -> p
 
 
 def running(pipeline: pp.Pipeline, threads: int) -> Run:
-    """The engine."""
+    """Return ``run`` for a pipeline."""
     engine = pp.Engine(pipeline, threads=threads)
 
     def run(photos: list[bytes]) -> object:

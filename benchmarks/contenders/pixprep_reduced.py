@@ -1,4 +1,4 @@
-"""pixprep with reduced decode: libjpeg-turbo gives a half, a quarter or an eighth where the source is larger."""
+"""pixprep with reduced decode: libjpeg-turbo decodes large photos at 1/2, 1/4 or 1/8."""
 
 from __future__ import annotations
 

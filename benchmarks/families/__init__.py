@@ -1,10 +1,10 @@
-"""Programs that users of other libraries leave, a row each: one file per library, each run in a process of its own.
+"""Preprocessing code of other libraries, compared with pixprep: one file per library, each run in its own process.
 
-    PACKAGES         the packages whose versions decide its speed
+    PACKAGES         the packages whose versions determine its speed
     prepare(row, threads)
-                     gives ``run(batch)``: a list of encoded photos in, a tensor or an array of each out
+                     returns ``run(batch)``, which converts a list of encoded photos to a tensor or an array per photo
 
-``ROWS`` is the table. ``prepare`` raises NotImplementedError for a row that the library does not have.
+``ROWS`` lists the tasks. ``prepare`` raises NotImplementedError for a task that the library does not support.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ IMAGENET = 1 / (255 * 0.229)
 ROUNDED = 0.01  # mean levels: float32 sums in a different order, or one pixel value in 1 % of the values
 COLOURS = {
     "brightness": 0.0,
-    "contrast": 1.0,  # albumentations rounds the mean and its product: everything may be a level off
+    "contrast": 1.0,  # albumentations rounds the mean and its product, so all pixel values may differ by 1
     "saturation": 0.5,
-    "hue": 2.0,  # albumentations has 180 hues
-    "grayscale": 1.0,  # albumentations cuts off in place of rounding
+    "hue": 2.0,  # albumentations has only 180 hues
+    "grayscale": 1.0,  # albumentations truncates instead of rounding
     "gamma": 0.5,
     "posterize": 0.0,
     "solarize": 0.0,
     "invert": 0.0,
     "autocontrast": 1.0,
-    "equalize": 2.0,  # albumentations takes OpenCV's histograms
+    "equalize": 2.0,  # albumentations uses OpenCV's histograms
     "flip": 0.0,
     "gaussian_blur": 0.5,
-    "rotate": 0.5,  # OpenCV blends an image's edge with what is around it
-    "elastic": 40.0,  # each has its own noise
+    "rotate": 0.5,  # OpenCV blends the edge of the image with the background
+    "elastic": 40.0,  # the random displacements differ
 }
 ROWS = {
     "yolo": Row("YOLO, letterbox 640", ("opencv",), 1 / 255),
@@ -63,7 +63,7 @@ ROWS = {
 }
 ARRAYS, LINES = "500x375 arrays", "text lines"
 GRAPHS = {"dali": "classic", "dali stretched": "stretched", "dali letterboxed": "letterboxed"}
-"""Graphs that pixprep imports, as files of tests/parity/frozen/dali."""
+"""Names of the DALI graphs in tests/parity/frozen/dali that pixprep imports."""
 CELLS = [
     ("500x375 by 8", "yolo", 1),
     ("1920x1080", "yolo", 1),
@@ -76,7 +76,7 @@ CELLS = [
 
 
 def of(made: Mapping[str, Callable[[], Run]], row: str, threads: int) -> Run:
-    """The one of a library's rows."""
+    """Return ``run`` of a library for a row."""
     assert threads == 1
     if row not in made:
         raise NotImplementedError
@@ -84,12 +84,15 @@ def of(made: Mapping[str, Callable[[], Run]], row: str, threads: int) -> Run:
 
 
 def alone(one: Callable[[bytes], np.ndarray]) -> Run:
-    """A batch from a function that makes the tensor of one photo; they are not copied into one."""
+    """Return a ``run`` function that calls a function per photo, without stacking the tensors."""
     return lambda batch: [one(photo) for photo in batch]
 
 
 def on_arrays(one: Callable[[Any], Any], given: Callable[[np.ndarray], Any] = np.asarray) -> Run:
-    """A function on decoded images, each decoded once, before the rounds: ``given`` makes the library's own image."""
+    """Return a ``run`` function on images that are decoded once, before the rounds.
+
+    ``given`` converts them to the library's type.
+    """
 
     @cache
     def image(photo: bytes) -> Any:
@@ -99,7 +102,7 @@ def on_arrays(one: Callable[[Any], Any], given: Callable[[np.ndarray], Any] = np
 
 
 def comparison(row: Row) -> Callable[[np.ndarray], dict[str, float]]:
-    """How far tensors are from the first that it was given, in levels; planes are compared with pixels."""
+    """Return a function that compares tensors with those of its first call, in pixel values; layouts may differ."""
     return partial(_gaps, [], row.level)
 
 

@@ -1,4 +1,4 @@
-"""DALI on the CPU: the graphs that pixprep imports, as their files define them."""
+"""DALI on the CPU: the serialized graphs that pixprep imports."""
 
 from __future__ import annotations
 

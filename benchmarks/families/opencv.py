@@ -1,6 +1,6 @@
-"""OpenCV's own code: as Ultralytics writes a letterbox, as PaddleOCR writes a line, and the task of ``contenders``.
+"""Code with OpenCV: Ultralytics' letterbox, PaddleOCR's text lines, and the task of ``contenders``.
 
-PaddleOCR's package brings PaddlePaddle: its ``resize_norm_img`` is written out here.
+PaddleOCR's ``resize_norm_img`` is copied, because its package would install PaddlePaddle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _decoded(encoded: bytes) -> np.ndarray:
 
 
 def letterboxed(encoded: bytes) -> np.ndarray:
-    """``LetterBox`` of Ultralytics, and its predictor's ``preprocess``."""
+    """Run Ultralytics' ``LetterBox`` and the ``preprocess`` of its predictor."""
     image = _decoded(encoded)
     height, width = image.shape[:2]
     ratio = min(SIDE / height, SIDE / width)
@@ -40,7 +40,7 @@ def letterboxed(encoded: bytes) -> np.ndarray:
 
 
 def line(encoded: bytes) -> np.ndarray:
-    """``resize_norm_img`` of PaddleOCR's recognizer, for a batch whose lines are of one shape."""
+    """Run ``resize_norm_img`` of PaddleOCR's recognizer, for a batch of lines of equal shape."""
     image = _decoded(encoded)
     ratio = image.shape[1] / image.shape[0]
     canvas = np.zeros((3, LINE_HEIGHT, int(LINE_HEIGHT * max(LINE_WIDTH / LINE_HEIGHT, ratio))), np.float32)

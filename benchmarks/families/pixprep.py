@@ -1,4 +1,4 @@
-"""pixprep: pipelines that its importers make, recipes of docs/models.md, and ``apply`` on arrays."""
+"""pixprep: imported pipelines, recipes of docs/models.md, and ``apply`` on arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _recipe(heading: str) -> pp.Pipeline:
 
 
 def _weights() -> pp.Pipeline:
-    importlib.import_module("contenders.torchvision")  # which imports it also where its build has no extension
+    importlib.import_module("contenders.torchvision")  # also imports a torchvision without its C++ extension
     return torchvision.from_torchvision("ResNet50_Weights.IMAGENET1K_V1", input="tensor")
 
 
@@ -78,7 +78,7 @@ def running(pipeline: pp.Pipeline) -> Run:
 
 def prepare(row: str, threads: int) -> Run:
     """See ``families``."""
-    drawn = count()  # no two images have the same draw
+    drawn = count()  # each image gets different random parameters
     ops = {
         name: lambda op=op: on_arrays(lambda pixels: pp.apply(op, pixels, index=next(drawn)))
         for name, op in OPS.items()

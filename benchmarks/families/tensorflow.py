@@ -1,4 +1,4 @@
-"""Keras's preprocessing as ``image_dataset_from_directory`` writes it: ``tf.image``, compiled to one function."""
+"""Keras's preprocessing as in ``image_dataset_from_directory``: ``tf.image`` ops, compiled to one function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "numpy")
 
 
 def preprocessed() -> Run:
-    """ResNet50 of 224 x 224."""
+    """Return ``run`` for ResNet50 with images of 224 x 224."""
 
     @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
     def one(encoded: tf.Tensor) -> tf.Tensor:

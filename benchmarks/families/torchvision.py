@@ -18,7 +18,7 @@ PACKAGES = contender.PACKAGES
 
 
 def weights() -> Run:
-    """Its users' code: Pillow, ``pil_to_tensor``, the transforms, ``stack``."""
+    """Return ``run`` for the usual code: Pillow, ``pil_to_tensor``, the transforms, ``stack``."""
     transforms = ResNet50_Weights.IMAGENET1K_V1.transforms()
 
     def one(encoded: bytes) -> torch.Tensor:

@@ -1,14 +1,14 @@
-"""One file per contender of the same training input, each run in a process of its own. Each file has three names.
+"""Contenders for the same training input: one file each, run in its own process. Each file defines three names.
 
     PACKAGES       the packages whose versions determine its speed
-    WORKERS        for each number of threads the numbers of worker processes to try; () where it has none
+    WORKERS        numbers of worker processes to try, per number of threads; () if it does not use processes
     prepare(folder, threads, workers)
-                   gives batches without end: (images, labels), images float32 (64, 3, 224, 224), or (64, 224, 224, 3)
-                   where the library's models want that
+                   yields batches endlessly: (images, labels), with images float32 (64, 3, 224, 224), or
+                   (64, 224, 224, 3) if the library's models require it
 
 The task is torchvision's ImageNet training preset: a random resized crop of 224 with area 0.08 to 1 and aspect 3/4 to
-4/3, bilinear and antialiased, a random flip, ``(level / 255 - mean) / std``; shuffled, whole batches only. ``folder``
-has a folder ``files`` with a folder of JPEGs for each class, and ``shard.tar`` with the same in WebDataset's form.
+4/3, bilinear and antialiased, a random flip, ``(value / 255 - mean) / std``; shuffled, complete batches. ``folder``
+contains ``files``, with a folder of JPEGs per class, and ``shard.tar``, with the same photos in WebDataset's format.
 ``colour_*`` add a jitter of brightness, contrast, saturation and hue after the flip.
 """
 

@@ -1,4 +1,4 @@
-"""As ``dali_region``, with DALI's ``color_twist``: one matrix, in a fixed order, before the mirror."""
+"""Like ``dali_region``, with DALI's ``color_twist``: a single matrix with a fixed order, before the mirror."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As ``pixprep_loader``, with ``color_jitter``."""
+"""Like ``pixprep_loader``, with ``color_jitter``."""
 
 from __future__ import annotations
 

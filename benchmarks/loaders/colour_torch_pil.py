@@ -1,4 +1,4 @@
-"""As ``torch_pil``, with torchvision v2's ColorJitter on Pillow images."""
+"""Like ``torch_pil``, with torchvision v2's ColorJitter on Pillow images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import contenders.torchvision  # noqa: F401  (makes torchvision importable beside a PyTorch for the CPU)
+import contenders.torchvision  # noqa: F401  (makes torchvision importable with a PyTorch for the CPU)
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 

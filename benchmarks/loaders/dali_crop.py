@@ -1,4 +1,4 @@
-"""DALI on the CPU, as its ImageNet example writes it: decode, then crop and resize."""
+"""DALI on the CPU, as in its ImageNet example: decode, then crop and resize."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ WORKERS = ()
 
 
 def endless(folder: Path, threads: int, images: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Batches of a pipeline; ``images`` converts the encoded files to images of (224, 224). DALI's own queue of two."""
+    """Yield the batches of a pipeline with DALI's default queue of two.
+
+    ``images`` converts encoded files to (224, 224).
+    """
 
     @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2)
     def definition() -> Any:

@@ -1,4 +1,4 @@
-"""The best that DALI can do on the CPU: decode the rows of the random window alone, and resize them."""
+"""DALI's fastest method on the CPU: decode only the rows of the random window, and resize them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKERS = ()
 
 
 def images(encoded: Any) -> Any:
-    """The random window, resized."""
+    """Decode and resize the random window."""
     crop = {"random_area": AREA, "random_aspect_ratio": ASPECT}
     decoded = fn.decoders.image_random_crop(encoded, output_type=types.RGB, jpeg_fancy_upsampling=True, **crop)
     return fn.resize(decoded, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)

@@ -1,4 +1,4 @@
-"""Grain's threads over files, torchvision v2 on Pillow images: Grain brings no image operators."""
+"""Grain's threads over files, with torchvision v2 on Pillow images, because Grain does not have image operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pixprep's Loader with the decoded pixels kept in memory: what every epoch after the first costs."""
+"""pixprep's Loader with the decoded pixels cached in memory, as in every epoch after the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pixprep's engine on the same pictures with the same random windows, but no Loader: nothing is read ahead."""
+"""pixprep's engine without a Loader, on the same photos with the same random windows. Files are not prefetched."""
 
 from __future__ import annotations
 

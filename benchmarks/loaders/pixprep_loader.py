@@ -14,7 +14,7 @@ WORKERS = ()
 
 
 def pipeline(*colours: Any) -> pp.Pipeline:
-    """The training side; something may be done to the colours after the flip."""
+    """Return the training pipeline; ``colours`` are ops to add after the flip."""
     return pp.Pipeline(
         [
             pp.decode(),
@@ -30,7 +30,7 @@ def pipeline(*colours: Any) -> pp.Pipeline:
 
 
 def endless(folder: Path, threads: int, *colours: Any, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Epochs of a Loader."""
+    """Yield the batches of a Loader, epoch after epoch."""
     source = pp.read.files(folder / "files")
     loader = pp.Loader(source, pipeline(*colours), batch_size=BATCH, shuffle=True, threads=threads, **options)
     while True:

@@ -1,6 +1,6 @@
-"""SPDL's pipeline of threads over files, torchvision v2 on Pillow images.
+"""SPDL's thread pipeline over files, with torchvision v2 on Pillow images.
 
-SPDL's own decoder needs FFmpeg's libraries of the system, and has no random resized crop.
+SPDL's own decoder needs the system's FFmpeg libraries, and does not support a random resized crop.
 """
 
 from __future__ import annotations

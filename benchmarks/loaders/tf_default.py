@@ -1,4 +1,4 @@
-"""tf.data as its documentation writes it: the default resize, which aliases."""
+"""tf.data as in its documentation, with the default resize, which is not antialiased."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader with torchvision v2 on Pillow images: torchvision's own reference script."""
+"""PyTorch's DataLoader with torchvision v2 on Pillow images, as in torchvision's reference script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import contenders.torchvision  # noqa: F401  (makes torchvision importable beside a PyTorch for the CPU)
+import contenders.torchvision  # noqa: F401  (makes torchvision importable with a PyTorch for the CPU)
 import torch
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
@@ -19,7 +19,7 @@ WORKERS = {1: (0, 1, 2), 2: (1, 2, 3)}
 
 
 def transform(*colours: v2.Transform) -> v2.Compose:
-    """Transform of each Pillow image; something may be done to its colours after the flip."""
+    """Return the transform of each Pillow image; ``colours`` are transforms to add after the flip."""
     return v2.Compose(
         [
             v2.RandomResizedCrop(SIDE, antialias=True),
@@ -33,7 +33,7 @@ def transform(*colours: v2.Transform) -> v2.Compose:
 
 
 def endless(dataset: Any, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
-    """Epochs of a data set whose samples are ready."""
+    """Yield the batches of a data set with a DataLoader, epoch after epoch."""
     torch.set_num_threads(threads)
     loader = DataLoader(
         dataset,

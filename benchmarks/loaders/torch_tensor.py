@@ -19,7 +19,7 @@ WORKERS = torch_pil.WORKERS
 
 
 def read(path: str) -> torch.Tensor:
-    """uint8 (3, height, width)."""
+    """Decode a file to uint8 (3, height, width)."""
     return decode_image(path, ImageReadMode.RGB)
 
 

@@ -17,7 +17,7 @@ WORKERS = {1: (0, 1), 2: (1, 2)}
 
 
 def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
-    """See ``loaders``; one shard for each worker, since a worker reads whole shards."""
+    """See ``loaders``. Each worker has its own shard, because a worker reads whole shards."""
     torch.set_num_threads(threads)
     shards = [str(folder / "shard.tar")] * max(1, workers)
     samples = wds.WebDataset(shards, shardshuffle=False, nodesplitter=wds.split_by_node).shuffle(1000).decode("pil")

@@ -1,4 +1,4 @@
-"""The engine on a GPU against nvImageCodec's decode alone, and the kernels against the memory's bandwidth.
+"""Compares the engine on a GPU with nvImageCodec's decode alone, and the kernels with the memory bandwidth.
 
 Contenders run by turns in one process, each batch timed until the device has done it:
 
@@ -56,7 +56,7 @@ LEVELS = {
     "jitter": [pp.brightness(1.2), pp.contrast(0.8), pp.saturation(1.3), pp.hue(0.05)],
     "turned": [pp.rotate(15, filter="bilinear")],
 }
-"""Steps on the levels."""
+"""Steps on pixel values."""
 KERNELS = (
     *(("bilinear", "float32", levels) for levels in LEVELS),
     ("bicubic", "float16", "kept"),
@@ -76,33 +76,36 @@ PACKAGES = (
 )
 LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvcuvid.so.1", "libpython3.12.so.1.0")
 THRESHOLDS = (1, 250_000, 1_000_000, 4_000_000, 1 << 30)
-"""Pixels of a JPEG from which CUDA's decoder reads its Huffman codes on the GPU; nvImageCodec's own is a million."""
+"""Numbers of pixels from which CUDA decodes Huffman codes on the GPU. nvImageCodec's default is a million."""
 
 
 Contender = Callable[[list[bytes]], object]
-"""Makes a batch, and returns when the device has done it."""
+"""Function that processes a batch and returns when the device has finished."""
 
 
 def check(encoded: Sequence[bytes], decoder: str) -> dict[str, float]:
-    """How far the engine's tensors are from Pillow's, in levels; ends the step where that is too far."""
+    """Return the difference of the engine's tensors from Pillow's in pixel values; end the step if it is too large."""
     with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu", decoder=decoder) as engine:  # type: ignore[arg-type]
         batch = engine.run_batch(encoded)
     if any(batch.errors):
         sys.exit(f"not timed: decoder {decoder}: {[str(error) for error in batch.errors]}")
     found = difference(batch.outputs["tensor"].get(), [reference(each, "bilinear") for each in encoded])
     if found["mean"] > LARGEST_MEAN[decoder]:
-        sys.exit(f"not timed: decoder {decoder}: its tensors are {found['mean']:.2f} levels off Pillow's")
+        sys.exit(f"not timed: decoder {decoder}: its tensors differ from Pillow's by {found['mean']:.2f}")
     return found
 
 
 @cache
 def raw_stream() -> Any:
-    """One for all of ``Raw``: nvImageCodec frees an image's memory on its stream, so it must not be destroyed first."""
+    """Stream of all ``Raw`` objects.
+
+    It is never destroyed, because nvImageCodec frees an image's memory on its stream.
+    """
     return cupy.cuda.Stream(non_blocking=True)
 
 
 class Raw:
-    """nvImageCodec alone, with the engine's settings."""
+    """Only nvImageCodec, with the engine's settings."""
 
     def __init__(self, decoder: str, threads: int, option: str = "") -> None:
         kinds = [nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU]
@@ -127,11 +130,11 @@ class Raw:
         self._images = self._decoder.decode(streams, params=self._params, cuda_stream=int(stream.ptr), **reused)
         stream.synchronize()
         if any(image is None for image in self._images):
-            sys.exit("nvImageCodec refused one of the benchmark's photos")
+            sys.exit("nvImageCodec rejected one of the benchmark's photos")
 
 
 def dali(decoder: str, threads: int) -> Contender:
-    """DALI's idiom of the same task."""
+    """Return ``run`` of DALI for the same task."""
     hardware = 0.0 if decoder == "cuda" else 0.9
     library = importlib.import_module("contenders.dali")
     return library.prepare("bilinear", threads, gpu=0, hardware=hardware)  # type: ignore[no-any-return]
@@ -176,10 +179,10 @@ def speeds(
 def throughput(
     contenders: dict[str, Contender], encoded: Sequence[bytes], batch: int, *, rounds: int, seconds: float
 ) -> dict[str, dict[str, Any]]:
-    """Each contender's numbers by its name."""
+    """Return the results of each contender by name."""
     endless = {name: measure.batches(encoded, batch) for name in contenders}
     for name, contender in contenders.items():
-        for _ in range(3):  # the first ones allocate
+        for _ in range(3):  # the first batches allocate memory
             contender(next(endless[name]))
     taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -189,7 +192,7 @@ def throughput(
 
 
 def thresholds(add: Callable[..., None], *, sizes: Sequence[str], batch: int = 64, seconds: float = 0.3) -> None:
-    """CUDA's decode alone, by the size from which it reads Huffman codes on the GPU."""
+    """Measure only CUDA's decode, by the minimum size for decoding Huffman codes on the GPU."""
     options = {n: f"nvjpeg_cuda_decoder:hybrid_huffman_threshold={n}" for n in THRESHOLDS}
     for size in sizes:
         contenders: dict[str, Contender] = {str(n): Raw("cuda", 15, option) for n, option in options.items()}
@@ -200,7 +203,7 @@ def thresholds(add: Callable[..., None], *, sizes: Sequence[str], batch: int = 6
 def processes(add: Callable[..., None], *, batch: int = 64, seconds: float = 4.0, ready_s: float = 12.0) -> None:
     """Measure images/s of one engine, and of two engines in separate processes."""
     for count in (1, 2):
-        begin = monotonic() + ready_s  # the clock of the machine, for all of its processes
+        begin = monotonic() + ready_s  # monotonic time is the same in all processes
         code = f"import gpu_speed; gpu_speed.alone({begin}, {batch}, {seconds})"
         started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
         rates = [json.loads(each.communicate()[0].splitlines()[-1]) for each in started]
@@ -245,7 +248,7 @@ def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: 
 def handover(
     add: Callable[..., None], *, shape: Sequence[int] = (256, 3, 224, 224), batches: int = 20, cycles: int = 10_000_000
 ) -> None:
-    """Milliseconds that a batch's hand-over to the GPU takes of the host, and in all, alone and before a step of 5 ms.
+    """Measure the milliseconds to transfer a batch to the GPU, alone and before a step of 5 ms.
 
     Once as ever, and once from pinned memory beside the steps. It ends where a buffer was written before its copy had
     ended.
@@ -307,9 +310,9 @@ def copy_bandwidth() -> float:
 
 
 def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[float], list[float]]:
-    """Seconds of the device and of the host for what ``queue(sample)`` queues on the current stream.
+    """Measure the device and host seconds of the work that ``queue(sample)`` queues on the current stream.
 
-    The device is kept busy until all is queued, so that events around it see the device's work and no waiting.
+    The device is kept busy until all work is queued, so that the events measure only the device's work.
     """
     nvrtc.library(cupy.cuda.runtime.runtimeGetVersion() // 1000)  # CuPy 13.6 does not find the wheel
     spin = cupy.RawKernel(SPIN, "spin")
@@ -342,7 +345,7 @@ def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[flo
 
 
 def decoded(encoded: Sequence[bytes]) -> list[Any]:
-    """The pixels on the device, each in memory of its own."""
+    """Return the decoded pixels on the device, each in separate memory."""
     device = Gpu(0)
     plan = pixprep_full.pipeline("bilinear").plan
     decoder = device.decoder(plan, EngineOptions(damage="strict"))
@@ -351,7 +354,7 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
         with device.lane(), decoder.decode(chunk) as images:
             for image in images:
                 assert not isinstance(image, pp.ImageError)
-                arrays.append(cupy.asarray(on_host(image.pixels)))  # the decoder uses its own memory again
+                arrays.append(cupy.asarray(on_host(image.pixels)))  # the decoder reuses its own memory
     return arrays
 
 
@@ -404,7 +407,7 @@ def served(
     seconds: float = 2.0,
     images: int = 128,
 ) -> None:
-    """Loads on Triton's model ``preprocess`` of so many instances; tensors come back to the client."""
+    """Measure loads on Triton's model ``preprocess`` with several instances; the client receives the tensors."""
     loads = importlib.import_module("served")  # which needs Triton's client
     from pixprep.serving.embedded.server import Server  # noqa: PLC0415
     from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT  # noqa: PLC0415
@@ -429,7 +432,7 @@ def served(
 
 
 def facts(add: Callable[..., None]) -> None:
-    """The machine, its libraries, and what decodes there."""
+    """Describe the machine, its libraries and its JPEG decoders."""
     runtime = cupy.cuda.runtime
     properties = runtime.getDeviceProperties(0)
     loaded = {}

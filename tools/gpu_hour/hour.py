@@ -1,4 +1,4 @@
-"""One call of the hour on a GPU machine: steps with time-outs of their own, whose rows are written at once.
+"""Runs one call of the hour on a GPU machine: steps with time-outs, whose rows are written immediately.
 
     python3 tools/gpu_hour/hour.py first       README.md in this folder lists the calls in their order
 
@@ -23,20 +23,20 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 CARRIED = ROOT / "build" / "gpu_hour"
-"""Folders that prepare_hour.py has made: photos, kernels, and groups of wheels."""
+"""Folder that prepare_hour.py has created, with photos, kernels, and groups of wheels."""
 PLACE = Path(os.environ.get("PIXPREP_HOUR") or Path(tempfile.gettempdir(), "pixprep-hour"))
 LIMIT_S = 560.0
-"""Seconds of a call, which the machine ends after 600 s."""
+"""Maximum duration of a call in seconds. The machine ends a call after 600 s."""
 SERVED = ("pytriton", "cupy13", "client")
-"""Groups of wheels for the embedded Triton, whose NumPy is an older one: only its steps see them."""
+"""Groups of wheels for the embedded Triton, with an older NumPy. Only the steps with Triton use them."""
 _OWN_PATH = "PIXPREP_HOUR_PATH"
 _PTH = f"import os, sys; sys.path[:0] = [*filter(None, os.environ.get('{_OWN_PATH}', '').split(os.pathsep))]\n"
-"""A line of Python among its own packages: Triton's Python models do not look at PYTHONPATH."""
+"""Line for a .pth file in site-packages, because Triton's Python models ignore PYTHONPATH."""
 SAID = 4000  # characters of what a step printed last
 
 
 class Step(NamedTuple):
-    """Command, its time-out, and whether it sees the wheels of ``SERVED``."""
+    """Step of a call: its command, its time-out, and whether it uses the wheels of ``SERVED``."""
 
     seconds: float
     words: Sequence[str]
@@ -108,13 +108,13 @@ CALLS: Mapping[str, Sequence[Sequence[str]]] = {
         ),
     ),
     "tests": (("tests, engine", "tests, loader", "tests, sizes", "tests, kernels"), ("tests, leaks",)),
-    "install": (),  # another group of wheels, for a later call
+    "install": (),  # installs a further group of wheels for a later call
     "served": tuple((name,) for name in STEPS if name.startswith("served")),
     "tools": (*((each,) for each in _TOOLS), ("ncu",)),
     "clips": (("clips",),),
     "dali": (("machine",), ("beside DALI",)),
 }
-"""Steps by call. Those of one group run side by side, and are not timed."""
+"""Steps by call. The steps of a group run in parallel and are not benchmarks."""
 
 
 def write(out: Path, **row: Any) -> None:
@@ -124,7 +124,7 @@ def write(out: Path, **row: Any) -> None:
 
 
 def run(group: Sequence[str], steps: Mapping[str, Step], out: Path, *, deadline: float) -> None:
-    """Run the steps of a group to their ends, or to their time-outs."""
+    """Run the steps of a group until they end or time out."""
     started = {}
     for number, name in enumerate(group):
         if monotonic() >= deadline:
@@ -137,7 +137,7 @@ def run(group: Sequence[str], steps: Mapping[str, Step], out: Path, *, deadline:
             process = subprocess.Popen(
                 steps[name].words, stdout=said, stderr=subprocess.STDOUT, env=where, cwd=ROOT, start_new_session=True
             )
-        except OSError as error:  # no such tool
+        except OSError as error:  # the tool is not installed
             said.close()
             write(out, step=name, ended=str(error))
             continue
@@ -175,7 +175,7 @@ def _is_served(site: str) -> bool:
 
 
 def install() -> None:
-    """Unpack what was carried: wheels, each group once a machine, and the kernels in C."""
+    """Unpack the transferred files: the wheels, once per machine and group, and the C kernels."""
     PLACE.mkdir(parents=True, exist_ok=True)
     for pattern, folder in {
         "kernels/*.so": ROOT / "backend/pixprep/engine/kernels",
@@ -203,7 +203,7 @@ def install() -> None:
 
 
 def _joined(part: str) -> Path | None:
-    """A wheel of its parts, NAME.whl.1of4 and so on; None until all are there."""
+    """Join a wheel from its parts (NAME.whl.1of4, ...); None if a part is missing."""
     name, _, number = part.rpartition(".")
     count = int(number.partition("of")[2])
     parts = [PLACE / f"{name}.{place + 1}of{count}" for place in range(count)]
@@ -214,7 +214,7 @@ def _joined(part: str) -> Path | None:
 
 
 def main(call: str) -> None:
-    """Run a call."""
+    """Run the steps of a call."""
     deadline, out = monotonic() + LIMIT_S, Path(os.environ["OUT"], f"{call}.jsonl").absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     for each in (out, out.with_suffix(".log")):

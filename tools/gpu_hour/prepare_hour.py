@@ -1,4 +1,4 @@
-"""Photos, the kernels in C, and wheels for the GPU machine, in groups that a call can hold.
+"""Prepares photos, C kernels and wheels for the GPU machine, in groups that fit into one call.
 
     .venv/bin/python tools/gpu_hour/prepare_hour.py                  all groups, into build/gpu_hour
     .venv/bin/python tools/gpu_hour/prepare_hour.py engine video
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 TO = ROOT / "build" / "gpu_hour"
 PYTHON = (3, 12)
 LIMIT = 50_000_000
-"""Bytes of a group: a call carries 64 MiB, and the working tree uses about 7 of them."""
+"""Maximum size of a group in bytes. A call transfers at most 64 MiB, of which the working tree uses about 7."""
 GROUPS = {
     "engine": "nvidia-nvimgcodec-cu13>=0.9 nvidia-nvjpeg>=13 msgspec pillow simplejpeg pytest pluggy iniconfig "
     "pygments hypothesis sortedcontainers",
@@ -44,7 +44,7 @@ def pinned(requirement: str) -> str:
 
 
 def download(group: str) -> None:
-    """The wheels of a group."""
+    """Download the wheels of a group."""
     folder = TO / group
     shutil.rmtree(folder, ignore_errors=True)
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--implementation", "cp"]
@@ -57,7 +57,7 @@ def download(group: str) -> None:
 
 
 def cut(group: str) -> list[Path]:
-    """Folders of the group: itself, or NAME-1, NAME-2, … with a part each of its largest wheel."""
+    """Return the folders of a group: one, or NAME-1, NAME-2, … with one part of its largest wheel each."""
     folder = TO / group
     for earlier in TO.glob(f"{group}-*"):
         shutil.rmtree(earlier)
@@ -81,11 +81,11 @@ def cut(group: str) -> list[Path]:
 
 
 def photos() -> None:
-    """The real photos that the benchmarks' are made of."""
+    """Copy the real photos from which the benchmark photos are derived."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     import workloads  # noqa: PLC0415  (benchmarks/ is no package)
 
-    shutil.rmtree(TO / "photos", ignore_errors=True)  # which would be mistaken for a carried file
+    shutil.rmtree(TO / "photos", ignore_errors=True)  # otherwise it would be used as a transferred file
     (TO / "photos").mkdir(parents=True)
     for number, path in enumerate(workloads.real_photos()):
         shutil.copy(path, TO / "photos" / f"{number:02}-{path.name}")
@@ -106,7 +106,7 @@ def sizes(folders: Sequence[Path]) -> Iterator[str]:
 
 
 def main(groups: Sequence[str]) -> None:
-    """Make all of it."""
+    """Prepare all files."""
     photos()
     kernels()
     folders = [TO / "photos", TO / "kernels"]

@@ -39,7 +39,7 @@ API = {
     "Presets": ["presets"],
     "Errors": ["PixprepError", "PipelineError", "ImageError", "DataError", "SetupError"],
 }
-"""Every public name but the ops, which have a page of their own, by subject."""
+"""Public names by subject, without the ops, which have their own page."""
 PICTURES = ROOT / "build" / "pictures"
 CAPTIONS: dict[str, str] = {}
 """Caption of the picture of each op that has one."""
@@ -120,12 +120,12 @@ def command_line() -> str:
 
 
 def help_of(*command: str) -> str:
-    """Return what ``--help`` prints for a command."""
+    """Return the output of ``--help`` for a command."""
     return output_of("pixprep", *command, "--help")
 
 
 def output_of(program: str, *arguments: str) -> str:
-    """Return what a program of the environment ``.venv`` prints."""
+    """Return the output of a program of the environment ``.venv``."""
     run = [ROOT / ".venv" / "bin" / program, *arguments]
     environment = {**os.environ, "COLUMNS": "100"}
     return subprocess.run(run, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout

@@ -1,14 +1,14 @@
 """Contenders for the same clips, one per file, as in ``loaders``; two of the names differ.
 
-    SETTINGS       the names of those to try, each with one of FFmpeg's threads for a clip, and with as many as there
-                   are; () where there is nothing to set
+    SETTINGS       names of settings to try, each with one FFmpeg thread per clip and with all threads; () if there are
+                   no settings
     prepare(folder, threads, what)
-                   gives batches without end: (clips, names), clips float32 (n, frames, 3, 224, 224), or (n, frames,
-                   224, 224, 3) where the library's models want that
+                   yields batches endlessly: (clips, names), with clips float32 (n, frames, 3, 224, 224), or
+                   (n, frames, 224, 224, 3) if the library's models require it
 
-``what`` is (file, n, frames, setting, FFmpeg's threads for a clip). The task: of this file in ``folder`` so many
-frames, from the first to the last and equally far apart, or the first one; each resized to 224 x 224, antialiased where
-the library has that, and ``(level / 255 - mean) / std``; n times, by as many threads at once as there are.
+``what`` is (file, n, frames, setting, FFmpeg's threads per clip). The task is to decode this number of evenly spaced
+frames of the file in ``folder``, or the first frame, resize each to 224 x 224, antialiased if the library supports it,
+and normalize it, ``(value / 255 - mean) / std``. This is done n times, in parallel on all threads.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ What = tuple[str, int, int, str, int]
 
 
 def wanted(count: int, frames: int) -> list[int]:
-    """The frames of a clip of ``count``."""
+    """Return the indices of the requested frames of a clip with ``count`` frames."""
     return [index * (count - 1) // max(frames - 1, 1) for index in range(frames)]
 
 
 def normalized(frames: npt.NDArray[np.uint8]) -> F32:
-    """Frames (n, height, width, 3) as the task has them, by NumPy."""
+    """Normalize frames (n, height, width, 3) with NumPy."""
     values = frames.astype(np.float32)
     values /= 255
     values -= np.array(MEAN, np.float32)
@@ -41,7 +41,7 @@ def normalized(frames: npt.NDArray[np.uint8]) -> F32:
 
 
 def endless(path: Path, threads: int, clips: int, one: Callable[[str], F32]) -> Iterator[tuple[F32, list[str]]]:
-    """Batches of a clip, as many at once as there are threads."""
+    """Yield batches of copies of a clip, decoded in parallel on all threads."""
     with ThreadPoolExecutor(threads) as pool:
         while True:
             yield np.stack([*pool.map(one, [str(path)] * clips)]), [path.name] * clips

@@ -1,4 +1,4 @@
-"""OpenCV, resize (area), NumPy. Settings: which way to the wanted frames.
+"""OpenCV with an area resize, then NumPy. The settings are methods of reaching the requested frames.
 
 ``read`` reads every frame and keeps some, as most scripts do; ``grab`` converts the wanted ones alone; ``seek`` sets
 the position before each of them.

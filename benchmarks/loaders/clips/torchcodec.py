@@ -1,4 +1,4 @@
-"""torchcodec on the CPU, then torchvision v2. Settings: its search, and who resizes.
+"""torchcodec on the CPU, then torchvision v2. The settings are its seek mode, and which library resizes.
 
 ``v2`` resizes the decoded uint8 tensors, antialiased; ``FFmpeg`` does so in the decoder, by swscale.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import contenders.torchvision  # noqa: F401  (makes torchvision importable beside a PyTorch for the CPU)
+import contenders.torchvision  # noqa: F401  (makes torchvision importable with a PyTorch for the CPU)
 import torch
 from torchcodec.decoders import VideoDecoder
 from torchcodec.transforms import Resize
