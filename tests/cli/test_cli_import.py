@@ -122,4 +122,7 @@ def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
     (folder / "config.json").unlink()
     code, out, _ = pixprep("verify", "p.json")
     assert code == 1
-    assert "nothing was compared with the fields of any op: config.json of timm is not beside the pipeline" in out
+    assert (
+        "the ops and their fields were not compared with a source: config.json of timm is not beside the "
+        "pipeline" in out
+    )

@@ -22,7 +22,7 @@ def test_a_stream_is_refused_unless_its_first_sequence_is_meant(name):
         outputs=["t"],
     )
     with pytest.raises(
-        pp.PipelineError, match="answers a request with a sequence after the other, as long as the clip"
+        pp.PipelineError, match="returns one response for each sequence of a clip, but pixprep returns a single"
     ):
         from_dali(data)
     assert from_dali(data, clip="first").ops == (first(5), SIZED, pp.tensor("uint8", "thwc"))

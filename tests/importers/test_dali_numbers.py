@@ -239,18 +239,24 @@ def test_sides_that_are_no_rule_are_refused_with_an_example():
     sides = {"resize_x": "more", "resize_y": "height 3"}
     data = graph(*PEEKED, *SIDES, *SCALED, *more, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
     assert refusal(from_dali, data).endswith(
-        '"Resize": its size is no rule that resize has; 480 x 640 pixels become 480 x 647'
+        '"Resize": its size does not match a rule of the op resize; for example, 480 x 640 pixels become 480 x 647'
     )
     less = calculated(("less", "sub(&0 $0:float32)", "height 3", 11.0))
     sides = {"resize_x": "width 3", "resize_y": "less"}
     data = graph(*PEEKED, *SIDES, *SCALED, *less, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
-    assert "its size is 0 for some images, whose other side DALI then follows: write" in refusal(from_dali, data)
+    assert "its size is 0 for some images, and DALI then derives it from the other side: use" in refusal(
+        from_dali, data
+    )
     half = calculated(*((f"{side} half", "mul(&0 $0:float32)", side, 0.5) for side in "wh"))
     sides = {"resize_x": "w half", "resize_y": "h half"}
     data = graph(*PEEKED, *SIDES, *half, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
-    assert refusal(from_dali, data).endswith("its size is no rule that resize has; 480 x 640 pixels become 240 x 320")
+    assert refusal(from_dali, data).endswith(
+        "its size does not match a rule of the op resize; for example, 480 x 640 pixels become 240 x 320"
+    )
     data = graph(*PEEKED, *SIDES, operator("Resize", ["pixels"], ["small"], {"size": "w"}), outputs=["small"])
-    assert '"size": (computed for each image) is supported only for a height and a width' in refusal(from_dali, data)
+    assert '"size": (computed for each image) is supported only for a height and a width, with the' in refusal(
+        from_dali, data
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,16 +289,22 @@ def test_an_output_of_numbers_is_one_that_says_the_same(steps, output):
     [
         (
             [],
-            '"shape": is float32 [3] computed of the image\'s size, and no output that pixprep has',
+            '"shape": its float32 values of shape [3] do not match an output of pixprep; supported outputs',
         ),  # a file's channels
-        (calculated(("shape", "mul(&0 $0:int32)", "same", 2)), '"shape": is float32 [3]'),
-        ([operator("Slice", ["same"], ["shape"], start=[2], shape=[2], axes=[0])], "takes 2 from 2 of 3 numbers"),
-        ([operator("_TensorSubscript", ["same"], ["shape"], at_0=7, num_subscripts=1)], "subscripts reach past 3"),
+        (calculated(("shape", "mul(&0 $0:int32)", "same", 2)), '"shape": its float32 values of'),
+        (
+            [operator("Slice", ["same"], ["shape"], start=[2], shape=[2], axes=[0])],
+            "selects 2 numbers from index 2, but its input has only 3",
+        ),
+        (
+            [operator("_TensorSubscript", ["same"], ["shape"], at_0=7, num_subscripts=1)],
+            "has a subscript that exceeds the 3",
+        ),
         (
             calculated(("shape", "gt(&0 &0)", "same")),
-            "chooses by the image, which is not supported: serialize a graph",
+            "compares numbers, which is not supported: serialize a graph with a single",
         ),
-        (calculated(("shape", "exp(&0)", "same")), "'exp(&0)' is not supported; of numbers add, sub, mul"),
+        (calculated(("shape", "exp(&0)", "same")), "'exp(&0)' is not supported; supported functions: add, sub, mul"),
         ([operator("Constant", [], ["shape"], fdata=[1.0] * 65)], "is supported only for 1 to 64 finite numbers"),
     ],
 )
@@ -323,5 +335,5 @@ def test_a_transform_about_the_middle_of_an_image_of_one_size_is_constant():
     (a, b, x), (c, d, y) = from_dali(mapped(turn)).ops[2].matrix
     assert (a, b, x, c, d, y) == pytest.approx((0, -1, 20 + 25, 1, 0, 25 - 20), abs=1e-5)
     assert refusal(from_dali, mapped(turn, sized=False)).endswith(
-        '"WarpAffine": its matrix follows the image\'s size: resize to a height and a width before'
+        "depends on the size of the image, which is not supported: resize to a height and a width first"
     )

@@ -55,9 +55,8 @@ def test_a_number_that_is_computed_from_one_of_the_request_is_refused():
         operator(EXPRESSION, ["X"], ["x"], expression_desc="fdiv(&0 $0:float32)", real_constants=[224.0]),
         operator("Crop", ["decoded"], ["t"], computed={"crop_pos_x": "x"}, **CROP),
     ]
-    assert '"crop_pos_x" is computed from "X" of the request, which is not supported: let clients send' in refusal(
-        from_dali, graph(*nodes, outputs=["t"])
-    )
+    message = refusal(from_dali, graph(*nodes, outputs=["t"]))
+    assert '"crop_pos_x" is computed from the input "X" of the request, which is not supported: add an' in message
 
 
 def test_a_decoder_takes_the_start_and_the_shape_of_its_slice_from_a_request():
@@ -77,7 +76,7 @@ def test_frames_exchange_channels_from_the_order_that_comes():
     swap = ("ColorSpaceConversion", {"image_type": 0, "output_type": 1}, {})
     pipeline = asked(swap, SIZED, inputs=(), photo="F", types={"F": {"layout": "HWC"}})
     assert pipeline.ops[0] == pp.pixels(color="bgr", given="rgb")
-    with pytest.raises(pp.PipelineError, match="let clients send frames with the model's channels"):
+    with pytest.raises(pp.PipelineError, match="send frames with the channels of the model"):
         asked(("ColorSpaceConversion", {"image_type": 2, "output_type": 0}, {}), inputs=(), photo="F")
 
 
@@ -89,14 +88,14 @@ def test_several_numbers_of_an_input_are_refused_by_name():
         operator("Slice", ["photo"], ["t"], computed={"start": "two"}, shape=[8, 9]),
     ]
     text = refusal(from_dali, graph(*nodes, outputs=["t"]))
-    assert "is supported only for one of an input's numbers from the first on, such as roi[0], not of several" in text
+    assert "is supported only for a single number of an input, with an index of at least 0, such as roi[0]" in text
 
 
 @pytest.mark.parametrize(
     ("types", "words"),
     [
-        ({"layout": "FHWC"}, 'the input "F" of the layout "FHWC": HWC and CHW are taken'),
-        ({"dtype": INT32}, 'the input "F" of int32: frames of uint8 and float32 are taken'),
+        ({"layout": "FHWC"}, 'the input "F" has the layout "FHWC": only HWC and CHW are supported'),
+        ({"dtype": INT32}, 'the input "F" has the type int32: only uint8 and float32 are supported for frames'),
     ],
 )
 def test_frames_of_another_form_are_refused(types, words):

@@ -52,14 +52,14 @@ GOOD = {
 WRONG = {
     "two": (
         BEGIN + DEFINED.format("a", "pass") + DEFINED.format("b", "pass"),
-        'dali.py: several pipelines: say which: --option pipeline=NAME of "a", "b"',
+        'dali.py: the file defines several pipelines: set --option pipeline=NAME to one of "a", "b"',
     ),
     "none": (
         "def pipe():\n    pass\n",
-        "dali.py: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside functions; "
-        "--option pipeline=NAME names one that is imported, or made by a class",
+        "dali.py: no DALI pipeline found, because the module defines neither a function with @pipeline_def nor a "
+        "Pipeline: for a pipeline that is imported or created by a class, pass --option pipeline=NAME",
     ),
-    "no Python": ("def pipe(:\n", "dali.py: is not Python: invalid syntax (dali.py, line 1)"),
+    "no Python": ("def pipe(:\n", "dali.py: not valid Python: invalid syntax (dali.py, line 1)"),
     "one that fails": (
         BEGIN + DEFINED.format("pipe", "raise ValueError('no such file')"),
         "dali.py, line 5: pipe cannot be serialized by {python}: ValueError: no such file",
@@ -110,7 +110,7 @@ def test_a_file_that_gives_none_is_refused_in_words(tmp_path, python, case):
 def test_a_pipeline_that_is_imported_or_of_a_class_is_taken_by_its_name(tmp_path, python, text):
     file = written(tmp_path, BEGIN + text)
     (tmp_path / "beside.py").write_text(GOOD["alone"])
-    with pytest.raises(pp.PipelineError, match="--option pipeline=NAME names one that is imported"):
+    with pytest.raises(pp.PipelineError, match="--option pipeline=NAME"):
         serialized(file, python=python)
     assert serialized(file, python=python, pipeline="pipe") == FROZEN.read_bytes()
 
@@ -118,7 +118,7 @@ def test_a_pipeline_that_is_imported_or_of_a_class_is_taken_by_its_name(tmp_path
 def test_one_of_several_pipelines_is_taken_by_its_name(tmp_path, python):
     file = written(tmp_path, WRONG["two"][0])
     assert serialized(file, python=python, pipeline="b") == FROZEN.read_bytes()
-    with pytest.raises(pp.PipelineError, match=r'dali.py: no pipeline "c"; there are "a", "b"'):
+    with pytest.raises(pp.PipelineError, match=r'dali.py: unknown pipeline "c"; available pipelines'):
         serialized(file, python=python, pipeline="c")
 
 
@@ -130,16 +130,16 @@ def test_without_dali_one_line_says_what_to_run_where(tmp_path, python):
     with pytest.raises(pp.SetupError) as caught:
         serialized(written(tmp_path, GOOD["alone"]), python=str(program))
     assert str(caught.value) == (
-        f"dali.py: DALI serializes it, and {program} has none: --option python names a Python that has; or run there, "
-        'in the folder of the file, python -c "from dali import pipe; pipe(device_id=None)'
+        f"dali.py: DALI is required to serialize it, but {program} does not have DALI: pass a Python that has it with "
+        '--option python=PATH, or, on a machine with DALI, run in the folder of the file python -c "from dali import pipe; pipe(device_id=None)'
         ".serialize(filename='model.dali')\", and import model.dali"
     )
-    with pytest.raises(pp.SetupError, match="nowhere: cannot be run: No such file or directory"):
+    with pytest.raises(pp.SetupError, match="nowhere cannot be executed .No such file or directory.: pass a Python"):
         serialized(tmp_path / "dali.py", python=str(tmp_path / "nowhere"))
 
 
 def test_options_of_a_python_file_are_refused_of_a_graph():
-    with pytest.raises(pp.PipelineError, match="the options pipeline and python are of a Python file"):
+    with pytest.raises(pp.PipelineError, match="the options pipeline and python apply only to a Python file"):
         from_dali(FROZEN, python="python3")
 
 

@@ -45,7 +45,8 @@ def test_a_slice_of_a_constant_start_is_fixed_and_of_a_computed_one_a_rule():
     assert from_dali(graph(*begin, small, *fixed, taken, outputs=["taken"])).ops[2] == pp.crop(-5, -6, 50, 50, **PADDED)
     wrong = operator(EXPRESSION, ["size"], ["start"], expression_desc="minus(&0)")
     assert refusal(from_dali, graph(*begin, small, *half[:2], wrong, taken, outputs=["taken"])).endswith(
-        "its window is no rule that crop or pad has; of 38 x 50 pixels it is 50 x 50 from -38, -50"
+        "its window does not match a rule of the ops crop and pad; for example, in an image of 38 x 50 pixels, it "
+        "has 50 x 50 pixels from row -38, column -50"
     )
 
 

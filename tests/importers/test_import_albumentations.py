@@ -36,7 +36,9 @@ def test_one_gray_channel_is_the_tensors():
 def test_an_image_of_its_own_size_needs_the_option_max_size():
     chain = compose(transform("PadIfNeeded", **PAD), transform("ToTensorV2"), additional_targets={"image2": "image"})
     assert from_albumentations(chain, max_size=640).ops[-1] == pp.tensor(dtype="uint8", max_size=640)
-    assert refusal(from_albumentations, chain).endswith("here that is the option max_size, such as max_size=4096")
+    assert refusal(from_albumentations, chain).endswith(
+        "in this importer, set the option max_size, such as max_size=4096"
+    )
 
 
 def test_what_older_versions_always_apply_is_done_always():
@@ -50,7 +52,7 @@ def test_a_file_of_yaml_is_refused_with_the_option_that_writes_json(tmp_path):
     path = tmp_path / "transforms.yaml"
     path.write_text("transform:")
     assert refusal(from_albumentations, path).startswith(
-        "transforms.yaml: is YAML: A.save(transform, path, data_format="
+        "transforms.yaml: YAML is not supported: save the transforms with"
     )
 
 
@@ -87,7 +89,8 @@ def test_a_mask_gets_the_label_of_fill_mask_where_no_image_is(label, caplog):
     assert caplog.messages == []
     assert pp.mask not in map(type, from_albumentations(training=chain, max_size=20).ops)
     assert caplog.messages == [
-        f'masks have "fill_mask" {expected} where no image is, and the op mask 255: the option mask adds it'
+        f'Albumentations pads masks with "fill_mask" {expected}, but the op mask pads with 255 by default: set the '
+        "option mask to add the op with that label"
     ]
 
 

@@ -160,16 +160,15 @@ def test_one_output_can_be_taken_though_another_is_not_supported():
         outputs=["small", "flow", "label"],
     )
     assert list(from_dali(data, output="small").outputs) == ["tensor"]
-    listed = '; if one output is enough: --option output=NAME of "small", "flow", "label"'
-    assert refusal(from_dali, data).startswith(
-        'model.dali: operator 3 "OpticalFlow": is not supported; supported operators are'
-    )
+    listed = '; to import a single output, set --option output=NAME to one of "small", "flow", "label"'
+    assert refusal(from_dali, data).startswith('model.dali: operator 3 "OpticalFlow": is not')
     assert refusal(from_dali, data).endswith(listed)
     assert refusal(from_dali, data, output="label") == (
-        'model.dali: the output "label" is not made of a photo or a frame: DALI has to serve it'
+        'model.dali: the output "label" is not computed from an image, which is not supported: serve the graph with '
+        "DALI"
     )
     assert refusal(from_dali, data, output="tall") == (
-        'model.dali: no output "tall"; there are "small", "flow", "label"'
+        'model.dali: unknown output "tall"; available outputs: "small", "flow", "label"'
     )
 
 
@@ -199,13 +198,13 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
 # Rejected graphs
 
 
-FOUR = '"fill_values": [1.0, 1.0, 1.0] with pad_output must be one number, or four, as DALI asks for'
+FOUR = '"fill_values": [1.0, 1.0, 1.0] must be one number or four numbers with pad_output, as DALI requires'
 PADDED = {"crop": [9.0, 9.0], "out_of_bounds_policy": "pad", "rounding": "truncate"}
 REFUSED = [
     (
         "Resize",
         {"resize_longer": 256.0, "max_size": [640.0]},
-        '"max_size": [640.0] is supported only with resize_shorter',
+        '"max_size": [640.0] is supported only with a constant resize_shorter',
     ),
     ("Resize", {"size": 9.0, "max_size": [640.0]}, '"max_size": [640.0] is not supported'),
     ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_end" is missing: it must be two numbers'),
@@ -215,47 +214,67 @@ REFUSED = [
         {"size": 9.0, "roi_start": [0.5, 0.0], "roi_end": [0.5, 2.0]},
         'resize: "roi" is four numbers, top, left, bottom, right, and does not end where it begins',
     ),
-    ("Resize", {"size": 9.5}, '"size": 9.5 must be one side, or height and width, of 1 to 16384 pixels'),
-    ("Resize", {"resize_x": 9.0, "mode": "stretch"}, "\"mode\": 'stretch' is not supported with one side"),
+    ("Resize", {"size": 9.5}, '"size": 9.5 must be one side, or a height and a width, from 1 to 16384 pixels each'),
+    (
+        "Resize",
+        {"resize_x": 9.0, "mode": "stretch"},
+        "\"mode\": 'stretch' is not supported with only one side, because",
+    ),
     ("Hue", {"hue": [1.0, 2.0]}, '"hue": [1.0, 2.0] must be a finite number'),
-    ("Brightness", {"brightness": 2.0, "dtype": FLOAT}, '"dtype": 9 must be 0: levels stay uint8'),
-    ("GaussianBlur", {}, 'needs "window_size" or "sigma"'),
-    ("GaussianBlur", {"sigma": [1.0, 2.0]}, 'needs one "window_size" and one "sigma", the same for both axes'),
-    ("Erase", {"anchor": [1.0, 2.0], "shape": [3.0]}, '"shape": [3.0] must have a number for each axis of each'),
-    ("Squeeze", {"axes": [2]}, '"axes": [2] must be dims of one that expand_dims made: a tensor has height, width'),
-    ("ExpandDims", {"axes": [0, 1, 2]}, '"axes": [0, 1, 2] must be places of at most 2 dims of one in the result'),
-    ("ExpandDims", {"axes": [4]}, '"axes": [4] must be places of at most 2 dims'),
-    ("WarpAffine", {"size": [9.0, 9.0]}, "its matrix must be 2 rows of 3 finite numbers"),
+    ("Brightness", {"brightness": 2.0, "dtype": FLOAT}, '"dtype": 9 must be 0 (uint8), the type of the image'),
+    ("GaussianBlur", {}, 'requires "window_size" or "sigma"'),
+    ("GaussianBlur", {"sigma": [1.0, 2.0]}, 'requires one "window_size" and one "sigma", equal for both axes'),
+    (
+        "Erase",
+        {"anchor": [1.0, 2.0], "shape": [3.0]},
+        '"shape": [3.0] must have one number for each axis of each rectangle,',
+    ),
+    (
+        "Squeeze",
+        {"axes": [2]},
+        '"axes": [2] must be dimensions that expand_dims inserted, because a tensor has height, width',
+    ),
+    (
+        "ExpandDims",
+        {"axes": [0, 1, 2]},
+        '"axes": [0, 1, 2] must be the indices of at most 2 dimensions of size one in the result',
+    ),
+    ("ExpandDims", {"axes": [4]}, '"axes": [4] must be the indices of at most 2'),
+    ("WarpAffine", {"size": [9.0, 9.0]}, "its matrix must have 2 rows of 3 finite numbers"),
     ("WarpAffine", WARPED | {"interp_type": 2}, '"interp_type": 2 must be one of 0 (nearest), 1 (bilinear)'),
-    ("WarpAffine", WARPED | {"dtype": FLOAT}, '"dtype": 9 must be 0: levels stay uint8'),
-    ("WarpAffine", WARPED | {"fill_value": 0.5}, '"fill_value": 0.5 must be a level, 0 to 255'),
+    ("WarpAffine", WARPED | {"dtype": FLOAT}, '"dtype": 9 must be 0 (uint8), the type of the image'),
+    ("WarpAffine", WARPED | {"fill_value": 0.5}, '"fill_value": 0.5 must be an integer from 0 to 255'),
     ("WarpAffine", WARPED | {"matrix": [1.0, 2.0, 0.0, 2.0, 4.0, 0.0]}, 'warp: "matrix": no image follows from it'),
     ("WarpAffine", WARPED | {"inverse_map": 1}, '"inverse_map": 1 must be true or false'),
-    ("Water", {}, "moves pixels in a way of DALI's own, which is not supported: an operator of your own may do it"),
-    ("Resize", {"size": [0.0, 0.0]}, '"size": [0.0, 0.0] must be one side, or height and width'),
+    (
+        "Water",
+        {},
+        "moves pixels by a formula specific to DALI, which is not supported: write a custom operator",
+    ),
+    ("Resize", {"size": [0.0, 0.0]}, '"size": [0.0, 0.0] must be one side, or a height and a width, from 1'),
     ("Resize", {"resize_x": -9.0, "resize_y": 9.0}, '"resize_x": -9.0 must be an integer'),
-    ("Resize", {}, "needs one size, and has none"),
-    ("Resize", {"size": 9.0, "resize_x": 9.0}, "needs one size, and has size, resize_x"),
+    ("Resize", {}, "requires exactly one size, but has none"),
+    ("Resize", {"size": 9.0, "resize_x": 9.0}, "requires exactly one size, but has size, resize_x"),
     ("Resize", {"size": 9.0, "mode": "warp"}, "\"mode\": 'warp' must be one of default, stretch, not_larger"),
     ("Resize", {"size": 9.0, "interp_type": 5}, '"interp_type": 5 must be one of 0 (nearest), 1 (bilinear), 2 (bic'),
     ("Resize", {"size": 9.0, "mag_filter": 6}, '"mag_filter": 6 must be one of 0'),
     ("Resize", {"size": 9.0, "min_filter": 2}, '"min_filter": 2 beside bilinear for the other way is not supported'),
     ("Resize", {"size": 9.0, "mag_filter": 2}, '"mag_filter": 2 beside bilinear for the other way is not'),
-    ("Stack", {"axis": 2}, "puts channels or images together, which is not supported: output_type of the decoder"),
-    ("Slice", {"start": [1], "shape": [1], "axes": [2]}, '"axes": [2] must be of height and width alone; output_type'),
-    ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0: a resized image is uint8'),
+    ("Stack", {"axis": 2}, "combines channels or images, which is not supported: output_type of the decoder"),
+    ("Slice", {"start": [1], "shape": [1], "axes": [2]}, '"axes": [2] must contain different axes of '),
+    ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0 (uint8), because a resized image is uint8'),
     ("Resize", {"size": 9.0, "antialias": 1}, '"antialias": 1 must be true or false'),
     ("Resize", {"size": 9.0, "save_attrs": 1}, '"save_attrs": 1 must be true or false'),
     ("CropMirrorNormalize", {"dtype": INT8}, '"dtype": 4 must be one of 0 (uint8), 8 (float16), 9 (float32)'),
-    ("ColorSpaceConversion", {"image_type": 0, "output_type": 3}, '"output_type": 3 is YCbCr or of it'),
-    ("CropMirrorNormalize", {"std": [0.0]}, '"std": [0.0] must be over 0'),
+    ("ColorSpaceConversion", {"image_type": 0, "output_type": 3}, '"output_type": 3 converts to or from YCbCr,'),
+    ("CropMirrorNormalize", {"std": [0.0]}, '"std": [0.0] must be greater than 0'),
     ("CropMirrorNormalize", {"scale": 0.0}, '"scale": 0.0 must not be 0'),
     ("CropMirrorNormalize", {"mean": [1.0, 2.0]}, '"mean": [1.0, 2.0] must be a finite number, or one for each of 3'),
     ("CropMirrorNormalize", {"output_layout": "FCHW"}, "\"output_layout\": 'FCHW' must be one of CHW, HWC"),
     (
         "CropMirrorNormalize",
         {"crop": 9.0, "out_of_bounds_policy": "pad", "std": 7.0, "fill_values": [0.5]},
-        "pads with values that no level has when normalized: pad by crop before that",
+        "pads with values that differ from every normalized pixel value: pad with Crop before the normalization",
     ),
     (
         "Crop",
@@ -268,55 +287,63 @@ REFUSED = [
     ],
     ("Crop", PADDED | {"fill_values": [1.0, 2.0]}, '"fill_values": [1.0, 2.0] must be a level of 0 to 255, or one for'),
     ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a level of 0 to 255, or one for each'),
-    ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be 0 to 1, not 1.5'),
+    ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be from 0 to 1, not 1.5'),
     ("CropMirrorNormalize", {"mirror": 2}, '"mirror": 2 must be one of 0 (False), 1 (True)'),
     ("Crop", {"crop": [9.0, 9.0], "\x1b[2J": 1}, '"\\u001b[2J": 1 is not supported'),
-    ("Crop", {"crop_h": 9.0}, '"crop_w" is missing: it must be an integer of 1 to 16384 pixels'),
+    ("Crop", {"crop_h": 9.0}, '"crop_w" is missing: it must be an integer from 1 to 16384, in pixels'),
     ("Crop", {"crop": [9.0, 9.0], "rounding": "up"}, "\"rounding\": 'up' must be one of round, truncate"),
     ("Flip", {"depthwise": 1}, '"depthwise": 1 must be 0'),
-    ("Transpose", {"perm": [1, 0, 2]}, '"perm": [1, 0, 2] must make HWC or CHW of an image in HWC'),
-    ("Transpose", {}, '"perm" is missing: it must make HWC or CHW of an image in HWC'),
+    ("Transpose", {"perm": [1, 0, 2]}, '"perm": [1, 0, 2] must convert an image in HWC to HWC or CHW'),
+    ("Transpose", {}, '"perm" is missing: it must convert an image in HWC to HWC or CHW'),
     ("Transpose", {"perm": [2, 0, 1], "transpose_layout": False}, '"transpose_layout": False is not supported'),
     ("Transpose", {"perm": [2, 0, 1], "output_layout": "HWC"}, "\"output_layout\": 'HWC' must be 'CHW'"),
     ("Normalize", {"mean": 3.0}, 'without "stddev" each image has its own, which is not supported'),
     ("Normalize", {"mean": 3.0, "stddev": 2.0, "batch": True}, '"batch": True is not supported'),
-    ("Rotate", {"angle": 30.0, "fill_value": 300.0}, '"fill_value": 300.0 must be a level, 0 to 255'),
+    ("Rotate", {"angle": 30.0, "fill_value": 300.0}, '"fill_value": 300.0 must be an integer from 0 to 255'),
     ("Rotate", {"angle": 30.0, "interp_type": 3}, '"interp_type": 3 must be one of 0 (nearest), 1 (bilinear)'),
     (
         "Rotate",
         {"angle": 90.0, "size": 9.0, "keep_size": True},
-        '"size": 9.0 is supported only for a fixed angle and an',
+        '"size": 9.0 is supported only for a constant angle and an image of',
     ),
-    ("Pad", {"axes": [2], "shape": [4]}, '"shape": [4] must leave the 3 channels as they are'),
-    ("Pad", {"axes": [3], "shape": [4]}, '"axes": [3] must be of height and width alone'),
-    ("Pad", {"axes": [0, 1], "shape": [20000, 99]}, '"shape": [20000, 99] must be one side, or height and width'),
+    ("Pad", {"axes": [2], "shape": [4]}, '"shape": [4] must not change the number of channels, 3'),
+    ("Pad", {"axes": [3], "shape": [4]}, '"axes": [3] must contain different axes of'),
+    (
+        "Pad",
+        {"axes": [0, 1], "shape": [20000, 99]},
+        '"shape": [20000, 99] must be one side, or a height and a width, from 1',
+    ),
     (
         "Pad",
         {"axes": [0, 1], "shape": [99, 99, 9]},
-        '"shape": [99, 99, 9] must be one side, or one for each of the axes',
+        '"shape": [99, 99, 9] must be one side, or one for each axis',
     ),
     ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 256.0}, '"fill_value": 256.0 must be a level of 0 to'),
-    ("Slice", {"start": [1, 2], "shape": [3, 4], "axes": [0, 2]}, '"axes": [0, 2] must be of height and width alone'),
-    ("Slice", {"start": [1], "shape": [3, 4], "axes": [0, 1]}, "needs a number for each of the axes"),
-    ("_TensorSubscript", {"at_0": 1, "num_subscripts": 1}, "subscripts are supported as from and to, without a step"),
+    ("Slice", {"start": [1, 2], "shape": [3, 4], "axes": [0, 2]}, '"axes": [0, 2] must contain different axes of'),
+    ("Slice", {"start": [1], "shape": [3, 4], "axes": [0, 1]}, "requires one number for each axis"),
+    (
+        "_TensorSubscript",
+        {"at_0": 1, "num_subscripts": 1},
+        "supports only ranges with a start and an end, without a step",
+    ),
     (
         "_TensorSubscript",
         {"lo_2": 1, "num_subscripts": 3},
-        "takes channels of HWC, which is not supported: output_type of",
+        "selects channels of HWC, which is not supported: output_type of",
     ),
-    ("Paste", {"ratio": 0.5}, '"ratio": 0.5 must be 1 to 100'),
+    ("Paste", {"ratio": 0.5}, '"ratio": 0.5 must be from 1 to 100'),
     ("Reshape", {"layout": "CHW"}, "\"layout\": 'CHW' must be HWC, the layout that the image has: transpose"),
-    ("Reshape", {"shape": [1, 2, 3]}, '"shape": [1, 2, 3] must be the shape that the image has'),
-    ("Reinterpret", {"dtype": FLOAT}, '"dtype": 9 must be that of the values, uint8'),
+    ("Reshape", {"shape": [1, 2, 3]}, '"shape": [1, 2, 3] must be the shape of the image'),
+    ("Reinterpret", {"dtype": FLOAT}, '"dtype": 9 must be the type of the image, uint8'),
     (
         EXPRESSION,
         {"expression_desc": "fdiv($0:float32 &0)", "real_constants": [9.0]},
-        "\"expression_desc\": 'fdiv($0:float32 &0)' is not supported: a number divided by an image",
+        "\"expression_desc\": 'fdiv($0:float32 &0)' divides a number by an image, which is not supported",
     ),
     (
         EXPRESSION,
         {"expression_desc": "div(&0 $0:int32)", "integer_constants": [2]},
-        "\"expression_desc\": 'div(&0 $0:int32)' is not supported: +, -, * and / of an image",
+        "\"expression_desc\": 'div(&0 $0:int32)' is not supported: only +, -, * and / of an image and",
     ),
     (
         EXPRESSION,
@@ -326,29 +353,37 @@ REFUSED = [
     (
         EXPRESSION,
         {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [0.0]},
-        "multiplies or divides by 0, which makes every value the same",
+        "multiplies or divides by 0, which makes all values equal",
     ),
     ("Cast", {}, '"dtype" is missing: it must be one of 0 (uint8)'),
-    ("PythonFunction", {"function_id": 1}, "calls a function of Python's, which the file does not bring: an operator"),
-    ("Normalize", {"mean": 1.0, "stddev": 2.0, "epsilon": 0.5}, '"epsilon": 0.5 must be 0: write the root'),
-    ("Crop", {**PADDED, "dtype": FLOAT, "fill_values": 9.5}, '"fill_values": 9.5 must be a whole level, of values'),
+    ("PythonFunction", {"function_id": 1}, "calls a Python function, which the file does not contain: an operator"),
+    (
+        "Normalize",
+        {"mean": 1.0, "stddev": 2.0, "epsilon": 0.5},
+        '"epsilon": 0.5 must be 0: set stddev to sqrt(stddev**2',
+    ),
+    (
+        "Crop",
+        {**PADDED, "dtype": FLOAT, "fill_values": 9.5},
+        '"fill_values": 9.5 must be an integer for values of type',
+    ),
     (
         "CropMirrorNormalize",
         {**PADDED, "fill_values": [1.0, 2.0, 3.0], "std": 2.0},
-        '"fill_values": [1.0, 2.0, 3.0] needs a mean a channel: with one number DALI makes all channels but',
+        '"fill_values": [1.0, 2.0, 3.0] requires a mean for each channel: with a single mean, DALI sets all channels',
     ),
     (
         "CropMirrorNormalize",
         {**PADDED, "fill_values": 300.0, "std": 0.5, "dtype": UINT8},
-        '"fill_values": 300.0 must be levels, 0 to 255, in a tensor of uint8',
+        '"fill_values": 300.0 must be integers from 0 to 255 in a uint8 tensor: of other',
     ),
     ("Paste", {"ratio": 2.0, "n_channels": 1}, '"n_channels": 1 must be 3, as the image has'),
-    ("Warp", {}, "is not supported; supported operators are decoders__Image"),
+    ("Warp", {}, "is not supported; supported classes: supported operators decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
 ]
 FOURTH = ("CropMirrorNormalize", {"pad_output": True})
 GRAY, HALF = ("decoders__Image", {"output_type": 2}), ("Cast", {"dtype": FLOAT16})
-LAST = "comes after a padding of normalized values, which has to be last"
+LAST = "comes after the padding of normalized values, which must be last"
 REFUSED_CHAINS = [
     *(
         ([DECODE, RESIZE, FOURTH, (name, values)], f'"{name}": {LAST}')
@@ -360,30 +395,48 @@ REFUSED_CHAINS = [
     ),
     *(([DECODE, *[RESIZE] * (name != "Resize"), (name, values)], f'"{name}": {why}') for name, values, why in REFUSED),
     ([("decoders__Image", {"output_type": 3})], '"decoders__Image": "output_type": 3 must be one of 0 (rgb)'),
-    ([("decoders__Image", {"dtype": FLOAT})], '"decoders__Image": "dtype": 9 must be 0: images are decoded'),
-    ([("decoders__Image", {"use_fast_idct": True, "device": "mixed"})], '"use_fast_idct": True with device "mixed"'),
-    ([("decoders__Image", {"use_fast_idct": True})], '"use_fast_idct": True holds for images that EXIF does not turn'),
-    ([DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})], 'needs "size": without it the result is as'),
+    ([("decoders__Image", {"dtype": FLOAT})], '"decoders__Image": "dtype": 9 must be 0 (uint8), because images are'),
+    (
+        [("decoders__Image", {"use_fast_idct": True, "device": "mixed"})],
+        '"use_fast_idct": True is not supported with device',
+    ),
+    (
+        [("decoders__Image", {"use_fast_idct": True})],
+        '"use_fast_idct": True is ignored by DALI for images that EXIF rotates, which',
+    ),
+    (
+        [DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})],
+        'requires "size": without it, the size of the result',
+    ),
     (
         [("decoders__Image", {"output_type": 2}), ("ColorSpaceConversion", {"image_type": 2, "output_type": 0})],
-        '"output_type": 0 is not supported for an image in gray: let the model take one channel',
+        '"output_type": 0 is not supported for an image in gray: change the model to accept one channel',
     ),
-    ([GRAY, ("Paste", {"ratio": 2.0, "fill_value": 0})], '"n_channels" is missing: it must be 1, as the image has'),
-    ([GRAY, RESIZE, ("CropMirrorNormalize", {"mean": [1.0, 2.0, 3.0], "dtype": UINT8})], "has numbers for 3 channels"),
+    (
+        [GRAY, ("Paste", {"ratio": 2.0, "fill_value": 0})],
+        '"n_channels" is missing: it must be 1, the channels of the image',
+    ),
+    (
+        [GRAY, RESIZE, ("CropMirrorNormalize", {"mean": [1.0, 2.0, 3.0], "dtype": UINT8})],
+        "has numbers for 3 channels, but the",
+    ),
     (
         [DECODE, RESIZE, HALF, ("Pad", {"axes": [0, 1], "shape": [60, 70], "fill_value": 0.5})],
-        '"fill_value": 0.5 must be a whole level, of values that are cast to float16: pad before the cast',
+        '"fill_value": 0.5 must be an integer for values of type float16: pad before the cast',
     ),
     (
         [DECODE, RESIZE, HALF, (EXPRESSION, {"expression_desc": "fdiv(&0 $0:int32)", "integer_constants": [255]})],
-        "gives float16, which is not supported: write 127.0 for 127",
+        "results in float16, which is not supported: write 127.0 in place of 127",
     ),
-    ([DECODE, ("Pad", {})], 'without "shape" it follows from the other images of a batch'),
-    ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": draws for each image, as in training'),
+    ([DECODE, ("Pad", {})], 'without "shape", the size depends on the other images of the batch, which'),
+    (
+        [("decoders__ImageRandomCrop", {})],
+        '"decoders__ImageRandomCrop": samples random parameters for each image, which is',
+    ),
     ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),
     (
         [DECODE, RESIZE, ("CropMirrorNormalize", {"dtype": FLOAT16, "std": 2.0}), ("Cast", {"dtype": FLOAT})],
-        '"Cast": comes after a cast to float16, which has to be last: values are rounded once',
+        '"Cast": comes after a cast to float16, which must be last, because values are rounded only once',
     ),
 ]
 
@@ -412,7 +465,7 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "it has no operator"),
+        (b"", "it does not contain an operator"),
         (operator("ExternalSource", [], ["in"]), "it has no output"),
         (b"\x2a" + varint(100_000_000), "a field has 100,000,000 bytes, but only 0 are left"),
         (b"\x2a" + b"\xff" * 12, "a varint does not end"),
@@ -423,11 +476,11 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
         (chain(DECODE).replace(b"decoders__Image", b"decoders__Im\xffge"), "'utf-8' codec can't decode"),
         (
             graph(field(5, field(1, "Cast") + 2 * field(4, argument("dtype", 9))), outputs=["x"]),
-            "an argument of operator 1 stands twice",
+            "operator 1 has an argument twice",
         ),
         (
             graph(field(5, field(1, "Cast") + field(4, field(1, "dtype") + field(4, 1) * 2)), outputs=["x"]),
-            "a name, or the value of an argument, is there 2 times",
+            "expected one name or one argument value, found 2",
         ),
         (
             graph(field(5, field(1, "Cast") + field(4, field(1, "x") + field(7, field(7, b"")))), outputs=["x"]),
@@ -443,13 +496,13 @@ def test_another_message_is_refused_with_the_reason(data, message):
 
 def test_a_python_file_is_refused_with_the_call_that_writes_the_right_one():
     text = refusal(from_dali, b"from nvidia.dali import pipeline_def\n")
-    assert text.endswith('; pipe.serialize(filename="model.dali") writes one')
+    assert text.endswith('type 6; write one with pipe.serialize(filename="model.dali")')
 
 
 def test_a_graph_that_is_no_chain_of_constants_is_refused():
     assert refusal(from_dali, FROZEN / "random_mirror.dali") == (
-        'random_mirror.dali: operator 4 "random__CoinFlip": draws for each image, as in training: serve a graph '
-        "without it, or write the op of training by hand"
+        'random_mirror.dali: operator 4 "random__CoinFlip": samples random parameters for each image, which is not '
+        "supported: serialize a graph without it, or add the random op to the pipeline file"
     )
     steps = ((f"{name} pixels", f"{name} small") for name in "ab")
     data = graph(
@@ -458,14 +511,14 @@ def test_a_graph_that_is_no_chain_of_constants_is_refused():
         *(operator("Resize", [pixels], [small], size=8.0) for pixels, small in steps),
         outputs=["a small", "b small"],
     )
-    assert "several inputs" in refusal(from_dali, data)
+    assert "the outputs use different" in refusal(from_dali, data)
 
 
 def test_a_graph_has_its_limits():
     copies = chain(DECODE, *[("Copy", {})] * 300)
-    assert refusal(from_dali, copies) == "model.dali: 302 operators; at most 256"
+    assert refusal(from_dali, copies) == "model.dali: the graph has 302 operators; the maximum is 256"
     outputs = graph(operator("ExternalSource", [], ["in"]), outputs=["in"] * 33)
-    assert refusal(from_dali, outputs) == "model.dali: 33 outputs; at most 32"
+    assert refusal(from_dali, outputs) == "model.dali: the graph has 33 outputs; the maximum is 32"
 
 
 def test_the_largest_file_takes_bounded_time():

@@ -10,8 +10,8 @@ from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import MAX_BYTES, Fields, read_file, read_json, reading
 from support.importing import refusal
 
-SIDE = "must be an integer of 1 to 16384 pixels"
-SIDES = "must be one side, or height and width, of 1 to 16384 pixels"
+SIDE = "must be an integer from 1 to 16384, in pixels"
+SIDES = "must be one side, or a height and a width, from 1 to 16384 pixels each"
 NUMBER, NUMBERS = "must be a finite number", "must be a finite number, or one for each of 3 channels"
 HUGE = 10**400
 
@@ -65,7 +65,7 @@ def test_a_field_that_is_absent_or_null_has_its_default_or_is_refused():
 def test_zero_is_not_positive():
     fields = Fields({"x": [0.5, 0, 0.5]}, "a.json")
     assert fields.numbers("x") == (0.5, 0.0, 0.5)
-    assert refusal(fields.numbers, "x", positive=True) == 'a.json: "x": [0.5, 0, 0.5] must be over 0'
+    assert refusal(fields.numbers, "x", positive=True) == 'a.json: "x": [0.5, 0, 0.5] must be greater than 0'
 
 
 def test_a_choice_is_looked_up_and_the_others_are_listed():
@@ -111,7 +111,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
     path.write_bytes(b"123456")
     assert read_file(path, most=6) == b"123456"
     assert read_file(path, most=3, is_whole=False)[:3] == b"123"
-    assert refusal(read_file, path, most=5) == "a.bin: has 6 bytes; at most 5 are read"
+    assert refusal(read_file, path, most=5) == "a.bin: the file has 6 bytes; the maximum is 5"
     assert refusal(read_file, tmp_path, most=5, is_whole=False).startswith(f"{tmp_path.name}: cannot be read: ")
     assert refusal(read_file, tmp_path / "b.bin", most=5).startswith("b.bin: cannot be read: ")
 
@@ -122,7 +122,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
         ("[1, 2]", "a.json: must be a JSON object"),
         ("{", "a.json: is not JSON"),
         ("", "a.json: is not JSON"),
-        (" " * (MAX_BYTES + 1), "a.json: has 16,777,217 bytes; at most 16,777,216 are read"),
+        (" " * (MAX_BYTES + 1), "a.json: the file has 16,777,217 bytes; the maximum is 16,777,216"),
     ],
     ids=["a list", "cut off", "empty", "large"],
 )

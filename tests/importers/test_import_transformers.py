@@ -132,7 +132,7 @@ def test_another_class_is_refused_by_its_name(name):
     assert refusal(from_transformers, REFUSED[name]).startswith(f'image processor: "{field}": {value!r} ')
 
 
-SIZE = "must be height and width, or shortest_edge, or a number, of 1 to 16384 pixels"
+SIZE = "must be a height and a width, a shortest_edge, or a number, from 1 to 16384 pixels each"
 SIZES = ({"shortest_edge": 224, "longest_edge": 300}, {"longest_edge": 300}, {"height": True, "width": 3}, [1, 2, 3], 0)
 NO_DETR = ({"shortest_edge": 9}, {"max_height": 9, "max_width": 9}, {"shortest_edge": 9, "longest_edge": 0}, [9, 9])
 SEGFORMER = {"image_processor_type": "SegformerImageProcessor", "do_center_crop": True}
@@ -141,44 +141,56 @@ WRONG = [
     (CLIP | {"warp": 3}, '"warp": 3 is not supported'),
     (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not supported'),  # a field of a different class
     (vit(224) | {"use_square_size": True}, '"use_square_size": True is not supported'),
-    (CLIP | {"auto_map": {"AutoImageProcessor": "x.Y"}}, "\"auto_map\": {'AutoImageProcessor': 'x.Y'} names code"),
+    (
+        CLIP | {"auto_map": {"AutoImageProcessor": "x.Y"}},
+        "\"auto_map\": {'AutoImageProcessor': 'x.Y'} refers to the model's",
+    ),
     (CLIP | {"do_resize": "yes"}, "\"do_resize\": 'yes' must be true or false"),
     *((CLIP | {"size": size}, f'"size": {size} {SIZE}') for size in (*SIZES, None)),
     (CLIP | {"do_center_crop": False}, 'ops[3] "tensor": the size differs from image to image'),
     (CLIP | {"do_center_crop": False, "do_resize": False}, 'ops[2] "tensor": the size differs from image to image'),
-    (CLIP | {"crop_size": {"shortest_edge": 3}}, "\"crop_size\": {'shortest_edge': 3} must have a height"),
+    (CLIP | {"crop_size": {"shortest_edge": 3}}, "\"crop_size\": {'shortest_edge': 3} must have a height and a width"),
     (CLIP | {"resample": 9}, '"resample": 9 must be one of 0 (nearest), 1 (lanczos), 2 (bilinear)'),
     (CLIP | {"resample": 4}, 'resize: "box" with antialias true is not for "like": "torchvision"'),
-    (CLIP | {"rescale_factor": 0}, '"rescale_factor": 0 must be over 0'),
+    (CLIP | {"rescale_factor": 0}, '"rescale_factor": 0 must be greater than 0'),
     (CLIP | {"image_mean": [1, 2, 3, 4]}, '"image_mean": [1, 2, 3, 4] must be a finite number, or one for each'),
-    (CLIP | {"image_std": [0.5, 0.5, 0]}, '"image_std": [0.5, 0.5, 0] must be over 0'),
-    (CLIP | {"do_pad": True, "pad_size": {"height": 300, "width": 300}}, '"do_pad": True with a pad_size'),
+    (CLIP | {"image_std": [0.5, 0.5, 0]}, '"image_std": [0.5, 0.5, 0] must be greater than 0'),
+    (CLIP | {"do_pad": True, "pad_size": {"height": 300, "width": 300}}, '"do_pad": True is not supported together'),
     *(
-        (LLAVA | {"image_mean": mean}, f'"image_mean": {mean} is the colour of the padding')
+        (LLAVA | {"image_mean": mean}, f'"image_mean": {mean} must be three numbers from 0 to 1, because')
         for mean in ([1.1] * 3, 0.5)
     ),
     (LLAVA | {"crop_size": 300}, 'ops[3] "center_crop": its margin has another colour than an earlier one'),
-    *((YOLOS | {"size": size}, f'"size": {size} must be shortest_edge and longest_edge, or') for size in NO_DETR),
-    *((RT_DETR | {"size": size}, f'"size": {size} must be shortest_edge and longest_edge, or') for size in (9, [9, 9])),
+    *((YOLOS | {"size": size}, f'"size": {size} must have shortest_edge and longest_edge, or') for size in NO_DETR),
+    *(
+        (RT_DETR | {"size": size}, f'"size": {size} must have shortest_edge and longest_edge, or')
+        for size in (9, [9, 9])
+    ),
     *((YOLOS | {"crop_size": size}, f'"crop_size": {size} {SIZE}') for size in (9.0, [9], {"height": 9})),
     (CLIP | {"pad_size": {"height": 9, "longest_edge": 9}}, "\"pad_size\": {'height': 9, 'longest_edge': 9} must be"),
-    (YOLOS | {"do_center_crop": True}, '"crop_size": None must be given, or "do_center_crop" be false'),
+    (YOLOS | {"do_center_crop": True}, '"crop_size": None must be set unless "do_center_crop" is false'),
     (SAM | {"pad_size": {"height": 900, "width": 1024}}, '"pad_size": {'),
     (SAM | {"size": 1024}, '"size": 1024 must be an object'),
-    (SAM | {"size": {"shortest_edge": 1024}}, "\"size\": {'shortest_edge': 1024} must be a longest_edge"),
-    (DPT | {"do_pad": True}, '"do_pad": True adds margins on both sides'),
+    (SAM | {"size": {"shortest_edge": 1024}}, "\"size\": {'shortest_edge': 1024} must have only a longest_edge, from"),
+    (DPT | {"do_pad": True}, '"do_pad": True is not supported: it pads all four'),
     (DPT | {"ensure_multiple_of": 0}, '"ensure_multiple_of": 0 must be an integer'),
-    (DPT | {"keep_aspect_ratio": True, "size": [9, 8]}, '"size": [9, 8] must be a square'),
-    (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True with a pad_size is not supported'),
-    (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported; remove it"),
-    (convnext({"height": 224, "width": 224}), "\"size\": {'height': 224, 'width': 224} must be a shortest_edge"),
-    (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 makes a side of 224'),
+    (DPT | {"keep_aspect_ratio": True, "size": [9, 8]}, '"size": [9, 8] must be square if'),
+    (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True is not supported together with pad_size'),
+    (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported: remove it, and set"),
+    (
+        convnext({"height": 224, "width": 224}),
+        "\"size\": {'height': 224, 'width': 224} must have only a shortest_edge for",
+    ),
+    (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 must be greater than 0 and result in 224 / crop_pct from 1'),
     (convnext(224, crop_pct=None), '"crop_pct": None must be a finite number'),
     ({"size": 224}, '"image_processor_type" is missing'),
-    (SEGFORMER, '"crop_size": None must be given, or "do_center_crop" be false'),
-    (MOBILEVIT | {"image_mean": None}, '"image_mean": None must be given, or "do_normalize" be false'),
-    (MOBILEVIT | {"image_std": None}, '"image_std": None must be given, or "do_normalize" be false'),
-    (efficientnet(224, 289) | {"do_rescale": False, "do_normalize": False}, '"include_top": True needs "do_rescale"'),
+    (SEGFORMER, '"crop_size": None must be set unless "do_center_crop" is false'),
+    (MOBILEVIT | {"image_mean": None}, '"image_mean": None must be set unless "do_normalize" is false'),
+    (MOBILEVIT | {"image_std": None}, '"image_std": None must be set unless "do_normalize" is false'),
+    (
+        efficientnet(224, 289) | {"do_rescale": False, "do_normalize": False},
+        '"include_top": True requires "do_rescale" or',
+    ),
 ]
 
 
@@ -189,7 +201,7 @@ def test_what_is_not_supported_is_refused_by_its_field(config, message):
 
 def test_a_crop_that_pads_is_refused_for_pil_where_its_margin_is_not_sure():
     for size in ({"shortest_edge": 200}, {"height": 201, "width": 224}):
-        assert " may pad the image" in refusal(from_transformers, CLIP | {"size": size}, backend="pil")
+        assert " may pad the image, which is not" in refusal(from_transformers, CLIP | {"size": size}, backend="pil")
     from_transformers(CLIP | {"size": {"height": 200, "width": 224}}, backend="pil")
     assert refusal(from_transformers, CLIP, backend="jax").startswith("options: \"backend\": 'jax' must be one of")
 
@@ -225,7 +237,7 @@ def test_a_name_is_the_folders_or_the_class(tmp_path):
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     folder = write(tmp_path / "empty", "config.json", {})
-    assert refusal(from_transformers, folder).startswith("empty: neither a preprocessor_config.json nor")
+    assert refusal(from_transformers, folder).startswith("empty: the folder contains neither")
     assert refusal(from_transformers, tmp_path / "missing.json").startswith("missing.json: cannot be read")
     write(tmp_path, "preprocessor_config.json", clip(224) | {"warp": 3})
     assert refusal(from_transformers, tmp_path) == 'preprocessor_config.json: "warp": 3 is not supported'

@@ -60,8 +60,8 @@ def test_code_of_a_package_that_prepares_images_itself_is_named_by_its_words(tmp
     assert list(own_code(model)) == []  # a folder of somebody's files, and no package
     (package / "__init__.py").write_text("")
     assert list(own_code(model)) == [
-        "read.py of the same package pads (copyMakeBorder), orders channels (COLOR_RGBA2BGR, swapRB), "
-        "resizes (blobFromImage)"
+        "read.py of the same package pads (copyMakeBorder), reorders channels (COLOR_RGBA2BGR, swapRB), resizes "
+        "(blobFromImage)"
     ]
 
 
@@ -106,9 +106,9 @@ def test_the_transform_brings_a_box_back_as_scale_boxes_does():
 
 
 OTHER = (
-    "is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the model, such as "
-    "timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its metadata say "
-    "ultralytics:detect --option imgsz=640"
+    "the file does not contain Ultralytics metadata, and other exporters do not record the preprocessing: pass the "
+    "name of the model, such as timm:resnet50.a1_in1k, or write the pipeline file; for an Ultralytics detector "
+    "without metadata, use ultralytics:detect --option imgsz=640"
 )
 
 
@@ -117,13 +117,16 @@ OTHER = (
     [
         ({"task": "track"}, "\"task\": 'track' must be one of detect, segment, pose, obb, semantic, depth, classify"),
         ({"task": None}, OTHER),
-        ({"imgsz": None}, '"imgsz": None must be given, such as --option imgsz=640'),
+        ({"imgsz": None}, '"imgsz": None must be set, for example with --option imgsz=640'),
         ({"imgsz": "[640"}, "\"imgsz\": '[640' is not supported"),
-        ({"imgsz": [640, 640, 640]}, '"imgsz": [640, 640, 640] must be one side, or height and width'),
-        ({"channels": 4}, '"channels": 4 is not 3'),
-        ({"channels": "1"}, "\"channels\": '1' is not 3"),
+        ({"imgsz": [640, 640, 640]}, '"imgsz": [640, 640, 640] must be one side, or a height and a width, from 1'),
+        ({"channels": 4}, '"channels": 4 must be 3'),
+        ({"channels": "1"}, "\"channels\": '1' must be 3"),
         ({"mean": [0.5]}, '"mean": [0.5] is not supported'),
-        ({"task": "classify", "version": "8.0.196"}, "\"version\": '8.0.196' classified after a crop of its own"),
+        (
+            {"task": "classify", "version": "8.0.196"},
+            "\"version\": '8.0.196' is not supported for classification, because it",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(changes, message):
@@ -133,7 +136,11 @@ def test_what_is_not_supported_is_refused_by_name(changes, message):
 def test_another_size_than_the_model_has_is_refused():
     assert from_ultralytics(METADATA, imgsz=(640, 480)).ops == from_ultralytics(METADATA).ops
     text = refusal(from_ultralytics, METADATA, imgsz=320)
-    assert text == 'metadata: "imgsz": [640, 480] is what the model was exported for, not 320'
+    assert (
+        text
+        == 'metadata: "imgsz": [640, 480] is the size that the model was exported with, and it differs from the option '
+        "imgsz, 320"
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,9 +149,9 @@ def test_another_size_than_the_model_has_is_refused():
         ("a.onnx", b"", OTHER),
         ("a.onnx", b"not a model", "not an ONNX file"),
         ("a.onnx", b"\x72\xff\xff\xff\xff\x07", "not an ONNX file"),
-        ("a.engine", b"ftrt" + bytes(64), "the metadata of Ultralytics before it: is not JSON"),
-        ("a.engine", b"", "the metadata of Ultralytics before it: is not JSON"),
-        ("a.engine", b"\x02\0\0\0[]", "the metadata of Ultralytics before it: must be a JSON object"),
+        ("a.engine", b"ftrt" + bytes(64), "the Ultralytics metadata: is not JSON"),
+        ("a.engine", b"", "the Ultralytics metadata: is not JSON"),
+        ("a.engine", b"\x02\0\0\0[]", "the Ultralytics metadata: must be a JSON object"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path, name, contents, message):

@@ -151,4 +151,4 @@ def test_the_arguments_of_a_saved_model_change_its_size_as_in_timm(arguments, is
 
 @pytest.mark.parametrize("name", ["resnet_50", "resnet50.no_such_tag", "", "../resnet50"])
 def test_a_name_that_timm_does_not_know_is_refused(name):
-    assert refusal(from_timm, name).startswith("timm has no model")
+    assert refusal(from_timm, name).startswith("timm does not have a pretrained")

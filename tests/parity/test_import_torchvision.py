@@ -226,10 +226,10 @@ def test_the_input_kind_matters():
 
 COMPOSE = [v1.Resize(64), v1.CenterCrop(56)]
 REFUSED = {
-    "transforms[0] RandomResizedCrop: is random, and serving draws nothing": [v1.RandomResizedCrop(224)],
-    "transforms[1] RandomHorizontalFlip: is random, and serving": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
-    "transforms[0] RandomApply: is random, and serving draws nothing": [v1.RandomApply([v1.Resize(9)])],
-    "transforms[0] RandomPerspective: is random, and serving draws nothing": [v1.RandomPerspective()],
+    "transforms[0] RandomResizedCrop: serving draws nothing": [v1.RandomResizedCrop(224)],
+    "transforms[1] RandomHorizontalFlip: serving": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
+    "transforms[0] RandomApply: serving draws nothing": [v1.RandomApply([v1.Resize(9)])],
+    "transforms[0] RandomPerspective: serving draws nothing": [v1.RandomPerspective()],
     'transforms[0] Grayscale: "num_output_channels": 2 must be one of 1 (1), 3': [v1.Grayscale(2)],
     'ops[4] "tensor": "channels": 1 needs three equal channels': [
         v2.Resize((9, 9)),
@@ -245,27 +245,38 @@ REFUSED = {
         v1.PILToTensor(),
         v1.Normalize(MEAN, STD),
     ],
-    "transforms[1] Resize: would resize float32 values: put it before ToTensor": [v1.ToTensor(), v1.Resize(64)],
-    "transforms[1] ToTensor: takes a PIL image, but here is a uint8 tensor": [v2.ToImage(), v1.ToTensor()],
-    "transforms[1] PILToTensor: takes a PIL image, but here is float32 values": [v1.ToTensor(), v1.PILToTensor()],
-    "transforms[0] ConvertImageDtype: does nothing to a PIL image": [v2.ConvertImageDtype(torch.float32)],
+    "transforms[1] Resize: is not supported for float32 values: move it before ToTensor or": [
+        v1.ToTensor(),
+        v1.Resize(64),
+    ],
+    "transforms[1] ToTensor: expects a PIL image, but its input is a uint8 tensor": [v2.ToImage(), v1.ToTensor()],
+    "transforms[1] PILToTensor: expects a PIL image, but its input is float32 values": [
+        v1.ToTensor(),
+        v1.PILToTensor(),
+    ],
+    "transforms[0] ConvertImageDtype: has no effect on a PIL image: add": [v2.ConvertImageDtype(torch.float32)],
     'transforms[1] ToDtype: "dtype": torch.float16 must be torch.float32': [v2.ToImage(), v2.ToDtype(torch.float16)],
     'transforms[1] Resize: "antialias": False of v1 transforms': [v2.ToImage(), v1.Resize(64, antialias=False)],
     'transforms[1] Resize: resize: "box" with antialias true is not for': [
         v2.ToImage(),
         v2.Resize(64, InterpolationMode.BOX),
     ],
-    'transforms[0] Pad: "padding": 3 of images of any size': [v1.Pad(3)],
-    'transforms[1] Pad: "padding": (9, 0, 0, 0) must be the same on opposite sides': [
+    'transforms[0] Pad: "padding": 3 is not supported for images of': [v1.Pad(3)],
+    'transforms[1] Pad: "padding": (9, 0, 0, 0) must not be negative, and must be equal on opposite sides or 0 on '
+    "the left and the top": [
         v1.Resize((9, 9)),
         v1.Pad((9, 0, 0, 0)),
     ],
-    "transforms[2] Pad: \"padding_mode\": 'reflect' must be constant after ToTensor": [
+    'transforms[2] Pad: "padding_mode": \'reflect\' must be "constant" after ToTensor': [
         v1.Resize((9, 9)),
         v1.ToTensor(),
         v1.Pad(3, padding_mode="reflect"),
     ],
-    'transforms[2] Pad: "fill": 0.5 must be a whole level': [v1.Resize((9, 9)), v1.ToTensor(), v1.Pad(3, fill=0.5)],
+    'transforms[2] Pad: "fill": 0.5 must be an integer for values of': [
+        v1.Resize((9, 9)),
+        v1.ToTensor(),
+        v1.Pad(3, fill=0.5),
+    ],
     "transforms: end with a PIL image": COMPOSE,
     'transforms: ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
     "the image is resized already": [v1.Resize(64), *COMPOSE, v1.ToTensor()],
@@ -290,4 +301,4 @@ def test_a_subclass_may_do_anything_and_is_refused():
 
 @pytest.mark.parametrize("name", ["ResNet50_Weights.V9", "NoSuch_Weights.DEFAULT", "resnet50", "", "a.b.c"])
 def test_unknown_weights_are_refused(name):
-    assert refusal(from_torchvision, name).startswith("torchvision has no weights")
+    assert refusal(from_torchvision, name).startswith('torchvision has no weights "')

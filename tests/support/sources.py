@@ -35,7 +35,7 @@ def imported(*transforms, side="source", **fields):
 def drawn(*transforms):
     """The ops of a training side before its padding and its crop; serving refuses the same transforms."""
     chain = compose(*transforms, transform("PadIfNeeded", **PAD), transform("CenterCrop", **CROP))
-    with pytest.raises(PUBLIC["PipelineError"], match="is random, and serving draws nothing"):
+    with pytest.raises(PUBLIC["PipelineError"], match="is random, which is not supported for serving"):
         from_albumentations(chain)
     pipeline = from_albumentations(training=chain)
     assert pipeline.sides == ("training",)

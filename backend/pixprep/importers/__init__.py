@@ -75,7 +75,7 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
     """
     library, colon, name = source.partition(":")
     if colon and library in LIBRARIES and not name:
-        raise PipelineError(f"{source} names nothing: write {library}:NAME, or {library}:FILE")
+        raise PipelineError(f"{source} is incomplete: write {library}:NAME or {library}:FILE")
     if not colon or library not in LIBRARIES:
         library, name = _library_of(source), source
     return recorded(importer_of(library, options)(name, **options), name, options)
@@ -94,7 +94,7 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
     for option in options:
         if option not in known and not (is_open and option not in parameters):
             raise PipelineError(
-                f'the importer of {library} has no option "{option}"; it has {", ".join(known) or "none"}'
+                f'unknown option "{option}" for the {library} importer; available options: {", ".join(known) or "none"}'
             )
     return importer
 
@@ -104,20 +104,23 @@ def _library_of(source: str) -> str:
     path = Path(source)
     if not path.exists():
         raise PipelineError(
-            f"{source}: no such file, nor LIBRARY:NAME, such as timm:resnet50.a1_in1k; "
-            f"libraries are {', '.join(LIBRARIES)}"
+            f"{source} is neither an existing file nor LIBRARY:NAME, such as timm:resnet50.a1_in1k; "
+            f"supported libraries: {', '.join(LIBRARIES)}"
         )
     if path.is_dir():
         return "transformers"
     if path.suffix in _WEIGHTS:
         raise PipelineError(
-            f"{path.name}: holds weights, which do not say what their images went through: name the model, such as "
-            "timm:resnet50.a1_in1k, or give the preprocessor_config.json or config.json beside it"
+            f"{path.name} contains weights, which do not describe the preprocessing: pass the name of the model, such "
+            "as timm:resnet50.a1_in1k, or its preprocessor_config.json or config.json"
         )
     marks = {path.suffix, *(read_json(path) if path.suffix == ".json" else ())}
     if {"format", "ops"} <= marks:
-        raise PipelineError(f"{path.name}: is a pipeline file already")
+        raise PipelineError(f"{path.name} is already a pixprep pipeline file")
     for library, known in LIBRARIES.items():
         if not marks.isdisjoint(known):
             return library
-    raise PipelineError(f"{path.name}: say whose it is: LIBRARY:{source}, with a library of {', '.join(LIBRARIES)}")
+    raise PipelineError(
+        f"the library of {path.name} cannot be recognized: write LIBRARY:{source}, "
+        f"where LIBRARY is one of {', '.join(LIBRARIES)}"
+    )

@@ -32,7 +32,10 @@ from pixprep.spec import BoxFormat, Side
 
 log = logging.getLogger(__name__)
 
-NOT_SERVED = "is random, and serving draws nothing: give this file as --training, and what is served as the source"
+NOT_SERVED = (
+    "is random, which is not supported for serving: pass these transforms as --training, and the serving transforms as "
+    "the source"
+)
 _LISTS = {"Compose": 1.0, "ReplayCompose": 1.0, "Sequential": None}
 """Containers of transforms, with their default ``p``. None: the container must specify it."""
 _BOXES: dict[str, tuple[BoxFormat, bool]] = {
@@ -88,7 +91,7 @@ def from_albumentations(
         return assembled(served, training=trained, like="opencv", **origin)
     except PipelineError as error:
         text = str(error) if served and trained else _named_by(str(error), places)
-        remedy = ": here that is the option max_size, such as max_size=4096" if "has no bound" in text else ""
+        remedy = "; in this importer, set the option max_size, such as max_size=4096" if "has no bound" in text else ""
         raise PipelineError(text + remedy) from None
 
 
@@ -102,19 +105,25 @@ def _named_by(text: str, places: Sequence[str]) -> str:
 def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
     """Return the result of ``A.to_dict``, and the prefix of error messages."""
     if isinstance(source, str | Path) and (path := Path(source)).suffix in (".yaml", ".yml"):
-        raise PipelineError(f'{path.name}: is YAML: A.save(transform, path, data_format="json") writes what is read')
+        raise PipelineError(
+            f'{path.name}: YAML is not supported: save the transforms with A.save(transform, path, data_format="json")'
+        )
     if isinstance(source, Mapping | str | Path):
         return opened(source, where)
     if not (type(source).__module__.startswith("albumentations.") and hasattr(source, "to_dict")):
         kind = type(source)
-        raise PipelineError(f"{where} {kind.__name__}: is a class of {kind.__module__}, not of albumentations")
+        raise PipelineError(
+            f"{where} {kind.__name__}: this class is defined in {kind.__module__}, not in albumentations"
+        )
     try:
         written = json.dumps(source.to_dict(), default=lambda each: getattr(each, "value", None) or each.tolist())
     except (AttributeError, NotImplementedError, ValueError) as error:
         raise PipelineError(f"{where}: {error}") from None
     made = json.loads(written)
     if version_of(made.get("__version__")) < _SAID and not {*_positions(source)} <= {None, "center"}:
-        raise PipelineError(f'{where} PadIfNeeded: "position" is not in what 1.4.2 and older write: take 2.0')
+        raise PipelineError(
+            f'{where} PadIfNeeded: Albumentations 1.4.2 and earlier do not save "position": use Albumentations 2.0'
+        )
     return made, where
 
 
@@ -138,10 +147,10 @@ def _ops(
     with reading(values, where) as fields:
         version, transform = fields.text("__version__", "unknown"), fields.mapping("transform")
     if not transform:
-        raise PipelineError(f'{where}: "transform" is missing: it must be what A.save or A.to_dict wrote')
+        raise PipelineError(f'{where}: "transform" is missing: pass the result of A.save or A.to_dict')
     if version_of(version) > _LAST:
         raise PipelineError(
-            f"{where}: is of AlbumentationsX {version}, which is not read: make it with Albumentations 2.0"
+            f"{where}: AlbumentationsX {version} is not supported: create the transforms with Albumentations 2.0"
         )
     walk = Walk(side, version)
     _take(walk, transform, where)
@@ -161,13 +170,21 @@ def _mask(walk: Walk, *, is_wanted: bool) -> None:
     odd = [each for each in labels if not (isinstance(each, int | float) and each == int(each) and 0 <= each <= 255)]
     if is_wanted and (odd or len(labels) > 1):
         with named(walk.mask_fills[(odd or labels[1:])[0]]):
-            such = f"fills masks by {odd[0]}" if odd else f'has "fill_mask" {labels[1]}, and another one {labels[0]}'
-            raise PipelineError(f"{such}: the op mask has one label from 0 to 255 in all margins")
+            such = (
+                f"pads masks with {odd[0]}"
+                if odd
+                else f'has "fill_mask" {labels[1]}, but an earlier transform has {labels[0]}'
+            )
+            raise PipelineError(f"{such}: the op mask pads with a single label, an integer from 0 to 255")
     if is_wanted:
         walk.annotations += (Mask(ignore=int(cast("float", labels[0]))),)
     elif walk.mask_fills:
         such = ", ".join(map(str, labels))
-        log.warning('masks have "fill_mask" %s where no image is, and the op mask 255: the option mask adds it', such)
+        log.warning(
+            'Albumentations pads masks with "fill_mask" %s, but the op mask pads with 255 by default: set the option '
+            "mask to add the op with that label",
+            such,
+        )
 
 
 def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> None:
@@ -180,12 +197,12 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
         share: Probability that the transform is applied. Default: its own ``p``.
     """
     if not isinstance(values, Mapping):
-        raise PipelineError(f"{where}: must be an object, as A.to_dict writes it")
+        raise PipelineError(f"{where}: must be an object, as written by A.to_dict")
     full = str(values.get("__class_fullname__", "a transform without a name"))
     name = full.rpartition(".")[2] if full.startswith("albumentations.") else full
     place = f"{where} {name}"
     if "." in name:
-        raise PipelineError(f"{place}: is a class of {full.rpartition('.')[0]}, not of albumentations")
+        raise PipelineError(f"{place}: this class is defined in {full.rpartition('.')[0]}, not in albumentations")
     renamed = RENAMED.get(name, {})
     by_new_names = {renamed.get(key, key): value for key, value in values.items()}
     with reading(by_new_names, place) as fields:
@@ -204,7 +221,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
             raise PipelineError(NOT_SERVED)
         if not is_known:
             raise PipelineError(
-                "is not supported: write it as an operator of your own (docs/own-operators.md), or leave it out"
+                "is not supported: write a custom operator (docs/own-operators.md), or remove the transform"
             )
         own = walk if share == 1 else walk.branch()
         if name in TRANSFORMS | RANDOM:
@@ -227,7 +244,7 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
 def _share(fields: Fields, default: float | None) -> float:
     """Return the probability of a transform. Without a ``p``, it is 0.5, as in ``A.load``."""
     share = fields.number("p", default)
-    return share if 0 <= share <= 1 else fields.refuse("p", "must be 0 to 1")
+    return share if 0 <= share <= 1 else fields.refuse("p", "must be from 0 to 1")
 
 
 def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
@@ -251,7 +268,9 @@ def _annotate(walk: Walk, fields: Fields) -> None:
     """Add the outputs of the training side that a ``Compose`` configures for boxes and points."""
     fields.ignore("is_check_shapes")
     if fields.take("additional_targets") and walk.side == "training":
-        fields.refuse("additional_targets", "shares a draw with other images or masks: leave it out")
+        fields.refuse(
+            "additional_targets", "applies the transforms to further images, which is not supported: remove it"
+        )
     if fields.has("bbox_params"):
         with reading(fields.mapping("bbox_params"), "bbox_params") as boxes:
             form, is_normalized = boxes.choice("format", _BOXES)
@@ -262,7 +281,9 @@ def _annotate(walk: Walk, fields: Fields) -> None:
             if boxes.has("max_accept_ratio"):
                 boxes.refuse("max_accept_ratio")
             least = boxes.number("min_width", 0.0)
-            boxes.expect("min_height", least, why="must be min_width: an op has one least side")
+            boxes.expect(
+                "min_height", least, why="must equal min_width, because the op boxes has one minimum for both sides"
+            )
             visible, area = boxes.number("min_visibility", 0.0), boxes.number("min_area", 0.0)
         follow = tuple(name for name in along if name not in OF_EACH_BOX and not name.startswith("box_"))
         kept = Boxes(form, is_normalized, min_size=least, min_visible=visible, min_area=area, follow=follow)
@@ -272,6 +293,10 @@ def _annotate(walk: Walk, fields: Fields) -> None:
             points.choice("format", ("xy",))
             points.ignore("label_fields", "check_each_transform", "angle_in_degrees")
             if points.flag("remove_invisible", default=True):
-                points.refuse("remove_invisible", "must be false: points outside stay, as their row of a tensor")
+                points.refuse("remove_invisible", "must be false: the op points keeps points outside the image")
         walk.annotations += (Points(),)
-        log.warning("points lie between pixels: a mirror takes x to width - x, and in Albumentations to width - 1 - x")
+        log.warning(
+            "the coordinate 0 is the left edge of a pixel, not its center: a horizontal flip maps x to width - x, "
+            "but in "
+            "Albumentations to width - 1 - x"
+        )

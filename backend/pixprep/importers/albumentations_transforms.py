@@ -32,6 +32,9 @@ _NEW_LEVELS = 1, 4, 10
 """First versions whose transforms behave as they are read here."""
 _MARGINS: dict[Any, PaddingMode] = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
 _ANCHORS: dict[str, Anchor] = {"center": "center", "top_left": "top_left"}
+_NO_PAD = (
+    'LongestMaxSize with both sides in "max_size_hw" must be followed by PadIfNeeded with the same height and width'
+)
 _FILLS = {"value": "fill", "mask_value": "fill_mask"}
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "PadIfNeeded": _FILLS,
@@ -77,17 +80,17 @@ class Walk(_Walk):
     def move(self, op: ImageOp) -> None:
         """Add an op that crops or flips without resampling."""
         if self.layout == "chw":
-            raise PipelineError("stands behind ToTensorV2, which must be the last")
+            raise PipelineError("comes after ToTensorV2, which must be the last transform")
         if self.is_open:
-            raise PipelineError('must be PadIfNeeded of the same height and width, behind "max_size_hw" of two sides')
+            raise PipelineError(_NO_PAD)
         self.ops.append(op)
 
     def change(self, op: ImageOp) -> None:
         """Add an op that changes pixel values or resamples them."""
         if self.values:
-            raise PipelineError("would change float32 values: put it before Normalize and ToFloat")
+            raise PipelineError("is not supported for float32 values: move it before Normalize and ToFloat")
         if self.channels and not (isinstance(op, ops.Resize | ops.Pad) and isinstance(getattr(op, "fill", 0), int)):
-            raise PipelineError("stands behind ToGray of one channel: put it before it")
+            raise PipelineError("is not supported after ToGray with one output channel: move it before ToGray")
         self.move(op)
 
     def resize(self, fields: Fields, **how: Any) -> None:
@@ -112,10 +115,11 @@ class Walk(_Walk):
     def finished(self, where: str) -> list[Op]:
         """Return all ops between ``decode`` and ``tensor``."""
         if self.is_open:
-            raise PipelineError(f'{where}: "max_size_hw" of two sides needs a PadIfNeeded of these behind it')
+            raise PipelineError(f"{where}: {_NO_PAD}")
         if self.channels and self.layout == "hwc":
             raise PipelineError(
-                f"{where}: ToGray of one channel needs ToTensorV2 behind it: an array then has two axes"
+                f"{where}: without ToTensorV2, ToGray with one output channel returns an array with two axes, which is "
+                "not supported: append ToTensorV2"
             )
         return [*self.ops, *self.values]
 
@@ -133,7 +137,10 @@ def _filter_of(fields: Fields) -> Filter:
     """Return the filter for images. The filter for masks is always nearest."""
     fields.expect("mask_interpolation", 0, why="must be 0 (nearest)")
     if fields.take("area_for_downscale") is not None:
-        fields.refuse("area_for_downscale", 'chooses a filter by the image: "interpolation": 3 (area) is one filter')
+        fields.refuse(
+            "area_for_downscale",
+            'selects the filter by the size of each image, which is not supported: use "interpolation": 3 (area)',
+        )
     return fields.choice("interpolation", FILTERS)
 
 
@@ -141,7 +148,7 @@ def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
     """Return ``fill`` and ``padding_mode`` of an op that pads. The walk records the label of a mask's padding."""
     labels = {*finite(fields.take("fill_mask", 0))}
     if len(labels) != 1:
-        fields.refuse("fill_mask", "must be one finite number, or the same one for each channel of a mask")
+        fields.refuse("fill_mask", "must be one finite number, or the same number for each channel of a mask")
     mode, label = fields.choice("border_mode", _MARGINS), labels.pop()
     walk.mask_fills.setdefault(
         mode if mode != "constant" else int(label) if label.is_integer() else label, fields.where
@@ -171,13 +178,15 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
         bounds = fields.take("max_size_hw")
         if bounds is None:
             if len(finite(fields.take("max_size"))) > 1:
-                fields.refuse("max_size", "chooses one of several sizes: give one")
+                fields.refuse(
+                    "max_size", "selects one of several sizes at random, which is not supported: set one size"
+                )
             walk.resize(fields, size=fields.side("max_size"), side=side, mode="scale", rounding="half_even")
             return
         fields.expect("max_size", None)
         pair = tuple(bounds) if isinstance(bounds, list | tuple) else ()
         if len(pair) != 2 or pair == (None, None):
-            fields.refuse("max_size_hw", "must be a height and a width, of which one may be null")
+            fields.refuse("max_size_hw", "must be [height, width], where one of the two may be null")
         sides = Fields({name: x for name, x in zip(("height", "width"), pair, strict=True) if x}, fields.where)
         found = {name: sides.side(name) for name in ("height", "width") if sides.has(name)}
         if len(found) == 1:
@@ -187,7 +196,9 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
             walk.change(ops.Letterbox(height, width, fill=0, filter=_filter_of(fields), like="opencv"))
             walk.is_open = True
         else:
-            fields.refuse("max_size_hw", "must have one side: of two, sizes round otherwise than in any op")
+            fields.refuse(
+                "max_size_hw", "is supported only with one side, because no op rounds two sides in this way: use null"
+            )
 
     return read
 
@@ -200,9 +211,9 @@ def _pad(walk: Walk, fields: Fields) -> None:
     if any(divisors):
         multiple = fields.side("pad_height_divisor" if divisors[0] else "pad_width_divisor")
         if not all(divisors) or fields.side("pad_width_divisor") != multiple:
-            fields.refuse("pad_width_divisor", "must be pad_height_divisor: an op has one multiple")
+            fields.refuse("pad_width_divisor", "must equal pad_height_divisor, because the op pad has one multiple")
         for name in ("min_height", "min_width"):
-            fields.expect(name, None, why="goes without a divisor")
+            fields.expect(name, None, why="is not supported together with a divisor: use null")
         walk.change(ops.Pad(multiple=multiple, anchor=anchor, **how))
         return
     height, width = fields.side("min_height"), fields.side("min_width")
@@ -243,20 +254,22 @@ def _to_float(walk: Walk, fields: Fields) -> None:
     most = fields.number("max_value", 255.0, positive=True)
     if not walk.values:
         if np.float32(1 / (1 / most)) != np.float32(most):
-            fields.refuse("max_value", "is no number that a scale has the inverse of: 255 is")
+            fields.refuse(
+                "max_value", "is not supported, because its reciprocal cannot be inverted in float32: use 255"
+            )
         walk.values += (Normalize(scale=1 / most, arithmetic="divide"),)
 
 
 def _normalize(walk: Walk, fields: Fields) -> None:
     """Add ``(value - mean * most) * (1 / (std * most))``, with each constant and each step rounded to float32."""
     if fields.choice("normalization", ("standard", *_BY_IMAGE), "standard") != "standard":
-        fields.refuse("normalization", "follows each image's own numbers: standard does not")
+        fields.refuse("normalization", 'computes statistics of each image, which is not supported: use "standard"')
     means, stds = as_tuple(fields.numbers("mean")), as_tuple(fields.numbers("std", positive=True))
     for name in ("mean", "std"):
         if walk.channels and len(as_tuple(fields.numbers(name))) > 1:
-            fields.refuse(name, "must be one number behind ToGray of one channel")
+            fields.refuse(name, "must be one number after ToGray with one output channel")
         if walk.version < _NEW_LEVELS and isinstance(one := fields.take(name), list | tuple) and len(one) == 1:
-            fields.refuse(name, "is red's alone before 1.4.10: give one for each channel")
+            fields.refuse(name, "applies only to red in Albumentations before 1.4.10: give one number for each channel")
     most = np.float32(fields.number("max_pixel_value", positive=True))
     walk.values += (
         Normalize(
@@ -332,12 +345,14 @@ def _gaussian_blur(walk: Walk, fields: Fields) -> None:
     Even sizes are increased by one; 0 derives the size from sigma.
     """
     if walk.version < _NEW_BLUR:
-        raise PipelineError("has another curve before 2.0.5: make it again with a newer version, and save it again")
+        raise PipelineError(
+            "uses a different kernel in Albumentations before 2.0.5: create and save it again with a newer version"
+        )
     sigma, bounds = fields.span("sigma_limit"), fields.span("blur_limit")
     if sigma[0] < LEAST_SIGMA:
-        fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: below it nothing is blurred")
+        fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: a smaller sigma does not blur")
     if not 0 <= bounds[0] <= bounds[1] <= MAX_TAPS:
-        fields.refuse("blur_limit", f"must rise from 0 to {MAX_TAPS} at most")
+        fields.refuse("blur_limit", f"must be [low, high] with 0 <= low <= high <= {MAX_TAPS}")
     sizes = Counter(size + (size % 2 == 0 and size > 0) for size in range(int(bounds[0]), int(bounds[1]) + 1))
     blurs = [ops.RandomGaussianBlur(size, sigma, like="opencv") for size in sizes]
     walk.change(blurs[0] if len(blurs) == 1 else ops.RandomChoice(tuple(blurs), tuple(sizes.values())))
@@ -345,7 +360,7 @@ def _gaussian_blur(walk: Walk, fields: Fields) -> None:
 
 def _brightness_contrast(walk: Walk, fields: Fields) -> None:
     if not fields.flag("brightness_by_max", default=True):
-        fields.refuse("brightness_by_max", "follows the image's own mean, on which no draw depends: true does not")
+        fields.refuse("brightness_by_max", "uses the mean of each image, which is not supported: use true")
     fields.off("ensure_safe_range")
     brightness, contrast = fields.span("brightness_limit"), fields.span("contrast_limit")
     walk.change(ops.RandomBrightnessContrast(brightness, contrast, 1.0))
@@ -353,21 +368,24 @@ def _brightness_contrast(walk: Walk, fields: Fields) -> None:
 
 def _hue_saturation_value(walk: Walk, fields: Fields) -> None:
     if walk.version < _NEW_LEVELS:
-        raise PipelineError("rounds otherwise before 1.4.10: make it again with 2.0, and save it again")
+        raise PipelineError("rounds differently in Albumentations before 1.4.10: create and save it again with 2.0")
     if walk.version < _NEW_GRAY:
-        log.warning("%s gives gray pixels a colour before 2.0.5, and here none", fields.where)
+        log.warning(
+            "%s: Albumentations before 2.0.5 changes the color of gray pixels, but pixprep keeps them gray",
+            fields.where,
+        )
     hue, saturation, value = (fields.span(f"{name}_shift_limit") for name in ("hue", "sat", "val"))
     walk.change(ops.RandomHueSaturationValue(hue, saturation, value, 1.0))
 
 
 def _coarse_dropout(walk: Walk, fields: Fields) -> None:
     if fields.has("fill_mask"):
-        fields.refuse("fill_mask", "changes masks, which stay what they are here: null does")
+        fields.refuse("fill_mask", "also fills the holes in masks, which is not supported: use null")
     if fields.has("max_holes"):  # 1.3's names
         old = ("holes", "height", "width")
         count, height, width = ((fields.number(f"min_{name}"), fields.number(f"max_{name}")) for name in old)
         if isinstance(fields.take("max_height"), float) and height[1] >= 1:
-            fields.refuse("max_height", "must be below 1: a share")
+            fields.refuse("max_height", "must be less than 1, because floats are fractions of the image")
     else:
         count, height, width = (fields.span(f"{name}_range") for name in ("num_holes", "hole_height", "hole_width"))
     whole = int(count[0]), int(count[1])
@@ -377,8 +395,12 @@ def _coarse_dropout(walk: Walk, fields: Fields) -> None:
 def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
     """Add a warp as OpenCV computes it. Boxes are warped as with the ``rotate_method`` for corners."""
     if walk.version < _NEW_WARP:
-        raise PipelineError("has another matrix before 2.0: make it again with 2.0, and save it again")
-    fields.expect("rotate_method", "largest_box", why="makes other boxes: largest_box has the corners' own")
+        raise PipelineError(
+            "uses a different matrix in Albumentations before 1.4.15: create and save it again with 2.0"
+        )
+    fields.expect(
+        "rotate_method", "largest_box", why='computes different boxes, which is not supported: use "largest_box"'
+    )
     fields.off("fit_output")
     found = _filter_of(fields)
     filter_: Filter = "bilinear" if found == "area" else found  # as OpenCV itself does for warps
@@ -393,7 +415,9 @@ def _affine(walk: Walk, fields: Fields) -> None:
         with reading(fields.mapping("translate_px"), "translate_px") as pixels:
             for axis in ("x", "y"):
                 if pixels.span(axis) != (0, 0):
-                    pixels.refuse(axis, "is in pixels: translate_percent is a part of the image")
+                    pixels.refuse(
+                        axis, "is in pixels, which is not supported: use translate_percent, a fraction of the image"
+                    )
     how: dict[str, Any] = {"translate": _axes(fields, "translate_percent")} if fields.has("translate_percent") else {}
     how |= {name: _axes(fields, name) for name in ("scale", "shear")}
     _warped(walk, fields, ops.RandomWarp, degrees=fields.span("rotate"), keep_ratio=fields.flag("keep_ratio"), **how)
@@ -418,7 +442,7 @@ def _rotate(walk: Walk, fields: Fields) -> None:
 
 def _perspective(walk: Walk, fields: Fields) -> None:
     if not fields.flag("keep_size", default=True):
-        fields.refuse("keep_size", "gives each image a size of its own: true keeps it")
+        fields.refuse("keep_size", "results in a different size for each image, which is not supported: use true")
     how: dict[str, Any] = {"scale": fields.span("scale")}
     level = fields.take("fill")
     if isinstance(level, int | float) and level and fields.take("border_mode") == 0:

@@ -92,8 +92,8 @@ def _normalized_alike(training: Sequence[Op], serving: Sequence[Op], where: str)
     if trained == served or changed(trained, arithmetic=served.arithmetic) != served:
         return training
     log.warning(
-        '%s: training %s and serving %s, which rounds float32 otherwise: the file has serving\'s "arithmetic": "%s" '
-        "on both sides, and training gets what is served",
+        "%s: training %s but serving %s, so their float32 results can differ in the last bit. Both sides of the "
+        'pipeline use the "arithmetic" of serving, "%s".',
         where,
         _LAST_BIT[trained.arithmetic],
         _LAST_BIT[served.arithmetic],
@@ -109,7 +109,9 @@ def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:
         PipelineError: The sides decode differently.
     """
     if training[0] != serving[0]:
-        raise PipelineError("training decodes otherwise than serving does, and a pipeline decodes once")
+        raise PipelineError(
+            "training and serving decode images differently, but a pipeline decodes each image only once"
+        )
     made: list[Op] = []
     for kind, begin, end, first, last in SequenceMatcher(
         a=list(map(repr, training)), b=list(map(repr, serving)), autojunk=False
@@ -141,7 +143,7 @@ def library_module(name: str, what: str, *, otherwise: str = "") -> Any:
         return import_module(name)
     except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError with a foreign PyTorch build
         library = name.split(".", maxsplit=1)[0]
-        raise SetupError(f"{what}, which needs {library} ({error}): pip install {library}{otherwise}") from None
+        raise SetupError(f"{what}, which requires {library} ({error}): run pip install {library}{otherwise}") from None
 
 
 def _installed_version(distribution: str) -> str:

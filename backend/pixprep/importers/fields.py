@@ -27,7 +27,7 @@ PILLOW_FILTERS: dict[int, Filter] = dict(
 """Filters by Pillow's constants, which torchvision and transformers also use."""
 
 _LARGEST = 3.4e38  # largest magnitude, close to the limit of float32
-_SIDES = f"must be one side, or height and width, of 1 to {MAX_SIDE} pixels"
+_SIDES = f"must be one side, or a height and a width, from 1 to {MAX_SIDE} pixels each"
 
 
 class Fields:
@@ -97,7 +97,8 @@ class Fields:
         """
         levels = finite(self.take(name, 0.0))
         if len(levels) not in (1, 3) or not all(0 <= x < 256 and (is_cut or x.is_integer()) for x in levels):
-            self.refuse(name, f"must be a {'whole ' * (not is_cut)}level of 0 to 255, or one for each of 3 channels")
+            kind = "a number" if is_cut else "an integer"
+            self.refuse(name, f"must be {kind} from 0 to 255, or one for each of 3 channels")
         whole = tuple(int(level) for level in levels)
         return whole[0] if len(whole) == 1 else whole
 
@@ -117,14 +118,14 @@ class Fields:
             single = f"a finite number{', or one for each of 3 channels' * (3 in counts)}"
             self.refuse(name, f"must be {'two finite numbers' if 2 in counts else single}")
         if positive and min(values) <= 0:
-            self.refuse(name, "must be over 0")
+            self.refuse(name, "must be greater than 0")
         return values
 
     def side(self, name: str) -> int:
         """Return the length of one side, in pixels."""
         values = sides(self.take(name))
         if len(values) != 1:
-            self.refuse(name, f"must be an integer of 1 to {MAX_SIDE} pixels")
+            self.refuse(name, f"must be an integer from 1 to {MAX_SIDE}, in pixels")
         return values[0]
 
     def sides(self, name: str) -> tuple[int, ...]:
@@ -235,7 +236,7 @@ def read_file(path: Path, *, most: int, is_whole: bool = True) -> bytes:
     try:
         size = path.stat().st_size
         if is_whole and size > most:
-            raise PipelineError(f"{name}: has {size:,} bytes; at most {most:,} are read")
+            raise PipelineError(f"{name}: the file has {size:,} bytes; the maximum is {most:,}")
         return read_bytes(path, most=min(size, most))
     except OSError as error:
         raise PipelineError(f"{name}: cannot be read: {error.strerror}") from None
@@ -262,7 +263,7 @@ def opened(
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
     """Parse the JSON object of a configuration. To detect a text above ``MAX_BYTES``, one byte more is sufficient."""
     if len(text) > MAX_BYTES:
-        raise PipelineError(f"{where}: has more bytes than the {MAX_BYTES:,} that are read")
+        raise PipelineError(f"{where}: the configuration is larger than the maximum of {MAX_BYTES:,} bytes")
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:

@@ -66,7 +66,10 @@ AUGMENTATIONS = frozenset(
 )
 """Layers that have no effect at inference. ``RandomCrop`` is not among them, because it resizes at inference."""
 
-_WHY_NOT = "it computes in float32, unrounded, and draws by rules of its own; pixprep's random ops give whole levels"
+_WHY_NOT = (
+    "it computes unrounded float32 values and samples its parameters differently, while pixprep's random ops return "
+    "integer pixel values"
+)
 _EPSILON = np.float32(1e-7)  # keras.backend.epsilon(), the lower bound of Normalization's standard deviation
 
 
@@ -110,12 +113,15 @@ def from_keras(
         pair = options.pair("size") if options.has("size") else None
     if isinstance(source, str) and not source.endswith((".keras", ".json")):
         if training is not None:
-            raise PipelineError("training: an application has no layers before its own; it goes with a file")
+            raise PipelineError("training: not supported for an application: pass a .keras or .json file as the source")
         if place is not None:
-            raise PipelineError("layers: an application has none that could run elsewhere; it goes with a file")
+            raise PipelineError("layers: not supported for an application: pass a .keras or .json file as the source")
         return assembled(_of_application(source, loader, pair), library="keras", name=source, where=source)
     if training is not None and place == "model":
-        raise PipelineError('layers: "model" leaves what is random to the model, too: then there is no training side')
+        raise PipelineError(
+            'layers: "model" keeps the random layers in the model, so the pipeline would have no training side: '
+            'remove training, or use "pipeline"'
+        )
     config, where = opened(source, "config", _read)
     how: dict[str, Any] = {"loader": loader, "size": pair, "place": place if training is None else "pipeline"}
     trained = None if training is None else _of_model(*opened(training, "training", _read), **how, side="training")
@@ -133,8 +139,8 @@ def _of_application(name: str, loader: Loader, size: Size | None) -> list[Op]:
     known = {_plain(application): entry for application, entry in APPLICATIONS.items()}
     if _plain(name) not in known:
         raise PipelineError(
-            f"{quoted(name)} is no application of Keras, nor a .keras or .json file; "
-            f"there are {', '.join(APPLICATIONS)}"
+            f"{quoted(name)} is neither a Keras application nor a .keras or .json file; "
+            f"supported applications: {', '.join(APPLICATIONS)}"
         )
     mode, side = known[_plain(name)]
     decode = _decode(loader, color="bgr" if mode == "caffe" else "rgb")
@@ -153,7 +159,8 @@ def _loaded(loader: Loader, size: Size) -> Resize:
     """Return the resize of ``load_img`` (Pillow) or of ``image_dataset_from_directory`` (TensorFlow)."""
     if loader == "decode_image":
         raise PipelineError(
-            'loader: "decode_image" does not resize, nor does a layer here, and a tensor has one size: take another'
+            'loader: "decode_image" does not resize and the model has no Resizing layer, but a tensor has a fixed '
+            'size: use "load_img" or "image_dataset"'
         )
     return resize(size, filter="nearest") if loader == "load_img" else resize(size, like="tensorflow")
 
@@ -170,7 +177,7 @@ def _of_model(
     try:
         chain = list(layers_of(config, where))
     except RecursionError:
-        raise PipelineError(f"{where}: nested too deeply") from None
+        raise PipelineError(f"{where}: the layers are nested too deeply") from None
     shape = _input_shape(chain, where)
     chain = [layer for layer in chain if layer.cls != "InputLayer"]
     known = {**_LAYERS, **(_RANDOM if side == "training" else {})}
@@ -178,7 +185,8 @@ def _of_model(
     if place is None and count < len(chain):
         raise PipelineError(
             f"{where}: {chain[count]} is not a supported preprocessing layer; "
-            'if the network begins there, choose where the layers before it run: layers "model" or "pipeline"'
+            'if the network begins there, set the option layers to "model" or "pipeline" to choose where the layers '
+            "before it run"
         )
     wanted = [] if place == "model" else [layer for layer in chain[:count] if layer.cls in known]
     if side == "training":
@@ -189,13 +197,13 @@ def _of_model(
     if not any(layer.cls == "Resizing" for layer in wanted):
         shape = size or shape
         if shape is None:
-            raise PipelineError(f"{where}: size: the shape of the model's input does not say it; give size")
+            raise PipelineError(f"{where}: the input of the model does not have a fixed size: set the option size")
         ops.append(_loaded(loader, shape))
     elif loader == "image_dataset" or size is not None:
         what = 'loader: "image_dataset"' if loader == "image_dataset" else f"size: {size}"
         raise PipelineError(
-            f"{where}: {what} resizes, and so does the model's layer Resizing, which would see resized pixels; if "
-            'nothing resizes before it, leave size out and take loader "decode_image" or "load_img"'
+            f"{where}: {what} would resize each image before the model's Resizing layer resizes it again: leave size "
+            'out, and set loader to "decode_image" or "load_img"'
         )
     for layer in wanted:
         with reading(layer.config, f"{where}: {layer}") as fields:
@@ -220,7 +228,7 @@ def _input_shape(chain: list[Layer], where: str) -> Size | None:
     name = "batch_shape" if fields.has("batch_shape") else "batch_input_shape"
     shape = fields.take(name)
     if not isinstance(shape, list) or len(shape) != 4 or shape[3] not in (3, None):
-        fields.refuse(name, "is not that of RGB images, channels last")
+        fields.refuse(name, "must be (batch, height, width, 3), for RGB images with channels last")
     return None if None in shape[1:3] else Fields({name: shape[1:3]}, fields.where).pair(name)
 
 
@@ -228,7 +236,7 @@ def _check_dtype(fields: Fields) -> None:
     """Reject layers that compute or round in a type other than float32."""
     dtype = fields.take("dtype", "float32")
     if (config_of(dtype).get("name") if isinstance(dtype, Mapping) else dtype) != "float32":
-        fields.refuse("dtype", "is not float32")
+        fields.refuse("dtype", "must be float32")
 
 
 def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
@@ -243,7 +251,7 @@ def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
     crop: list[Op] = []
     if fields.flag("crop_to_aspect_ratio"):
         if height != width:
-            fields.refuse("crop_to_aspect_ratio", f"is supported only for squares, and this is {height} x {width}")
+            fields.refuse("crop_to_aspect_ratio", f"is supported only for a square target, not for {height} x {width}")
         crop = [CenterCrop(fraction=1.0, rounding="down")]
     return [*crop, resize((height, width), filter=filter_, antialias=antialias, like="tensorflow")]
 
@@ -253,7 +261,11 @@ def _center_crop(fields: Fields, ops: list[Op]) -> list[Op]:
     height, width = fields.side("height"), fields.side("width")
     known = _known_size(ops)
     if known is None or height > known[0] or width > known[1]:
-        fields.refuse("height", "may be more than the image has: Keras resizes such images; put Resizing before it")
+        fields.refuse(
+            "height",
+            "must not exceed the image, because Keras resizes images that are smaller than the crop: add a Resizing "
+            "layer before this layer",
+        )
     return [CenterCrop(height, width, rounding="down")]
 
 
@@ -269,7 +281,10 @@ def _random_flip(fields: Fields, _: list[Op]) -> list[Op]:
     fields.ignore("seed")
     mode = fields.text("mode", "horizontal_and_vertical")
     if mode not in ("horizontal", "vertical"):
-        fields.refuse("mode", "turns half of the images by 180 degrees, by one draw for both axes: write two layers")
+        fields.refuse(
+            "mode",
+            "flips both axes of the same images, which is not supported: use one RandomFlip layer for each axis",
+        )
     return [RandomFlip("vertical" if mode == "vertical" else "horizontal")]
 
 
@@ -286,7 +301,9 @@ def _random_crop(fields: Fields, ops: list[Op]) -> list[Op]:
     if known is None or height >= known[0] or width >= known[1]:
         fields.refuse(
             "height",
-            "must be smaller than the image, because Keras resizes otherwise: add a larger Resizing layer before it",
+            "must be smaller than the image, because Keras resizes images that are not larger than the crop: add a "
+            "larger "
+            "Resizing layer before this layer",
         )
     return [RandomCrop(height, width)]
 
@@ -295,7 +312,7 @@ def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
     """Read ``x * scale + offset``."""
     scales = set(as_tuple(fields.numbers("scale")))
     if len(scales) > 1:
-        fields.refuse("scale", "is not supported: a scale for each channel")
+        fields.refuse("scale", "must be one number: a scale for each channel is not supported")
     mean = reals([0.0 - offset for offset in as_tuple(fields.numbers("offset", 0.0))])
     return [Normalize(scale=scales.pop(), mean=mean, arithmetic="multiply")]
 
@@ -303,13 +320,15 @@ def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
 def _normalization(fields: Fields, _: list[Op]) -> list[Op]:
     """Read ``(x - mean) / max(sqrt(variance), epsilon)``, with each step in float32."""
     fields.off("invert")
-    fields.expect("axis", -1, 3, [], [-1], [3], why="is not the channels'")
+    fields.expect("axis", -1, 3, [], [-1], [3], why="must be the channel axis, -1 or 3")
     for name in ("mean", "variance"):
         if not fields.has(name):
-            fields.refuse(name, "is in the weights, where adapt() put it: make the layer with mean and variance")
+            fields.refuse(
+                name, "must be set: the weights that adapt() computes are not read, so create the layer with it"
+            )
     mean, variance = fields.numbers("mean"), fields.numbers("variance")
     if min(as_tuple(variance)) < 0:
-        fields.refuse("variance", "must be at least 0")
+        fields.refuse("variance", "must not be negative")
     std = reals([float(max(np.sqrt(np.float32(value)), _EPSILON)) for value in as_tuple(variance)])
     return [Normalize(scale=1, mean=mean, std=std, arithmetic="multiply")]
 

@@ -47,7 +47,9 @@ def read_archive(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError):
-        raise PipelineError(f"{path.name}: not a .keras file; of an .h5 file give model.to_json()") from None
+        raise PipelineError(
+            f"{path.name}: not a .keras file: for an .h5 file, save model.to_json() and pass that file"
+        ) from None
     config, metadata = (parse_json(text, path.name) for text in texts)
     return {"keras_version": metadata.get("keras_version")} | config
 
@@ -73,9 +75,11 @@ def layers_of(config: Mapping[str, Any], where: str) -> Iterator[Layer]:
     """
     entries = config_of(config).get("layers")
     if config.get("class_name") not in ("Sequential", "Functional") or not isinstance(entries, list):
-        raise PipelineError(f'{where}: "class_name": {quoted(config.get("class_name"))} is no Sequential or Functional')
+        raise PipelineError(
+            f'{where}: "class_name": {quoted(config.get("class_name"))} must be "Sequential" or "Functional"'
+        )
     if not all(isinstance(entry, Mapping) and isinstance(entry.get("config"), Mapping) for entry in entries):
-        raise PipelineError(f'{where}: "layers": must be layers, each with a "config"')
+        raise PipelineError(f'{where}: "layers" must be a list of layers, each with a "config"')
     for entry in entries if config["class_name"] == "Sequential" else _line(entries, where):
         if entry.get("class_name") == "Sequential":
             yield from layers_of(entry, where)
@@ -110,7 +114,7 @@ def _line(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]:
     """Yield the layers of a Functional model as long as each has a single input and a single consumer."""
     inputs = {str(entry.get("name")): _inputs(entry.get("inbound_nodes")) for entry in entries}
     if len(inputs) < len(entries):
-        raise PipelineError(f'{where}: "layers": two have one name')
+        raise PipelineError(f'{where}: "layers" contains two layers with the same name')
     takers: dict[str, list[Mapping[str, Any]]] = {name: [] for name in inputs}
     for entry in entries:
         for name in inputs[str(entry.get("name"))]:

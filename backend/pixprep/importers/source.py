@@ -63,12 +63,13 @@ def imported_again(
     if isinstance(training := given.get("training"), str) and "training" not in (options or {}):
         if (found := _beside(folder, training)) is None:
             raise NoSourceError(
-                f"{training}, the training side, is not beside the pipeline: --option training= names it"
+                f"the file {training} of the training side was not found next to the pipeline: "
+                "pass its path with --option training=PATH"
             )
         given["training"] = str(found)
     given |= options or {}
     if origin is None and not isinstance(source, str | Path):
-        raise NoSourceError("no source is known: --source names it")
+        raise NoSourceError("the pipeline does not record a source: pass the source with --source")
     if isinstance(source, str | Path):
         text = name = str(source)
         text = text if origin is None or text.partition(":")[0] in LIBRARIES else f"{origin.library}:{text}"
@@ -97,13 +98,15 @@ def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_l
     library, name = origin.library, origin.source or origin.name
     for each in (name, *map(str, options.values())):
         if _CODE.search(each):
-            raise NoSourceError(f"{each} is code, which is run only if --source names it")
+            raise NoSourceError(f"{each} is Python code, which runs only if you pass it with --source")
     found = _beside(folder, name)
     if found is None and library == "transformers" and any((folder / each).is_file() for each in CONFIG_FILES):
         found = folder
     is_name = library in _NAMED and (may_load or not _NAMED[library]) and not name.endswith(_FILE)
     if found is None and not is_name:
-        raise NoSourceError(f"{name} of {library} is not beside the pipeline: --source names it")
+        raise NoSourceError(
+            f"the {library} source {name} was not found next to the pipeline: pass its path with --source"
+        )
     return f"{library}:{found or name}", name
 
 

@@ -83,15 +83,15 @@ FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
 PARTS: dict[str, Callable[[str], float]] = {"m": int, "n": int, "p": float, "mstd": float, "mmax": int, "inc": int}
 PARTS["tweights"] = len  # contributes no number
 """Parts of ``auto_augment`` for timm's ``RandAugment``."""
-_OWN = "leave auto_augment out, and add the operator of docs/own-operators.md#timm, which calls timm"
+_OWN = "remove auto_augment, and add the operator from docs/own-operators.md#timm, which calls timm"
 NO_POLICIES = {
-    **dict.fromkeys(("3a", "3aw"), f"is not supported: no op blurs as Pillow's GaussianBlur does: {_OWN}"),
-    "augmix": f"is not supported: aug_mix is torchvision's, which draws, rounds and adds up otherwise: {_OWN}",
+    **dict.fromkeys(("3a", "3aw"), f"is not supported, because no op equals Pillow's GaussianBlur: {_OWN}"),
+    "augmix": f"is not supported, because the op aug_mix is torchvision's, which computes other pixels: {_OWN}",
 }
 """Policies that are rejected, with the reasons."""
 OF_LOADER = {
-    **dict.fromkeys(("mixup", "cutmix"), "is of batches: Loader(mix=pp.Mix(classes, mixup=, cutmix=))"),
-    "aug_repeats": "is of the order of samples: Loader(repeats=)",
+    **dict.fromkeys(("mixup", "cutmix"), "applies to batches: use Loader(mix=pp.Mix(classes, mixup=..., cutmix=...))"),
+    "aug_repeats": "applies to the order of the samples: use Loader(repeats=...)",
 }
 """Options of ``train.py`` that a pipeline does not support, with the reasons."""
 ERASED: dict[str, float | Literal["random", "random_color"]] = {"const": 0.0, "rand": "random_color", "pixel": "random"}
@@ -139,7 +139,7 @@ def from_timm(
     outer = Fields(config, where)
     inner = dict(outer.mapping("pretrained_cfg") or config)
     if "input_size" not in inner:
-        raise PipelineError(f'{where}: has no "input_size": it is not the configuration of a timm model')
+        raise PipelineError(f'{where}: not the configuration of a timm model, because "input_size" is missing')
     parts = (outer.text("architecture", "") or inner.get("architecture"), inner.get("tag"))
     name = name or ".".join(part for part in parts if isinstance(part, str) and part) or where
     _override(inner, outer.mapping("model_args"), where)
@@ -169,7 +169,9 @@ def _training(
     """
     where = "training" if given is not None else "options of train.py and create_transform"
     if not isinstance(given, Mapping | str | Path | None):
-        raise PipelineError(f"{where}: must be an object of arguments, or a file of one")
+        raise PipelineError(
+            f"{where}: must be an object with arguments of create_transform, or a JSON file with such an object"
+        )
     given, where = opened({} if given is None else given, where)
     arguments = _spelled([*given.items(), *options.items()], where)
     shared = {field: config[field] for field in ("input_size", "interpolation", "mean", "std") if config.get(field)}
@@ -197,7 +199,7 @@ def _spelled(arguments: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]
         plain = spelling.removeprefix("--").replace("-", "_")
         name = OF_COMMAND_LINE.get(plain, plain)
         if name in found:
-            raise PipelineError(f"{where}: says {name} twice, once as {spelling!r}")
+            raise PipelineError(f"{where}: {name} is given twice, once as {spelling!r}")
         found[name] = value
         is_of_command_line |= spelling != name
     defaults = dict(DEFAULTS_OF_COMMAND_LINE) if is_of_command_line else {}
@@ -235,10 +237,14 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
     if name not in ("rand", *policies):
         fields.refuse("auto_augment", NO_POLICIES.get(name, f"must begin with one of rand, {', '.join(policies)}"))
     if filter_ not in ("random", *WARPS["pillow"].filters):
-        fields.refuse("interpolation", "is none that Pillow turns images by, as auto_augment does")
+        fields.refuse(
+            "interpolation",
+            "is not supported with auto_augment, because Pillow cannot rotate with it: use bilinear, bicubic or "
+            "nearest",
+        )
     fill = tuple(min(255, round(255 * value)) for value in as_tuple(fields.numbers("mean", IMAGENET_MEAN)))
     if min(fill) < 0:
-        fields.refuse("mean", "is not the colour of what is outside an image, which auto_augment makes of it")
+        fields.refuse("mean", "must not be negative with auto_augment, which uses it as the fill color")
     look: dict[str, Any] = {"filter": filter_, "fill": fill if len(fill) > 1 else fill[0]}
     numbers: dict[str, float] = {}
     for part in parts:
@@ -246,10 +252,10 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
         try:
             value = known[key](number)
         except (KeyError, ValueError):
-            why = NO_POLICIES.get(part[1:], f"is not supported: its parts are {', '.join(known)}, each with a number")
-            fields.refuse("auto_augment", f"has {part!r}, which {why}")
+            why = NO_POLICIES.get(part[1:], f"is not supported: use {', '.join(known)}, each with a number")
+            fields.refuse("auto_augment", f"contains {part!r}, which {why}")
         if key in numbers:
-            fields.refuse("auto_augment", f"has two {key}")
+            fields.refuse("auto_augment", f"contains {key} twice")
         numbers[key] = value
     std = numbers.get("mstd", 0.0)
     if name != "rand":
@@ -283,21 +289,23 @@ def _jittered(fields: Fields) -> list[Op]:
 def _erased(fields: Fields) -> list[Op]:
     """Return ``RandomErasing``, which follows the normalization."""
     value = fields.choice("re_mode", ERASED, "const")
-    fields.expect("re_num_splits", 0, 1, why="is not supported: each image is drawn for by itself")
+    fields.expect(
+        "re_num_splits", 0, 1, why="is not supported, because parameters are sampled for each image separately: use 0"
+    )
     p = fields.number("re_prob", 0.0)
     count = 1, max(1, fields.whole("re_count") if fields.has("re_count") else 1)
     return [RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value=value, count=count)] * (p > 0)
 
 
 def _pretrained_cfg(name: str) -> Mapping[str, Any]:
-    otherwise = ", or give the config.json of the model"
+    otherwise = ", or pass the model's config.json"
     models = library_module("timm.models", f'"{name}" is the name of a model', otherwise=otherwise)
     try:
         found = models.get_pretrained_cfg(name)
     except RuntimeError:  # timm does not list this tag for the model
         found = None
     if found is None:
-        raise PipelineError(f'timm has no model "{name}"; timm.list_pretrained() gives their names')
+        raise PipelineError(f'timm does not have a pretrained model "{name}": see timm.list_pretrained() for all names')
     config: Mapping[str, Any] = found.to_dict()
     return config
 
@@ -305,7 +313,7 @@ def _pretrained_cfg(name: str) -> Mapping[str, Any]:
 def _override(inner: dict[str, Any], arguments: Mapping[str, Any], where: str) -> None:
     """Apply the input size and related arguments of a saved model, as timm's hub loader does."""
     fields = Fields(arguments, f"{where}: model_args")
-    fields.expect("in_chans", 3, why="is not 3: pixprep decodes to RGB")
+    fields.expect("in_chans", 3, why="must be 3: pixprep decodes images to RGB")
     is_free = arguments.get("dynamic_img_size") or arguments.get("strict_img_size") is False
     if fields.has("img_size") and inner.get("fixed_input_size") and not is_free and not arguments.get("use_naflex"):
         inner["input_size"] = (3, *fields.pair("img_size"))
@@ -323,7 +331,7 @@ def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
     if mode == "border":
         fill = tuple(round(255 * value) for value in as_tuple(mean))
         if not all(0 <= level <= 255 for level in fill):
-            fields.refuse("mean", 'is not the colour of a margin, which "crop_mode": "border" makes of it')
+            fields.refuse("mean", 'must be from 0 to 1 with "crop_mode": "border", which uses it as the padding color')
         if scaled != size:
             fields.refuse("crop_pct", 'must be 1 with "crop_mode": "border"')
         fit = resize(height=size[0], width=size[1], mode="fit", rounding="half_even")
@@ -344,9 +352,9 @@ def _size(fields: Fields, *, use_test_size: bool) -> tuple[int, int]:
     size = fields.take(name)
     found = sides(size[1:]) if isinstance(size, list | tuple) and len(size) == 3 else ()
     if not found:
-        fields.refuse(name, f"must be channels, height and width, of 1 to {MAX_SIDE} pixels")
+        fields.refuse(name, f"must be [channels, height, width], with sides from 1 to {MAX_SIDE} pixels")
     if size[0] != 3:
-        fields.refuse(name, "has not 3 channels: pixprep decodes to RGB")
+        fields.refuse(name, "must have 3 channels: pixprep decodes images to RGB")
     return found[0], found[1]
 
 
@@ -355,5 +363,9 @@ def _scaled(fields: Fields, size: tuple[int, int], *, use_test_size: bool) -> tu
     name = "test_crop_pct" if fields.has("test_crop_pct") and use_test_size else "crop_pct"
     share = fields.number(name, 0.875)
     if not all(share > 0 and 1 <= side / share <= MAX_SIDE for side in size):
-        fields.refuse(name, f"must make 1 to {MAX_SIDE} pixels of each side of {size[0]} x {size[1]}")
+        fields.refuse(
+            name,
+            f"must be greater than 0, and {size[0]} x {size[1]} divided by it must have sides from 1 to {MAX_SIDE} "
+            "pixels",
+        )
     return floor(size[0] / share), floor(size[1] / share)

@@ -119,9 +119,9 @@ def _in_file(path: Path, name: str) -> Any:
     try:
         found = run_path(str(path)).get(name)
     except Exception as error:
-        raise SetupError(f"{path}: does not run: {type(error).__name__}: {error}") from error
+        raise SetupError(f"{path} cannot be executed ({type(error).__name__}: {error})") from error
     if found is None:
-        raise PipelineError(f"{path}: has no {name}")
+        raise PipelineError(f"{path} does not define {name}")
     return found
 
 
@@ -130,7 +130,7 @@ def _weights(name: str) -> Any:
         return library_module("torchvision.models", f'"{name}" is the name of weights').get_weight(name)
     except (ValueError, KeyError, AttributeError):
         raise PipelineError(
-            f'torchvision has no weights "{name}": they are named like "ResNet50_Weights.IMAGENET1K_V2"'
+            f'torchvision has no weights "{name}": use a name such as "ResNet50_Weights.IMAGENET1K_V2"'
         ) from None
 
 
@@ -153,14 +153,14 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
     if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
         return
     if not (is_own or name in OF_REFERENCES):
-        remedy = ": give its .transforms, if it does nothing else" if hasattr(transform, "transforms") else ""
-        remedy = ": make the preset with use_v2=True" if any(preset in outer for preset in _PRESETS) else remedy
-        raise PipelineError(f"{where}: is a class of {package}, not of torchvision{remedy}")
+        remedy = ": pass its .transforms if it only applies them" if hasattr(transform, "transforms") else ""
+        remedy = ": create the preset with use_v2=True" if any(preset in outer for preset in _PRESETS) else remedy
+        raise PipelineError(f"{where}: this class is defined in {package}, not in torchvision{remedy}")
     is_random, known = name in {*RANDOM, *_CHOICES}, TRANSFORMS if is_own else OF_REFERENCES
     if name not in known and not is_random:
-        raise PipelineError(f"{where}: is not supported{' (it is random)' * name.startswith('Random')}")
+        raise PipelineError(f"{where}: this {'random ' * name.startswith('Random')}transform is not supported")
     if is_random and walk.side == "serving":
-        raise PipelineError(f"{where}: is random, and {NOT_SERVED}")
+        raise PipelineError(f"{where}: {NOT_SERVED}")
     walk.is_v2 = package.startswith("torchvision.transforms.v2.")
     values = {k: v.value if isinstance(v, Enum) else v for k, v in vars(transform).items() if k[0] != "_"}
     if isinstance(values.get("fill"), Mapping):
@@ -191,12 +191,14 @@ def _take_choice(walk: Walk, transform: Any, where: str) -> None:
 def _finished(walk: Walk, where: str) -> list[Op]:
     """Return all ops, from ``decode`` to ``tensor``."""
     if walk.data == "a PIL image":
-        raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
+        raise PipelineError(f"{where}: the result is a PIL image, but a tensor is required: append ToTensor")
     walk.normalize(0.0, 1.0)
     dtype: Literal["uint8", "float32"] = "uint8" if walk.data == "a uint8 tensor" else "float32"
     for at, op in enumerate(walk.ops):
         if isinstance(op, Boxes):
             if not all(isinstance(each, Boxes | Normalize | RandomErasing) for each in walk.ops[at:]):
-                raise PipelineError(f"{where}: SanitizeBoundingBoxes must stand behind what moves and resizes images")
+                raise PipelineError(
+                    f"{where}: SanitizeBoundingBoxes must come after all transforms that move, crop or resize images"
+                )
             walk.ops[at] = changed(op, format=walk.boxes)
     return [Decode(apply_exif_orientation=False), *walk.ops, Tensor(dtype=dtype, channels=walk.channels)]

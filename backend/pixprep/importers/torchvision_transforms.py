@@ -18,7 +18,7 @@ from pixprep.pipeline.ops import Anchor, Arithmetic, Levels, Op, Reals, as_tuple
 from pixprep.plan.draws.kinds import TorchvisionPolicy
 from pixprep.spec import BoxFormat, ColorLike, Filter, PaddingMode, Side
 
-NOT_SERVED = "serving draws nothing: give these transforms as training"
+NOT_SERVED = "is random, which is not supported for serving: pass these transforms as training"
 Data = Literal["a PIL image", "a uint8 tensor", "float32 values"]
 
 FILTERS: dict[Any, Filter] = {
@@ -87,7 +87,7 @@ class Walk(_Walk):
     def resampled(self, fields: Fields) -> dict[str, Any]:
         """Return the fields of an op that resamples: ``filter``, ``like`` and optionally ``antialias``."""
         if self.data == "float32 values":
-            raise PipelineError("would resize float32 values: put it before ToTensor or ToDtype")
+            raise PipelineError("is not supported for float32 values: move it before ToTensor or ToDtype")
         filter_, antialias = fields.choice("interpolation", FILTERS), fields.flag("antialias")
         how: dict[str, Any] = {"like": "torchvision"}
         if self.data == "a PIL image":
@@ -96,15 +96,18 @@ class Walk(_Walk):
         elif not filter_.startswith("nearest"):
             how = {"like": "torchvision", "antialias": antialias} if self.is_v2 else {"like": "torch"}
             if not (self.is_v2 or antialias):
-                fields.refuse("antialias", "of v1 transforms and a uint8 tensor is not supported: True is, and v2 is")
+                fields.refuse(
+                    "antialias",
+                    "is not supported for a uint8 tensor in v1: use antialias=True, or torchvision.transforms.v2",
+                )
         return {"filter": filter_, **how}
 
     def levels_like(self) -> ColorLike:
         """Return the library whose rounding a transform of pixel values uses for this type of data."""
         if self.data == "float32 values":
-            raise PipelineError("would change float32 values: put it before ToTensor or ToDtype")
+            raise PipelineError("is not supported for float32 values: move it before ToTensor or ToDtype")
         if self.data == "a uint8 tensor" and not self.is_v2:
-            raise PipelineError("of v1 transforms and a uint8 tensor is not supported: v2 is")
+            raise PipelineError("is not supported for a uint8 tensor in v1: use torchvision.transforms.v2")
         return "pillow" if self.data == "a PIL image" else "torchvision"
 
     def colour(self, fields: Fields) -> Levels:
@@ -127,7 +130,7 @@ class Walk(_Walk):
     def to_float(self, scale: float, arithmetic: Arithmetic) -> None:
         """Record the factor that the pixel values are multiplied by."""
         if self.data == "a PIL image":
-            raise PipelineError("does nothing to a PIL image: put PILToTensor or ToImage before it")
+            raise PipelineError("has no effect on a PIL image: add PILToTensor or ToImage before it")
         if self.data == "a uint8 tensor":
             self.data = "float32 values"
             self.scaling = (scale, arithmetic)
@@ -158,10 +161,12 @@ def _pad(walk: Walk, fields: Fields) -> None:
     margins = (padding,) if isinstance(padding, int) else tuple(padding)
     left, top, right, bottom = (margins * 4)[:4]  # one number, or two for the axes
     if walk.size is None:
-        fields.refuse("padding", "of images of any size is not supported: resize or crop to a fixed size before")
+        fields.refuse("padding", "is not supported for images of variable size: resize or crop to a fixed size first")
     is_centered = 0 <= bottom - top <= 1 and 0 <= right - left <= 1
     if min(margins) < 0 or not (is_centered or top == left == 0):
-        fields.refuse("padding", "must be the same on opposite sides")
+        fields.refuse(
+            "padding", "must not be negative, and must be equal on opposite sides or 0 on the left and the top"
+        )
     anchor: Anchor = "center" if is_centered else "top_left"
     walk.size = (walk.size[0] + top + bottom, walk.size[1] + left + right)
     walk.ops.append(ops.Pad(*walk.size, anchor=anchor, **how))
@@ -184,7 +189,7 @@ def _to_tensor(walk: Walk, fields: Fields) -> None:
 
 def _pil_to_tensor(walk: Walk, _: Fields) -> None:
     if walk.data != "a PIL image":
-        raise PipelineError(f"takes a PIL image, but here is {walk.data}")
+        raise PipelineError(f"expects a PIL image, but its input is {walk.data}")
     walk.data = "a uint8 tensor"
 
 
@@ -214,7 +219,7 @@ def _to_dtype(walk: Walk, fields: Fields) -> None:
 def _normalize(walk: Walk, fields: Fields) -> None:
     fields.ignore("inplace")
     if walk.data != "float32 values":
-        raise PipelineError(f"takes float32 values, but here is {walk.data}: put ToTensor or ToDtype before it")
+        raise PipelineError(f"expects float32 values, but its input is {walk.data}: add ToTensor or ToDtype before it")
     walk.normalize(fields.numbers("mean"), fields.numbers("std"))
 
 
@@ -246,7 +251,7 @@ def _gaussian_blur(walk: Walk, fields: Fields) -> None:
     elif walk.side == "training":
         walk.ops.append(ops.RandomGaussianBlur(size, (least, most)))
     else:
-        fields.refuse("sigma", f"is random, and {NOT_SERVED}")
+        fields.refuse("sigma", NOT_SERVED)
 
 
 def _box_format(walk: Walk, fields: Fields) -> None:
@@ -256,16 +261,16 @@ def _box_format(walk: Walk, fields: Fields) -> None:
 def _clamped(_: Walk, fields: Fields) -> None:
     """Read a transform that clips boxes to the image, which pixprep always does."""
     if not fields.has("clamping_mode"):
-        fields.refuse("clamping_mode", "leaves boxes outside of the image")
+        fields.refuse("clamping_mode", "leaves boxes outside the image, which is not supported")
 
 
 def _sanitized(walk: Walk, fields: Fields) -> None:
     """Read the removal of invalid boxes on the training side."""
     least = fields.number("min_size")
     if fields.number("min_area") > least**2:
-        fields.refuse("min_area", "must be the square of min_size at most: an op knows the least sides")
+        fields.refuse("min_area", "must not exceed the square of min_size")
     if fields.take("labels_getter") not in ("default", "labels"):
-        fields.refuse("labels_getter", 'must be "default" or "labels": what is said of a box goes with it')
+        fields.refuse("labels_getter", 'must be "default" or "labels": labels are always removed with their boxes')
     if walk.side == "training":
         walk.ops.append(ops.Boxes(min_size=least))
 
@@ -276,7 +281,7 @@ def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
     if mode == "constant":
         return {"fill": fill, "padding_mode": mode}
     if walk.data == "float32 values":
-        fields.refuse("padding_mode", "must be constant after ToTensor")
+        fields.refuse("padding_mode", 'must be "constant" after ToTensor')
     return {"padding_mode": mode}
 
 
@@ -311,7 +316,7 @@ def _perhaps(fields: Fields, name: str, read: Callable[[Fields, str], Any]) -> A
 def _sizes(fields: Fields) -> tuple[int, ...]:
     sizes = finite(fields.take("min_size"))
     if not sizes or not all(size.is_integer() for size in sizes):
-        fields.refuse("min_size", "must be integers of pixels")
+        fields.refuse("min_size", "must be integers, in pixels")
     return tuple(map(int, sizes))
 
 
@@ -333,8 +338,8 @@ def _random_resized_crop(walk: Walk, fields: Fields) -> None:
     if ratio[0] == ratio[1] != drawn[0]:
         fields.refuse(
             "ratio",
-            f"must be two numbers, or one that float32 holds: it is drawn as {drawn[0]:.9g}, and "
-            "used as it stands where no window fits",
+            "must be two different numbers, or one that float32 represents exactly: torchvision samples "
+            f"{drawn[0]:.9g}, but uses the original number if no window fits",
         )
     walk.ops.append(ops.RandomResizedCrop(*size, scale=_drawn(fields, "scale"), ratio=ratio, **walk.resampled(fields)))
     walk.size = size
@@ -364,7 +369,10 @@ def _random_crop(walk: Walk, fields: Fields) -> None:
     how = _margin(walk, fields) if margins or needs else {}
     fields.ignore("fill", "padding_mode")
     if margins and needs and how["padding_mode"] in ("reflect", "symmetric") and not walk.is_v2:
-        fields.refuse("padding_mode", "of v1 with padding and pad_if_needed mirrors twice, and is not supported: v2 is")
+        fields.refuse(
+            "padding_mode",
+            "with padding and pad_if_needed mirrors twice in v1, which is not supported: use torchvision.transforms.v2",
+        )
     walk.ops.append(ops.RandomCrop(*size, padding=margins, pad_if_needed=needs, **how))
     walk.size = size
 
@@ -374,7 +382,10 @@ def _elastic(walk: Walk, fields: Fields) -> None:
     how = walk.moved(fields)
     del how["like"]
     if how["filter"] == "bilinear" and (how["fill"] is None or (any(ops.as_tuple(how["fill"])) and not walk.is_v2)):
-        fields.refuse("fill", "gives other edges than an op has, and is not supported: 0 is, and any of v2")
+        fields.refuse(
+            "fill",
+            "is not supported with bilinear interpolation: use fill=0, or torchvision.transforms.v2 with any color",
+        )
     how["fill"] = how["fill"] or 0
     walk.ops.append(ops.Elastic(fields.span("alpha"), fields.span("sigma"), **how))
 
@@ -383,7 +394,7 @@ def _random_erasing(walk: Walk, fields: Fields) -> None:
     """Read an erasure of tensor values, which must already be float32."""
     fields.ignore("inplace")
     if walk.data == "a PIL image":
-        raise PipelineError("takes no PIL image: put it behind ToTensor")
+        raise PipelineError("does not accept a PIL image: move it after ToTensor")
     field = fields.take("value", "random")  # v2 stores None for "random"
     value = finite(field)
     if field != "random" and len(value) not in (1, 3):
@@ -401,7 +412,7 @@ def _auto_augment(walk: Walk, fields: Fields) -> None:
 def _aug_mix(walk: Walk, fields: Fields) -> None:
     """Read AugMix, which converts a PIL image to a tensor and back."""
     if not walk.is_v2:
-        raise PipelineError("of v1 rounds as v1 does on tensors, and is not supported: v2 is")
+        raise PipelineError("is not supported in v1: use torchvision.transforms.v2")
     how = {**walk.moved(fields), "like": "torchvision"}
     how |= fields.each(Fields.whole, "severity", "mixture_width", "chain_depth")
     how |= {"alpha": fields.number("alpha"), "all_ops": fields.flag("all_ops")}
@@ -420,7 +431,7 @@ def _filled(walk: Walk, fields: Fields) -> dict[str, Any]:
     how = walk.moved(fields)
     if how["fill"] is None:
         if (how["like"], how["filter"]) == ("torchvision", "bilinear"):
-            fields.refuse("fill", "gives tensors other edges than 0 does, and is not supported: 0 is")
+            fields.refuse("fill", "is not supported for tensors with bilinear interpolation: use fill=0")
         how["fill"] = 0
     return how
 

@@ -57,7 +57,7 @@ Sides = tuple[int, ...]
 LIKE: dict[Backend, Like] = {"torchvision": "torchvision", "pil": "pillow"}
 KNOWN = DEFAULTS | {name: each.defaults for name, each in PATCHED.items()}
 """Supported image processors, each with the values of all fields that its configuration may omit."""
-SIZE = f"must be height and width, or shortest_edge, or a number, of 1 to {MAX_SIDE} pixels"
+SIZE = f"must be a height and a width, a shortest_edge, or a number, from 1 to {MAX_SIDE} pixels each"
 SPELLINGS = (
     *({"height", "width"}, {"shortest_edge"}, {"shortest_edge", "longest_edge"}, {"longest_edge"}),
     *({"max_height", "max_width"}, {"min_pixels", "max_pixels"}),
@@ -99,13 +99,13 @@ def from_transformers(
     defaults = VIDEO_DEFAULTS[processor] if is_video else KNOWN[processor]
     if is_video and frames is None:
         raise PipelineError(
-            f"{where}: a {processor} does not say how many frames a clip has: give the option frames, such as "
-            "frames=16 (num_frames of the model's config.json)"
+            f"{where}: {processor} does not specify the number of frames: set the option frames, such as frames=16 "
+            "(num_frames in the model's config.json)"
         )
     if is_video and backend == "pil":
-        raise PipelineError(f"{where}: a {processor} has no backend pil")
+        raise PipelineError(f'{where}: {processor} does not have the backend "pil": use "torchvision"')
     if frames is not None and not is_video:
-        raise PipelineError(f"{where}: the option frames is for clips, and this is a {processor}")
+        raise PipelineError(f"{where}: the option frames applies only to video processors, not to {processor}")
     settings = Fields(defaults | dict(values), where)
     if backend == "pil" and processor in WITHOUT_PIL:
         raise PipelineError(f"{where}: transformers has no PIL backend of {processor}: use backend=torchvision")
@@ -116,7 +116,7 @@ def from_transformers(
         _check_spelling(settings, field)
     for field, flag in NEEDED.items():
         if field in unused and settings.flag(flag) and not settings.has(field):
-            settings.refuse(field, f'must be given, or "{flag}" be false: transformers raises otherwise')
+            settings.refuse(field, f'must be set unless "{flag}" is false: transformers raises an error without it')
     with reading(defaults | {key: values[key] for key in values if key not in unused}, where) as fields:
         fields.ignore(*defaults, *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
         fields.finish()  # before the code below reads fields of a different class
@@ -127,7 +127,7 @@ def from_transformers(
         else:
             geometry = _geometry(fields, processor, backend)
         arithmetic = _arithmetic(fields, processor, backend)
-        why = 'is not supported; remove it, and give the pipeline\'s tensor "layout": "hwc"'
+        why = 'is not supported: remove it, and set "layout": "hwc" in the op tensor of the pipeline'
         fields.expect("data_format", "channels_first", why=why)
         canvas = _canvas(fields, processor, geometry) if not pads and fields.flag("do_pad") and not is_patched else ()
         if is_video:
@@ -140,8 +140,9 @@ def from_transformers(
         version = fields.text("transformers_version", "")
     if processor in DETRS and settings.flag("do_pad"):
         log.warning(
-            "%s: pixel_mask is not in the file: a batch is padded below and to the right, as do_pad does it; the op "
-            "image_size in front of tensor says what is image",
+            "%s: the pipeline does not output pixel_mask. A batch is padded on the bottom and the right, as with "
+            "do_pad: "
+            "add the op image_size before tensor to output the size of each image without the padding",
             where,
         )
     first: Op = decode
@@ -179,8 +180,8 @@ def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], st
     folder = (path if path.is_dir() else path.parent).resolve()
     if path.suffix != ".json" and not path.exists():
         raise PipelineError(
-            f"{config}: no such file or folder: of a model on Hugging Face, download the preprocessor_config.json, and "
-            "give that"
+            f"{config} does not exist: for a model on the Hugging Face Hub, download its preprocessor_config.json and "
+            "pass that file"
         )
     if not path.is_dir():
         return _inner(read_json(path)), path.name, folder.name
@@ -189,7 +190,7 @@ def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], st
         return _inner(values), nested.name, folder.name
     if not plain.exists():
         raise PipelineError(
-            f'{folder.name}: neither a {plain.name} nor a {nested.name} with an "image_processor" is there'
+            f'{folder.name}: the folder contains neither {plain.name} nor a {nested.name} with an "image_processor"'
         )
     return read_json(plain), plain.name, folder.name
 
@@ -205,7 +206,7 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
     fields = Fields(values, where)
     code = fields.mapping("auto_map")
     if "AutoImageProcessor" in code or "AutoFeatureExtractor" in code:
-        fields.refuse("auto_map", "names code of the model's own, which pixprep cannot read")
+        fields.refuse("auto_map", "refers to the model's own Python code, which is not supported")
     known_as = ("image_processor_type", "video_processor_type", "feature_extractor_type")
     field = next(filter(fields.has, known_as), known_as[0])
     name = fields.text(field).removesuffix("Fast").removesuffix("Pil")
@@ -214,7 +215,7 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
     video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # also reads older files
     name = video if video in VIDEO_DEFAULTS else name
     if name not in KNOWN and name not in VIDEO_DEFAULTS:
-        fields.refuse(field, f"is not supported; {', '.join([*KNOWN, *VIDEO_DEFAULTS])} are")
+        fields.refuse(field, f"is not supported; supported classes: {', '.join([*KNOWN, *VIDEO_DEFAULTS])}")
     return name
 
 
@@ -225,22 +226,22 @@ def _pads(fields: Fields, processor: str) -> list[Op]:
     mean = fields.numbers("image_mean") if fields.has("image_mean") else ()
     levels = tuple(int(value * 255) for value in mean) if isinstance(mean, tuple) else ()
     if len(levels) != 3 or not all(0 <= level <= 255 for level in levels):
-        fields.refuse("image_mean", "is the colour of the padding, and must be three numbers of 0 to 1")
+        fields.refuse("image_mean", "must be three numbers from 0 to 1, because it is also the padding color")
     return [Pad(square=True, fill=levels)]
 
 
 def _canvas(fields: Fields, processor: str, geometry: Sequence[Op]) -> Sides:
     """Return the height and width of SAM's zero padding after ``normalize``. Empty if only batches are padded."""
     if processor == "DPTImageProcessor":
-        fields.refuse("do_pad", "adds margins on both sides, to multiples of size_divisor, and is not supported")
+        fields.refuse("do_pad", "is not supported: it pads all four sides, to a multiple of size_divisor")
     if not fields.has("pad_size"):
         return ()
     if processor != "SamImageProcessor":
-        fields.refuse("do_pad", "with a pad_size is not supported")
+        fields.refuse("do_pad", "is not supported together with pad_size")
     size = _sides(fields, "pad_size", is_square=True)
     most = geometry[0].size if geometry and isinstance(geometry[0], Resize) else None
     if len(size) == 1 or not isinstance(most, int) or most > min(size):
-        fields.refuse("pad_size", "must have a height and a width, of at least the longest_edge of size")
+        fields.refuse("pad_size", "must have a height and a width, both at least the longest_edge of size")
     return size
 
 
@@ -268,7 +269,7 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             now = own_crop
     if fields.flag("do_center_crop"):
         if processor == "SamImageProcessor" or (processor == "DPTImageProcessor" and backend == "pil"):
-            fields.refuse("do_center_crop", "is not supported of this class: its PIL backend does not look at it")
+            fields.refuse("do_center_crop", "is not supported for this class, whose PIL backend ignores it")
         window = _sides(fields, "crop_size", is_square=True)
         if len(window) == 1:
             fields.refuse("crop_size", "must have a height and a width")
@@ -286,7 +287,7 @@ def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
         return (int((256 / 224) * size[0]),), ()
     if processor == "ConvNextImageProcessor":
         if not is_shorter:
-            fields.refuse("size", "must be a shortest_edge for this class")
+            fields.refuse("size", "must have only a shortest_edge for this class")
         if size[0] >= 384:
             return size * 2, ()
         return _enlarged(fields, size), size * 2
@@ -306,7 +307,10 @@ def _detr_size(fields: Fields, processor: str) -> tuple[Sides, dict[str, Any]]:
     else:  # format of transformers 3 and 4, which RT-DETR never used
         found = sides([size, fields.take("max_size", 1333)]) if "max_size" in DETRS[processor] else ()
     if not found:
-        fields.refuse("size", f"must be shortest_edge and longest_edge, or height and width, of 1 to {MAX_SIDE} pixels")
+        fields.refuse(
+            "size",
+            f"must have shortest_edge and longest_edge, or height and width, from 1 to {MAX_SIDE} pixels each",
+        )
     multiple = 16 if processor == "YolosImageProcessor" else None
     return found[:1], {"max_size": found[1], "multiple": multiple, "rounding": "detr"}
 
@@ -315,7 +319,7 @@ def _longest(fields: Fields) -> Sides:
     """Return SAM's longer side."""
     size = fields.mapping("size")
     found = sides([size["longest_edge"]]) if size.keys() == {"longest_edge"} else ()
-    return found or fields.refuse("size", f"must be a longest_edge of 1 to {MAX_SIDE} pixels")
+    return found or fields.refuse("size", f"must have only a longest_edge, from 1 to {MAX_SIDE} pixels")
 
 
 def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
@@ -323,16 +327,17 @@ def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
     size = _sides(fields, "size", is_square=fields.flag("default_to_square"))
     multiple = fields.take("ensure_multiple_of")
     if type(multiple) is not int or not 1 <= multiple <= min(size):
-        fields.refuse("ensure_multiple_of", "must be an integer of 1 to the size")
+        fields.refuse("ensure_multiple_of", "must be an integer from 1 to the smallest side of size")
     if len(size) == 1:
         fields.refuse("size", "must have a height and a width")
     if not fields.flag("keep_aspect_ratio"):
         return tuple(round(side / multiple) * multiple for side in size), {}
     if size[0] != size[1]:
-        fields.refuse("size", 'must be a square with "keep_aspect_ratio"')
+        fields.refuse("size", 'must be square if "keep_aspect_ratio" is true')
     most = min(MAX_SIDE, 4 * size[0])
     log.warning(
-        "%s: a side has at most %d pixels (max_size of resize), so that tensors have a bound: transformers has none",
+        '%s: the pipeline limits each side to %d pixels with "max_size" in resize, because tensors require an upper '
+        "bound; transformers does not limit them",
         fields.where,
         most,
     )
@@ -344,7 +349,9 @@ def _enlarged(fields: Fields, size: Sides) -> Sides:
     share = fields.number("crop_pct")
     for side in size:
         if not share > 0 or not 1 <= side / share <= MAX_SIDE:
-            fields.refuse("crop_pct", f"makes a side of {side} smaller than 1 or larger than {MAX_SIDE} pixels")
+            fields.refuse(
+                "crop_pct", f"must be greater than 0 and result in {side} / crop_pct from 1 to {MAX_SIDE} pixels"
+            )
     return tuple(int(side / share) for side in size)
 
 
@@ -380,7 +387,10 @@ def _center_crop(fields: Fields, field: str, window: Sides, now: Sides, backend:
         missing = [max(0, out - side) for out, side in zip(window, (now * 2 or (0, 0))[:2], strict=True)]
         is_sure = len(now) == 2 and all(gap % 2 == 0 for gap in missing)
         if any(missing) and not is_sure:
-            fields.refuse(field, "may pad the image, which the PIL backend does with another margin than pixprep")
+            fields.refuse(
+                field,
+                "may pad the image, which is not supported for the PIL backend, because it centers images differently",
+            )
     return CenterCrop(window[0], window[1], rounding="down")
 
 
@@ -394,7 +404,9 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     has_offset = fields.flag("rescale_offset") or processor == "VivitVideoProcessor"
     has_top = fields.flag("include_top")
     if has_top and not is_rescaled and not is_normalized and backend == "torchvision":
-        fields.refuse("include_top", 'needs "do_rescale" or "do_normalize": transformers raises without both')
+        fields.refuse(
+            "include_top", 'requires "do_rescale" or "do_normalize": transformers raises an error without them'
+        )
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or has_top else 1.0

@@ -47,7 +47,7 @@ _HARMLESS = (
 )
 _OWN_CODE = {
     "pads": r"copyMakeBorder|expand2square|pad_to_square|ImageOps\.pad|np\.pad",
-    "orders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
+    "reorders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
     "resizes": r"blobFromImages?|cv2\.resize|\.resize(?=\()",
 }
 """Regular expressions that find code in a package that changes an image."""
@@ -95,11 +95,15 @@ def from_ultralytics(
     with reading(values, where) as fields:
         geometry = _geometry(fields)
         height, width = _size(fields, imgsz)
-        fields.expect("channels", 3, "3", why="is not 3: pixprep decodes RGB")
+        fields.expect("channels", 3, "3", why="must be 3: pixprep decodes images to RGB")
         version = fields.text("version", "")
         numbers = tuple(int(number) for number in re.findall(r"\d{1,9}", version)[:3])
         if version and geometry == "classify" and numbers < _TORCHVISION_CLASSIFY:
-            fields.refuse("version", "classified after a crop of its own, which 8.0.233 replaced: export it again")
+            fields.refuse(
+                "version",
+                "is not supported for classification, because it crops differently from 8.0.233 and later: "
+                "export the model again with a newer version",
+            )
         fields.ignore(*_HARMLESS)
     ops = [Decode(), *_ops(geometry, height, width), Tensor(dtype=dtype)]
     return assembled(ops, library="ultralytics", version=version, name=name, where=where)
@@ -119,15 +123,15 @@ def own_code(model: Path) -> Iterator[str]:
             found = {what: sorted({*re.findall(words, text)}) for what, words in _OWN_CODE.items()}
             said = [f"{what} ({', '.join(words)})" for what, words in found.items() if words]
             if said:
-                yield f"{path.name} of the same package {', '.join(said)}"
+                yield f"{path.name} in the same package {', '.join(said)}"
 
 
 def _geometry(fields: Fields) -> Geometry:
     if not fields.has("task"):
         raise PipelineError(
-            "is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the model, such "
-            "as timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its metadata "
-            "say ultralytics:detect --option imgsz=640"
+            "the file does not contain Ultralytics metadata, and other exporters do not record the preprocessing: pass "
+            "the name of the model, such as timm:resnet50.a1_in1k, or write the pipeline file; for an Ultralytics "
+            "detector without metadata, use ultralytics:detect --option imgsz=640"
         )
     geometry = fields.choice("task", TASKS)
     head, description = fields.text("head", ""), fields.text("description", "")
@@ -146,9 +150,11 @@ def _size(fields: Fields, wanted: int | tuple[int, int] | None) -> tuple[int, in
             fields.refuse("imgsz")
     sizes = [Fields({"imgsz": size}, fields.where).pair("imgsz") for size in (said, wanted) if size is not None]
     if not sizes:
-        fields.refuse("imgsz", "must be given, such as --option imgsz=640")
+        fields.refuse("imgsz", "must be set, for example with --option imgsz=640")
     if sizes[0] != sizes[-1]:
-        fields.refuse("imgsz", f"is what the model was exported for, not {wanted}")
+        fields.refuse(
+            "imgsz", f"is the size that the model was exported with, and it differs from the option imgsz, {wanted}"
+        )
     return sizes[0]
 
 
@@ -167,7 +173,7 @@ def _read(path: Path) -> dict[str, Any]:
     with place(path.name):
         if path.suffix == ".engine":
             data = read_file(path, most=4 + MAX_METADATA_BYTES, is_whole=False)  # layout: length, JSON, engine
-            return parse_json(data[4:][: int.from_bytes(data[:4], "little")], "the metadata of Ultralytics before it")
+            return parse_json(data[4:][: int.from_bytes(data[:4], "little")], "the Ultralytics metadata")
         try:
             return {**wire.onnx_metadata(read_file(path, most=MAX_ONNX_BYTES))}
         except wire.WireError as error:

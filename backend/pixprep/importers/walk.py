@@ -43,7 +43,10 @@ class Walk:
             PipelineError: A branch has changed the state of the data.
         """
         if any(getattr(each, name) != getattr(self, name) for each in branches for name in self.STATE):
-            raise PipelineError("changes what the data is in some draws alone: put that behind it")
+            raise PipelineError(
+                "changes the type or the layout of the data only for some images, which is not supported: "
+                "apply that change after the random transform"
+            )
 
     def choose(self, branches: Sequence[Walk], weights: Sequence[float]) -> None:
         """Add a random choice between several branches. Equal weights are written as the op's default."""

@@ -17,8 +17,9 @@ from pixprep.importers.fields import Fields
 from pixprep.pipeline.ops import DecodeVideo, Op, changed
 
 _WHY_DALI = (
-    "answers a request with a sequence after the other, as long as the clip is, and pixprep gives one answer: DALI has "
-    "to serve it; if the first sequence is enough, say --option clip=first"
+    "returns one response for each sequence of a clip, but pixprep returns a single response: serve the graph with "
+    "DALI, "
+    "or import only the first sequence with --option clip=first"
 )
 OPERATORS = (
     *("Resize", "Crop", "CropMirrorNormalize", "Normalize", "Flip", "Transpose", "Cast", "Copy"),
@@ -31,23 +32,24 @@ _SHORT: dict[str, Literal["refuse", "repeat"]] = {"none": "refuse", "edge": "rep
 def check_clip(name: str, image: Image) -> None:
     """Reject an operator on clips that is supported only for images."""
     if isinstance(image.chain[0], DecodeVideo) and name not in OPERATORS:
-        raise PipelineError(f"is not supported for clips; supported operators are {', '.join(OPERATORS)}")
+        raise PipelineError(f"is not supported for clips; supported operators: {', '.join(OPERATORS)}")
 
 
 def _decode_video(encoded: Encoded, fields: Fields) -> Image:
     """Read ``decoders.video``: ``sequence_length`` frames from the first on, or the frames before ``end_frame``."""
     fields.ignore("fill_value", "affine", "build_index")
-    fields.expect("start_frame", 0, why="must be 0: a clip begins with its first frame")
+    fields.expect("start_frame", 0, why="must be 0: a clip always begins with its first frame")
     stride = fields.side("stride") if fields.has("stride") else 1
     if fields.has("frames"):
-        fields.refuse("frames", "is not supported: sequence_length and stride are")
+        fields.refuse("frames", "is not supported: use sequence_length and stride")
     if fields.has("sequence_length"):
         count = fields.side("sequence_length")
     elif fields.has("end_frame"):
         count = ceil(fields.side("end_frame") / stride)
     else:
         raise PipelineError(
-            'without "sequence_length" a clip has as many frames as its file, which no tensor of one size holds: say it'
+            'without "sequence_length", the number of frames depends on the file, but a tensor has a fixed size: set '
+            '"sequence_length"'
         )
     short = fields.choice("pad_mode", _SHORT, "none")
     return Image(encoded.name, (DecodeVideo(frames=count, sample="first", short=short),), layout="thwc", stride=stride)

@@ -61,14 +61,19 @@ def _decode(encoded: Encoded, fields: Fields) -> Image:
     On the GPU, the default is a decoder without fancy upsampling.
     """
     fields.ignore(*_OF_DECODERS)
-    fields.expect("dtype", _UINT8, why="must be 0: images are decoded to uint8")
+    fields.expect("dtype", _UINT8, why="must be 0 (uint8), because images are decoded to uint8")
     on_cpu = fields.text("device", "cpu") == "cpu"
     is_fancy, is_fast = fields.flag("jpeg_fancy_upsampling"), fields.flag("use_fast_idct")
     is_upright = fields.flag("adjust_orientation", default=True)
     if is_fast and not on_cpu:
-        fields.refuse("use_fast_idct", 'with device "mixed" holds for some images only: leave it out')
+        fields.refuse(
+            "use_fast_idct", 'is not supported with device "mixed", which applies it only to some images: remove it'
+        )
     if is_fast and is_upright:
-        fields.refuse("use_fast_idct", "holds for images that EXIF does not turn only: set adjust_orientation=False")
+        fields.refuse(
+            "use_fast_idct",
+            "is ignored by DALI for images that EXIF rotates, which is not supported: set adjust_orientation=False",
+        )
     decode = Decode(
         color=fields.choice("output_type", COLOR_TYPES, 0),
         apply_exif_orientation=is_upright,
@@ -91,8 +96,8 @@ def _resized(image: Image, fields: Fields) -> Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
     is_levels = isinstance(image.chain[0], Pixels) and image.dtype == "float32" and not image.is_normalized
     if image.dtype != "uint8" and not is_levels:
-        raise PipelineError(f"a resize of {image.dtype} values is not supported: resize before they are cast")
-    fields.expect("dtype", _UINT8, *[_FLOAT] * is_levels, why="must be 0: a resized image is uint8")
+        raise PipelineError(f"a resize of {image.dtype} values is not supported: resize before the cast")
+    fields.expect("dtype", _UINT8, *[_FLOAT] * is_levels, why="must be 0 (uint8), because a resized image is uint8")
     image = replace(image, dtype="uint8") if fields.take("dtype") == _UINT8 else image
     if not image.is_gray and lowered(image.chain)[0].is_gray:
         image = image.then(ColorMatrix(matrix=_THREE))
@@ -101,7 +106,10 @@ def _resized(image: Image, fields: Fields) -> Image:
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
     if smaller != larger:
         name, other = ("min_filter", larger) if fields.has("min_filter") else ("mag_filter", smaller)
-        fields.refuse(name, f"beside {other} for the other way is not supported: there is one filter")
+        fields.refuse(
+            name,
+            f"differs from the filter for the other direction, {other}, which is not supported: use the same filter",
+        )
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
     if (sides := _computed(image, fields)) is not None:
@@ -122,12 +130,16 @@ def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
     for name in names:
         value = fields.take(name)
         pair = [value.at(0), value.at(1)] if isinstance(value, Encoded) else [*finite(value)]
-        ends.append(pair if len(pair) == 2 else fields.refuse(name, "must be two numbers, or shares with roi_relative"))
+        ends.append(
+            pair
+            if len(pair) == 2
+            else fields.refuse(name, "must be two numbers, in pixels, or as fractions with roi_relative")
+        )
     rows, columns = map(list, zip(*ends, strict=True))
     if len({"height", "width"} & {*target}) == 1 and fields.take("mode", "default") == "default":
         following = columns if "height" in target else rows  # DALI does not mirror this axis
         if str in {*map(type, following)}:
-            fields.refuse("roi_start", "comes with the request, which is supported only where both sides are given")
+            fields.refuse("roi_start", "is supported only if both sides of the resize are given")
         following.sort()
     return {"roi": (rows[0], columns[0], rows[1], columns[1]), "roi_unit": "share" if is_share else None}
 
@@ -151,7 +163,7 @@ def _computed(image: Image, fields: Fields) -> Rows | None:
     rows = [needed(value, image, fields, name) for name, value in zip(names, values, strict=True)]
     sides = np.concatenate(rows, axis=1)
     if sides.shape[1] != 2 or fields.take("mode", "default") not in ("default", "stretch"):
-        fields.refuse(names[0], "is supported only for a height and a width, in the modes default and stretch")
+        fields.refuse(names[0], "is supported only for a height and a width, with the mode default or stretch")
     return sides
 
 
@@ -169,11 +181,11 @@ def _target(fields: Fields) -> dict[str, Any]:
         target = {"size": side_of(fields, found[0]), "side": found[0].removeprefix("resize_"), **bound}
         if fields.has("max_size"):
             if found == ["resize_longer"] or is_asked:
-                fields.refuse("max_size", "is supported only with resize_shorter, where it is fixed")
+                fields.refuse("max_size", "is supported only with a constant resize_shorter")
             target |= {"mode": "scale", "max_size": fields.side("max_size")}
         return target
     if found not in (["size"], ["resize_x", "resize_y"], ["resize_x"], ["resize_y"]):
-        raise PipelineError(f"needs one size, and has {', '.join(found) or 'none'}")
+        raise PipelineError(f"requires exactly one size, but has {', '.join(found) or 'none'}")
     height, width = (side_of(fields, name) if name in found else 0 for name in ("resize_y", "resize_x"))
     if found == ["size"]:
         zeros = finite(fields.take("size"))
@@ -182,7 +194,9 @@ def _target(fields: Fields) -> dict[str, Any]:
     if height and width:
         return {"height": height, "width": width, "mode": mode, **bound}
     if not is_default and (is_asked or fields.take("mode") == "stretch"):
-        fields.refuse("mode", "is not supported with one side: the other one stays as it is")
+        fields.refuse(
+            "mode", "is not supported with only one side, because DALI then keeps the other side: give both sides"
+        )
     return {"height": height, **bound} if height else {"width": width, **bound}
 
 
@@ -207,7 +221,10 @@ def _rotate(image: Image, fields: Fields) -> Image:
         spec, (height, width) = lowered(image.chain)[1], fields.pair("size")
         if isinstance(angle, str) or spec.height is None or spec.width is None or keeps_size:
             fields.refuse(
-                "size", "is supported only for a fixed angle and an image of one size: resize to height and width"
+                "size",
+                "is supported only for a constant angle and an image of fixed size, without keep_size: resize to a "
+                "height "
+                "and a width first",
             )
         radians = float(np.float32(angle) * np.float32(np.pi / 180))
         sine, cosine = glibc_sine(radians), glibc_sine(radians, quarters=1)
@@ -229,20 +246,22 @@ def warped(inputs: Sequence[Value], fields: Fields) -> Image:
     matrix: Any = tensors[0] if tensors else fields.take("matrix")
     matrix = matrix.plain if isinstance(matrix, Numbers) else matrix
     if isinstance(matrix, Numbers):
-        raise PipelineError("its matrix follows the image's size: resize to a height and a width before")
+        raise PipelineError(
+            "its matrix depends on the size of the image, which is not supported: resize to a height and a width first"
+        )
     if isinstance(matrix, Encoded):
         if matrix.index is not None:
-            fields.refuse("matrix", "must be a whole input of 6 numbers")
+            fields.refuse("matrix", "must be an input of 6 numbers, not one of its numbers")
         matrix = matrix.name
     else:
         numbers = finite(matrix)
         if len(numbers) != 6:
-            raise PipelineError("its matrix must be 2 rows of 3 finite numbers")
+            raise PipelineError("its matrix must have 2 rows of 3 finite numbers")
         matrix = (numbers[:3], numbers[3:])
     spec = lowered(image.chain)[1]
     height, width = fields.pair("size") if fields.has("size") else (spec.height, spec.width)
     if height is None or width is None:
-        raise PipelineError('needs "size": without it the result is as large as each image')
+        raise PipelineError('requires "size": without it, the size of the result depends on the image')
     is_inverse = fields.flag("inverse_map", default=True)
     return image.then(Warp(matrix=matrix, height=height, width=width, inverse_map=is_inverse or None, **how))
 
@@ -255,7 +274,7 @@ def _looked(image: Image, fields: Fields) -> dict[str, Any]:
         return {**how, "padding_mode": "edge"}
     fill = fields.number("fill_value")
     if not (fill.is_integer() and 0 <= fill <= 255):
-        fields.refuse("fill_value", "must be a level, 0 to 255")
+        fields.refuse("fill_value", "must be an integer from 0 to 255")
     return {**how, "fill": int(fill)}
 
 

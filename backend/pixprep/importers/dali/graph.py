@@ -60,10 +60,10 @@ def graph(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
     """
     message = wire.read(data, _PIPELINE, is_open=True)  # the other fields configure the execution
     if not message[5] or not message[7]:
-        raise wire.WireError("it has no operator" if not message[5] else "it has no output")
+        raise wire.WireError("it does not contain an operator" if not message[5] else "it does not contain an output")
     for what, limit, found in (("operators", MAX_OPERATORS, message[5]), ("outputs", MAX_OUTPUTS, message[7])):
         if len(found) > limit:
-            raise PipelineError(f"{where}: {len(found):,} {what}; at most {limit}")
+            raise PipelineError(f"{where}: the graph has {len(found):,} {what}; the maximum is {limit}")
     operators = [_operator(number, entry, where) for number, entry in enumerate(message[5], 1)]
     return operators, [_one(edge[1]) for edge in message[7]]
 
@@ -77,7 +77,7 @@ def _operator(number: int, message: Mapping[int, list[Any]], where: str) -> Oper
     name = _one(message[1])
     arguments = dict(map(_argument, message[4]))
     if len(arguments) < len(message[4]):
-        raise wire.WireError(f"an argument of operator {number} stands twice")
+        raise wire.WireError(f"operator {number} has an argument twice")
     newest = name
     for old, new in _RENAMED:
         newest = new + newest.removeprefix(old) if newest.startswith(old) else newest
@@ -100,5 +100,5 @@ def _argument(message: Mapping[int, list[Any]]) -> tuple[str, Any]:
 
 def _one(values: Sequence[Any]) -> Any:
     if len(values) != 1:
-        raise wire.WireError(f"a name, or the value of an argument, is there {len(values)} times")
+        raise wire.WireError(f"expected one name or one argument value, found {len(values)}")
     return values[0]

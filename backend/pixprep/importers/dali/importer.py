@@ -40,16 +40,17 @@ _ANYWHERE = (
     *("_origin_stack_filename", "_origin_stack_lineno", "_origin_stack_name", "_origin_stack_line"),
 )
 
-_OWN = "an operator of your own may do it: see docs/own-operators.md"
+_OWN = "write a custom operator (docs/own-operators.md)"
 _REASONS = {
-    "draws for each image, as in training: serve a graph without it, or write the op of training by hand": (
-        *("random__", "decoders__ImageRandomCrop", "RandomResizedCrop"),
+    "samples random parameters for each image, which is not supported: serialize a graph without it, or add the random "
+    "op to the pipeline file": (*("random__", "decoders__ImageRandomCrop", "RandomResizedCrop"),),
+    "selects a branch for each image, which is not supported: serialize a graph with a single branch": (
+        "conditional__",
     ),
-    "chooses a branch for each image, which is not supported: serialize a graph of one branch": ("conditional__",),
-    f"calls a function of Python's, which the file does not bring: {_OWN}": ("PythonFunction", "NumbaFunction"),
-    f"moves pixels in a way of DALI's own, which is not supported: {_OWN}": ("Water", "Sphere", "Jitter"),
+    f"calls a Python function, which the file does not contain: {_OWN}": ("PythonFunction", "NumbaFunction"),
+    f"moves pixels by a formula specific to DALI, which is not supported: {_OWN}": ("Water", "Sphere", "Jitter"),
     f"compresses the image again, which is not supported: {_OWN}": ("JpegCompressionDistortion",),
-    f"puts channels or images together, which is not supported: {EXCHANGED}": ("Cat", "Stack"),
+    f"combines channels or images, which is not supported: {EXCHANGED}": ("Cat", "Stack"),
     f"equalizes the image, which is not supported: {_OWN}": ("Clahe", "Equalize"),
 }
 """Reason and fix for unsupported operators, by name or prefix."""
@@ -95,19 +96,21 @@ def from_dali(
     options: Any = {"pipeline": pipeline, "python": python, "run_python": run_python}
     data = source if isinstance(source, bytes) else read_graph(Path(source), **options)
     if not isinstance(dtypes, Mapping | None):
-        raise PipelineError(
-            f'{where}: dtypes must be an object of types by the names of inputs, such as {{"x": "int32"}}'
-        )
+        raise PipelineError(f'{where}: dtypes must map the names of inputs to types, such as {{"x": "int32"}}')
     operators, names = _read(data, where)
     if output is not None and output not in names:
-        raise PipelineError(f"{where}: no output {quoted(output)}; there are {_listed(names)}")
+        raise PipelineError(f"{where}: unknown output {quoted(output)}; available outputs: {_listed(names)}")
     wanted = names if output is None else [output]
     try:
         with place(where):
             values = _evaluate(operators, wanted, clip, dtypes or {})
             ops = strided(bounded(_merged(_outputs(values, wanted)), max_size), values.values())
     except PipelineError as error:
-        others = f"; if one output is enough: --option output=NAME of {_listed(names)}" if len(wanted) > 1 else ""
+        others = (
+            f"; to import a single output, set --option output=NAME to one of {_listed(names)}"
+            if len(wanted) > 1
+            else ""
+        )
         raise PipelineError(f"{error}{others}") from None
     if chroma is not None and isinstance(ops[0], Decode):
         ops[0] = changed(ops[0], chroma=chroma)
@@ -121,12 +124,14 @@ def read_graph(
     if file.suffix == ".py":
         if not run_python:
             raise PipelineError(
-                f"{file.name}: is a Python file, and whatever it holds would run with your rights: read it, then say "
-                "--run-python (in Python run_python=True); or import a model.dali, which is data"
+                f"{file.name}: a Python file is executed when it is imported: review its code and pass --run-python "
+                "(in Python, run_python=True), or import a serialized model.dali, which contains only data"
             )
         return serialized(file, pipeline=pipeline, python=python)
     if (pipeline, python) != (None, None):
-        raise PipelineError(f"{file.name}: the options pipeline and python are of a Python file, such as dali.py")
+        raise PipelineError(
+            f"{file.name}: the options pipeline and python apply only to a Python file, such as dali.py"
+        )
     return read_file(file, most=MAX_BYTES)
 
 
@@ -142,7 +147,7 @@ def _read(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
         return graph(data, where)
     except wire.WireError as error:
         raise PipelineError(
-            f'{where}: not a serialized DALI pipeline: {error}; pipe.serialize(filename="model.dali") writes one'
+            f'{where}: not a serialized DALI pipeline: {error}; write one with pipe.serialize(filename="model.dali")'
         ) from None
 
 
@@ -219,7 +224,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
     if isinstance(first, Image):
         check_clip(operator.name, first)
         if first.is_expanded and operator.name not in AFTER_EXPANDED:
-            raise PipelineError("is not supported after expand_dims: let it come last")
+            raise PipelineError("is not supported after expand_dims: move expand_dims to the end of the graph")
     if isinstance(first, Encoded) and operator.name not in (*DECODERS, *CLIPS, "PeekImageShape"):
         if is_number(operator):
             return (reformed(operator.name, first, fields),)
@@ -240,7 +245,7 @@ def _applied(operator: Operator, fields: Fields, values: Mapping[str, Value]) ->
         raise PipelineError(f"its input {_listed(operator.inputs)} is not a decoded image")
     else:
         why = next((why for why, names in _REASONS.items() if operator.name.startswith(names)), "")
-        raise PipelineError(why or f"is not supported; supported operators are {', '.join((*DECODERS, *IMAGES))}")
+        raise PipelineError(why or f"is not supported; supported operators: {', '.join((*DECODERS, *IMAGES))}")
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -250,9 +255,12 @@ def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[O
     images = [value for value in found if isinstance(value, Image)]
     for name, value in zip(wanted, found, strict=True):
         if not isinstance(value, Image | Numbers) or not images:
-            raise PipelineError(f"the output {quoted(name)} is not made of a photo or a frame: DALI has to serve it")
+            raise PipelineError(
+                f"the output {quoted(name)} is not computed from an image, which is not supported: serve the graph "
+                "with DALI"
+            )
     if len({(image.encoded, image.chain[0], image.stride) for image in images}) > 1:
-        raise PipelineError("its outputs are decoded from several inputs, or in several ways: name one output")
+        raise PipelineError("the outputs use different inputs or decoders, which is not supported")
     made = []
     for index, (name, value) in enumerate(zip(wanted, found, strict=True)):
         called = _tensor_name(wanted, index)

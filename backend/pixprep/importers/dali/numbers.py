@@ -55,7 +55,7 @@ def expression(inputs: Sequence[Value], fields: Fields) -> tuple[str, tuple[Valu
             numbers, dtype = constants[operand["type"] or "int32"]
             found = [constant(number, dtype) for number in numbers]
         if index >= len(found):
-            fields.refuse("expression_desc", "has no such operand")
+            fields.refuse("expression_desc", "refers to an operand that does not exist")
         operands.append(found[index])
     if match is None or not operands:
         fields.refuse("expression_desc")
@@ -97,10 +97,10 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Numbers:
     table: Mapping[str, Callable[..., Array]] = _UNARY if len(operands) == 1 else _BINARY
     if name in _COMPARED:
         fields.refuse(
-            "expression_desc", "chooses by the image, which is not supported: serialize a graph of one branch"
+            "expression_desc", "compares numbers, which is not supported: serialize a graph with a single branch"
         )
     if name not in table or len(numbers) < len(operands) or len(operands) > 2:
-        fields.refuse("expression_desc", f"is not supported; of numbers {', '.join({**_BINARY, **_UNARY})} are")
+        fields.refuse("expression_desc", f"is not supported; supported functions: {', '.join({**_BINARY, **_UNARY})}")
     dtype = _promoted([number.values.dtype for number in numbers])
     if name in _OF_FLOATS and dtype.kind != "f":
         dtype = np.dtype("float32")
@@ -128,7 +128,7 @@ def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
     """Compute ``peek_image_shape``: height, width and number of channels. The last is ``UNKNOWN`` here."""
     (encoded,) = inputs
     if not isinstance(encoded, Encoded):
-        raise PipelineError("is supported only for the encoded image")
+        raise PipelineError("is supported only for an encoded image")
     is_upright = fields.flag("adjust_orientation", default=True)
     fields.expect("image_type", 0, 1, 2)
     shape = np.stack([*tried().T, np.full(len(tried()), UNKNOWN)]).T
@@ -212,9 +212,11 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
         else (whole(fields.take("start", 0)), whole(fields.take("shape", -1)))
     )
     if numbers.values.ndim != 2 or start is None or length is None or length < 1:
-        raise PipelineError("is supported only for a list of numbers, by a constant start and a constant shape")
+        raise PipelineError("is supported only for a list of numbers, with a constant start and a constant shape")
     if not 0 <= start < start + length <= numbers.values.shape[1]:
-        raise PipelineError(f"takes {length} from {start} of {numbers.values.shape[1]} numbers")
+        raise PipelineError(
+            f"selects {length} numbers from index {start}, but its input has only {numbers.values.shape[1]}"
+        )
     return _typed(Numbers(numbers.values[:, start : start + length], numbers.sources), fields)
 
 
@@ -251,11 +253,13 @@ def _subscript(inputs: Sequence[Value], fields: Fields) -> Numbers:
     (numbers,) = _all(inputs)
     where = subscripts(fields)
     if len(where) >= numbers.values.ndim:
-        raise PipelineError(f"has {len(where)} subscripts of {numbers.values.ndim - 1} axes")
+        raise PipelineError(f"has {len(where)} subscripts, but its input has only {numbers.values.ndim - 1} axes")
     try:
         return Numbers(numbers.values[(slice(None), *where)], numbers.sources)
     except IndexError:
-        raise PipelineError(f"subscripts reach past {numbers.values.shape[1]} numbers") from None
+        raise PipelineError(
+            f"has a subscript that exceeds the {numbers.values.shape[1]} numbers of its input"
+        ) from None
 
 
 def _reduced(of: Callable[..., Array]) -> Callable[[Sequence[Value], Fields], Numbers]:
@@ -292,7 +296,7 @@ def _combined(inputs: Sequence[Value], fields: Fields) -> Numbers:
     """Compute ``transforms.combine``: the product of float32 (2, 3) matrices. The first matrix is applied first."""
     numbers = _all(inputs)
     if any(number.values.shape[1:] != (2, 3) or number.values.dtype != np.float32 for number in numbers):
-        raise PipelineError("is supported only for float32 matrices of 2 rows of 3 numbers")
+        raise PipelineError("is supported only for float32 matrices with 2 rows of 3 numbers")
     matrix, *others = [number.values for number in numbers][:: -1 if fields.flag("reverse_order") else 1]
     for other in others:  # sums in DALI's order
         x, y, one = (other[:, :, at, None] * row for at, row in enumerate((matrix[:, :1], matrix[:, 1:], _LAST)))
@@ -310,7 +314,7 @@ def _transform(inputs: Sequence[Value], fields: Fields, made: Callable[..., Sequ
     numbers = [value if isinstance(value, Numbers) else constant(finite(value), "float32") for value in values]
     for name, number in zip(names, numbers, strict=True):
         if number.values[0].size not in (1, 2):
-            fields.refuse(name, "must be a finite number, or two: x and y")
+            fields.refuse(name, "must be one finite number, or two, for x and y")
     arrays = [number.values.reshape(len(number.values), -1).astype(np.float32) for number in numbers]
     with np.errstate(all="ignore"):
         cells = made(*(np.broadcast_to(array, (len(array), 2)).T for array in arrays))

@@ -70,11 +70,17 @@ def _check_margin(
     """Reject ``fill_values`` for which DALI fails or returns a meaningless result."""
     is_single = {len(finite(fields.take(name, 1.0))) for name in ("mean", "std")} == {1}
     if is_padded and len(values) not in (1, 4) and (is_single or not steps):
-        fields.refuse("fill_values", "with pad_output must be one number, or four, as DALI asks for")
+        fields.refuse("fill_values", "must be one number or four numbers with pad_output, as DALI requires")
     if steps and is_single and len(values) > 1:
-        fields.refuse("fill_values", "needs a mean a channel: with one number DALI makes all channels but the first 0")
+        fields.refuse(
+            "fill_values",
+            "requires a mean for each channel: with a single mean, DALI sets all channels except the first to 0",
+        )
     if is_levels and not all(value.is_integer() and 0 <= value <= 255 for value in values):
-        fields.refuse("fill_values", "must be levels, 0 to 255, in a tensor of uint8: DALI keeps their low 8 bits")
+        fields.refuse(
+            "fill_values",
+            "must be integers from 0 to 255 in a uint8 tensor: of other values, DALI keeps only the low 8 bits",
+        )
 
 
 def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
@@ -105,7 +111,9 @@ def _cornered(image: Image, fields: Fields) -> tuple[Image, tuple[int, int]]:
     place = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
     values = {*finite(fields.take("fill_values", 0.0))}
     if place != (0.0, 0.0) or len(values) > 1 or mirrors(fields, "mirror", "horizontal", 0):
-        raise PipelineError("pads with values that no level has when normalized: pad by crop before that")
+        raise PipelineError(
+            "pads with values that differ from every normalized pixel value: pad with Crop before the normalization"
+        )
     fields.ignore("rounding")
     return image, (height, width)
 
@@ -115,15 +123,15 @@ def _normalize(image: Image, fields: Fields) -> Image:
     for name in ("mean", "stddev"):
         if not fields.has(name):
             raise PipelineError(
-                f'without "{name}" each image has its own, which is not supported: give the numbers of the data set, '
-                "or write an operator of your own"
+                f'without "{name}", DALI computes it from each image, which is not supported: pass the numbers of the '
+                "data set, or write a custom operator"
             )
     fields.off("batch")
-    fields.expect("epsilon", 0.0, why="must be 0: write the root of the squared stddev and it as stddev")
+    fields.expect("epsilon", 0.0, why="must be 0: set stddev to sqrt(stddev**2 + epsilon) instead")
     fields.ignore("ddof", "axis_names")
     axes = [image.layout[axis] for axis in range(3) if axis in finite(fields.take("axes", []))]
     if axes and "c" in axes and any(len(finite(fields.take(name))) > 1 for name in ("mean", "stddev")):
-        fields.refuse("axes", "must leave out the channels, where each has numbers of its own")
+        fields.refuse("axes", "must not contain the channels if each channel has its own numbers")
     shift = fields.number("shift", 0.0)
     image = _normalized(image, fields, "stddev", 0.0)
     moved = [Normalize(mean=-shift, scale=1.0, arithmetic="divide")] * bool(shift)
@@ -138,7 +146,7 @@ def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Im
     if {*means} == {0.0} and {*stds} == {1.0} and (scale, shift) == (1.0, 0.0):
         return image
     if len(means) * len(stds) > 1 == image.channels:
-        raise PipelineError("has numbers for 3 channels, and the image has one")
+        raise PipelineError("has numbers for 3 channels, but the image has one channel")
     image.check_unrounded()
     if scale == 0:
         fields.refuse("scale", "must not be 0")
@@ -167,7 +175,9 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     name, operands = expression(inputs, fields)
     image = next(operand for operand in operands if isinstance(operand, Image))
     if len(operands) != 2 or name not in ("fdiv", "mul", "add", "sub") or sum(x is image for x in operands) > 1:
-        fields.refuse("expression_desc", "is not supported: +, -, * and / of an image with constant numbers are")
+        fields.refuse(
+            "expression_desc", "is not supported: only +, -, * and / of an image and constant numbers are supported"
+        )
     is_first = operands[0] is image
     other = operands[is_first]
     if not isinstance(other, Numbers) or isinstance(other.plain, Numbers):
@@ -176,12 +186,12 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     is_whole = image.dtype == "uint8" and name != "fdiv"
     if other.values.dtype.kind != "f" and (is_whole or image.dtype == "float16"):
         gives = "integers" if is_whole else "float16"
-        fields.refuse("expression_desc", f"gives {gives}, which is not supported: write 127.0 for 127")
+        fields.refuse("expression_desc", f"results in {gives}, which is not supported: write 127.0 in place of 127")
     image.check_unrounded()
     if other.values.dtype.kind == "f":
         constants = tuple(map(short, constants))
     if name in ("fdiv", "mul") and 0 in constants:
-        raise PipelineError("multiplies or divides by 0, which makes every value the same")
+        raise PipelineError("multiplies or divides by 0, which makes all values equal")
     return replace(image.then(_calculated(name, constants, is_first, fields)), dtype="float32")
 
 
@@ -191,7 +201,9 @@ def _of_channels(numbers: Numbers, image: Image) -> tuple[float, ...]:
     whole = (1,) * (len(layout) - len(shape)) + shape
     most = {"c": image.channels}
     if len(shape) > len(layout) or any(side > most.get(axis, 1) for side, axis in zip(whole, layout, strict=True)):
-        raise PipelineError(f"its array of the shape {list(shape)} is none of a number a channel in {layout.upper()}")
+        raise PipelineError(
+            f"its array of shape {list(shape)} does not have one number per channel of an image in {layout.upper()}"
+        )
     return tuple(float(value) for value in numbers.values.ravel())
 
 
@@ -203,13 +215,13 @@ def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields:
             return Normalize(mean=number if name == "sub" else negative, scale=1.0, arithmetic="divide")
         return Normalize(mean=negative, scale=-1.0, arithmetic="multiply")
     if name == "fdiv" and not is_first:
-        fields.refuse("expression_desc", "is not supported: a number divided by an image")
+        fields.refuse("expression_desc", "divides a number by an image, which is not supported")
     if len(constants) == 1:
         is_product = name == "mul"
         scale = constants[0] if is_product else 1 / constants[0]
         return Normalize(scale=scale, arithmetic="multiply" if is_product else "divide")
     if min(constants) < 0:
-        fields.refuse("expression_desc", "is not supported for negative numbers a channel")
+        fields.refuse("expression_desc", "is not supported with a negative number per channel")
     if name == "fdiv":
         return Normalize(std=number, scale=1.0, arithmetic="divide")
     return Normalize(std=reals([1 / constant for constant in constants]), scale=1.0, arithmetic="fused_multiply")
@@ -248,10 +260,10 @@ def _gaussian_blur(image: Image, fields: Fields) -> Image:
     image.check_levels(fields)
     size, sigma = (finite(fields.take(name, [0.0])) for name in ("window_size", "sigma"))
     if len({*size}) != 1 or len({*sigma}) != 1:
-        raise PipelineError('needs one "window_size" and one "sigma", the same for both axes')
+        raise PipelineError('requires one "window_size" and one "sigma", equal for both axes')
     taps, deviation = int(size[0]), sigma[0]
     if not taps and not deviation:
-        raise PipelineError('needs "window_size" or "sigma"')
+        raise PipelineError('requires "window_size" or "sigma"')
     taps = taps or 2 * ceil(deviation * 3) + 1
     return image.then(GaussianBlur(kernel_size=taps, sigma=deviation or ((taps - 1) / 2 - 1) * 0.3 + 0.8))
 
@@ -268,15 +280,13 @@ def _erase(image: Image, fields: Fields) -> Image:
     shapes = np.array(finite(fields.take("shape")) or fields.refuse("shape", "must be numbers"), np.float32)
     corners = np.array(finite(fields.take("anchor", [0.0] * len(shapes))), np.float32)
     if len(corners) != len(shapes) or len(corners) % len(axes):
-        fields.refuse("shape", "must have a number for each axis of each rectangle, as anchor has")
+        fields.refuse("shape", "must have one number for each axis of each rectangle, like anchor")
     is_shared = {
         name: fields.flag(f"normalized_{name}", default=fields.flag("normalized")) for name in ("anchor", "shape")
     }
     is_middle = fields.flag("centered_anchor")
     if (any(is_shared.values()) or len(axes) == 1) and None in sides:
-        raise PipelineError(
-            "is supported only where the size of the image is known: give the resize a height and a width"
-        )
+        raise PipelineError("is supported only for an image of fixed size: resize to a height and a width first")
     for begin in range(0, len(corners), len(axes)):
         window: dict[str, Any] = {"top": 0, "left": 0, "height": spec.height, "width": spec.width}
         for index, axis in enumerate(axes):
@@ -297,7 +307,7 @@ def _transpose(image: Image, fields: Fields) -> Image:
     turned = "".join(axes.get(index, "?") if isinstance(index, int) else "?" for index in numbers)
     if turned not in (layouts := _layouts(image)):
         names = " or ".join(sorted(layouts, reverse=True))
-        fields.refuse("perm", f"must make {names} of an image in {image.layout.upper()}")
+        fields.refuse("perm", f"must convert an image in {image.layout.upper()} to {names}")
     if not fields.flag("transpose_layout", default=True) and not fields.has("output_layout"):
         fields.refuse("transpose_layout")
     fields.expect("output_layout", turned)
@@ -307,7 +317,9 @@ def _transpose(image: Image, fields: Fields) -> Image:
 def _reshape(image: Image, fields: Fields) -> Image:
     """Read ``reshape`` and ``reinterpret`` that only name the image's existing layout."""
     layout = image.layout.upper()
-    fields.expect("layout", layout, "", why=f"must be {layout}, the layout that the image has: transpose changes it")
+    fields.expect(
+        "layout", layout, "", why=f"must be {layout}, the layout of the image: use transpose to change the layout"
+    )
     fields.expect("src_dims", [0, 1, 2])
     if {*finite(fields.take("rel_shape", [1.0]))} != {1.0}:
         fields.refuse("rel_shape", "must be 1 for each axis")
@@ -316,9 +328,9 @@ def _reshape(image: Image, fields: Fields) -> Image:
     shape = finite(fields.take("shape", []))
     is_same = len(shape) == 3 and all(side in (-1, own[axis]) for side, axis in zip(shape, image.layout, strict=False))
     if shape and not is_same:
-        fields.refuse("shape", "must be the shape that the image has")
+        fields.refuse("shape", "must be the shape of the image")
     if fields.has("dtype") and fields.choice("dtype", TYPES) != image.dtype:
-        fields.refuse("dtype", f"must be that of the values, {image.dtype}")
+        fields.refuse("dtype", f"must be the type of the image, {image.dtype}")
     return image
 
 
@@ -328,7 +340,7 @@ def _expand_dims(image: Image, fields: Fields) -> Image:
     axes = [*image.layout]
     for at in sorted(finite(fields.take("axes", []))):
         if at not in range(len(axes) + 1) or axes.count("1") == MAX_ONES:
-            fields.refuse("axes", f"must be places of at most {MAX_ONES} dims of one in the result")
+            fields.refuse("axes", f"must be the indices of at most {MAX_ONES} dimensions of size one in the result")
         axes.insert(int(at), "1")
     return replace(image, layout="".join(axes), is_expanded=True)
 
@@ -339,8 +351,8 @@ def _squeeze(image: Image, fields: Fields) -> Image:
     if not axes or not {*axes} <= {at for at, axis in enumerate(image.layout) if axis == "1"}:
         fields.refuse(
             "axes",
-            "must be dims of one that expand_dims made: a tensor has height, width and channels; reshape of the "
-            "model's config.pbtxt has others",
+            "must be dimensions that expand_dims inserted, because a tensor has height, width and channels: for other "
+            "shapes, use reshape in the model's config.pbtxt",
         )
     return replace(image, layout="".join(axis for at, axis in enumerate(image.layout) if at not in axes))
 
@@ -352,7 +364,7 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
     """
     decode = image.chain[0]
     if 3 in (fields.take("image_type"), fields.take("output_type")):
-        fields.refuse("output_type", "is YCbCr or of it, which is not supported: the op color_matrix may compute it")
+        fields.refuse("output_type", "converts to or from YCbCr, which is not supported: try the op color_matrix")
     before, after = fields.choice("image_type", COLOR_TYPES), fields.choice("output_type", COLOR_TYPES)
     if before == after:
         return image
@@ -362,11 +374,14 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
         mixed = [ColorMatrix(matrix=((*luma, 0.0),) * 3)] * (after == "gray")
         return replace(image.then(*mixed), is_gray=after == "gray")
     if "gray" in (before, after) or own != before or image.layout != "hwc":
-        how = "let the model take one channel" if own == "gray" else EXCHANGED
-        how = "let clients send frames with the model's channels" if isinstance(decode, Pixels) else how
+        how = "change the model to accept one channel" if own == "gray" else EXCHANGED
+        how = "send frames with the channels of the model" if isinstance(decode, Pixels) else how
         fields.refuse("output_type", f"is not supported for an image in {own}: {how}")
     if any(isinstance(getattr(op, name, 0), tuple) for op in image.chain for name in ("fill", "mean", "std")):
-        fields.refuse("output_type", "has to come before what is done by numbers a channel")
+        fields.refuse(
+            "output_type",
+            "is not supported after an operator with one number per channel: move it before that operator",
+        )
     given = {"given": decode.given or before} if isinstance(decode, Pixels) else {}
     return replace(image, chain=(changed(decode, color=after, **given), *image.chain[1:]))
 
@@ -377,7 +392,7 @@ def _plain(apply: Callable[[Image, Fields], Result]) -> Callable[[Sequence[Value
     def of(inputs: Sequence[Value], fields: Fields) -> Result:
         image, *others = inputs
         if others or not isinstance(image, Image):
-            raise PipelineError(f"{len(inputs)} inputs, expected one image")
+            raise PipelineError(f"expected one image as the input, found {len(inputs)} inputs")
         return apply(image, fields)
 
     return of

@@ -61,12 +61,12 @@ def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
         value = values.get(name)
         if isinstance(value, Image) and isinstance(value.chain[0], Pixels):
             raise PipelineError(
-                f"its argument {quoted(argument)} is computed from {quoted(value.encoded)} of the request, which is "
-                "not supported: let clients send the number itself"
+                f"its argument {quoted(argument)} is computed from the input {quoted(value.encoded)} of the request, "
+                "which is not supported: add an input for the argument itself"
             )
         if isinstance(value, Encoded) and argument not in _TAKEN.get(operator.name, ()):
             raise PipelineError(
-                f"its argument {quoted(argument)} comes with the request, which is not supported: give a number"
+                f"its argument {quoted(argument)} is an input of the request, which is not supported: use a constant"
             )
 
 
@@ -82,7 +82,7 @@ def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
         (index,) = subscripts(fields)
         if source.index is not None or not isinstance(index, int) or index < 0:
             raise PipelineError(
-                "is supported only for one of an input's numbers from the first on, such as roi[0], not of several"
+                "is supported only for a single number of an input, with an index of at least 0, such as roi[0]"
             )
         return replace(source, index=index)
     return replace(source, cast=fields.choice("dtype", TYPES)) if name == "Cast" else source
@@ -96,13 +96,15 @@ def frames(source: Encoded) -> Image:
     """
     if source.layout not in _FORMS or source.index is not None:
         raise PipelineError(
-            f"the input {quoted(source.name)} of the layout {quoted(source.layout)}: HWC and CHW are taken"
+            f"the input {quoted(source.name)} has the layout {quoted(source.layout)}: only HWC and CHW are supported"
         )
     layout, own = _FORMS[source.layout]
     stored, made = source.dtype or "uint8", source.cast or source.dtype or "uint8"
     for dtype in (stored, made):
         if dtype not in _FRAMES:
-            raise PipelineError(f"the input {quoted(source.name)} of {dtype}: frames of uint8 and float32 are taken")
+            raise PipelineError(
+                f"the input {quoted(source.name)} has the type {dtype}: only uint8 and float32 are supported for frames"
+            )
     pixels = Pixels(dtype="uint8" if stored == "uint8" else "float32", layout=layout)
     return Image(source.name, (pixels,), layout=own, dtype=_FRAMES[made])
 
@@ -134,7 +136,10 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
     asks = [op for op in ops if _asks(op)]
     if not asks:
         if max_size is not None:
-            raise PipelineError("the option max_size is of a size that comes with the request, which the graph has not")
+            raise PipelineError(
+                "the option max_size applies only to sizes that are inputs of the request, which the graph does not "
+                "have"
+            )
         return list(ops)
     free = [op if _asks(op) != "crop" else changed(op, max_size=MAX_SIDE) for op in ops]
     sides = [changed(op, min_height=1) if isinstance(op, Tensor) else op for op in free]
@@ -148,18 +153,18 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
     if not is_open:
         if max_size is not None:
             raise PipelineError(
-                "the option max_size is of a tensor whose size comes with the request, and this is fixed"
+                "the option max_size applies only to a tensor whose size is an input of the request, but the size is "
+                "fixed"
             )
         return [changed(op, max_size=None) if _asks(op) == "crop" else op for op in ops]
     if max_size is None:
         raise PipelineError(
-            "the request says how large its tensor is: say the most pixels of a side: --option max_size=1280"
+            "the size of the tensor is an input of the request: limit its sides with the option max_size, such as "
+            "--option max_size=1280"
         )
     for op in asks:
         if isinstance(op, Resize) and None in (op.height, op.width) and op.side != "longer":
-            raise PipelineError(
-                "a resize of one side to a number of the request is supported only where a crop follows"
-            )
+            raise PipelineError("a resize of one side to an input of the request is supported only if a crop follows")
     return [changed(op, max_size=max_size) if _asks(op) else op for op in ops]
 
 

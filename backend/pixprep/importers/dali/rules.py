@@ -81,11 +81,11 @@ def resize_rule(
     before = size_of(image).rows
     seen = (before > 0).all(1)
     if not seen.any():
-        raise PipelineError("no image reaches it: the ops before it refuse every size")
+        raise PipelineError("the operators before it reject images of every size")
     if (absent := seen & (computed <= 0).any(1)).any():
         raise PipelineError(
-            f"its size is 0 for some images, whose other side DALI then follows: write math.max(1.0, ...); "
-            f"{_example(before[absent], computed[absent])}"
+            "its size is 0 for some images, and DALI then derives it from the other side: use math.max(1.0, ...); "
+            f"for example, {_example(before[absent], computed[absent])}"
         )
     seen &= (computed <= MAX_SIDE).all(1)  # very narrow images can exceed it
     sides = computed[seen]
@@ -117,8 +117,10 @@ def resize_rule(
             return op
         differing.append(wrong)
     if differing:
-        raise PipelineError(f"its size is no rule that resize has; {differing[0]}")
-    raise PipelineError(f"its size is no rule that resize has; {_example(before[seen], sides)}")
+        raise PipelineError(f"its size does not match a rule of the op resize; for example, {differing[0]}")
+    raise PipelineError(
+        f"its size does not match a rule of the op resize; for example, {_example(before[seen], sides)}"
+    )
 
 
 def _unequal(op: Resize, again: Callable[[npt.NDArray[np.int64]], Rows] | None, *, is_whole: bool) -> str | None:
@@ -189,7 +191,7 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
         return image
     if not (len({*height.tolist()}) == len({*width.tolist()}) == 1):
         if canvas.fill is None:
-            raise PipelineError("the size of its window follows the image's, which is not supported")
+            raise PipelineError("the size of its window depends on the size of the image, which is not supported")
         sides = np.concatenate([height, width])
         several = int(np.gcd.reduce(sides.astype(int))) if (sides == np.floor(sides)).all() else 1
         squares: list[dict[str, Any]] = [{"square": True}, *[{"multiple": several}] * (several > 1)]
@@ -200,7 +202,7 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
         return replace(image, canvas=canvas)
     rows, columns = height[0], width[0]
     if not (1 <= rows <= MAX_SIDE and 1 <= columns <= MAX_SIDE and rows.is_integer() and columns.is_integer()):
-        raise PipelineError(f"its window of {rows:g} x {columns:g} is none of 1 to {MAX_SIDE} pixels")
+        raise PipelineError(f"its window of {rows:g} x {columns:g} pixels must have integer sides from 1 to {MAX_SIDE}")
     for op in _windows(int(rows), int(columns), int(top[0]), int(left[0]), canvas.fill):
         try:
             op.infer(spec)
@@ -210,8 +212,9 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
             return image.then(op)
     index = _usual(SIZES[seen])
     raise PipelineError(
-        f"its window is no rule that crop or pad has; of {_size(size[seen][index])} pixels it is {rows:g} x {columns:g}"
-        f" from {top[index]:g}, {left[index]:g}"
+        "its window does not match a rule of the ops crop and pad; for example, in an image of "
+        f"{_size(size[seen][index])} pixels, it has {rows:g} x {columns:g} pixels from row {top[index]:g}, column "
+        f"{left[index]:g}"
     )
 
 
@@ -246,13 +249,15 @@ def _over(below: Canvas, above: Canvas, size: npt.NDArray[Any]) -> Canvas:
     )
     if above.fill != below.fill and not is_inside.all():
         if above.fill is not None:
-            raise PipelineError("pads a canvas with another colour, which is not supported: use one")
-        raise PipelineError("its window does not fit inside the canvas of each image")
+            raise PipelineError("pads a canvas with a second color, which is not supported: use the same color")
+        raise PipelineError("its window exceeds the canvas for some images")
     height, width = size.T
     is_around = (np.maximum(below.top, below.left) <= 0) & (below.top + below.height >= height)
     is_around &= below.left + below.width >= width
     if not (is_inside | is_around | (size <= 0).any(1)).all():
-        raise PipelineError("pads a part of an image, beyond which is more of it: crop once")
+        raise PipelineError(
+            "pads a cropped region whose surroundings are part of the image, which is not supported: crop only once"
+        )
     return Canvas(below.top + above.top, below.left + above.left, above.height, above.width, below.fill)
 
 
@@ -291,8 +296,8 @@ def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> 
             if all(_is_same(_numbers_of(chain, op, every), rows) for every in (_SOME, 1)):
                 return (*chain, changed(op, name=name))
     raise PipelineError(
-        f"is {dtype} {list(shape)} computed of the image's size, and no output that pixprep has: "
-        "original_size, image_size, scale_factor and transform are"
+        f"its {dtype} values of shape {list(shape)} do not match an output of pixprep; supported outputs: "
+        "original_size, image_size, scale_factor, transform"
     )
 
 

@@ -47,7 +47,8 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
             )
         except OSError as error:
             raise SetupError(
-                f"{program}: cannot be run: {error.strerror}: --option python names one with DALI"
+                f"{program} cannot be executed ({error.strerror}): pass a Python that has DALI with --option "
+                "python=PATH"
             ) from None
         except subprocess.TimeoutExpired:
             raise PipelineError(f"{file.name}: {name} was not serialized within {LIMIT_S} s") from None
@@ -66,8 +67,9 @@ def _remedy(file: Path, name: str, python: str) -> str:
     call = f"{name}(device_id=None)" if name in _functions(file) else name
     line = f"from {file.stem} import {name}; {call}.serialize(filename='model.dali')"
     return (
-        f"{file.name}: DALI serializes it, and {python} has none: --option python names a Python that has; or run "
-        f'there, in the folder of the file, python -c "{line}", and import model.dali'
+        f"{file.name}: DALI is required to serialize it, but {python} does not have DALI: pass a Python that has it "
+        "with --option python=PATH, or, on a machine with DALI, run in the folder of the file "
+        f'python -c "{line}", and import model.dali'
     )
 
 
@@ -75,16 +77,21 @@ def _chosen(file: Path, pipeline: str | None) -> str:
     found = dict(_pipelines(file))
     if pipeline is not None:
         if pipeline not in {*found, *_bound(file)}:
-            raise PipelineError(f"{file.name}: no pipeline {quoted(pipeline)}; there are {_listed(found)}")
+            raise PipelineError(
+                f"{file.name}: unknown pipeline {quoted(pipeline)}; available pipelines: {_listed(found)}"
+            )
         return pipeline
     marked = [name for name, is_marked in found.items() if is_marked] or [*found]
     if len(marked) != 1:
         if not marked:
             raise PipelineError(
-                f"{file.name}: no pipeline of DALI: no function with @pipeline_def, and no Pipeline, outside "
-                "functions; --option pipeline=NAME names one that is imported, or made by a class"
+                f"{file.name}: no DALI pipeline found, because the module defines neither a function with "
+                "@pipeline_def nor a Pipeline: for a pipeline that is imported or created by a class, pass --option "
+                "pipeline=NAME"
             )
-        raise PipelineError(f"{file.name}: several pipelines: say which: --option pipeline=NAME of {_listed(marked)}")
+        raise PipelineError(
+            f"{file.name}: the file defines several pipelines: set --option pipeline=NAME to one of {_listed(marked)}"
+        )
     return marked[0]
 
 
@@ -107,7 +114,7 @@ def _tree(file: Path) -> ast.Module:
     try:
         return ast.parse(read_file(file, most=MAX_BYTES), file.name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise PipelineError(f"{file.name}: is not Python: {error}") from None
+        raise PipelineError(f"{file.name}: not valid Python: {error}") from None
 
 
 def _pipelines(file: Path) -> Iterator[tuple[str, bool]]:

@@ -81,7 +81,7 @@ class Encoded:
     cast: str | None = None
 
     def __repr__(self) -> str:
-        return "(of the request)"
+        return "(an input of the request)"
 
     def at(self, place: int) -> str:
         """Return the value of an op's field that refers to one number of this input.
@@ -90,7 +90,7 @@ class Encoded:
             PipelineError: The input is already a single number.
         """
         if self.index is not None and place:
-            raise PipelineError(f'the input "{self.name}" gives one number here, and {place + 1} are needed')
+            raise PipelineError(f'the input "{self.name}" provides one number, but {place + 1} are required')
         index = place if self.index is None else self.index
         return f"{self.name}[{index}]" if index else self.name
 
@@ -162,9 +162,11 @@ class Image:
     def check_laid(self) -> None:
         """Reject an image on a canvas of variable size, or with a padded tensor, before further operators."""
         if self.canvas is not None:
-            raise PipelineError("the canvas before it follows the image's size: a crop to one size has to come first")
+            raise PipelineError(
+                "its canvas depends on the size of the image, which is not supported: crop to a fixed size first"
+            )
         if self.padding is not None or self.fourth is not None:
-            raise PipelineError("comes after a padding of normalized values, which has to be last")
+            raise PipelineError("comes after the padding of normalized values, which must be last")
 
     def padded(self, height: int, width: int, value: float) -> Image:
         """Return a copy whose tensor has at least this number of rows and columns."""
@@ -172,7 +174,7 @@ class Image:
         spec = lowered(self.chain)[1]
         if (spec.max_height or height + 1) > height or (spec.max_width or width + 1) > width:
             raise PipelineError(
-                f"an image may be larger than the {height} x {width} that normalized values are padded to"
+                f"normalized values are padded to {height} x {width}, but an image may be larger: limit its size first"
             )
         return replace(self, padding=(height, width, value))
 
@@ -208,7 +210,7 @@ class Image:
         steps = [op for op in self.chain if isinstance(op, Normalize)]
         kept = self.chain[: -len(steps)]
         if any(isinstance(op, Normalize) for op in kept) or (self.padding, self.fourth) != (None, None):
-            fields.refuse(argument, "is supported only directly after the arithmetic whose values are rounded")
+            fields.refuse(argument, "is supported only directly after the arithmetic that it rounds")
         pairs = [(1.0, 0.0)] * self.channels
         for op in steps:
             made = op.coefficients(self.channels)
@@ -222,13 +224,15 @@ class Image:
     def check_levels(self, fields: Fields) -> None:
         """Reject an operator that supports and returns only integer pixel values."""
         if self.dtype != "uint8" or self.layout != "hwc" or self.is_normalized:
-            raise PipelineError("is supported only for levels in HWC, before they are cast or normalized")
-        fields.expect("dtype", 0, why="must be 0: levels stay uint8")
+            raise PipelineError("is supported only for uint8 images in HWC, before a cast or a normalization")
+        fields.expect("dtype", 0, why="must be 0 (uint8), the type of the image")
 
     def check_unrounded(self) -> None:
         """Reject further operators after values were rounded to float16."""
         if self.is_normalized and self.dtype == "float16":
-            raise PipelineError("comes after a cast to float16, which has to be last: values are rounded once")
+            raise PipelineError(
+                "comes after a cast to float16, which must be last, because values are rounded only once"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,7 +321,7 @@ def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
     before, spec = lowered(chain)
     geometry = before.geometry
     if geometry.takes_inputs and None in (spec.height, spec.width):
-        raise PipelineError("computes with the size of an image that the request says, which is not supported")
+        raise PipelineError("uses an image size that is an input of the request, which is not supported")
     if len(chain) == 1 and every == 1:
         return SIZES
     step = before.resize
@@ -358,7 +362,10 @@ def needed(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArr
         values = finite(value) or fields.refuse(argument, "must be finite numbers")
         return np.broadcast_to(np.array(values), (len(tried()), len(values)))
     if not value.sources <= {image.source}:
-        fields.refuse(argument, "follows from another image, or from its size before EXIF turned it")
+        fields.refuse(
+            argument,
+            "depends on the size of another image, or on the size before EXIF orientation, which is not supported",
+        )
     return value.rows
 
 
@@ -370,5 +377,5 @@ def one_source(*values: Numbers) -> frozenset[Source]:
     """
     sources = frozenset[Source]().union(*(value.sources for value in values))
     if len(sources) > 1:
-        raise PipelineError("computes with the sizes of several images, which is not supported")
+        raise PipelineError("combines the sizes of several images, which is not supported")
     return sources

@@ -23,14 +23,14 @@ from pixprep.spec import Rounding
 _ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
 _AXES = "HWC"
 Smaller = Literal["pad", "refuse"]
-EXCHANGED = "output_type of the decoder exchanges red and blue, and clients send frames in the model's order"
+EXCHANGED = "to swap red and blue, set output_type in the decoder, or send frames in the channel order of the model"
 """Fix for a graph that separates channels."""
 
 
 def colour(fields: Fields, name: str, dtype: TensorDType = "uint8") -> Levels:
     """Return the pixel values of the padding. DALI clips them if the data type is uint8."""
     if dtype != "uint8" and not all(value.is_integer() for value in finite(fields.take(name, 0.0))):
-        fields.refuse(name, f"must be a whole level, of values that are cast to {dtype}: pad before the cast")
+        fields.refuse(name, f"must be an integer for values of type {dtype}: pad before the cast")
     return one_level(fields.colour(name, is_cut=True))
 
 
@@ -107,7 +107,8 @@ def axes_of(image: Image, fields: Fields, default: Sequence[int], among: str = "
         axes = list(default)
     names = [image.layout.upper()[axis] if 0 <= axis < 3 else "?" for axis in axes]
     if not names or len({*names}) < len(names) or not {*names} <= {*among}:
-        fields.refuse("axes" if fields.has("axes") else "axis_names", f"must be of height and width alone; {EXCHANGED}")
+        what = "height, width and channels" if "C" in among else f"height and width; {EXCHANGED}"
+        fields.refuse("axes" if fields.has("axes") else "axis_names", f"must contain different axes of {what}")
     return [_AXES.index(name) for name in names]
 
 
@@ -124,7 +125,7 @@ def sliced(inputs: Sequence[Value], fields: Fields) -> Image:
     axes = axes_of(image, fields, [1, 0])
     numbers = [value for value in tensors if isinstance(value, Numbers | Encoded)]
     if len(numbers) < len(tensors) or len(tensors) not in (0, 2):
-        raise PipelineError("is supported only for a start and a shape that are numbers")
+        raise PipelineError("is supported only for a start and a shape given as numbers")
     arguments: dict[str, Any] = {}
     for name, number in zip(("start", "shape"), numbers, strict=False):
         is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_shares(numbers[0]))
@@ -150,11 +151,11 @@ def _window(
         if op is not None:
             return image.then(op)
     if is_asked:
-        raise PipelineError("is supported only for a start and a shape of both axes, where one comes with the request")
+        raise PipelineError("supports inputs of the request only for a start and a shape of both axes")
     begins, lengths = [np.zeros(len(side)) for side in canvas_size(image)], list(canvas_size(image))
     numbers = {name: needed(value, image, fields, name) for name, value in arguments.items()}
     if any(len(axes) > values.shape[1] for values in numbers.values()):
-        raise PipelineError("needs a number for each of the axes")
+        raise PipelineError("requires one number for each axis")
     for index, axis in enumerate(axes):
         begin, end = _ends({name: values[:, index] for name, values in numbers.items()}, lengths[axis], named=named)
         begins[axis], lengths[axis] = rounded(begin), rounded(end) - rounded(begin)
@@ -190,7 +191,7 @@ def _known(
     for name, value in arguments.items():
         numbers = [value.at(place) for place in (0, 1)] if isinstance(value, Encoded) else finite(value)
         if len(numbers) != 2:
-            raise PipelineError("needs a number for each of the axes")
+            raise PipelineError("requires one number for each axis")
         pairs[name] = [numbers[axes.index(axis)] for axis in (0, 1)]
         if is_asked and not is_share and not all(isinstance(number, str) or number.is_integer() for number in numbers):
             fields.refuse(name, "must be two integers")
@@ -199,7 +200,7 @@ def _known(
         top, left, height, width = map(short, window) if named else window
         return Crop(top, left, height, width, unit="share32" if named else "share")
     if is_asked and is_share:
-        fields.refuse("out_of_bounds_policy", "is not supported for shares that come with the request")
+        fields.refuse("out_of_bounds_policy", "is not supported for fractions that are inputs of the request")
     if not {*pairs} <= {"start", "shape", "end"} or (is_asked and {*pairs} != {"start", "shape"}):
         return None
     begin, end = pairs.get("start", [0, 0]), pairs.get("end", [0, 0])
@@ -217,10 +218,10 @@ def subscripted(inputs: Sequence[Value], fields: Fields) -> Image:
     begins, lengths = [], []
     where = dict(zip(image.layout, [*subscripts(fields), *[slice(None)] * 3], strict=False))
     if where.get("c") != slice(None) or len(where) != 3:
-        raise PipelineError(f"takes channels of {image.layout.upper()}, which is not supported: {EXCHANGED}")
+        raise PipelineError(f"selects channels of {image.layout.upper()}, which is not supported: {EXCHANGED}")
     for subscript, side in zip((where["h"], where["w"]), canvas_size(image), strict=True):
         if not isinstance(subscript, slice) or subscript.step is not None:
-            raise PipelineError("subscripts are supported as from and to, without a step")
+            raise PipelineError("supports only ranges with a start and an end, without a step")
         low, high = (
             np.full(len(side), other) if end is None else side + end if end < 0 else np.full(len(side), end)
             for end, other in ((subscript.start, 0.0), (subscript.stop, np.nan))
@@ -239,22 +240,24 @@ def _pad(image: Image, fields: Fields) -> Image:
     aligns = [int(value) for value in finite(fields.take("align", [1]))] * len(axes)
     values = finite(fields.take("shape", []))
     if isinstance(fields.take("shape"), Numbers):
-        fields.refuse("shape", "is supported only where it is constant")
+        fields.refuse("shape", "must be constant")
     if values and len(values) not in (1, len(axes)):
-        fields.refuse("shape", "must be one side, or one for each of the axes")
+        fields.refuse("shape", "must be one side, or one for each axis")
     shape = list(values) * (len(axes) if len(values) == 1 else 1) or [-1.0] * len(axes)
     spec = lowered(image.chain)[1]
     found = [spec.height, spec.width, image.channels]
     made: list[int | None] = [*found]
     for axis, side, align in zip(axes, shape, aligns, strict=False):
         if side <= 0 and found[axis] is None:
-            raise PipelineError('without "shape" it follows from the other images of a batch, which is not supported')
+            raise PipelineError(
+                'without "shape", the size depends on the other images of the batch, which is not supported'
+            )
         made[axis] = -(-max(int(side), found[axis] or 1) // align) * align
     height, width, channels = (side or 0 for side in made)
     if channels != image.channels:
-        fields.refuse("shape", f"must leave the {image.channels} channels as they are")
+        fields.refuse("shape", f"must not change the number of channels, {image.channels}")
     if not sides([height, width]):
-        fields.refuse("shape", f"must be one side, or height and width, of 1 to {MAX_SIDE} pixels")
+        fields.refuse("shape", f"must be one side, or a height and a width, from 1 to {MAX_SIDE} pixels each")
     if made == found:
         fields.ignore("fill_value")
         return image
@@ -271,10 +274,13 @@ def _pad(image: Image, fields: Fields) -> Image:
 def _paste(image: Image, fields: Fields) -> Image:
     """Read ``paste``: a canvas of ``ratio`` times the image's sides, with sides of at least ``min_canvas_size``."""
     if fields.number("n_channels", 3) != image.channels:
-        fields.refuse("n_channels", f"must be {image.channels}, as the image has: DALI reads other memory")
+        fields.refuse(
+            "n_channels",
+            f"must be {image.channels}, the channels of the image: with another number, DALI reads invalid memory",
+        )
     ratio, least = fields.number("ratio"), fields.number("min_canvas_size", 0.0)
     if not 1 <= ratio <= 100:
-        fields.refuse("ratio", "must be 1 to 100")
+        fields.refuse("ratio", "must be from 1 to 100")
     fill = colour(fields, "fill_value")
     before, made = canvas_size(image), []
     for side, name in zip(before, ("paste_y", "paste_x"), strict=True):

@@ -25,7 +25,7 @@ from pixprep.pipeline.walk import Output
 from pixprep.plan.profiles import PROFILES
 
 EQUAL = Tolerance(0, 0, "the same arithmetic on the same values")
-ONE_ULP = Tolerance(0, 1, "computed in float64, in another order, and rounded once")
+ONE_ULP = Tolerance(0, 1, "computed in float64, in a different order, and rounded once")
 
 
 def verify(
@@ -73,7 +73,7 @@ def verify(
     except (PipelineError, SetupError) as error:
         if not certificate.differences:
             raise
-        certificate.absent.append(Omission("pixels", str(error), "the ops and their fields are compared"))
+        certificate.absent.append(Omission("pixels", str(error), "only the ops and their fields were compared"))
         return certificate
     for _, name, encoded in subjects(certificate, images, generate=generate, on_progress=on_progress):
         comparison.add(name, encoded)
@@ -124,33 +124,35 @@ def subjects(
             yield index, *subject
     on_progress(len(every), len(every))
     if not all(row.images for row in certificate.rows):
-        raise PixprepError(f"no image was compared, of {len(every)}; {certificate.refused[0]}")
+        raise PixprepError(f"none of the {len(every)} images was compared; {certificate.refused[0]}")
 
 
 def refuse_what_no_library_has(pipeline: Pipeline) -> None:
     """Raise PipelineError if no part of the pipeline can be compared."""
     if any(isinstance(op, ops.Extern) for op in pipeline.side_ops):
         raise PipelineError(
-            "extern: an operator of your own is compared with nothing: verify the pipeline without it, and test it"
+            "extern: a custom operator cannot be verified, because no library contains it: verify the pipeline "
+            "without it, "
+            "and test the operator separately"
         )
     decode = pipeline.side_ops[0]
     if isinstance(decode, ops.Decode) and decode.reduced:
         raise PipelineError(
-            'decode: "reduced": true equals no library, and nothing can be verified of it: '
-            'verify the pipeline without "reduced"; docs/decisions-decoding.md describes its error'
+            'decode: "reduced": true cannot be verified, because no library decodes to the same pixels: '
+            'verify the pipeline without "reduced"; docs/decisions-decoding.md describes the differences'
         )
     if pipeline.inputs:
         name = next(iter(pipeline.inputs))
         raise PipelineError(
-            f'"{name}" comes with each image, and no library has it: verify the same pipeline with a fixed window, '
-            "flip or colour in its place, whose pixels are the same"
+            f'"{name}" is an input of the pipeline, which no library has: verify the same pipeline with a constant '
+            "window, flip or color in its place, which results in the same pixels"
         )
 
 
 _ALONE: dict[StageName, str] = {
-    "decode": "its decoder is",
-    "resize": "its filter alone, without the geometry, is",
-    "levels": "its ops on levels alone are",
+    "decode": "only its decoder was",
+    "resize": "only its filter, without the geometry, was",
+    "levels": "only its ops on pixel values were",
 }
 """Name of the part of a pipeline that is compared with frozen vectors, for messages."""
 
@@ -185,20 +187,20 @@ class Comparison:
         try:
             original = pixels = decoded(self._decode, encoded)
         except ImageError as error:
-            refused.append(Omission(name, f"pixprep refuses it: {error}", "not compared"))
+            refused.append(Omission(name, f"pixprep rejects it: {error}", "not compared"))
             return
         if not self._row.frozen:
             try:
                 original = self._decoder.run(encoded)
             except Exception as error:  # noqa: BLE001  (each foreign decoder raises errors of its own)
-                refused.append(Omission(name, f"{self._decoder} refuses it: {printable(error)}", "not compared"))
+                refused.append(Omission(name, f"{self._decoder} rejects it: {printable(error)}", "not compared"))
                 return
             self._row.add(name, pixels, original)
         for tensor in self._tensors:
             try:
                 tensor.add(name, encoded, pixels, original)
             except ImageError as error:
-                refused.append(Omission(name, f'pixprep\'s output "{tensor.name}" refuses it: {error}', "not compared"))
+                refused.append(Omission(name, f'pixprep\'s output "{tensor.name}" rejects it: {error}', "not compared"))
 
     def row(self, output: str, stage: StageName, found: Sequence[Original], tolerance: Tolerance, *frozen: Op) -> Row:
         """Return the row of a stage, compared with these originals together.
@@ -215,13 +217,13 @@ class Comparison:
         row.original = ", ".join(dict.fromkeys(named))
         for original in found:
             if original.stands_for:
-                self.omit(original.stands_for, "its arithmetic is compared with the formula")
+                self.omit(original.stands_for, "its arithmetic was compared with the formula")
         missing = [original.library for original in found[: len(frozen)] if not original.library.version]
         if missing:
             names = [self._freeze(row, missing[0], op) for op in frozen]
             row.original, row.frozen = ", ".join(dict.fromkeys(names)), True
             what = _ALONE[row.stage]
-            how = f"compared with {row.images} frozen results of {row.original}; nothing is compared end to end"
+            how = f"compared with {row.images} frozen results of {row.original}; nothing was compared end to end"
             self.omit(missing[0], f"{what} {how}")
         return row
 
@@ -230,7 +232,7 @@ class Comparison:
         found = vectors.outputs(op)
         if found is None or not self._may_freeze:
             remedy = f": {library.remedy}" if library.remedy else ""
-            instead = " (frozen vectors could stand for it)" if found else ", and no frozen vectors stand for it"
+            instead = " (frozen vectors exist, but are not allowed)" if found else ", and no frozen vectors exist"
             raise SetupError(f"{row.stage} cannot be compared with {library.title}: {library.problem}{instead}{remedy}")
         for case, expected in zip(vectors.cases(op), found[1], strict=True):
             if isinstance(case.op, ops.Decode):
@@ -282,7 +284,7 @@ class _Tensor:
         is_frozen = resize.frozen
         if colours:
             if any(isinstance(x, ops.GaussianBlur) and x.like == "torchvision" for x in colours):
-                blurred = Tolerance(1, 0, "PyTorch's convolution adds up in an order of its own")
+                blurred = Tolerance(1, 0, "PyTorch's convolution sums in a different order")
                 levels = blurred if levels == EQUAL else levels
             row = comparison.row(self.name, "levels", colourists, blurred, *colours)
             self._rows += [] if row.frozen else [row]
@@ -349,7 +351,7 @@ def _claimed(op: Resizing | None) -> Tolerance:
     profile = PROFILES[op.like]
     if op.filter in profile.real:
         return Tolerance(
-            0, 1, f"nothing rounds these float32 values: another build of {profile.title} may fuse two steps"
+            0, 1, f"these float32 values are not rounded, and another build of {profile.title} may fuse two operations"
         )
     return EQUAL
 

@@ -64,7 +64,7 @@ def verify_training(
     training = pipeline.for_training().for_photos()
     refuse_what_no_library_has(training)
     if any(op.from_ for op in training.side_ops):
-        raise PipelineError('"from": a training side with branches is not verified: verify one branch at a time')
+        raise PipelineError('"from": a training side with branches cannot be verified: verify one branch at a time')
     tensors = [name for name, output in training.outputs.items() if isinstance(output.chain[-1], ops.Tensor)]
     rows = {name: Row(output=name, stage="draw", original="its fixed ops", tolerance=EQUAL) for name in tensors}
     whole, plan = Certificate(list(rows.values())), training.plan
@@ -75,7 +75,7 @@ def verify_training(
             (numbers,) = plan.draw(seed=seed, epoch=0, indices=[index])
             batch = engine.run_batch([encoded], places=[plan.placing(numbers)])
             if batch.errors[0] is not None:
-                whole.refused.append(Omission(name, f"pixprep refuses it: {batch.errors[0]}", "not compared"))
+                whole.refused.append(Omission(name, f"pixprep rejects it: {batch.errors[0]}", "not compared"))
                 continue
             draws = _unerased(batch.placed[0].draws)  # type: ignore[union-attr]  # without an error, placed is set
             ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
@@ -109,7 +109,7 @@ def settled(training: Pipeline, draws: Mapping[str, Words]) -> tuple[Pipeline, .
         if isinstance(op, Resizing) and resizing(parts[-1]):
             if any(isinstance(each, ops.Tensor) for each in parts[-1]):
                 raise PipelineError(
-                    f"{ops.op_name(op)}: a tensor in front of a second resize is not verified: leave it out"
+                    f"{ops.op_name(op)}: a tensor before a second resize cannot be verified: remove that tensor"
                 )
             parts[-1].append(ops.Tensor(dtype="uint8", layout="hwc", max_size=ops.MAX_SIDE))
             parts.append([ops.Decode(color=_color(made), apply_exif_orientation=False)])

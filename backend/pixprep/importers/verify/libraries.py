@@ -72,4 +72,4 @@ def _version(module: str) -> str:
 
 def absent(key: str) -> Library:
     """Return a library of the table as if it were not installed."""
-    return Library(TABLE[key][0], None, "left out for frozen vectors")
+    return Library(TABLE[key][0], None, "not used, because frozen vectors were requested")

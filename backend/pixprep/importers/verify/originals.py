@@ -101,13 +101,13 @@ class Originals:
         if profile.order is not None and not op.antialias and op.filter != "nearest":  # Pillow has no such function
             library, note = FORMULA.library, ""
         elif isinstance(op, ops.Resize) and op.like == "dali" and op.subpixel and op.rounding != "half_away":
-            library = Library(library.title, None, f'does not round a size by "{op.rounding}"')
+            library = Library(library.title, None, f'does not support the rounding "{op.rounding}"')
         return Original(library, lambda pixels: _resized(pixels, op), note=note)
 
     def colourist(self, op: ops.SteadyOp) -> Original:
         """Return the color op from uint8 (height, width, channels) to the same, with red first."""
         if getattr(op, "like", "") == "dali":
-            return Original(Library("DALI", None, "is not asked for one rotation or affine map"), np.asarray)
+            return Original(Library("DALI", None, "is not used for a single rotation or affine map"), np.asarray)
         return Original(self._find(library_of(op)), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool, origin: str = "") -> Original:

@@ -175,7 +175,7 @@ class Certificate:
         if self.differences:
             return f"differs from its source {self.source}: {in_short(self.differences)}"
         live, frozen = self._libraries(frozen=False), self._libraries(frozen=True)
-        frozen = frozen and f"as far as frozen results show, the pixels of {frozen}"
+        frozen = frozen and f"according to frozen results, the pixels of {frozen}"
         pixels = "; ".join(part for part in (live and f"the pixels of {live}", frozen) if part)
         if self.source:
             return f"exact: every op and every field of {self.source}; {pixels}"
@@ -215,7 +215,9 @@ class Certificate:
     def notes(self) -> list[str]:
         """Return lines about differences from the source, and about omitted comparisons."""
         differing = [f"differs from {self.source}: {each}" for each in self.differences]
-        uncompared = [f"nothing was compared with the fields of any op: {self.uncompared}"] * bool(self.uncompared)
+        uncompared = [f"the ops and their fields were not compared with a source: {self.uncompared}"] * bool(
+            self.uncompared
+        )
         return [*differing, *uncompared, *map(str, (*self.absent, *self.refused))]
 
     def _repr_html_(self) -> str:
