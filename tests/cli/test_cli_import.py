@@ -62,18 +62,18 @@ def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}", "say whose it is: LIBRARY:what.json, with a library of torchvision, timm, transformers, keras"),
-        ("[1]", "must be a JSON object"),
-        ("not JSON", "is not JSON"),
-        (json.dumps(VIT | {"warp": 3}), '"warp": 3 is not supported'),
-        ('{"class_name": "Model"}', '"class_name": "Model" is no Sequential or Functional'),
+        ("{}", "the library of what.json cannot be recognized: write LIBRARY:what.json, where LIBRARY is one of "),
+        ("[1]", "what.json: must be a JSON object"),
+        ("not JSON", "what.json: is not JSON"),
+        (json.dumps(VIT | {"warp": 3}), 'what.json: "warp": 3 is not supported'),
+        ('{"class_name": "Model"}', 'what.json: "class_name": "Model" must be "Sequential" or "Functional"'),
     ],
 )
 def test_a_json_file_that_is_not_supported_is_refused_and_nothing_is_written(folder, pixprep, text, message):
     (folder / "what.json").write_text(text)
     code, _, err = pixprep("import", "what.json", "p.json")
     assert code == 1
-    assert err.startswith(f"pixprep: what.json: {message}")
+    assert err.startswith(f"pixprep: {message}")
     assert not (folder / "p.json").exists()
 
 
@@ -84,7 +84,7 @@ def test_a_package_that_prepares_images_itself_is_named(folder, pixprep):
     code, _, err = pixprep("import", "finder/model.onnx", "found.json")
     assert code == 0
     assert err.splitlines()[0] == (
-        "model.onnx: the pipeline contains Ultralytics' preprocessing only; __init__.py of the same package orders "
+        "model.onnx: the pipeline contains Ultralytics' preprocessing only; __init__.py in the same package reorders "
         "channels "
         "(swapRB), resizes (blobFromImage) (docs/detection.md)"
     )
@@ -123,6 +123,6 @@ def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
     code, out, _ = pixprep("verify", "p.json")
     assert code == 1
     assert (
-        "the ops and their fields were not compared with a source: config.json of timm is not beside the "
-        "pipeline" in out
+        "the ops and their fields were not compared with a source: the timm source config.json was not found "
+        "next to the pipeline" in out
     )

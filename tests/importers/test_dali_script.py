@@ -131,10 +131,11 @@ def test_without_dali_one_line_says_what_to_run_where(tmp_path, python):
         serialized(written(tmp_path, GOOD["alone"]), python=str(program))
     assert str(caught.value) == (
         f"dali.py: DALI is required to serialize it, but {program} does not have DALI: pass a Python that has it with "
-        '--option python=PATH, or, on a machine with DALI, run in the folder of the file python -c "from dali import pipe; pipe(device_id=None)'
-        ".serialize(filename='model.dali')\", and import model.dali"
+        "--option python=PATH, or, on a machine with DALI, run in the folder of the file "
+        "python -c \"from dali import pipe; pipe(device_id=None).serialize(filename='model.dali')\", "
+        "and import model.dali"
     )
-    with pytest.raises(pp.SetupError, match="nowhere cannot be executed .No such file or directory.: pass a Python"):
+    with pytest.raises(pp.SetupError, match=r"nowhere cannot be executed .No such file or directory.: pass a Python"):
         serialized(tmp_path / "dali.py", python=str(tmp_path / "nowhere"))
 
 

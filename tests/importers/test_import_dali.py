@@ -258,9 +258,21 @@ REFUSED = [
     ("Resize", {"size": 9.0, "mode": "warp"}, "\"mode\": 'warp' must be one of default, stretch, not_larger"),
     ("Resize", {"size": 9.0, "interp_type": 5}, '"interp_type": 5 must be one of 0 (nearest), 1 (bilinear), 2 (bic'),
     ("Resize", {"size": 9.0, "mag_filter": 6}, '"mag_filter": 6 must be one of 0'),
-    ("Resize", {"size": 9.0, "min_filter": 2}, '"min_filter": 2 beside bilinear for the other way is not supported'),
-    ("Resize", {"size": 9.0, "mag_filter": 2}, '"mag_filter": 2 beside bilinear for the other way is not'),
-    ("Stack", {"axis": 2}, "combines channels or images, which is not supported: output_type of the decoder"),
+    (
+        "Resize",
+        {"size": 9.0, "min_filter": 2},
+        '"min_filter": 2 differs from the filter for the other direction, bilinear',
+    ),
+    (
+        "Resize",
+        {"size": 9.0, "mag_filter": 2},
+        '"mag_filter": 2 differs from the filter for the other direction, bilinear',
+    ),
+    (
+        "Stack",
+        {"axis": 2},
+        "combines channels or images, which is not supported: to swap red and blue, set output_type",
+    ),
     ("Slice", {"start": [1], "shape": [1], "axes": [2]}, '"axes": [2] must contain different axes of '),
     ("Resize", {"size": 9.0, "dtype": FLOAT}, '"dtype": 9 must be 0 (uint8), because a resized image is uint8'),
     ("Resize", {"size": 9.0, "antialias": 1}, '"antialias": 1 must be true or false'),
@@ -285,9 +297,13 @@ REFUSED = [
         ("CropMirrorNormalize", PADDED | {"pad_output": True, "fill_values": [1.0] * 3, **numbers}, FOUR)
         for numbers in ({}, {"mean": 3.0, "std": 2.0}, {"mean": [0.0] * 3})
     ],
-    ("Crop", PADDED | {"fill_values": [1.0, 2.0]}, '"fill_values": [1.0, 2.0] must be a level of 0 to 255, or one for'),
-    ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a level of 0 to 255, or one for each'),
-    ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be from 0 to 1, not 1.5'),
+    (
+        "Crop",
+        PADDED | {"fill_values": [1.0, 2.0]},
+        '"fill_values": [1.0, 2.0] must be a number from 0 to 255, or one for',
+    ),
+    ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a number from 0 to 255, or one for each'),
+    ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be 0 to 1, not 1.5'),
     ("CropMirrorNormalize", {"mirror": 2}, '"mirror": 2 must be one of 0 (False), 1 (True)'),
     ("Crop", {"crop": [9.0, 9.0], "\x1b[2J": 1}, '"\\u001b[2J": 1 is not supported'),
     ("Crop", {"crop_h": 9.0}, '"crop_w" is missing: it must be an integer from 1 to 16384, in pixels'),
@@ -297,7 +313,7 @@ REFUSED = [
     ("Transpose", {}, '"perm" is missing: it must convert an image in HWC to HWC or CHW'),
     ("Transpose", {"perm": [2, 0, 1], "transpose_layout": False}, '"transpose_layout": False is not supported'),
     ("Transpose", {"perm": [2, 0, 1], "output_layout": "HWC"}, "\"output_layout\": 'HWC' must be 'CHW'"),
-    ("Normalize", {"mean": 3.0}, 'without "stddev" each image has its own, which is not supported'),
+    ("Normalize", {"mean": 3.0}, 'without "stddev", DALI computes it from each image, which is not supported'),
     ("Normalize", {"mean": 3.0, "stddev": 2.0, "batch": True}, '"batch": True is not supported'),
     ("Rotate", {"angle": 30.0, "fill_value": 300.0}, '"fill_value": 300.0 must be an integer from 0 to 255'),
     ("Rotate", {"angle": 30.0, "interp_type": 3}, '"interp_type": 3 must be one of 0 (nearest), 1 (bilinear)'),
@@ -318,7 +334,7 @@ REFUSED = [
         {"axes": [0, 1], "shape": [99, 99, 9]},
         '"shape": [99, 99, 9] must be one side, or one for each axis',
     ),
-    ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 256.0}, '"fill_value": 256.0 must be a level of 0 to'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 256.0}, '"fill_value": 256.0 must be a number from 0 to'),
     ("Slice", {"start": [1, 2], "shape": [3, 4], "axes": [0, 2]}, '"axes": [0, 2] must contain different axes of'),
     ("Slice", {"start": [1], "shape": [3, 4], "axes": [0, 1]}, "requires one number for each axis"),
     (
@@ -329,10 +345,10 @@ REFUSED = [
     (
         "_TensorSubscript",
         {"lo_2": 1, "num_subscripts": 3},
-        "selects channels of HWC, which is not supported: output_type of",
+        "selects channels of HWC, which is not supported: to swap red and blue",
     ),
     ("Paste", {"ratio": 0.5}, '"ratio": 0.5 must be from 1 to 100'),
-    ("Reshape", {"layout": "CHW"}, "\"layout\": 'CHW' must be HWC, the layout that the image has: transpose"),
+    ("Reshape", {"layout": "CHW"}, "\"layout\": 'CHW' must be HWC, the layout of the image: use transpose"),
     ("Reshape", {"shape": [1, 2, 3]}, '"shape": [1, 2, 3] must be the shape of the image'),
     ("Reinterpret", {"dtype": FLOAT}, '"dtype": 9 must be the type of the image, uint8'),
     (
@@ -348,7 +364,7 @@ REFUSED = [
     (
         EXPRESSION,
         {"expression_desc": "sub(&0 $0:int32)", "integer_constants": [2]},
-        "\"expression_desc\": 'sub(&0 $0:int32)' gives integers",
+        "\"expression_desc\": 'sub(&0 $0:int32)' results in integers",
     ),
     (
         EXPRESSION,
@@ -356,7 +372,11 @@ REFUSED = [
         "multiplies or divides by 0, which makes all values equal",
     ),
     ("Cast", {}, '"dtype" is missing: it must be one of 0 (uint8)'),
-    ("PythonFunction", {"function_id": 1}, "calls a Python function, which the file does not contain: an operator"),
+    (
+        "PythonFunction",
+        {"function_id": 1},
+        "calls a Python function, which the file does not contain: write a custom operator",
+    ),
     (
         "Normalize",
         {"mean": 1.0, "stddev": 2.0, "epsilon": 0.5},
@@ -377,8 +397,8 @@ REFUSED = [
         {**PADDED, "fill_values": 300.0, "std": 0.5, "dtype": UINT8},
         '"fill_values": 300.0 must be integers from 0 to 255 in a uint8 tensor: of other',
     ),
-    ("Paste", {"ratio": 2.0, "n_channels": 1}, '"n_channels": 1 must be 3, as the image has'),
-    ("Warp", {}, "is not supported; supported classes: supported operators decoders__Image"),
+    ("Paste", {"ratio": 2.0, "n_channels": 1}, '"n_channels": 1 must be 3, the channels of the image'),
+    ("Warp", {}, "is not supported; supported operators: decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
 ]
 FOURTH = ("CropMirrorNormalize", {"pad_output": True})
@@ -466,7 +486,7 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
     ("data", "message"),
     [
         (b"", "it does not contain an operator"),
-        (operator("ExternalSource", [], ["in"]), "it has no output"),
+        (operator("ExternalSource", [], ["in"]), "it does not contain an output"),
         (b"\x2a" + varint(100_000_000), "a field has 100,000,000 bytes, but only 0 are left"),
         (b"\x2a" + b"\xff" * 12, "a varint does not end"),
         (b"\x2b", "a field has the unknown wire type 3"),

@@ -43,15 +43,21 @@ MISTAKES = [
         '"test_crop_pct": 5e-324 must be greater than 0, and 288 x 288 divided by it must have sides from 1 to 16384 '
         "pixels",
     ),
-    ({"test_crop_pct": None, "crop_pct": -1}, '"crop_pct": -1 must make 1 to 16384 pixels'),
+    (
+        {"test_crop_pct": None, "crop_pct": -1},
+        '"crop_pct": -1 must be greater than 0, and 288 x 288 divided by it must have sides',
+    ),
     ({"mean": [0.5, 0.5]}, '"mean": [0.5, 0.5] must be a finite number, or one for each of 3 channels'),
     ({"std": [0.5, 0, 0.5]}, '"std": [0.5, 0, 0.5] must be greater than 0'),
     (BORDER | {"test_crop_pct": 0.95}, '"crop_pct": 0.95 must be 1 with "crop_mode": "border"'),
     (BORDER | {"mean": [-1, 0, 2]}, '"mean": [-1, 0, 2] must be from 0 to 1 with "crop_mode":'),
     ({"rotate": 0}, '"rotate": 0 is not supported'),
-    ({"pretrained_cfg": {"architecture": "some"}}, 'has no "input_size"'),
+    (
+        {"pretrained_cfg": {"architecture": "some"}},
+        'not the configuration of a timm model, because "input_size" is missing',
+    ),
     ({"pretrained_cfg": 3}, '"pretrained_cfg": 3 must be an object'),
-    ({"model_args": {"in_chans": 1}}, 'model_args: "in_chans": 1 is not 3'),
+    ({"model_args": {"in_chans": 1}}, 'model_args: "in_chans": 1 must be 3: pixprep decodes images to RGB'),
 ]
 
 

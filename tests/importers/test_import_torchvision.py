@@ -49,18 +49,18 @@ def test_an_object_that_has_transforms_is_asked_for_them():
     assert from_torchvision(preset).ops == from_torchvision(chain).ops
     mine = transform("MyPreset", module="__main__", transforms=chain)
     text = (
-        "transforms MyPreset: this class is defined in __main__, not in torchvision: give its .transforms, if it "
-        "does nothing else"
+        "transforms MyPreset: this class is defined in __main__, not in torchvision: pass its .transforms if it "
+        "only applies them"
     )
     assert refusal(from_torchvision, mine) == text
     preset.transforms = compose(transform("RandomHorizontalFlip", module="transforms"), TO_IMAGE)
     assert refusal(from_torchvision, training=preset) == (
         "training ClassificationPresetEval.transforms[0] RandomHorizontalFlip: this class is defined in transforms, "
-        "not in torchvision: make the preset with use_v2=True"
+        "not in torchvision: create the preset with use_v2=True"
     )
     preset.transforms = compose(transform("RandomChannels"), TO_IMAGE)
     assert refusal(from_torchvision, training=preset) == (
-        "training ClassificationPresetEval.transforms[0] RandomChannels: this "
+        "training ClassificationPresetEval.transforms[0] RandomChannels: this random transform is not supported"
     )
 
 

@@ -60,7 +60,7 @@ def test_code_of_a_package_that_prepares_images_itself_is_named_by_its_words(tmp
     assert list(own_code(model)) == []  # a folder of somebody's files, and no package
     (package / "__init__.py").write_text("")
     assert list(own_code(model)) == [
-        "read.py of the same package pads (copyMakeBorder), reorders channels (COLOR_RGBA2BGR, swapRB), resizes "
+        "read.py in the same package pads (copyMakeBorder), reorders channels (COLOR_RGBA2BGR, swapRB), resizes "
         "(blobFromImage)"
     ]
 

@@ -128,7 +128,8 @@ def test_a_pipeline_is_exact_only_if_its_source_was_compared(folder):
     own = verify(pp.Pipeline(imported.ops), **some)
     assert own.is_exact
     assert own.summary.startswith("exact, op by op: ")
-    assert "the ops and their fields were not compared with a source: no source is known: --source names it" in str(own)
+    text = "the ops and their fields were not compared with a source: the pipeline does not record a source: "
+    assert f"{text}pass the source with --source" in str(own)
 
 
 def test_a_source_is_found_beside_the_file_above_it_or_where_it_is_given(folder):
@@ -140,7 +141,7 @@ def test_a_source_is_found_beside_the_file_above_it_or_where_it_is_given(folder)
     assert imported_again(imported, source=folder / "config.json", folder=folder / "model" / "1")[1].endswith(
         "config.json"
     )
-    with pytest.raises(NoSourceError, match=r"^config\.json of timm is not beside the pipeline"):
+    with pytest.raises(NoSourceError, match=r"^the timm source config\.json was not found next to the pipeline"):
         imported_again(imported, folder=folder / "model" / "1")
     vit = import_pipeline(str(folder))
     (folder / "model" / "1" / "preprocessor_config.json").write_text(SOURCES["preprocessor_config.json"])
@@ -171,17 +172,23 @@ def test_options_are_recorded_and_given_again(folder):
 @pytest.mark.parametrize(
     ("origin", "message"),
     [
-        ({"library": "torchvision", "name": "t.py:serve"}, r"^t\.py:serve is code, which is run only if --source"),
-        ({"library": "dali", "name": "x", "source": "dali.py"}, r"^dali\.py is code"),
+        (
+            {"library": "torchvision", "name": "t.py:serve"},
+            r"^t\.py:serve is Python code, which runs only if you pass it with --source",
+        ),
+        ({"library": "dali", "name": "x", "source": "dali.py"}, r"^dali\.py is Python code"),
         (
             {"library": "timm", "name": "x", "options": ("training=t.py:train",)},
-            r"^t\.py:train, the training side, is not",
+            r"^the file t\.py:train of the training side was not found",
         ),
-        ({"library": "timm", "name": "x", "options": ("training=t.py",)}, r"t\.py is code"),
-        ({"library": "timm", "name": "x", "options": ("training=/etc/x.json",)}, r"^/etc/x\.json, the training side"),
-        ({"library": "transformers", "name": "../x"}, r"^\.\./x of transformers is not beside"),
-        ({"library": "keras", "name": "/etc/x.keras"}, r"^/etc/x\.keras of keras is not beside"),
-        ({"library": "own", "name": "x"}, r"^x of own is not beside"),
+        ({"library": "timm", "name": "x", "options": ("training=t.py",)}, r"t\.py is Python code"),
+        (
+            {"library": "timm", "name": "x", "options": ("training=/etc/x.json",)},
+            r"^the file /etc/x\.json of the training side was not found",
+        ),
+        ({"library": "transformers", "name": "../x"}, r"^the transformers source \.\./x was not found next to"),
+        ({"library": "keras", "name": "/etc/x.keras"}, r"^the keras source /etc/x\.keras was not found next to"),
+        ({"library": "own", "name": "x"}, r"^the own source x was not found next to"),
     ],
 )
 def test_a_file_of_a_stranger_names_neither_code_nor_a_path(folder, origin, message):
@@ -213,7 +220,7 @@ def test_a_file_of_a_stranger_names_neither_code_nor_a_path(folder, origin, mess
             "training=1",
             "training: must be an object with arguments of create_transform, or a JSON file with such an object",
         ),
-        ("model.dali", "dtypes=[1]", "model.dali: dtypes must be an object of types by the names of inputs, such as "),
+        ("model.dali", "dtypes=[1]", "model.dali: dtypes must map the names of inputs to types, such as "),
         *(
             ("transforms.json", f"apply_exif_orientation={value}", 'transforms.json: ops[0] "decode": apply_exif_orien')
             for value in ('"\\ud800"', "NaN", "[" * 3000)

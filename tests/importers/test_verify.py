@@ -362,7 +362,7 @@ def test_a_missing_library_is_replaced_by_frozen_results_and_the_report_says_so(
     assert found == [("decode", False), ("resize", True), ("tensor", False)]
     assert rows(certificate)["resize"].images == len(frozen.SIZES)
     assert list(map(str, certificate.absent)) == [
-        "torchvision: not installed (pip install torchvision); its filter alone, without the geometry, is compared "
+        "torchvision: not installed (pip install torchvision); only its filter, without the geometry, was compared "
         "with 12 frozen results of torchvision 0.28.0 (PyTorch 2.13.0); nothing was compared end to end"
     ]
     assert certificate.summary == (

@@ -79,6 +79,6 @@ def test_the_boxes_are_the_packages_own(recipe):
 def test_the_packages_own_code_is_named():
     (line,) = own_code(MODEL)
     assert line == (
-        "nudenet.py of the same package pads (copyMakeBorder), reorders channels (COLOR_RGBA2BGR, swapRB), resizes "
+        "nudenet.py in the same package pads (copyMakeBorder), reorders channels (COLOR_RGBA2BGR, swapRB), resizes "
         "(blobFromImage)"
     )
