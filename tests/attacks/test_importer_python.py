@@ -41,15 +41,15 @@ def test_a_python_file_is_not_run_unless_it_is_permitted(folder, monkeypatch, ca
     monkeypatch.chdir(folder.parent)
     assert main(["import", source, "out"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("pixprep: dali.py: is a Python file, and whatever it holds would run with your rights")
-    assert "say --run-python" in said
+    assert said.startswith("pixprep: dali.py: a Python file is executed when it is imported: review its code and pass --run-python")
+    assert "pass --run-python" in said
     assert sorted(path.name for path in folder.parent.iterdir()) == ["d"]
 
 
 def test_a_package_beside_the_file_is_not_taken_for_dali(folder, python, monkeypatch, capsys):
     monkeypatch.chdir(folder.parent)
     assert main(["import", "d/1/dali.py", "out", "--run-python", "--option", python]) == 1
-    assert "has none: --option python names a Python that has" in capsys.readouterr().err
+    assert "does not have DALI: pass a Python that has it with" in capsys.readouterr().err
     assert not Path("RAN").exists()
 
 

@@ -43,13 +43,13 @@ def test_a_batch_that_nobody_wrote_is_made_to_fit_and_one_that_is_written_is_ref
         assert config.complete(written, pipeline)["max_batch_size"] == most
         assert config.complete({**written, "max_batch_size": most}, pipeline)["max_batch_size"] == most
         for size in (most + 1, 64, 2**31 - 1):
-            with pytest.raises(pp.PipelineError, match=f"an answer has at most {limit:,}: set it to {most}"):
+            with pytest.raises(pp.PipelineError, match=f"but the limit is {limit:,}: set it to {most}"):
                 config.complete({**written, "max_batch_size": size}, pipeline)
     assert config.complete({}, pp.Pipeline(square(224)))["max_batch_size"] == 64
 
 
 def test_a_batch_of_less_than_none_is_refused():
-    with pytest.raises(pp.PipelineError, match="max_batch_size: -5 is less than 1"):
+    with pytest.raises(pp.PipelineError, match="max_batch_size must be at least 1, not -5"):
         config.complete({"max_batch_size": -5}, pp.Pipeline(square(8)))
 
 
@@ -58,7 +58,7 @@ def test_check_says_so_before_anything_is_loaded(tmp_path):
     (tmp_path / "m" / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 64\n')
     pp.Pipeline(square(8192)).save(tmp_path / "m" / "1" / "pipeline.json")
     (problem,) = repository.check(tmp_path)
-    assert str(problem).startswith("m/config.pbtxt: max_batch_size: the outputs of 64 images take 12,884,901,888 bytes")
+    assert str(problem).startswith("m/config.pbtxt: max_batch_size: the outputs of 64 images have 12,884,901,888 bytes")
 
 
 def test_a_model_of_large_outputs_is_warmed_up_with_as_few_images_as_an_answer_holds():
@@ -81,7 +81,7 @@ def test_a_model_of_large_outputs_is_warmed_up_with_as_few_images_as_an_answer_h
 
 @pytest.mark.parametrize("threads", ["1025", "999999999", "9" * 5000])
 def test_threads_by_the_billion_are_refused(threads):
-    with pytest.raises(pp.PipelineError, match="threads is at most 1,024"):
+    with pytest.raises(pp.PipelineError, match="threads must be at most 1,024"):
         config.options({"parameters": {"threads": {"string_value": threads}}})
 
 
