@@ -41,7 +41,9 @@ def test_a_python_file_is_not_run_unless_it_is_permitted(folder, monkeypatch, ca
     monkeypatch.chdir(folder.parent)
     assert main(["import", source, "out"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("pixprep: dali.py: a Python file is executed when it is imported: review its code and pass --run-python")
+    assert said.startswith(
+        "pixprep: dali.py: a Python file is executed when it is imported: review its code and pass --run-python"
+    )
     assert "pass --run-python" in said
     assert sorted(path.name for path in folder.parent.iterdir()) == ["d"]
 

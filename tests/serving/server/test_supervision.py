@@ -464,7 +464,7 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         shutil.rmtree(models / "preprocess" / "warmup")
         (models / "classifier" / "1" / "more.py").symlink_to(tmp_path / "triton.log")
         serve.wait_for(
-            f"{stays}: .* not deployed: classifier/1/more.py links to a path outside the repository: replace it "
+            f"{stays}: .* not deployed: classifier/1/more.py: links to a path outside the repository: replace it "
             "with a copy$"
         )
         (models / "classifier" / "1" / "more.py").unlink()

@@ -95,7 +95,9 @@ def test_send_takes_a_file_for_each_input_and_batches_pairs(folder, server, prot
         assert np.allclose(answer.outputs["distance"], expected(left.read_bytes(), right.read_bytes()), atol=1e-5)
     (same,) = client.send(paths[:1], url=url, protocol=protocol, model="same")
     assert np.allclose(same.outputs["distance"], expected(photo(), photo()), atol=1e-5)
-    with pytest.raises(PixprepError, match=r"compares 2 images, left_image, right_image: give a file for each"):
+    with pytest.raises(
+        PixprepError, match=r"compares 2 images \(left_image, right_image\): pass one file or folder for each"
+    ):
         list(client.send(paths[:3], url=url, protocol=protocol))
 
 
@@ -133,7 +135,7 @@ def test_health_bench_and_the_lines_of_the_page_reach_both_inputs(folder, server
     assert [page.stages("ensemble", pair[1], port=f"{side}_image")["pipeline"] for side in ("left", "right")] == [
         "preprocess_left", "preprocess_right",
     ]  # fmt: skip
-    with pytest.raises(PixprepError, match="ensemble takes 2 photos: left_image, right_image"):
+    with pytest.raises(PixprepError, match="ensemble needs 2 photos: left_image, right_image"):
         page.answer("ensemble", pair[:1], names=["before.jpg"])
     (folder / "program.py").write_text(said["lines"]["python"])
     done = run_program(folder / "program.py", cwd=folder)
