@@ -76,7 +76,11 @@ def test_the_defaults_are_those_of_the_class(kind):
 def test_what_a_video_processor_is_refused_for():
     for config, options, message in (
         ({"video_processor_type": "VideoMAEVideoProcessor"}, {}, "frames=16"),
-        ({"video_processor_type": "VideoMAEVideoProcessor"}, {"frames": 8, "backend": "pil"}, "no backend pil"),
+        (
+            {"video_processor_type": "VideoMAEVideoProcessor"},
+            {"frames": 8, "backend": "pil"},
+            'does not have the backend "pil"',
+        ),
         ({"video_processor_type": "VideoMAEVideoProcessor", "do_sample_frames": True}, {"frames": 8}, "sample"),
         ({"video_processor_type": "Qwen2VLVideoProcessor"}, {"frames": 8}, "is not supported"),
         ({"image_processor_type": "ViTImageProcessor"}, {"frames": 8}, "is for clips"),
