@@ -70,7 +70,7 @@ demo: .venv/.demo
 # All parts run in parallel. The two parts with servers mostly wait; the computing parts run with lower priority (nice).
 test: .venv/.dev
 	@echo "the style, and the tests in five parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=6 --keep-going --output-sync \
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync \
 	    test-server-j test-server-a test-engine test-gpu test-others lint
 
 ROOMS := door pipeline plan engine gpu training importers postprocessing serving show cli

@@ -25,7 +25,7 @@ GOOD = record(flower(0))
 def refused(source):
     """The errors of the samples that cannot be had, and the peak of Python's memory."""
     tracemalloc.start()
-    with patience(20):
+    with patience(60):
         errors = [*refusals(source).values()]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -83,7 +83,7 @@ def test_what_a_video_processor_is_refused_for():
         ),
         ({"video_processor_type": "VideoMAEVideoProcessor", "do_sample_frames": True}, {"frames": 8}, "sample"),
         ({"video_processor_type": "Qwen2VLVideoProcessor"}, {"frames": 8}, "is not supported"),
-        ({"image_processor_type": "ViTImageProcessor"}, {"frames": 8}, "is for clips"),
+        ({"image_processor_type": "ViTImageProcessor"}, {"frames": 8}, "applies only to video processors"),
     ):
         with pytest.raises(pp.PipelineError, match=message):
             from_transformers(config, **options)
