@@ -226,10 +226,10 @@ def test_the_input_kind_matters():
 
 COMPOSE = [v1.Resize(64), v1.CenterCrop(56)]
 REFUSED = {
-    "transforms[0] RandomResizedCrop: serving draws nothing": [v1.RandomResizedCrop(224)],
-    "transforms[1] RandomHorizontalFlip: serving": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
-    "transforms[0] RandomApply: serving draws nothing": [v1.RandomApply([v1.Resize(9)])],
-    "transforms[0] RandomPerspective: serving draws nothing": [v1.RandomPerspective()],
+    "transforms[0] RandomResizedCrop: is random, which is not supported for serving": [v1.RandomResizedCrop(224)],
+    "transforms[1] RandomHorizontalFlip: is random, which": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
+    "transforms[0] RandomApply: is random, which is not supported for serving": [v1.RandomApply([v1.Resize(9)])],
+    "transforms[0] RandomPerspective: is random, which is not supported for serving": [v1.RandomPerspective()],
     'transforms[0] Grayscale: "num_output_channels": 2 must be one of 1 (1), 3': [v1.Grayscale(2)],
     'ops[4] "tensor": "channels": 1 needs three equal channels': [
         v2.Resize((9, 9)),
@@ -239,8 +239,11 @@ REFUSED = {
     ],
     "transforms[0] FiveCrop: is not supported": [v1.FiveCrop(9)],
     "transforms[0] Lambda: is not supported": [v1.Lambda(abs)],
-    "transforms[2] Normalize: takes float32 values, but here is a PIL image": [*COMPOSE, v1.Normalize(MEAN, STD)],
-    "transforms[3] Normalize: takes float32 values, but here is a uint8 tensor": [
+    "transforms[2] Normalize: expects float32 values, but its input is a PIL image": [
+        *COMPOSE,
+        v1.Normalize(MEAN, STD),
+    ],
+    "transforms[3] Normalize: expects float32 values, but its input is a uint8 tensor": [
         *COMPOSE,
         v1.PILToTensor(),
         v1.Normalize(MEAN, STD),
@@ -256,7 +259,10 @@ REFUSED = {
     ],
     "transforms[0] ConvertImageDtype: has no effect on a PIL image: add": [v2.ConvertImageDtype(torch.float32)],
     'transforms[1] ToDtype: "dtype": torch.float16 must be torch.float32': [v2.ToImage(), v2.ToDtype(torch.float16)],
-    'transforms[1] Resize: "antialias": False of v1 transforms': [v2.ToImage(), v1.Resize(64, antialias=False)],
+    'transforms[1] Resize: "antialias": False is not supported for a uint8 tensor in v1': [
+        v2.ToImage(),
+        v1.Resize(64, antialias=False),
+    ],
     'transforms[1] Resize: resize: "box" with antialias true is not for': [
         v2.ToImage(),
         v2.Resize(64, InterpolationMode.BOX),
@@ -272,16 +278,16 @@ REFUSED = {
         v1.ToTensor(),
         v1.Pad(3, padding_mode="reflect"),
     ],
-    'transforms[2] Pad: "fill": 0.5 must be an integer for values of': [
+    'transforms[2] Pad: "fill": 0.5 must be an integer from 0 to 255': [
         v1.Resize((9, 9)),
         v1.ToTensor(),
         v1.Pad(3, fill=0.5),
     ],
-    "transforms: end with a PIL image": COMPOSE,
+    "transforms: the result is a PIL image": COMPOSE,
     'transforms: ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
     "the image is resized already": [v1.Resize(64), *COMPOSE, v1.ToTensor()],
     "must come before normalize": [v1.Resize(64), v1.ToTensor(), v1.Normalize(MEAN, STD), v1.CenterCrop(99)],
-    "transforms[0] ReLU: is a class of torch.nn": [torch.nn.ReLU()],
+    "transforms[0] ReLU: this class is defined in torch.nn": [torch.nn.ReLU()],
 }
 
 
@@ -296,7 +302,7 @@ def test_a_subclass_may_do_anything_and_is_refused():
 
     Shrink.__name__ = "Resize"
     text = refusal(from_torchvision, v1.Compose([Shrink(64), v1.CenterCrop(56), v1.ToTensor()]))
-    assert text.startswith("transforms[0] Resize: is a class of ")
+    assert text.startswith("transforms[0] Resize: this class is defined in ")
 
 
 @pytest.mark.parametrize("name", ["ResNet50_Weights.V9", "NoSuch_Weights.DEFAULT", "resnet50", "", "a.b.c"])

@@ -350,9 +350,9 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
 @pytest.mark.parametrize(
     ("message", "chain"),
     [
-        ("training[1] ColorJitter: would change float32 values", [v1.ToTensor(), v1.ColorJitter(0.1)]),
-        ("training[1] RandAugment: would change float32 values", [v1.ToTensor(), v2.RandAugment()]),
-        ("training[1] ColorJitter: of v1 transforms and a uint8 tensor", [v1.PILToTensor(), v1.ColorJitter(0.1)]),
+        ("training[1] ColorJitter: is not supported for float32 values", [v1.ToTensor(), v1.ColorJitter(0.1)]),
+        ("training[1] RandAugment: is not supported for float32 values", [v1.ToTensor(), v2.RandAugment()]),
+        ("training[1] ColorJitter: is not supported for a uint8 tensor in v1", [v1.PILToTensor(), v1.ColorJitter(0.1)]),
         (
             'training[2] RandomErasing: "value": [0.1, 0.2] must be a number, one for each of 3 channels, or "random"',
             [v1.RandomCrop(9), v1.ToTensor(), v2.RandomErasing(value=(0.1, 0.2))],
@@ -387,7 +387,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
             [v1.ElasticTransform(fill=(9, 9, 9))],
         ),
         ('ops[1] "elastic": filter: "bicubic" is not a choice', [v2.ElasticTransform(interpolation=3), v1.ToTensor()]),
-        ("training: end with a PIL image", [v1.RandomCrop(9)]),
+        ("training: the result is a PIL image", [v1.RandomCrop(9)]),
         (
             'transforms: ops[4] "normalize": in training: must come before random_erasing',
             [v1.RandomCrop(9), v1.ToTensor(), v1.RandomErasing(), v1.Normalize(MEAN, STD)],
@@ -439,7 +439,7 @@ def test_sides_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, ca
     serve, train, kept = OTHERWISE[case]
     pipeline = from_torchvision(serve, training=train)
     (note,) = [record.getMessage() for record in caplog.records]
-    assert f'the file has serving\'s "arithmetic": "{kept}" on both sides' in note
+    assert f'use the "arithmetic" of serving, "{kept}".' in note
     assert [op.arithmetic for op in pipeline.ops if op.__struct_config__.tag == "normalize"] == [kept]
     assert pipeline.for_serving().plan == from_torchvision(serve).plan
     ours, _ = trained(pipeline, images())
@@ -607,12 +607,12 @@ NOT_OURS = [
         [v2.SanitizeBoundingBoxes(min_area=9.0)],
     ),
     ('[0] SanitizeBoundingBoxes: "labels_getter"', [v2.SanitizeBoundingBoxes(labels_getter=None)]),
-    ("SanitizeBoundingBoxes must stand behind", [v2.SanitizeBoundingBoxes(), v2.CenterCrop(9)]),
+    ("SanitizeBoundingBoxes must come after", [v2.SanitizeBoundingBoxes(), v2.CenterCrop(9)]),
     ('[0] ClampBoundingBoxes: "clamping_mode": None leaves boxes outside', [v2.ClampBoundingBoxes(None)]),
     ("[0] ConvertBoundingBoxFormat: \"format\": 'XYWHR' must be one", [v2.ConvertBoundingBoxFormat("XYWHR")]),
-    ("must be an integer for values of", [v2.RandomZoomOut(0.5)]),
+    ("must be an integer from 0 to 255", [v2.RandomZoomOut(0.5)]),
     (
-        "'torch.Tensor'>: 1} must be an integer for values of",
+        "'torch.Tensor'>: 1} must be an integer from 0 to 255",
         [LAST[0], v2.RandomZoomOut({tv_tensors.Image: 0, torch.Tensor: 1})],
     ),
     ("has no bound: add center_crop or letterbox", [v2.RandomIoUCrop()]),
