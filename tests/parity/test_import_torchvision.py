@@ -237,8 +237,8 @@ REFUSED = {
         v2.Pad(2, fill=(1, 2, 3)),
         v2.PILToTensor(),
     ],
-    "transforms[0] FiveCrop: is not supported": [v1.FiveCrop(9)],
-    "transforms[0] Lambda: is not supported": [v1.Lambda(abs)],
+    "transforms[0] FiveCrop: this transform is not supported": [v1.FiveCrop(9)],
+    "transforms[0] Lambda: this transform is not supported": [v1.Lambda(abs)],
     "transforms[2] Normalize: expects float32 values, but its input is a PIL image": [
         *COMPOSE,
         v1.Normalize(MEAN, STD),

@@ -368,7 +368,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
             [v1.RandomCrop(9, 2, pad_if_needed=True, padding_mode="reflect")],
         ),
         (
-            "RandomCrop: \"padding_mode\": 'edge' must be constant",
+            'RandomCrop: "padding_mode": \'edge\' must be "constant"',
             [v1.ToTensor(), v2.RandomCrop(9, 2, padding_mode="edge")],
         ),
         ('training[0] RandAugment: "interpolation": 1 must', [v2.RandAugment(interpolation=1)]),
@@ -403,7 +403,10 @@ def test_what_is_not_exact_is_refused_by_its_place(message, chain):
     ("message", "transform"),
     [
         ('RandomRotation: "fill": None is not supported for tensors with', v2.RandomRotation(3, BILINEAR, fill=None)),
-        ('RandAugment: rand_augment: "filter": "bicubic" is of "like": "pillow"', v2.RandAugment(interpolation=3)),
+        (
+            'RandAugment: rand_augment: "filter": "bicubic" is not for "like": "torchvision"',
+            v2.RandAugment(interpolation=3),
+        ),
         (
             'RandomAffine: "fill": None is not supported for tensors with',
             v2.RandomAffine(3, interpolation=BILINEAR, fill=None),
@@ -464,7 +467,7 @@ def test_a_file_of_python_names_both_sides(tmp_path):
     pipeline = from_torchvision(f"{path}:serve", training=f"{path}:train")
     assert pipeline.for_training().side_ops[1] == pp.random_resized_crop(64)
     assert pipeline.side_ops[1] == pp.resize(72, only="serving")
-    assert refusal(from_torchvision, f"{path}:nothing") == f"{path}: has no nothing"
+    assert refusal(from_torchvision, f"{path}:nothing") == f"{path} does not define nothing"
 
 
 # -------------------------------------------------------------------------------------------- recipes of detection
