@@ -11,6 +11,7 @@ from typing import Any
 from pixprep.importers.fields import PILLOW_FILTERS, Fields
 from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, class_fields
 from pixprep.pipeline.ops import Op, Patches, PatchGrid, PatchMask, ResizeToPatches, ResizeToPixels
+from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.sizes import Small
 from pixprep.spec import Like
 
@@ -172,7 +173,7 @@ def _pixels(fields: Fields, row: Patched) -> tuple[int, int]:
         given = fields.take("min_pixels", None), fields.take("max_pixels", None)
         found = [old if new is None else new for old, new in zip(found, given, strict=True)]
     least, most = found
-    if type(least) is not int or type(most) is not int or not 1 <= least <= most <= 1 << 28:
+    if type(least) is not int or type(most) is not int or not 1 <= least <= most <= MAX_RESIZED_PIXELS:
         fields.refuse(
             "size", "must be shortest_edge and longest_edge, the minimum and the maximum number of pixels, up to 2^28"
         )

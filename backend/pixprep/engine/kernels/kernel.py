@@ -89,6 +89,7 @@ class CpuKernel:
         The resize writes each value to its patch, unless a later step reads the whole image again.
         """
         rows, columns = placement.size
+        assert patches.fits(rows, columns), f"{rows} x {columns} pixels for {patches}"  # C would write past its end
         count = patches.count(rows, columns)
         out[count:] = self._plan.spec.margin
         is_one_pass = not (placement.levels or placement.erasures or self._own or self._is_real or placement.flips[0])

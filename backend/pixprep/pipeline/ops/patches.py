@@ -10,11 +10,11 @@ from pixprep.patch_layout import PatchLayout, PatchOrder
 from pixprep.pipeline.ops.limits import Length, Within
 from pixprep.pipeline.ops.op import OutputOp
 from pixprep.pipeline.ops.outputs import LARGEST
+from pixprep.pipeline.ops.sizes import Count
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
 from pixprep.spec import ImageSpec, Padding, TensorDType, TensorSpec
 
-Count = Annotated[int, Within(1, 1 << 20, " patches")]
 Few = Annotated[int, Within(1, 64)]
 
 

@@ -9,12 +9,12 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.geometry import check_like, resize_step, resized
 from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Within
 from pixprep.pipeline.ops.op import ImageOp
+from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.sizes import PatchBudget, PixelBudget, Sizer, Small
 from pixprep.spec import Filter, ImageSpec, Like
 
-MAX_PIXELS = 1 << 28
-Pixels = Annotated[int, Within(1, MAX_PIXELS, " pixels")]
+Pixels = Annotated[int, Within(1, MAX_RESIZED_PIXELS, " pixels")]
 Count = Annotated[int, Within(1, 1 << 20, " patches")]
 
 
