@@ -54,7 +54,7 @@ def measured(folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT
                 found["dropped_mib"] = round(resident_mib(), 1)
         found["images"] = len(samples) * BATCH
         found["parts_mib"] = [round(float(np.median(part)), 1) for part in np.array_split(samples, PARTS)]
-        found["most_mib"] = round(max(samples), 1)
+        found["max_mib"] = round(max(samples), 1)
     found["closed_mib"] = round(resident_mib(), 1)
     return found
 

@@ -46,7 +46,7 @@ def _memory(memory: dict[str, Any]) -> str:
     return "## Memory\n\n" + fill(
         f"{memory['images']:,} images of 300 sizes were read and decoded, in batches of {memory['batch_mib']:g} MiB, "
         f"and the iterator was deleted once in mid-epoch ({memory['date']}, `benchmarks/memory.py`). The process used "
-        f"{memory['before_mib']:.0f} MiB before, at most {memory['most_mib']:.0f} MiB during the run, and "
+        f"{memory['before_mib']:.0f} MiB before, at most {memory['max_mib']:.0f} MiB during the run, and "
         f"{memory['dropped_mib']:.0f} MiB after the iterator was deleted. The medians of each tenth of the run, in "
         f"MiB, are {', '.join(f'{mib:.0f}' for mib in parts)}.",
         LINE,

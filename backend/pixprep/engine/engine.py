@@ -322,8 +322,8 @@ class Engine:
                 found.append([*input_rows(self.plan.inputs, {name: x[index] for name, x in inputs.items()}, most=most)])
             except ImageError as error:
                 found.append([error.as_value()])
-        most_pixels = self.options.limits.max_box_pixels
-        return [self.plan.placing_rows(rows, most_pixels=most_pixels) for rows in found], [*map(len, found)]
+        max_pixels = self.options.limits.max_box_pixels
+        return [self.plan.placing_rows(rows, max_pixels=max_pixels) for rows in found], [*map(len, found)]
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
         """Write one output of the images of a chunk, by their rows; give the rows that an operator failed on."""

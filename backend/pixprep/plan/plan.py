@@ -258,18 +258,18 @@ class Plan:
 
         return place
 
-    def placing_rows(self, rows: Sequence[Row | ImageError], *, most_pixels: int) -> Place:
+    def placing_rows(self, rows: Sequence[Row | ImageError], *, max_pixels: int) -> Place:
         """Return the function that places an image in each of its tensors, with the inputs of the image.
 
         Args:
             rows: Result of ``inputs.rows``.
-            most_pixels: Maximum number of pixels that all boxes of the image may cover together.
+            max_pixels: Maximum number of pixels that all boxes of the image may cover together.
 
         Returns:
             Function whose result contains, for each row, its placement or the error that prevents it (see
             ``Placed.rows``).
         """
-        return lambda height, width: self._place_rows(height, width, rows, most_pixels)
+        return lambda height, width: self._place_rows(height, width, rows, max_pixels)
 
     def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
         """Return the function that places one sample again, with the ``Placed.draws`` of its first placement.
@@ -279,14 +279,14 @@ class Plan:
         """
         return self.placing(draws, annotation)
 
-    def _place_rows(self, height: int, width: int, rows: Sequence[Row | ImageError], most_pixels: int) -> Placed:
+    def _place_rows(self, height: int, width: int, rows: Sequence[Row | ImageError], max_pixels: int) -> Placed:
         placements: list[Placed | ImageError] = []
-        left = most_pixels
+        left = max_pixels
         for index, row in enumerate(rows):
             try:
                 placed = self._place(height, width, Drawing(EXAMPLE, row=_or_raise(row)))
                 pixels = sum(placed.draws[key]["height"] * placed.draws[key]["width"] for key in self._boxes)
-                _check_pixels(pixels, left, most_pixels)
+                _check_pixels(pixels, left, max_pixels)
                 left -= pixels
                 placements.append(placed)
             except ImageError as error:

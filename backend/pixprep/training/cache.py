@@ -12,13 +12,13 @@ from pixprep.pipeline.pipeline import Pipeline
 
 
 class PixelCache:
-    """Keeps the pixels of the first images that come, until they take ``most_bytes``. None ever goes to make room.
+    """Keeps the pixels of the first images that come, until they take ``max_bytes``. None ever goes to make room.
 
     Each epoch takes every sample once, so no sample is more likely to be asked for next than another.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._left = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
         self._lock = Lock()
         self._kept: dict[int, tuple[object, Kept]] = {}
 
@@ -40,7 +40,7 @@ class PixelCache:
         self._kept[index] = identity, Kept(np.array(image.pixels, order="C"))
 
 
-def pixel_cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) -> PixelCache | None:
+def pixel_cache(cache: str | None, max_bytes: int, device: str, pipeline: Pipeline) -> PixelCache | None:
     """Make the cache that a Loader's arguments ask for.
 
     Raises:
@@ -60,6 +60,6 @@ def pixel_cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipel
         raise PipelineError(
             'cache="pixels" stores images at full size, but decode(reduced=True) makes smaller ones: remove one of them'
         )
-    if not isinstance(most_bytes, int) or most_bytes < 0:
-        raise PipelineError(f"cache_bytes must be a number of bytes, such as 4 << 30, not {most_bytes!r}")
-    return PixelCache(most_bytes)
+    if not isinstance(max_bytes, int) or max_bytes < 0:
+        raise PipelineError(f"cache_bytes must be a number of bytes, such as 4 << 30, not {max_bytes!r}")
+    return PixelCache(max_bytes)

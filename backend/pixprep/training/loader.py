@@ -26,7 +26,7 @@ from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.training.cache import pixel_cache
 from pixprep.training.epoch import HERE, Course, Epoch
 from pixprep.training.frameworks import Tuples, library
-from pixprep.training.making import Broken, Maker, OnError, checked_on_error, most_errors
+from pixprep.training.making import Broken, Maker, OnError, checked_on_error, error_limit
 from pixprep.training.mixing import Mixing
 from pixprep.training.order import Last, Order, Shuffle, shard_of
 from pixprep.training.recycling import Recycler
@@ -195,7 +195,7 @@ class Loader:
             source=source,
             order=self.order,
             on_error=checked_on_error(on_error, self.order.shard[1]),
-            most_errors=most_errors(max_errors, self.order),
+            max_errors=error_limit(max_errors, self.order),
             # of what is made and waits, of what the consumer has and has just let go of, and of a copy under way
             recycler=Recycler(prefetch + 3) if device == "cpu" else None,
             cache=pixel_cache(cache, cache_bytes, device, pipeline),

@@ -83,7 +83,7 @@ def checked_on_error(on_error: OnError, world: int) -> OnError:
     return on_error
 
 
-def most_errors(max_errors: float, order: Order) -> int:
+def error_limit(max_errors: float, order: Order) -> int:
     """Return the maximum number of broken samples per epoch and shard from ``max_errors``, a number or a fraction.
 
     Raises:
@@ -120,7 +120,7 @@ class Maker:
 
     Attributes:
         source, order, engine: Source of the samples, their order, and the engine that preprocesses them.
-        on_error, most_errors: Treatment of broken samples, and their maximum number per epoch.
+        on_error, max_errors: Treatment of broken samples, and their maximum number per epoch.
         recycler: Recycler for the memory of the outputs. None: the device has its own.
         cache: Cache of decoded pixels.
         mix: Operation that mixes the images of a batch.
@@ -135,7 +135,7 @@ class Maker:
     order: Order
     engine: Engine
     on_error: OnError
-    most_errors: int
+    max_errors: int
     recycler: Recycler | None
     cache: PixelCache | None
     mix: Mixing | None = None
@@ -230,9 +230,9 @@ class Maker:
             log.warning("epoch %d: %s", epoch, printable(error))
         met[sample.index] = printable(sample.name)
         self.broken.setdefault(sample.index, Broken(epoch, sample.index, sample.name, error))
-        if len(met) > self.most_errors:
+        if len(met) > self.max_errors:
             raise DataError(
-                f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.most_errors:,}: "
+                f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.max_errors:,}: "
                 f"{_some(met)}; the last: {printable(error)}"
             )
 

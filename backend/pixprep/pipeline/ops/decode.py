@@ -16,7 +16,7 @@ from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, Idct, ImageSpec
 
 MAX_FRAMES = 4096
-LEAST_VALUE, MOST_VALUE = -32768, 65535  # of a sample
+MIN_VALUE, MAX_VALUE = -32768, 65535  # of a sample
 LEAST_RATE = 0.001  # frames a second
 
 
@@ -83,8 +83,8 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     def check(self) -> None:
         if self.only is not None:
             raise PipelineError('"only": both sides decode alike: leave it out')
-        if self.window is not None and not LEAST_VALUE <= self.window[0] < self.window[1] <= MOST_VALUE:
-            raise PipelineError(f'"window" must rise, within {LEAST_VALUE} and {MOST_VALUE}, not {shown(self.window)}')
+        if self.window is not None and not MIN_VALUE <= self.window[0] < self.window[1] <= MAX_VALUE:
+            raise PipelineError(f'"window" must rise, within {MIN_VALUE} and {MAX_VALUE}, not {shown(self.window)}')
 
     def infer(self) -> ImageSpec:
         return ImageSpec(color=self.color)

@@ -35,7 +35,7 @@ from pixprep.show.preview import Shown, notes, preview
 
 Config = Mapping[str, Any]
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Maximum size of one photo in bytes. A model may have a lower limit."""
 _BINS = 64
 _SAMPLES = 1 << 20
@@ -197,9 +197,9 @@ class Photos:
     def _limit(self, triton: Triton, model: str) -> int:
         version = self._with_pipeline(triton, model)
         if not version:
-            return MOST_BYTES
+            return MAX_BYTES
         settings = options(triton.config(version.model.name))
-        return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MOST_BYTES)
+        return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MAX_BYTES)
 
     def _with_pipeline(self, triton: Triton, model: str, port: str = "") -> Version | None:
         """Return the version with a pipeline that decodes the images: the model itself, or a step of the ensemble.

@@ -331,7 +331,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     Raises:
         PipelineError: The configuration contradicts the pipeline, or the outputs of a batch are too large.
     """
-    most_bytes, most = _most_bytes(config, pipeline), max_images(config, pipeline)
+    max_bytes, most = _max_bytes(config, pipeline), max_images(config, pipeline)
     tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
     if pipeline.plan.takes_boxes:
         if config.get("max_batch_size"):
@@ -345,7 +345,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
         ):  # by default, the size of each response is checked instead
             raise PipelineError(
                 f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes have {boxes * pipeline.n_bytes:,} bytes, but "
-                f"the limit is {most_bytes:,}: set the parameter max_boxes to {most}, or raise max_response_bytes"
+                f"the limit is {max_bytes:,}: set the parameter max_boxes to {most}, or raise max_response_bytes"
             )
         return _with_facts({**config, "max_batch_size": 0, **tensors}, pipeline)
     if pipeline.plan.is_packed:
@@ -360,10 +360,10 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     if max_batch_size < 0:
         raise PipelineError(f"config.pbtxt: max_batch_size must be at least 1, not {max_batch_size}")
     if max_batch_size > most:
-        remedy = ", or raise the parameter max_response_bytes" if most_bytes < MAX_OUTPUT_BYTES else ""
+        remedy = ", or raise the parameter max_response_bytes" if max_bytes < MAX_OUTPUT_BYTES else ""
         raise PipelineError(
             f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images have "
-            f"{max_batch_size * pipeline.n_bytes:,} bytes, but the limit is {most_bytes:,}: set it to {most}"
+            f"{max_batch_size * pipeline.n_bytes:,} bytes, but the limit is {max_bytes:,}: set it to {most}"
             f"{remedy}"
         )
     full = _with_facts({**config, "max_batch_size": max_batch_size, **tensors}, pipeline)
@@ -400,23 +400,23 @@ def _with_facts(config: Config, pipeline: Pipeline) -> Config:
 
 def max_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
     """Return the maximum number of images whose tensors do not exceed the limit of a response."""
-    return _most_bytes(config, pipeline) // pipeline.n_bytes
+    return _max_bytes(config, pipeline) // pipeline.n_bytes
 
 
-def _most_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
+def _max_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
     """Return the limit for the tensors of a full batch in bytes.
 
     If an output size is not fixed, ``max_response_bytes`` is checked for each request instead.
     """
     if any(output.spec.is_open for output in pipeline.outputs.values()):
         return MAX_OUTPUT_BYTES
-    most_bytes = options(config).max_response_bytes
-    if most_bytes < pipeline.n_bytes:
+    max_bytes = options(config).max_response_bytes
+    if max_bytes < pipeline.n_bytes:
         raise PipelineError(
-            f"parameters: max_response_bytes is {most_bytes:,}, but the outputs of one image have "
+            f"parameters: max_response_bytes is {max_bytes:,}, but the outputs of one image have "
             f"{pipeline.n_bytes:,} bytes: raise it"
         )
-    return most_bytes
+    return max_bytes
 
 
 def count_instances(config: Mapping[str, Any]) -> int:

@@ -52,7 +52,7 @@ class ParquetRows(Archives):
         classes: Sequence[str],
         most: int,
     ) -> None:
-        self._footers, self._fields, self.classes, self._most_bytes = footers, dict(fields), tuple(classes), most
+        self._footers, self._fields, self.classes, self._max_bytes = footers, dict(fields), tuple(classes), most
         sizes = [
             np.array(needed("parquet").sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers
         ]
@@ -141,7 +141,7 @@ class ParquetRows(Archives):
             found = self._asked(file, group)
             if (file, group - 1) in self._kept and group + 1 < len(self._sizes[file]):
                 self._asked(file, group + 1)
-            while len(self._kept) > 2 and sum(int(self._sizes[f][g][1]) for f, g in self._kept) > self._most_bytes:
+            while len(self._kept) > 2 and sum(int(self._sizes[f][g][1]) for f, g in self._kept) > self._max_bytes:
                 self._kept.popitem(last=False)
         try:
             columns: Mapping[str, Any] = found.result()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.training.sources.storage import is_remote, remote
 
-_MOST_BYTES, _MAX_TIMES = 128 << 20, 16
+_MAX_BYTES, _MAX_TIMES = 128 << 20, 16
 """Maximum number of bytes of a row group in memory; or, if that is more, the multiple of its size in the file."""
 _MAX_ROWS = 1024
 """Maximum number of rows that are read at once."""
@@ -139,7 +139,7 @@ def read(path: str, metadata: Any, group: int, fields: Mapping[str, str]) -> Col
     """
     names = [*fields.values()]
     columns = [metadata.row_group(group).column(place) for place in _wanted(metadata, names)]
-    most = max(_MOST_BYTES, _MAX_TIMES * min(sum(each.total_compressed_size for each in columns), _size_of(path)))
+    most = max(_MAX_BYTES, _MAX_TIMES * min(sum(each.total_compressed_size for each in columns), _size_of(path)))
     said = sum(each.total_uncompressed_size for each in columns)
     try:
         table = _table(opened(path, metadata), group, names, said, most)

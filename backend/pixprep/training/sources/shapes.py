@@ -22,7 +22,7 @@ _MAX_PIXELS = 1 << 30
 """Pixels of the masks of an image, together."""
 _MAX_COVERS = 4
 """Pixels around the polygons of an image, together, for each of its masks' pixels."""
-_MOST_LETTERS = 12
+_MAX_CHARACTERS = 12
 """Letters of a number of the short form: 60 bits."""
 
 
@@ -93,8 +93,8 @@ def _lengths(text: str) -> list[int]:
     lengths: list[int] = []
     value = bits = 0
     for letter in text.encode():
-        if bits >= 5 * _MOST_LETTERS:
-            raise ValueError(f"a number of more than {_MOST_LETTERS} letters")
+        if bits >= 5 * _MAX_CHARACTERS:
+            raise ValueError(f"a number of more than {_MAX_CHARACTERS} characters")
         value |= (letter - 48 & 31) << bits
         bits += 5
         if letter - 48 & 32:
@@ -154,7 +154,7 @@ def _crossings(polygon: Sequence[float], width: int, most: int) -> tuple[I64, I6
     return column, (y + 2) // 5
 
 
-def _fill(mask: U8, polygon: Sequence[float], max_columns: int, most_pixels: int) -> tuple[int, int]:
+def _fill(mask: U8, polygon: Sequence[float], max_columns: int, max_pixels: int) -> tuple[int, int]:
     """Fill the inside of a polygon in a mask (height, width).
 
     Returns:
@@ -166,13 +166,13 @@ def _fill(mask: U8, polygon: Sequence[float], max_columns: int, most_pixels: int
     columns, rows = _crossings(polygon, mask.shape[1], max_columns)
     rows = rows.clip(0, mask.shape[0])
     if not len(columns):
-        return max_columns, most_pixels
+        return max_columns, max_pixels
     left, top = columns.min(), rows.min()
     width, height = columns.max() + 1 - left, rows.max() - top
-    if width * height > most_pixels:
+    if width * height > max_pixels:
         raise ValueError(f"its polygons cover the image's masks {_MAX_COVERS} times")
     changes = np.zeros(width * height + 1, np.uint8)
     np.add.at(changes, (columns - left) * height + rows - top, 1)
     inside = np.bitwise_and(np.add.accumulate(changes[:-1], dtype=np.uint8), 1).reshape(width, height)
     mask[top : top + height, left : left + width] |= inside.T
-    return max_columns - len(columns), most_pixels - inside.size
+    return max_columns - len(columns), max_pixels - inside.size

@@ -8,7 +8,7 @@ from typing import Literal
 from pixprep.errors import ImageError
 
 Container = Literal["mp4", "mkv", "avi"]
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 _SEGMENT = b"\x18\x53\x80\x67"
 
 
@@ -46,9 +46,9 @@ def boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, 
     A box with an invalid size is the last one, and its end is before its content.
 
     Raises:
-        ValueError: more than ``MOST_PARTS``.
+        ValueError: more than ``MAX_PARTS``.
     """
-    for _ in range(MOST_PARTS):
+    for _ in range(MAX_PARTS):
         if begin + 8 > end:
             return
         size, inner = int.from_bytes(data[begin : begin + 4], "big"), begin + 8
@@ -59,7 +59,7 @@ def boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, 
         yield kind, inner, begin
         if begin < inner:
             return
-    raise ValueError(f"over {MOST_PARTS:,} boxes, one behind the other")
+    raise ValueError(f"over {MAX_PARTS:,} boxes, one behind the other")
 
 
 def _end_of_boxes(data: memoryview) -> int:
@@ -97,7 +97,7 @@ def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int
 def _end_of_segment(data: memoryview) -> int:
     """End of the segment of a Matroska file (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
     at = 0
-    for _ in range(MOST_PARTS):
+    for _ in range(MAX_PARTS):
         if at >= len(data):
             return at
         _, begin = _vint(data, at)
@@ -107,7 +107,7 @@ def _end_of_segment(data: memoryview) -> int:
         if bytes(data[at : at + 4]) == _SEGMENT:
             return begin + size
         at = begin + size
-    raise ValueError(f"over {MOST_PARTS:,} elements before its segment")
+    raise ValueError(f"over {MAX_PARTS:,} elements before its segment")
 
 
 def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
@@ -122,9 +122,9 @@ def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
 def _end_of_riff(data: memoryview) -> int:
     """End of the last chunk of an AVI."""
     at = 0
-    for _ in range(MOST_PARTS):
+    for _ in range(MAX_PARTS):
         if at + 8 > len(data) or bytes(data[at : at + 4]) != b"RIFF":
             return at
         size = int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8 + size + size % 2
-    raise ValueError(f"over {MOST_PARTS:,} chunks, one behind the other")
+    raise ValueError(f"over {MAX_PARTS:,} chunks, one behind the other")
