@@ -1,4 +1,4 @@
-"""Write docs/compatibility.md: the supported and the compared versions, from pyproject.toml and the Makefile."""
+"""Write docs/compatibility.md: supported and compared versions, from pyproject.toml and the Makefile."""
 
 import re
 from pathlib import Path
@@ -116,13 +116,13 @@ LIBRARIES = (
     ("JAX", "jax", "training with a `Loader`", "training"),
     ("PySpark", "pyspark", "batches on a cluster", "scale-ray"),
 )
-"""Name, name of the package, compared results, and the target of the Makefile."""
+"""Display name, package name, what is compared, and the target in the Makefile."""
 ENVIRONMENTS = {
     "test": ".venv/.demo .venv/.dev",
     "scale-ray": ".venv-ray/.done",
     "parity-tensorflow": ".venv-tensorflow/.done",
 }
-"""Rules of environments whose name differs from that of their target."""
+"""Makefile rules of the environments that are not named after their target."""
 TAIL = """
 Two more commands compare ranges of versions:
 
@@ -152,7 +152,9 @@ def compatibility() -> str:
     hatch = (ROOT / "hatch_build.py").read_text("utf-8")
     extras = PROJECT["optional-dependencies"]
     if unknown := {*FEATURES, *DEVELOPERS} ^ {*extras}:
-        raise SystemExit(f"tools/compatibility.py: FEATURES differs from the extras: {', '.join(sorted(unknown))}")
+        raise SystemExit(
+            f"tools/compatibility.py: FEATURES does not match pyproject.toml's extras: {', '.join(sorted(unknown))}"
+        )
     text = HEAD.format(
         version=PROJECT["version"],
         python=PROJECT["requires-python"].removeprefix(">=") + " or newer",
@@ -174,21 +176,21 @@ def compatibility() -> str:
 
 
 def found(pattern: str, text: str) -> str:
-    """Return the only group of a pattern that must be in a text."""
+    """Return the only group of a regular expression. Exit if the text does not match it."""
     match = re.search(pattern, text, re.MULTILINE)
     if match is None:
-        raise SystemExit(f"tools/compatibility.py: {pattern} is not found")
+        raise SystemExit(f"tools/compatibility.py: no match for the pattern {pattern}")
     return match[1]
 
 
 def requirement(text: str) -> str:
-    """Return the cells of a requirement: ``numpy>=1.26`` becomes ``numpy | 1.26 or newer``."""
+    """Return the table cells for a requirement: ``numpy>=1.26`` becomes ``numpy | 1.26 or newer``."""
     name, version = re.fullmatch(r"([\w-]+)>=([\d.]+)", text).groups()  # type: ignore[union-attr]
     return f"{name} | {version} or newer"
 
 
 def libraries(requirements: list[str]) -> str:
-    """Return the requirements of an extra in Markdown."""
+    """Return the requirements of an extra as Markdown."""
     shown: dict[str, None] = {}
     for text in requirements:
         needed, _, marker = (part.strip() for part in text.partition(";"))
@@ -200,7 +202,7 @@ def libraries(requirements: list[str]) -> str:
 
 
 def pinned(package: str, target: str) -> str:
-    """Return the version of a package in the environment of a target, or in the requirements of the tests."""
+    """Return the version of a package that is pinned for the environment of a target, or for the tests."""
     environment = ENVIRONMENTS.get(target, f".venv-{target}/.done")
     recipe = found(rf"^{re.escape(environment)}.*:.*\n((?:\t.*\n)+)", MAKEFILE)
     match = re.search(rf"(?<![\w-]){re.escape(package)}(?:\[\w+\])?==([\d.]+)", recipe)
@@ -212,13 +214,13 @@ def pinned(package: str, target: str) -> str:
 
 
 def span(variable: str) -> str:
-    """Return the first and the last version of a list in the Makefile."""
+    """Return the first and the last version in a list of the Makefile."""
     versions = found(rf"^{variable} := (.*)$", MAKEFILE).split()
     return f"{versions[0]} to {versions[-1]}"
 
 
 def numbers(version: str) -> list[int]:
-    """Return a version as numbers, for comparisons."""
+    """Return the numeric parts of a version, for comparisons."""
     return [int(part) for part in version.split(".")]
 
 

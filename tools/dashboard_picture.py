@@ -1,7 +1,8 @@
-"""Write docs/dashboard.png: the results of the dashboard's queries, for two servers under load.
+"""Write docs/dashboard.png: the results of the dashboard's queries for two servers under load.
 
-Matplotlib draws the picture, because Grafana is not available as a Python package. Run it with
-PYTHONPATH=tests .venv-scale/bin/python tools/dashboard_picture.py
+Matplotlib draws the picture, because Grafana is not available as a Python package. Run
+
+    PYTHONPATH=tests .venv-scale/bin/python tools/dashboard_picture.py
 """
 
 import io
@@ -19,13 +20,13 @@ from scale.monitoring import Prometheus, load, panels
 from support.serving import Serve, write_repository
 
 PICTURE = Path(__file__).parents[1] / "docs" / "dashboard.png"
-PARTS_S = 40  # before, during and after a burst
+PARTS_S = 40  # seconds per phase: before, during and after a burst
 UNITS = {"reqps": "requests/s", "s": "s", "percentunit": "share", "Bps": "bytes/s", "short": ""}
 COLUMNS = 3
 
 
 def measured(folder: Path) -> list[tuple[str, str, list[tuple[str, list[float], list[float]]]]]:
-    """Return (title, unit, [(legend, seconds, values)]) of each panel."""
+    """Return (title, unit, [(legend, seconds, values)]) for each panel of the dashboard."""
     repository = write_repository(folder / "models")
     with (
         Serve(repository, triton_log=folder / "a.log") as first,
@@ -58,7 +59,7 @@ def _series(
 
 
 def drawn(data: list[tuple[str, str, list[tuple[str, list[float], list[float]]]]]) -> Image.Image:
-    """Draw the panels, three per row, as in the dashboard."""
+    """Draw the panels in rows of three, as in the dashboard."""
     mpl.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
     rows = -(-len(data) // COLUMNS)
     figure = Figure(figsize=(12, 2.4 * rows), layout="constrained")
@@ -70,7 +71,9 @@ def drawn(data: list[tuple[str, str, list[tuple[str, list[float], list[float]]]]
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, loc="upper left", fontsize=7)
-    figure.supxlabel("seconds; the dashboard's queries on a real Prometheus, drawn by Matplotlib, not by Grafana")
+    figure.supxlabel(
+        "seconds; the dashboard's queries on a real Prometheus server, drawn by Matplotlib instead of Grafana"
+    )
     file = io.BytesIO()
     figure.savefig(file, dpi=100)
     return Image.open(file).convert("RGB")

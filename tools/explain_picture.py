@@ -1,4 +1,4 @@
-"""Write docs/explain.png: the picture of `pixprep explain --output`, reduced to 256 colours."""
+"""Write docs/explain.png: the picture that `pixprep explain --output` writes, reduced to 256 colours."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PICTURE = ROOT / "docs" / "explain.png"
 
 
 def drawn() -> Image.Image:
-    """Return the picture in full color."""
+    """Return the picture in full colour."""
     return stages(pp.presets.imagenet(), PHOTO.read_bytes(), title="pipeline.json", name=PHOTO.name)
 
 

@@ -1,8 +1,8 @@
-"""Run every row of the fault table on a running server, and print the outcome of each request.
+"""Run the rows of the fault table on a running server, and print how each request ended.
 
     PYTHONPATH=tests .venv/bin/python tools/faults.py [--rows 4 23 36] [--scale 5]
 
-Exit status 1 if a request was lost or answered wrongly.
+The exit status is 1 if a request was lost or got a wrong response.
 """
 
 import argparse
@@ -16,11 +16,15 @@ from support.serving import Oracle, Serve, write_repository
 
 
 def main() -> int:
-    """Run the selected rows."""
+    """Run the selected rows of the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", choices=sorted(CASES), default=sorted(CASES), metavar="N")
     parser.add_argument(
-        "--scale", type=int, default=5, metavar="N", help="factor for the number of requests of the usual tests"
+        "--scale",
+        type=int,
+        default=5,
+        metavar="N",
+        help="send this many times as many requests as the tests (default: %(default)s)",
     )
     arguments = parser.parse_args()
     say, start = sys.stdout.write, time.monotonic()

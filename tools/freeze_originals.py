@@ -1,12 +1,15 @@
-"""Regenerate the frozen vectors of ``pixprep verify`` for the libraries of this environment, and keep all others.
+"""Regenerate the reference results of ``pixprep verify`` for the libraries in this environment, and keep the others.
 
     .venv-parity/bin/python tools/freeze_originals.py        Pillow, torchvision, OpenCV
     .venv-tensorflow/bin/python tools/freeze_originals.py    Pillow, TensorFlow, DALI
 
-Each order of Pillow's passes is frozen with a Pillow that has it: ``pillow12`` in an environment with Pillow 12. The
-seven JPEGs of the decodings stay as they are. They came from ``importers.verify.images``: a gradient with noise, at
-37 x 53 (4:2:0, quality 90), 33 x 32 (4:2:2, 75) and 29 x 27 (gray, 85), noise at 24 x 31 (4:4:4, 95), text at 33 x 45
-(progressive, 60); and from ``scene`` of ``tests/support/images.py``, at 25 x 19 (4:4:0, 92) and 13 x 17 (RGB).
+Pillow versions resize horizontally and vertically in different orders. The results of each order come from a Pillow
+version that uses it: those of ``pillow12`` need an environment with Pillow 12.
+
+The seven JPEGs that test decoding do not change. ``importers.verify.images`` generated five of them: a gradient with
+noise, at 37 x 53 (4:2:0, quality 90), 33 x 32 (4:2:2, 75) and 29 x 27 (gray, 85), noise at 24 x 31 (4:4:4, 95), and
+text at 33 x 45 (progressive, 60). ``scene`` in ``tests/support/images.py`` generated the other two, at 25 x 19 (4:4:0,
+92) and 13 x 17 (RGB).
 """
 
 from __future__ import annotations
@@ -49,21 +52,28 @@ def main() -> int:
 
 
 def original_of(originals: Originals, op: frozen.Op) -> Original:
-    """Return the original function of an op."""
+    """Return the library function that an op reproduces."""
     if isinstance(op, ops.SteadyOp):
         return originals.colourist(op)
     return originals.decoder(op) if isinstance(op, ops.Decode) else originals.resizer(op)
 
 
 def run(originals: Originals, case: frozen.Case) -> frozen.Array:
-    """Pixels that the original makes of a case; the image of any other is lossless, and everyone decodes it alike."""
+    """Return the pixels that the library computes for a case.
+
+    Only the cases of ``decode`` decode JPEGs; the others use lossless images.
+    """
     original = original_of(originals, case.op)
     is_decoding = isinstance(case.op, ops.Decode)
     return original.run(case.encoded if is_decoding else originals.decoder(ops.Decode()).run(case.encoded))
 
 
 def torchvision_shim() -> object:
-    """Stand-in that lets torchvision be imported without its C++ extension, which has no wheel for a CPU's PyTorch."""
+    """Let torchvision be imported without its C++ extension, which has no wheel for CPU builds of PyTorch.
+
+    Returns:
+        The definitions of the missing operators. They exist as long as this object does.
+    """
     if find_spec("torch") is None:
         return None
     library = import_module("torch").library.Library("torchvision", "DEF")

@@ -1,9 +1,10 @@
-"""Fuzz pixprep with damaged images, base64 and pipeline files. Each must return a result or the documented error.
+"""Fuzz pixprep with damaged images, base64 and pipeline files. Each must return a result or a documented error.
 
     PYTHONPATH=tests .venv/bin/python tools/fuzz.py --count 20000
 
-An input depends on its seed and its number alone: ``--first N --count 1`` runs number N again. Exit status 1 and one
-line name the first input that raised, gave a wrong result, took too long or ended the process.
+Each input depends only on the seed and its number: ``--first N --count 1`` runs input N again. If an input raises an
+undocumented error, gives a wrong result, takes too long or crashes the process, the program prints its number and
+returns exit status 1.
 """
 
 import argparse
@@ -32,7 +33,8 @@ from support.decoding import decoded
 from support.images import jpeg, jpegs, others, stills
 
 PATIENCE_S = 5
-ROOM_MIB = 400  # that the process may grow by: two images of 2 megapixels are 16 MB, the libraries keep some
+# limit for the growth of the process: two images of 2 megapixels are 16 MB, and the libraries cache some memory
+ROOM_MIB = 400
 SPLICES = (
     b"\xff\xd8",
     b"\xff\xd9",
@@ -62,7 +64,7 @@ Numbers = np.random.Generator
 
 
 def mutated(encoded: bytes, numbers: Numbers, words: tuple[bytes, ...]) -> bytes:
-    """Apply one to five random changes, half of them in the first 700 bytes, which contain the headers."""
+    """Apply one to five random changes. Half of them are in the first 700 bytes, which contain the headers."""
     changed = bytearray(encoded)
     for _ in range(numbers.integers(1, 6)):
         end = len(changed) if numbers.random() < 0.5 else min(700, len(changed))
@@ -87,7 +89,7 @@ def mutated(encoded: bytes, numbers: Numbers, words: tuple[bytes, ...]) -> bytes
 
 
 class Images:
-    """Decodes images with every damage policy, alone and between two valid images."""
+    """Fuzzes the image decoders under every damage policy, with the input alone and between two valid images."""
 
     def __init__(self) -> None:
         self._seeds = [encoded for name, encoded in {**jpegs(), **others(), **stills()}.items() if name != "photo"]
@@ -105,7 +107,7 @@ class Images:
         self._expected = self._engines[0][1].run([self._good])[0]
 
     def run(self, numbers: Numbers) -> str:
-        """Decode one input; return the reason of its rejection, or the outcome."""
+        """Decode one input. Return the reason if it was rejected, or else ``ok`` or ``recovered``."""
         encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, SPLICES)
         damage, engine = self._engines[numbers.integers(len(self._engines))]
         batch = engine.run_batch([self._good, encoded, self._good])
@@ -117,24 +119,24 @@ class Images:
             assert error.reason in REASONS
             assert str(error).isprintable()
             assert len(str(error)) < 300
-            assert not tensor[1].any(), "a refused image has values"
+            assert not tensor[1].any(), "the tensor of a rejected image is not zero"
             return error.reason
         self._decode(encoded, damage, numbers)
         return "recovered" if batch.recovered else "ok"
 
     def _decode(self, encoded: bytes, damage: Damage, numbers: Numbers) -> None:
-        """Check that the pixels of an image do not contain remains of the previous image."""
+        """Check that the pixels do not contain remains of an image that was decoded before."""
         plan = replace(self._plan, is_gray=bool(numbers.integers(2)))
         seen = []
         for plain in self._plain:
             result = decoded(encoded, plan, limits=self._limits, damage=damage, before=[plain])
-            assert not isinstance(result, pp.ImageError), f"gray and colour disagree: {result}"
+            assert not isinstance(result, pp.ImageError), f"only one of gray and colour decoding fails: {result}"
             seen.append(result.pixels[:, :, :3])
-        assert np.array_equal(*seen), "memory of another image shows through"
+        assert np.array_equal(*seen), "the pixels contain uninitialized memory"
 
 
 class Clips:
-    """Decodes frames of clips, alone and between two valid clips."""
+    """Fuzzes the video decoders, with the input between two valid clips."""
 
     def __init__(self) -> None:
         self._seeds = [clip(name, 24) for name in CODECS]
@@ -152,7 +154,7 @@ class Clips:
         self._expected = self._engine.run([self._good])[0]
 
     def run(self, numbers: Numbers) -> str:
-        """Decode one input; return the reason of its rejection, or ``ok``."""
+        """Decode one input. Return the reason if it was rejected, or else ``ok``."""
         encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, BOXES)
         batch = self._engine.run_batch([self._good, encoded, self._good])
         (tensor,) = batch.outputs.values()
@@ -164,18 +166,18 @@ class Clips:
         assert error.reason in REASONS
         assert str(error).isprintable()
         assert len(str(error)) < 300
-        assert not tensor[1].any(), "a refused clip has values"
+        assert not tensor[1].any(), "the tensor of a rejected clip is not zero"
         return error.reason
 
 
 class Base64:
-    """Decode every common form of base64: the result equals that of Python's decoder, or is left to it."""
+    """Fuzzes the base64 decoder: it must return the same as Python's decoder, or leave the input to it."""
 
     def __init__(self) -> None:
         self._seeds = [*jpegs().values(), *others().values()]
 
     def run(self, numbers: Numbers) -> str:
-        """Decode one input; return ``ok``, or ``left`` if it is left to Python's decoder."""
+        """Decode one input. Return ``ok``, or ``left`` if the input is left to Python's decoder."""
         ways = (base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes)
         text = ways[numbers.integers(len(ways))](self._seeds[numbers.integers(len(self._seeds))])
         text = mutated(text.rstrip(b"=") if numbers.integers(2) else text, numbers, CHARACTERS)
@@ -185,24 +187,24 @@ class Base64:
         digits = re.sub(rb"[ \t\r\n]", b"", text)
         letters = LETTERS.fullmatch(digits)
         if letters is None or len(digits) < 32 or len(digits) % 4 * len(letters[1]) or len(digits) % 4 == 1:
-            assert found is None, "broken base64 was read"
+            assert found is None, "invalid base64 was decoded"
             return "left"
         assert found == base64.urlsafe_b64decode(digits.translate(bytes.maketrans(b"+/", b"-_")) + b"==")
         return "ok"
 
 
 class Pipelines:
-    """Read pipeline files: each one compiles or is rejected, and is written as it was read."""
+    """Fuzzes pipeline files: each is rejected, or compiles and survives writing and reading without a change."""
 
     def __init__(self) -> None:
         self._seeds = [pipeline.to_json().encode() for pipeline in CANONICAL.values()]
 
     def run(self, numbers: Numbers) -> str:
-        """Load one input; return ``ok`` or ``refused``."""
+        """Load one input. Return ``ok`` or ``refused``."""
         text = self._seeds[numbers.integers(len(self._seeds))]
         if numbers.integers(2):
             text = mutated(text, numbers, WORDS)
-        else:  # replace one value by another, or by a word that is not a value
+        else:  # replace one value with a different value of the file, or with an invalid one
             values = [found.span() for found in VALUE.finditer(text)]
             (start, stop), (first, last) = (values[numbers.integers(len(values))] for _ in range(2))
             other = text[first:last] if numbers.integers(2) else WORDS[numbers.integers(len(WORDS))]
@@ -216,7 +218,7 @@ class Pipelines:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Try the inputs of every kind in a separate process, and report each number to the parent process beforehand."""
+    """Run the inputs of every kind, and record the number of each input before it runs."""
     warnings.simplefilter("ignore")
     kinds = {"image": Images(), "pipeline file": Pipelines(), "base64": Base64(), "clip": Clips()}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -231,7 +233,7 @@ def work(arguments: argparse.Namespace) -> None:
             assert seconds < PATIENCE_S, f"took {seconds:.1f} s"
             slowest = max(slowest, seconds)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    assert grown < ROOM_MIB, f"the process grew by {grown} MiB"
+    assert grown < ROOM_MIB, f"the memory of the process grew by {grown} MiB"
     report = {
         **{name: dict(found.most_common()) for name, found in results.items()},
         "mib": grown,
@@ -241,9 +243,11 @@ def work(arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Run the worker, and report its findings."""
+    """Run the inputs in a separate process, and report its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=20_000, help="inputs of each kind (default: %(default)s)")
+    parser.add_argument(
+        "--count", type=int, default=20_000, help="number of inputs of each kind (default: %(default)s)"
+    )
     parser.add_argument("--first", type=int, default=0, help="number of the first input (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Write the seeds of `make fuzz-huffman`, a dictionary of markers, and print the path of Pillow's libjpeg-turbo."""
+"""Write seeds and a dictionary of markers for `make fuzz-huffman`, and print the path of Pillow's libjpeg-turbo."""
 
 import io
 import itertools
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def libjpeg() -> str:
-    """Return the path of the libjpeg that Pillow's extension module has loaded."""
+    """Return the path of the libjpeg-turbo that Pillow's extension module has loaded."""
     _ = _imaging
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     return next(line.split()[-1] for line in lines if "libjpeg" in line)

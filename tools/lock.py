@@ -1,8 +1,8 @@
-"""Write requirements/*.txt: every package that `make demo`, `make test` and the images install, with its files' hashes.
+"""Write requirements/*.txt: the packages that `make demo`, `make test` and the images install, with hashes.
 
     make lock
 
-One file serves every Python that the package supports; markers select entries that differ.
+The files are valid for every supported Python version: environment markers select entries that differ.
 """
 
 import os
@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
 UV = [str(Path(sysconfig.get_path("scripts")) / "uv"), "pip", "compile", "--quiet", "--universal"]
 OPTIONS = ["--python-version=3.10", "--generate-hashes", "--no-annotate", "--no-header", "--system-certs"]
-BUILD = "hatchling\neditables\n"  # what an editable install of a checkout needs, without a network of its own
+BUILD = "hatchling\neditables\n"  # build requirements of an editable install, which must not need the network
 HEAD = "# Written by `make lock`: {what}.\n"
 
 
 def resolved(requirements: str, *options: str) -> str:
-    """Return the text of a lock file for requirements, in addition to those that the options name."""
+    """Resolve requirements with uv. Return the text of a lock file, including the packages that the options name."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "lock.txt"
         command = [*UV, *OPTIONS, *options, "-", f"--output-file={output}"]
@@ -31,7 +31,7 @@ def resolved(requirements: str, *options: str) -> str:
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return each entry of a lock file by its first line, which contains name, version and marker."""
+    """Return the entries of a lock file by their first lines, which contain name, version and marker."""
     found: dict[str, str] = {}
     for line in text.splitlines(keepends=True):
         if not line.startswith(" "):
@@ -48,14 +48,14 @@ def without(text: str, *paths: Path) -> str:
 
 
 def write(name: str, what: str, text: str) -> Path:
-    """Write the lock file of a name, and return its path."""
+    """Write the lock file with a given name, and return its path."""
     path = FOLDER / f"{name}.txt"
     path.write_text(HEAD.format(what=what) + text, encoding="utf-8")
     return path
 
 
 def main() -> int:
-    """Write the files."""
+    """Write the lock files."""
     (checkpoint,) = (
         line.partition("= ")[2]
         for line in (ROOT / "Makefile").read_text().splitlines()
@@ -63,15 +63,19 @@ def main() -> int:
     )
     (zig,) = re.findall(r'^ZIG = "(.*)"', (ROOT / "hatch_build.py").read_text(encoding="utf-8"), re.MULTILINE)
     FOLDER.mkdir(exist_ok=True)
-    write("zig", "what compiles the kernels, unless PIXPREP_CC names another compiler", resolved(zig))
-    build = write("build", "what makes a wheel or an editable install, beside zig.txt", resolved(BUILD))
+    write("zig", "the compiler of the C kernels, unless PIXPREP_CC selects a different one", resolved(zig))
+    build = write(
+        "build", "the build requirements of a wheel or an editable install, in addition to zig.txt", resolved(BUILD)
+    )
     demo = resolved(BUILD, "pyproject.toml", "--extra=demo", f"--constraints={build}")
     text = without(demo, build) + resolved(checkpoint, "--no-deps")
-    path = write("demo", "for `make demo` and deploy/Dockerfile.cpu, and all that `make test` shares with them", text)
+    path = write(
+        "demo", "the packages of `make demo` and deploy/Dockerfile.cpu, many of which `make test` also installs", text
+    )
     dev = resolved(BUILD, "pyproject.toml", "--extra=dev", f"--constraints={build}", f"--constraints={path}")
-    write("dev", "what `make test` needs beside build.txt and demo.txt", without(dev, build, path))
+    write("dev", "the packages of `make test`, in addition to build.txt and demo.txt", without(dev, build, path))
     for extra in ("gpu-cuda12", "gpu-cuda13"):
-        what = "for deploy/Dockerfile, at the versions of demo.txt"
+        what = "the packages of deploy/Dockerfile, at the same versions as in demo.txt"
         write(extra, what, resolved("", "pyproject.toml", f"--extra={extra}", f"--constraints={path}"))
     return 0
 

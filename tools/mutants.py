@@ -1,12 +1,12 @@
-"""Mutation testing: make one small change at a time. The tests that run the changed code must fail.
+"""Run mutation tests: make one small change at a time. A test that runs the changed code must fail.
 
     make mutants MODULES="placement.py decoders/*.py"       every mutant of these modules
     make mutants COUNT=300                                  300 random mutants of the whole package
     make mutants MODULES=sampling.py TESTS=tests/engine/test_video.py
 
-First the tests run once, which records the functions that each test file calls. Each mutant is then written to a copy
-of the working tree, and the test files that call its function run there, quick ones first, until one fails. Calls in
-other processes are not recorded. The exit status is 1 if a mutant survives.
+The tests run once without a mutant, which records the functions that each test file calls. Each mutant is then written
+to a copy of the working tree. The test files that call the mutated function run there, the fastest first, until one
+fails. Calls in other processes are not recorded. The exit status is 1 if a mutant survives.
 """
 
 import argparse
@@ -54,11 +54,11 @@ def pytest_sessionfinish():
 threading.settrace(trace)
 """
 Mutant = namedtuple("Mutant", "file line begin end new function")  # noqa: PYI024
-"""``new`` in place of the bytes from ``begin`` to ``end`` of a file; its function begins at the line ``function``."""
+"""A change to a file: ``new`` replaces the bytes ``begin`` to ``end``. The function starts at line ``function``."""
 
 
 def mutants_of(file: Path, node: ast.AST, starts: list[int], function: int = 0) -> Iterator[Mutant]:
-    """Yield the mutants of the functions in a node, without those of annotations, strings and assertions."""
+    """Yield the mutants of the functions in a syntax tree. Annotations, strings and assertions do not change."""
     if isinstance(node, ast.Assert | ast.JoinedStr):
         return
     if isinstance(node, ast.FunctionDef):
@@ -73,7 +73,7 @@ def mutants_of(file: Path, node: ast.AST, starts: list[int], function: int = 0) 
 
 
 def changed(node: ast.expr | ast.stmt) -> str:
-    """Return the replacement text of a node; empty: it is not changed."""
+    """Return the text that replaces a node. An empty text means that the node does not change."""
     other = copy.deepcopy(node)
     match other:
         case ast.Compare(ops=[op]) if type(op) in SWAPS:
@@ -92,7 +92,7 @@ def changed(node: ast.expr | ast.stmt) -> str:
 
 
 def copied(folder: Path) -> Path:
-    """Return the files that git tracks or would add, and the compiled files next to the package's sources."""
+    """Return the files that git tracks or would add, and the compiled libraries next to the package's sources."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
     for path in {*(ROOT / name for name in names if name), *(ROOT / PACKAGE).rglob("*.so")}:
@@ -103,8 +103,8 @@ def copied(folder: Path) -> Path:
 
 
 def passed(folder: Path, *arguments: str, limit_s: int = LIMIT_S) -> bool:
-    """Run tests in a copy; return False if one fails or they exceed the time limit (0: unlimited)."""
-    # Python compares a .pyc with the modification time of its source in whole seconds
+    """Run tests in a copy of the working tree. Return False if one fails or exceeds the time limit (0: unlimited)."""
+    # Python compares the modification times of a .pyc and its source in whole seconds, so it could miss the change
     own = {"PYTHONPATH": f"{folder / 'backend'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["timeout", str(limit_s), sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, check=False)
@@ -112,10 +112,13 @@ def passed(folder: Path, *arguments: str, limit_s: int = LIMIT_S) -> bool:
 
 
 def main() -> int:
-    """Run the tests on each mutant, and print the outcome."""
+    """Run the tests on each mutant, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "modules", nargs="*", default=["**/*.py"], help="such as engine/batch.py, or engine/decoders/*.py"
+        "modules",
+        nargs="*",
+        default=["**/*.py"],
+        help="mutate only these modules, such as engine/batch.py or engine/decoders/*.py",
     )
     parser.add_argument("--tests", nargs="*", default=["tests", "--ignore", "tests/serving/server"])
     parser.add_argument("--count", type=int, help="number of random mutants")
@@ -130,7 +133,7 @@ def main() -> int:
         folders = [copied(Path(name, str(number))) for number in range(jobs)]
         (folders[0] / "tracer.py").write_text(TRACER)
         if not passed(folders[0], "-p", "tracer", *chosen.tests, limit_s=0):
-            sys.exit("a test fails without a mutant: run the tests first")
+            sys.exit("a test fails even without a mutant: fix it first")
         calls = json.loads((folders[0] / "calls.json").read_text())
 
         def outcome(mutant: Mutant) -> str:

@@ -1,7 +1,7 @@
-"""Compare each arithmetic of `"like": "opencv"` with `cv2`, and write the table of docs/importing.md.
+"""Compare the arithmetic variants of `"like": "opencv"` with `cv2`, and write the table of docs/importing.md.
 
-`make opencv-versions` calls it. `measure FILE` compares with the `cv2` on Python's path, and writes the counts as JSON.
-`write FILE...` writes the table.
+`make opencv-versions` runs it. `measure FILE` compares the variants with the installed `cv2`, and writes the counts as
+JSON. `write FILE...` writes the table.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from pixprep.plan import matrices
 
 U8 = npt.NDArray[np.uint8]
 Case = tuple[list[Any], U8]
-"""Ops, and the image that OpenCV returns."""
+"""Ops, and the image that OpenCV computes."""
 PAGE = Path(__file__).parents[1] / "docs" / "importing.md"
 BEGIN, END = "<!-- opencv versions -->", "<!-- /opencv versions -->"
 WIDTHS = range(1, 65)
-VALUES = 1_000_000  # of each arithmetic and width
-ROWS = 6000  # of one image
+VALUES = 1_000_000  # number of values to compare per variant and width
+ROWS = 6000  # height of an image
 RESIZES = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA}
 RESIZES |= {"lanczos4": cv2.INTER_LANCZOS4, "bicubic": cv2.INTER_CUBIC}
 WARPS = {name: RESIZES[name] for name in ("nearest", "bilinear", "bicubic")}
@@ -34,14 +34,14 @@ SHIFTS = ((20.0, 0.0, 0.0), (-7.0, 30.0, -9.0))
 
 
 def resizes(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]:
-    """Yield one resize of an image of many rows: to another width, and to other rows."""
+    """Yield one resize of a tall image to a random height and width."""
     size = (max(1, int(len(image) * random.uniform(0.2, 1.6))), int(random.integers(1, 96)))
     op = pp.resize(height=size[0], width=size[1], filter=name, like="opencv")
     yield [op], cv2.resize(image, size[::-1], interpolation=RESIZES[name])
 
 
 def warps(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]:
-    """Yield an affine map and a homography near the identity, and a quad, all to the image's own size."""
+    """Yield an affine map and a homography near the identity, and a quad. The results are as large as the image."""
     size = image.shape[:2]
     affine = np.eye(3) + random.uniform(-0.05, 0.05, (3, 3)) * [[1, 1, 40], [1, 1, 40], [0, 0, 0]]
     homography = affine + random.uniform(-1e-5, 1e-5, (3, 3)) * [[0, 0, 0], [0, 0, 0], [1, 1, 0]]
@@ -60,7 +60,7 @@ def warps(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]:
 
 
 def blurs(_: str, image: U8, __: object) -> Iterator[Case]:
-    """Yield blurs by the kernels of Albumentations' `GaussianBlur`."""
+    """Yield blurs with the kernels of Albumentations' `GaussianBlur`."""
     for size, sigma in BLURS:
         places = np.arange(size) - size // 2
         kernel = np.exp(-0.5 * (places / sigma) ** 2)
@@ -69,24 +69,24 @@ def blurs(_: str, image: U8, __: object) -> Iterator[Case]:
 
 
 def grays(_: str, image: U8, __: object) -> Iterator[Case]:
-    """Yield `cvtColor` to gray, in three channels."""
+    """Yield `cvtColor` to gray, as three equal channels."""
     yield [pp.grayscale(like="opencv")], cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
 
 
 def hues(_: str, image: U8, __: object) -> Iterator[Case]:
-    """Yield Albumentations' `shift_hsv`: to HSV, look-ups, and back."""
+    """Yield Albumentations' `shift_hsv`: conversion to HSV, lookup tables, and conversion back."""
     for hue, saturation, value in SHIFTS:
         planes = list(cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV)))
         every = np.arange(256, dtype=np.int16)
         tables = [np.mod(every + hue, 180), np.clip(every + saturation, 0, 255), np.clip(every + value, 0, 255)]
-        tables[1][0] = 0  # a gray pixel stays gray
+        tables[1][0] = 0  # `shift_hsv` does not change gray pixels
         planes = [cv2.LUT(plane, table.astype(np.uint8)) for plane, table in zip(planes, tables, strict=True)]
         theirs = cv2.cvtColor(cv2.merge(planes), cv2.COLOR_HSV2RGB)
         yield [pp.hue_saturation_value(hue=hue, saturation=saturation, value=value)], theirs
 
 
 def blends(_: str, image: U8, __: object) -> Iterator[Case]:
-    """Yield the change of saturation by `addWeighted` with the gray image."""
+    """Yield a change of saturation by `addWeighted` with the gray image."""
     gray = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
     yield [pp.saturation(0.6, like="opencv")], cv2.addWeighted(image, 0.6, gray, 1 - 0.6, 0)
 
@@ -102,7 +102,7 @@ ARITHMETICS = {
 
 
 def measure(path: Path) -> None:
-    """Count the values that differ, for each arithmetic, over all widths."""
+    """Count the values that differ over all widths, for each variant."""
     found = {}
     for label, (cases, name) in ARITHMETICS.items():
         random = np.random.default_rng(0)

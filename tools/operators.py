@@ -1,4 +1,4 @@
-"""Write docs/operators.md from the docstrings and the fields of the ops, and write docs/pipeline.schema.json."""
+"""Write docs/operators.md and docs/pipeline.schema.json from the docstrings and the fields of the ops."""
 
 import inspect
 import json
@@ -40,7 +40,7 @@ The ops by family:
 
 """
 OFTEN = ("Probability that the op is applied, 0 to 1.", "how often", "how often, 0 to 1")
-"""Notes of ``p`` that the page leaves out, because its head describes ``p``."""
+"""Descriptions of ``p`` that the page omits, because its introduction describes ``p``."""
 FAMILIES = {
     "decode": "Input",
     "resize": "Geometry",
@@ -57,7 +57,7 @@ FAMILIES = {
     "tensor": "Outputs",
     "boxes": "Annotations",
 }
-"""Heading of each group of ops, by the first op of the group; ``OPS`` is in the order of the page."""
+"""Heading of each op family, by the first op of the family. The page lists the ops in the order of ``OPS``."""
 
 
 def operators() -> str:
@@ -81,7 +81,7 @@ def schema() -> str:
 
 
 def _section(name: str, cls: type[Op]) -> Iterator[str]:
-    """Yield the paragraphs of one op: its description, an example, and its fields."""
+    """Yield the paragraphs about one op: its description, an example, and its fields."""
     text, _, example = inspect.cleandoc(cls.__doc__ or "").partition("\nExample:\n")
     text, _, arguments = text.partition("\nArgs:\n")
     if name in FAMILIES:
@@ -115,7 +115,7 @@ def _item(text: str) -> str:
 
 
 def _notes(arguments: str) -> dict[str, str]:
-    """Parse ``a, b: description`` to {"a": "description", "b": "description"}."""
+    """Parse ``a, b: description`` into {"a": "description", "b": "description"}."""
     notes: dict[str, str] = {}
     for entry in re.split(r"\n(?=    \w)", f"\n{arguments}"):
         names, _, text = entry.strip().partition(": ")
@@ -132,12 +132,12 @@ def _words(kind: types.Type, default: object) -> str:
     match kind:
         case types.UnionType():
             return " or ".join(_words(part, default) for part in kind.types if not isinstance(part, types.NoneType))
-        case types.LiteralType():  # msgspec sorts the values; put the default first
+        case types.LiteralType():  # msgspec sorts the values; list the default first
             *words, last = (f"`{json.dumps(word)}`" for word in sorted(kind.values, key=lambda word: word != default))
             return f"{', '.join(words)} or {last}" if words else last
         case types.VarTupleType():
             return f"list of {_plural(_words(kind.item_type, default))}"
-        case types.TupleType():  # all elements have one type
+        case types.TupleType():  # all elements have the same type
             return f"list of {len(kind.item_types)} {_plural(_words(kind.item_types[0], default))}"
         case types.DictType():
             return "object"
@@ -151,7 +151,7 @@ def _words(kind: types.Type, default: object) -> str:
             return "number"
         case types.StrType():
             return "string"
-    raise TypeError(f"no description for {kind}")
+    raise TypeError(f"tools/operators.py: add a description of the type {kind}")
 
 
 def _plural(words: str) -> str:

@@ -1,9 +1,9 @@
-"""Print the resources of the CUDA kernels on each GPU: registers, shared memory, and spilled registers.
+"""Print the resources that the CUDA kernels use on each GPU: registers, shared memory, and spilled registers.
 
     PYTHONPATH=tests python tools/registers.py
 
-For each GPU and kernel, print the minimum and maximum over all sets of options, as NVRTC's assembler reports them. The
-exit status is 1 if a register is spilled.
+The table shows the minimum and maximum per GPU and kernel over all sets of options, as NVRTC's assembler reports them.
+The exit status is 1 if a kernel spills registers.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Write the clips in backend/pixprep/gpu/clips, with which a GPU's video decoder is compared with PyAV.
+"""Write the clips in backend/pixprep/gpu/clips, which compare a GPU's video decoder with PyAV.
 
     .venv/bin/python tools/sample_clips.py
 
-Unrelated colors move over frames, so that no codec skips its work; clips name different
-matrices. Encoders differ from version to version, and the bytes with them: remake them only for a reason.
+Unrelated colours move over the frames, so no codec can skip frames. The clips declare different colour matrices. Other
+versions of the encoders produce different bytes: regenerate the clips only if they must change.
 """
 
 import io
@@ -14,7 +14,8 @@ import numpy as np
 from PIL import Image
 
 FOLDER = Path(__file__).parents[1] / "backend" / "pixprep" / "gpu" / "clips"
-HEIGHT, WIDTH, COUNT, GROUP = 160, 192, 12, 6  # pixels (NVDEC needs at least 144 for H.265); frames
+# width and height in pixels (NVDEC needs at least 144 for H.265); number of frames
+HEIGHT, WIDTH, COUNT, GROUP = 160, 192, 12, 6
 BT709, BT601, BT2020 = 1, 5, 9
 CLIPS = {
     "h264": ("libx264", "mp4", BT709, {"bf": "2", "crf": "34", "x264-params": f"keyint={GROUP}:scenecut=0"}),
@@ -22,7 +23,7 @@ CLIPS = {
     "vp9": ("libvpx-vp9", "webm", BT2020, {"g": str(GROUP), "crf": "50", "b": "0"}),
     "av1": ("libsvtav1", "mp4", BT709, {"preset": "8", "g": str(GROUP), "crf": "50", "svtav1-params": "lp=1"}),
 }
-"""Name of a codec: encoder, container, matrix, options."""
+"""Encoder, container, colour matrix and options of each codec."""
 
 
 def frame(index: int) -> av.VideoFrame:

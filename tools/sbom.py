@@ -1,8 +1,9 @@
-"""Write build/sbom.cdx.json, a CycloneDX file of an environment, and build/licences.md, the licenses of its packages.
+"""Write the software bill of materials (SBOM) of an environment.
 
     make sbom
 
-The metadata of a wheel does not list the shared libraries that it contains. Both files list them by package.
+build/sbom.cdx.json is a CycloneDX file; build/licences.md lists the licences of the packages. Both also list the shared
+libraries in each package, which the metadata of a wheel does not mention.
 """
 
 import json
@@ -17,7 +18,8 @@ ROOT = Path(__file__).parents[1]
 LIBRARY = re.compile(r"(lib[\w+-]+?)(?:-[0-9a-f]{8})?(?:-[\d.]+)?\.so[\d.]*")
 COPYLEFT = re.compile(r"GPL|MPL|Mozilla")
 KNOWN = {
-    "libav(codec|device|filter|format|util)|libsw(resample|scale)": "LGPL-2.1-or-later",  # as built in these wheels
+    # licences as the libraries are built in these wheels
+    "libav(codec|device|filter|format|util)|libsw(resample|scale)": "LGPL-2.1-or-later",
     "libx26[45]": "GPL-2.0-or-later",
     "libheif|libde265": "LGPL-3.0-or-later",
     "libgmp|libnettle|libhogweed|libunistring|libidn2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
@@ -26,13 +28,13 @@ KNOWN = {
     "libgfortran|libgomp|libstdc\\+\\+|libgcc_s": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "libzmq": "MPL-2.0",
 }
-"""Copyleft licences by the name of a shared library."""
+"""Copyleft licences by shared library."""
 
 HEAD = ("| package | version | licence | copyleft libraries in its wheel |", "|---|---|---|---|")
 
 
 def libraries(folder: Path) -> dict[str, list[str]]:
-    """Return the names of the shared libraries in each package, by the package's name in lower case."""
+    """Return the names of the shared libraries in each package, by package name in lower case."""
     found: dict[str, list[str]] = {}
     for package in distributions(path=[str(folder)]):
         names = {match[1] for file in package.files or () if (match := LIBRARY.fullmatch(file.name))}
@@ -41,19 +43,19 @@ def libraries(folder: Path) -> dict[str, list[str]]:
 
 
 def copyleft(library: str) -> str | None:
-    """Return the licence of a shared library if it is known to be copyleft."""
+    """Return the licence of a shared library if it is known to be copyleft, or an empty string."""
     return next((licence for names, licence in KNOWN.items() if re.fullmatch(names, library)), None)
 
 
 def licence(component: dict[str, object]) -> str:
-    """Return the licence that a package declares, in one line."""
+    """Return the licence that a package declares, as one line."""
     said = component.get("licenses", [])
     words = [each.get("expression") or each["license"].get("id") or each["license"]["name"] for each in said]
     return ", ".join(dict.fromkeys(word.removeprefix("License :: OSI Approved :: ") for word in words)) or "not said"
 
 
 def complete(bom: dict[str, list], held: dict[str, list[str]]) -> str:
-    """Add the shared libraries of each package to the BOM, and return the text of the licence table."""
+    """Add the shared libraries of each package to the SBOM, and return the text of the licence table."""
     marked, others = [], []
     for component in sorted(bom["components"], key=lambda each: each["name"].lower()):
         names = held.get(component["name"].lower(), [])

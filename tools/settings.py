@@ -47,7 +47,7 @@ GROUPS = {
     "Clients": ("accept_base64", "formats", "pixels", "frames", "examples"),
     "Computation": ("threads", "decoder", "outputs", "odd_range", "allow_operators"),
 }
-"""Parameters by subject. The limits follow, in the order of the code."""
+"""Parameters by subject. The limits are added to them, in the order of the code."""
 MEANINGS = {
     "on_error": "Effect of an invalid image. `fail` fails the request that contains it. `zero` returns zeros for the "
     "image, and the output `status` (BYTES [1]) contains the reason.",
@@ -75,7 +75,7 @@ MEANINGS = {
     "separated by spaces.",
 }
 DERIVED = {"pixels": "`rgb`, `bgr` or `gray`", "frames": "integer", "examples": "JSON object"}
-"""Types of the parameters whose value the pipeline determines."""
+"""Types of the parameters whose values are derived from the pipeline."""
 MIDDLE = """
 ## Other fields of `config.pbtxt`
 
@@ -203,11 +203,11 @@ def limits() -> tuple[str, ...]:
     """Return the names of the parameters that are limits.
 
     Raises:
-        SystemExit: A parameter of the code is not on the page, or the page has one that the code does not have.
+        SystemExit: The parameters in the code and on the page differ.
     """
     grouped = {name for names in GROUPS.values() for name in names}
     if unknown := {*grouped, *MEANINGS} - set(config.PARAMETERS):
-        raise SystemExit(f"tools/settings.py: no such parameters: {', '.join(sorted(unknown))}")
+        raise SystemExit(f"tools/settings.py: the code does not have the parameters {', '.join(sorted(unknown))}")
     rest = tuple(name for name in config.PARAMETERS if name not in grouped)
     if missing := [name for name in rest if name not in NOTES]:
         raise SystemExit(f"tools/settings.py: add {', '.join(missing)} to GROUPS and MEANINGS")
@@ -215,7 +215,7 @@ def limits() -> tuple[str, ...]:
 
 
 def notes(cls: type) -> dict[str, str]:
-    """Return the meaning of each attribute in the docstring of a class."""
+    """Return the description of each attribute in the docstring of a class."""
     _, _, section = inspect.cleandoc(cls.__doc__ or "").partition("\nAttributes:\n")
     found = re.findall(r"^    (\w+): (.*\n(?:     .*\n)*)", f"{section}\n", re.MULTILINE)
     return {name: " ".join(text.split()).replace("``", "`") for name, text in found}
@@ -225,7 +225,7 @@ NOTES = notes(config.Options) | notes(Limits)
 
 
 def parameter(name: str) -> str:
-    """Return the line of a parameter: its name, type, range, default and meaning."""
+    """Return the line for a parameter: its name, type, range, default and meaning."""
     if name in DERIVED:
         kind = f"{DERIVED[name]}; default: the pipeline's"
     elif name == "formats":
@@ -246,7 +246,7 @@ def parameter(name: str) -> str:
 
 
 def serve_options() -> Iterator[str]:
-    """Return the line of each option of ``pixprep serve``."""
+    """Return the lines for the options of ``pixprep serve``."""
     (commands,) = (each for each in command_line()._actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001
     serve = commands.choices["serve"]
     for action in serve._actions:  # noqa: SLF001

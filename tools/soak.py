@@ -21,11 +21,11 @@ from support.endurance import CONCURRENCY, HUNDREDS, drain, endurance, growth
 from support.serving import PROTOCOLS, Oracle
 
 GROWTH = 0.02
-OTHERS_GROWTH = 0.15  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps
-TRITONS_MIB = 700  # after requests of up to 15 MB; 1,200 where glibc may keep what it likes
-IDLE_MIB = 8  # that a model may hold more than before, once it had nothing to do
-SAMPLES = 12  # three a quarter: one of them may be low, or high
-HEALED_S = 15.0  # after the last of ten random kills
+OTHERS_GROWTH = 0.15  # Triton's memory use fluctuates by an eighth, and the classifier's grows in steps
+TRITONS_MIB = 700  # limit after requests of up to 15 MB; glibc with its default settings keeps up to 1,200 MiB
+IDLE_MIB = 8  # maximum growth of an idle model compared with its memory use before the load
+SAMPLES = 12  # three per quarter, so that one of them may be an outlier
+HEALED_S = 15.0  # maximum time to recover after the last of ten random kills
 
 
 def say(line: str) -> None:
@@ -35,7 +35,7 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    """Run the phases, and print the server's resources after each."""
+    """Run all phases, and print the resources that the server uses after each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     defaults = {"warm-up": 3000, "requests": 12_000, "mixed": 2000, "reloads": 15, "kills": 5, "hang-ups": 100}
     for name, default in (defaults | {"random-kills": 60, "drains": 1}).items():
@@ -51,9 +51,9 @@ def main() -> int:
             result = do(count) if count else None
             took_s, sent = time.monotonic() - begin, it.clients.sent - before
             slowest = f", the slowest {result:.1f} s" if result else ""
-            held = it.held(idle_s=2 * IDLE_S + 1)  # one of two consecutive periods is completely idle
+            held = it.held(idle_s=2 * IDLE_S + 1)  # of two consecutive periods, one is completely idle
             sys.stdout.write(
-                f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    holds {held}\n"
+                f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    in use: {held}\n"
                 f"    so far {dict(it.clients.counts)}, errors {dict(it.clients.codes)}\n"
             )
             sys.stdout.flush()
@@ -70,18 +70,18 @@ def main() -> int:
             if grew > (GROWTH if name == "preprocess" else OTHERS_GROWTH):
                 problems.append(f"{name} grew by {grew:.1%}")
         if (samples[-1].regions, samples[-1].files) != (before.regions, before.files):
-            problems.append(f"regions or files: {before}, then {samples[-1]}")
+            problems.append(f"memory regions or open files changed from {before} to {samples[-1]}")
         if arguments.mixed:
-            with it.looked_after():  # its health probes must not prevent a model from being idle
+            with it.looked_after():  # the guard's health probes must not keep a model from becoming idle
                 before_load = it.held()
                 phase(f"requests of 5 kB to 15 MB at concurrency {HUNDREDS}", it.mixed, arguments.mixed)
                 after_load, idle = it.held(), it.held(idle_s=2 * IDLE_S)
             sys.stdout.write(f"    after the load {after_load}\n    idle {idle}\n")
             if (held := idle.private_mib["tritonserver"]) > TRITONS_MIB:
-                problems.append(f"Triton holds {held:.0f} MiB after requests of up to 15 MB")
+                problems.append(f"Triton uses {held:.0f} MiB after requests of up to 15 MB")
             more = {name: held - before_load.private_mib[name] for name, held in idle.private_mib.items()}
             problems += [
-                f"{name} holds {mib:.0f} MiB more than before the load, and is idle"
+                f"{name} is idle, but uses {mib:.0f} MiB more than before the load"
                 for name, mib in more.items()
                 if name != "tritonserver" and mib > IDLE_MIB
             ]
@@ -91,26 +91,28 @@ def main() -> int:
         phase("kills", lambda times: it.kill(times, settle_s=settle_s), arguments.kills)
         last = it.held()
         if last.regions != before.regions:
-            problems.append(f"{last.regions} regions in place of {before.regions}")
+            problems.append(f"{last.regions} memory regions instead of {before.regions}")
         counts = it.clients.counts.copy()
         problems += it.clients.notes[:10]
         if arguments.random_kills:
             healed_s, clients = it.kill_anything(arguments.random_kills, log=say)
             say(
-                f"{arguments.random_kills} random kills, loads, Triton and guard included: {clients.sent} requests, "
-                f"right again after {healed_s:.1f} s: {dict(clients.counts)}, errors {dict(clients.codes)}"
+                f"{arguments.random_kills} random kills, Triton and guard included: {clients.sent} requests, "
+                f"recovered after {healed_s:.1f} s: {dict(clients.counts)}, errors {dict(clients.codes)}"
             )
             counts += clients.counts
             problems += clients.notes[:10]
             if healed_s > HEALED_S:
-                problems.append(f"it took {healed_s:.1f} s to be right again")
+                problems.append(f"recovery took {healed_s:.1f} s")
     for protocol in PROTOCOLS:
         for _ in range(arguments.drains):
             with tempfile.TemporaryDirectory() as folder:
                 in_flight, outcomes, took_s = drain(Path(folder), oracle, protocol)
-            sys.stdout.write(f"drain, {protocol}: in flight {in_flight}, of all {outcomes}, {took_s:.1f} s\n")
-            if in_flight.keys() - {"right", "error"} or "wrong" in outcomes:  # an error is allowed
-                problems.append(f"a drain over {protocol}: in flight {in_flight}, of all {outcomes}")
+            sys.stdout.write(
+                f"drain over {protocol}: requests in flight {in_flight}, all requests {outcomes}, {took_s:.1f} s\n"
+            )
+            if in_flight.keys() - {"right", "error"} or "wrong" in outcomes:  # errors are allowed
+                problems.append(f"drain over {protocol}: requests in flight {in_flight}, all requests {outcomes}")
     oracle.close()
     say(f"{dict(counts)} in {(time.monotonic() - start) / 60:.0f} minutes")
     sys.stdout.write("".join(f"PROBLEM: {problem}\n" for problem in problems))

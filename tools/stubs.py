@@ -1,4 +1,4 @@
-"""Write the two stub files that declare the operators to type checkers, because Python defines them at run time."""
+"""Write the two stub files that declare the ops for type checkers, because Python creates them at run time."""
 
 import ast
 from pathlib import Path
@@ -11,14 +11,14 @@ HEAD = "# Written by tools/stubs.py: run `make docs` after a new operator.\n"
 
 
 def of_ops() -> str:
-    """Return the text of ``pixprep/pipeline/ops/__init__.pyi``, which imports each class by its own name."""
+    """Return the text of ``pixprep/pipeline/ops/__init__.pyi``, which imports the classes."""
     source = (PACKAGE / "pipeline" / "ops" / "__init__.py").read_text(encoding="utf-8")
     classes = [_import(cls.__module__, cls.__name__, cls.__name__) for cls in OPS.values()]
     return _stub([*_imported(source, "pixprep"), *classes, "OPS: dict[str, type[Op]]"])
 
 
 def of_package() -> str:
-    """``pixprep/__init__.pyi``: each operator by its name in the file, and what else ``import pixprep`` gives."""
+    """Return the text of ``pixprep/__init__.pyi``: all public names, including each op by its name in the file."""
     ops = [_import(cls.__module__, cls.__name__, name) for name, cls in OPS.items()]
     late = [_of_target(target, name) for name, target in pixprep.LATE.items()]
     return _stub([*late, *ops, "from pixprep.pipeline.ops import OPS as OPS", "__version__: str", "__all__: list[str]"])
@@ -31,7 +31,7 @@ def write() -> None:
 
 
 def _imported(source: str, package: str) -> list[str]:
-    """The imports of a module from its package."""
+    """Return the imports of a module from its own package."""
     found = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
     return [
         _import(node.module, alias.name, alias.name)
@@ -42,7 +42,7 @@ def _imported(source: str, package: str) -> list[str]:
 
 
 def _of_target(target: str, name: str) -> str:
-    """Return the stub line of a public name, which is a module or a member of one."""
+    """Return the stub line for a public name, which is a module or a member of a module."""
     module, _, attribute = target.partition(":")
     if "." in attribute:
         return f"{name} = {attribute}"

@@ -1,4 +1,4 @@
-"""Check for system packages that pip cannot install, and print one line per missing package.
+"""Check for system packages that pip cannot install, and print one line for each that is missing.
 
 The Makefile runs this file with the system's Python before anything is installed, so it must support Python 3.6.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def missing():  # noqa: ANN201  (type hints of generators need imports that old versions lack)
-    """Yield a message with the fix for each missing package."""
+    """Yield one message for each missing package, with the command that installs it."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not (3, 10) <= sys.version_info[:2] <= (3, 12):
         yield (

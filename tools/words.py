@@ -50,11 +50,11 @@ COMMENT = re.compile(r"(?:^\s*|  )(#.*)")
 DIRECTIVE = re.compile(r"(?:noqa|type:|ruff|fmt:|mypy|pragma|SPDX|!)")
 RAISED = re.compile(r"(?:Error|Warning)$|^(?:warn|warning|error|fail|refuse|refused|exit)$")
 Text = tuple[int, str]
-"""The line where a text begins, and the text."""
+"""Line number where a text begins, and the text."""
 
 
 def string_of(node: ast.expr | None) -> str:
-    """Return the text of a literal, an f-string or a sum of these, with ``{}`` for each inserted value."""
+    """Return the text of a literal, an f-string or a sum of these, with ``{}`` for each formatted value."""
     match node:
         case ast.Constant(value=str(text)):
             return text
@@ -66,7 +66,7 @@ def string_of(node: ast.expr | None) -> str:
 
 
 def texts_of_python(source: str) -> Iterator[Text]:
-    """Yield docstrings entry by entry, error messages, help texts and comments."""
+    """Yield the docstrings split into entries, the error messages, the help texts and the comments."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):
@@ -82,7 +82,7 @@ def texts_of_python(source: str) -> Iterator[Text]:
 
 
 def comments(lines: Iterator[Text], sign: str) -> Iterator[Text]:
-    """Join the comments of lines that follow each other."""
+    """Join the comments on consecutive lines."""
     first, last, joined = 0, -1, ""
     for number, line in lines:
         text = line.lstrip(sign).strip()
@@ -107,7 +107,7 @@ def texts_of_c(source: str) -> Iterator[Text]:
 
 
 def paragraphs(source: str, line: int = 1) -> Iterator[Text]:
-    """Yield the paragraphs, list items, table cells and ``Args:`` entries of a text; code blocks are left out."""
+    """Yield the paragraphs, list items, table cells and ``Args:`` entries of a text, without code blocks."""
     first, joined, in_code = line, "", False
     for number, raw in enumerate([*source.split("\n"), ""], line):
         text = raw.strip()
@@ -147,13 +147,13 @@ def texts_of(path: Path) -> Iterator[Text]:
 
 
 def habits_of(text: str) -> list[str]:
-    """Return the names of the habits that a text shows; quoted code does not count."""
+    """Return the names of the habits that a text shows. Quoted code is ignored."""
     prose = CODE.sub("X", text)
     return [name for name, pattern in PATTERNS.items() if pattern.search(prose)]
 
 
 def room_of(name: str) -> str:
-    """Return the folder under which a file is counted."""
+    """Return the folder to which the count of a file is added."""
     parts = name.split("/")[:-1]
     return "/".join(parts[: 3 if parts[:1] == ["backend"] else 1]) or "(top level)"
 
@@ -166,7 +166,7 @@ def files() -> list[str]:
 
 
 def main() -> int:
-    """Print the table of rooms, or the texts of some paths."""
+    """Print the table of rooms, or the texts of the given paths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--show", nargs="+", default=[], metavar="PATH", help="print the texts below these paths")
     parser.add_argument("--check", action="store_true", help="compare the counts with tools/words.json")

@@ -1,4 +1,4 @@
-"""Write docs/gpu.md from the rows that the calls of the GPU hour wrote: benchmarks/results/gpu/*.jsonl.
+"""Write docs/gpu.md from the rows that tools/gpu_hour/hour.py wrote: benchmarks/results/gpu/*.jsonl.
 
 .venv/bin/python tools/gpu_hour/gpu_page.py
 """
@@ -58,7 +58,7 @@ def _of(rows: Sequence[Row], *names: str) -> list[Row]:
 
 
 def _wrong(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield failed steps, failed tests, and the summaries that tools printed."""
+    """Yield the steps and tests that failed, and the summaries that tools printed."""
     ended, tests = _of(rows, "ended"), _of(rows, "test", "outcome")
     outcomes = [row["outcome"] for row in tests]
     yield "## Failures"
@@ -100,7 +100,7 @@ def _pixels(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _steps(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield all other steps, with a table for each set of rows that have the same fields."""
+    """Yield the rows of all other steps, with one table per set of field names."""
     others = [row for row in rows if not row.keys() & {"ended", "outcome", "way"}]
     for step in dict.fromkeys(row["step"] for row in others):
         yield f"## {step[0].upper()}{step[1:]}"
@@ -127,14 +127,14 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 
 
 def read(folder: Path = RESULTS) -> list[Row]:
-    """Return the rows of all calls. The last line may be incomplete if a call was interrupted; it is skipped."""
+    """Return the rows of all calls. The last row of an interrupted call may be incomplete, and is skipped."""
     rows = []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 rows.append(json.loads(line))
             except ValueError:
-                sys.stderr.write(f"gpu_page: {path.name}: incomplete row: {line[:80]}\n")
+                sys.stderr.write(f"gpu_page: {path.name}: skipped an incomplete row: {line[:80]}\n")
     return rows
 
 

@@ -1,15 +1,15 @@
-"""Compares the engine on a GPU with nvImageCodec's decode alone, and the kernels with the memory bandwidth.
+"""Compare the engine on a GPU with nvImageCodec alone, and the kernels with the memory bandwidth.
 
-Contenders run by turns in one process, each batch timed until the device has done it:
+The contenders take turns in one process. The time of a batch ends when the device has finished it:
 
     engine   pixprep: JPEG bytes -> float32 tensors, shorter side 256, bilinear, centre 224, normalized
-    raw      nvImageCodec: the same bytes -> pixels, the same decoder settings, buffers reused; nothing after it
-    dali     DALI's pipeline of the same task
+    raw      nvImageCodec: the same bytes -> pixels, with the same decoder settings and reused buffers
+    dali     DALI's pipeline for the same task
 
-hour.py calls it with the name of a function, and its options as JSON.
+hour.py passes the name of a function, and the function's options as JSON.
 
-Before anything is timed, the engine's tensors are compared with Pillow's: they are equal with libjpeg-turbo as decoder,
-and within a mean of three levels with the decoder that is timed.
+Before anything is timed, the engine's tensors are compared with Pillow's: they must be equal with libjpeg-turbo as the
+decoder, and differ by at most 3 of 255 on average with the decoders that are timed.
 """
 
 from __future__ import annotations
@@ -48,20 +48,22 @@ from pixprep.plan.output_plans import TensorPlan
 from pixprep.training.recycling import COPIES, Copies, Recycler
 
 DECODERS = ("consistent", "cuda")
-LARGEST_MEAN = {"cpu": 0.0, "consistent": 3.0, "cuda": 3.0}  # levels; swapped channels are further off
-CHECKED = 4  # photos of each size
-SUPPORT = {"bilinear": 1, "bicubic": 2}  # of the kernels' filters, in pixels of the smaller image
+# maximum mean difference of pixel values; swapped channels differ by more
+LARGEST_MEAN = {"cpu": 0.0, "consistent": 3.0, "cuda": 3.0}
+CHECKED = 4  # number of photos of each size whose tensors are compared
+SUPPORT = {"bilinear": 1, "bicubic": 2}  # support of the kernels' filters, in pixels of the smaller image
 LEVELS = {
     "kept": [],
     "jitter": [pp.brightness(1.2), pp.contrast(0.8), pp.saturation(1.3), pp.hue(0.05)],
     "turned": [pp.rotate(15, filter="bilinear")],
 }
-"""Steps on pixel values."""
+"""Operations on the pixel values."""
 KERNELS = (
     *(("bilinear", "float32", levels) for levels in LEVELS),
     ("bicubic", "float16", "kept"),
 )
-ROTATED = 1 << 29  # bytes of pixels that a kernel's repetitions go round in, so that no cache holds them: L2 has 60 MB
+# bytes of pixels through which the repetitions of a kernel cycle, more than the 60 MB of the L2 cache
+ROTATED = 1 << 29
 SAMPLES = 50
 COPIED = 1 << 31
 SPIN = """
@@ -76,7 +78,7 @@ PACKAGES = (
 )
 LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvcuvid.so.1", "libpython3.12.so.1.0")
 THRESHOLDS = (1, 250_000, 1_000_000, 4_000_000, 1 << 30)
-"""Numbers of pixels from which CUDA decodes Huffman codes on the GPU. nvImageCodec's default is a million."""
+"""Minimum numbers of pixels for decoding Huffman codes on the GPU. nvImageCodec's default is a million."""
 
 
 Contender = Callable[[list[bytes]], object]
@@ -84,28 +86,28 @@ Contender = Callable[[list[bytes]], object]
 
 
 def check(encoded: Sequence[bytes], decoder: str) -> dict[str, float]:
-    """Return the difference of the engine's tensors from Pillow's in pixel values; end the step if it is too large."""
+    """Return the differences between the engine's tensors and Pillow's in pixel values. Exit if they are too large."""
     with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu", decoder=decoder) as engine:  # type: ignore[arg-type]
         batch = engine.run_batch(encoded)
     if any(batch.errors):
-        sys.exit(f"not timed: decoder {decoder}: {[str(error) for error in batch.errors]}")
+        sys.exit(f"decoder {decoder} is not timed: it fails with {[str(error) for error in batch.errors]}")
     found = difference(batch.outputs["tensor"].get(), [reference(each, "bilinear") for each in encoded])
     if found["mean"] > LARGEST_MEAN[decoder]:
-        sys.exit(f"not timed: decoder {decoder}: its tensors differ from Pillow's by {found['mean']:.2f}")
+        sys.exit(f"decoder {decoder} is not timed: its tensors differ from Pillow's by {found['mean']:.2f} on average")
     return found
 
 
 @cache
 def raw_stream() -> Any:
-    """Stream of all ``Raw`` objects.
+    """Return the CUDA stream that all ``Raw`` objects share.
 
-    It is never destroyed, because nvImageCodec frees an image's memory on its stream.
+    It is never destroyed, because nvImageCodec frees the memory of an image on the stream that allocated it.
     """
     return cupy.cuda.Stream(non_blocking=True)
 
 
 class Raw:
-    """Only nvImageCodec, with the engine's settings."""
+    """Decodes with nvImageCodec alone, with the engine's settings."""
 
     def __init__(self, decoder: str, threads: int, option: str = "") -> None:
         kinds = [nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU]
@@ -134,7 +136,7 @@ class Raw:
 
 
 def dali(decoder: str, threads: int) -> Contender:
-    """Return ``run`` of DALI for the same task."""
+    """Return a function that runs DALI's pipeline for the same task."""
     hardware = 0.0 if decoder == "cuda" else 0.9
     library = importlib.import_module("contenders.dali")
     return library.prepare("bilinear", threads, gpu=0, hardware=hardware)  # type: ignore[no-any-return]
@@ -151,9 +153,9 @@ def speeds(
     rounds: int = 3,
     seconds: float = 0.15,
 ) -> None:
-    """Measure each contender's images/s by size, batch, decoder and threads.
+    """Measure each contender's images/s by image size, batch size, decoder and number of threads.
 
-    Only the first number of threads is measured with all batches; the others are measured with one batch.
+    Only the first number of threads is measured with all batch sizes. The others are measured with one.
     """
     made = {size: photos(size) for size in sizes}
     for size, encoded in made.items():
@@ -179,7 +181,7 @@ def speeds(
 def throughput(
     contenders: dict[str, Contender], encoded: Sequence[bytes], batch: int, *, rounds: int, seconds: float
 ) -> dict[str, dict[str, Any]]:
-    """Return the results of each contender by name."""
+    """Return the results by contender."""
     endless = {name: measure.batches(encoded, batch) for name in contenders}
     for name, contender in contenders.items():
         for _ in range(3):  # the first batches allocate memory
@@ -192,7 +194,7 @@ def throughput(
 
 
 def thresholds(add: Callable[..., None], *, sizes: Sequence[str], batch: int = 64, seconds: float = 0.3) -> None:
-    """Measure only CUDA's decode, by the minimum size for decoding Huffman codes on the GPU."""
+    """Measure nvImageCodec on CUDA cores, for several minimum sizes for decoding Huffman codes on the GPU."""
     options = {n: f"nvjpeg_cuda_decoder:hybrid_huffman_threshold={n}" for n in THRESHOLDS}
     for size in sizes:
         contenders: dict[str, Contender] = {str(n): Raw("cuda", 15, option) for n, option in options.items()}
@@ -203,7 +205,7 @@ def thresholds(add: Callable[..., None], *, sizes: Sequence[str], batch: int = 6
 def processes(add: Callable[..., None], *, batch: int = 64, seconds: float = 4.0, ready_s: float = 12.0) -> None:
     """Measure images/s of one engine, and of two engines in separate processes."""
     for count in (1, 2):
-        begin = monotonic() + ready_s  # monotonic time is the same in all processes
+        begin = monotonic() + ready_s  # the monotonic clock is the same in all processes
         code = f"import gpu_speed; gpu_speed.alone({begin}, {batch}, {seconds})"
         started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
         rates = [json.loads(each.communicate()[0].splitlines()[-1]) for each in started]
@@ -211,7 +213,7 @@ def processes(add: Callable[..., None], *, batch: int = 64, seconds: float = 4.0
 
 
 def alone(begin: float, batch: int, seconds: float) -> None:
-    """Print an engine's images/s from a moment on; an error if it was not ready by then."""
+    """Print an engine's images/s, measured from a given time. Exit if the engine is not ready by then."""
     endless = measure.batches(photos("500x375"), batch)
     with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu") as engine:
         for _ in range(3):
@@ -224,7 +226,7 @@ def alone(begin: float, batch: int, seconds: float) -> None:
 
 
 def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: str = "1920x1080") -> None:
-    """Measure the milliseconds for starting an engine, for a batch, for a trim, and for the batch after it."""
+    """Measure the milliseconds to start an engine, to run a batch, to trim its memory, and to run the next batch."""
     times: dict[str, list[float]] = {}
 
     def timed(name: str, run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -248,10 +250,10 @@ def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: 
 def handover(
     add: Callable[..., None], *, shape: Sequence[int] = (256, 3, 224, 224), batches: int = 20, cycles: int = 10_000_000
 ) -> None:
-    """Measure the milliseconds to transfer a batch to the GPU, alone and before a step of 5 ms.
+    """Measure the milliseconds to transfer a batch to the GPU, alone and before a training step of 5 ms.
 
-    Once as ever, and once from pinned memory beside the steps. It ends where a buffer was written before its copy had
-    ended.
+    The batches are copied first from pageable memory, then from pinned memory in parallel with the steps. Exit if a
+    buffer was overwritten before its copy had finished.
     """
     for library, is_beside in product(("cupy", "torch"), (False, True)):
         options: dict[str, Any] = {"non_blocking": is_beside}
@@ -279,7 +281,7 @@ def handover(
         for number, array in enumerate(moved):
             values = array.get() if library == "cupy" else array.cpu().numpy()
             if (values != number).any():
-                sys.exit(f"{library}: the memory of batch {number} was written before its copy had ended")
+                sys.exit(f"{library}: the memory of batch {number} was overwritten before its copy had finished")
         held = [filled(number) for number in range(4)]
         times: dict[str, list[float]] = {}
         for name, is_followed in (("alone", False), ("before a step", True)):
@@ -298,7 +300,7 @@ def handover(
 
 
 def copy_bandwidth() -> float:
-    """Measure bytes/s, read and written, of a copy within device memory: the bandwidth limit for kernels."""
+    """Measure bytes/s, read and written, of a copy within device memory: the upper bound for the kernels."""
     source = cupy.asarray(np.arange(COPIED // 4, dtype=np.uint32))
     target = cupy.empty(COPIED // 4, np.uint32)
 
@@ -312,9 +314,9 @@ def copy_bandwidth() -> float:
 def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[float], list[float]]:
     """Measure the device and host seconds of the work that ``queue(sample)`` queues on the current stream.
 
-    The device is kept busy until all work is queued, so that the events measure only the device's work.
+    A kernel keeps the device busy until all work is queued, so the events do not measure the host's delays.
     """
-    nvrtc.library(cupy.cuda.runtime.runtimeGetVersion() // 1000)  # CuPy 13.6 does not find the wheel
+    nvrtc.library(cupy.cuda.runtime.runtimeGetVersion() // 1000)  # CuPy 13.6 does not find NVRTC in NVIDIA's wheel
     spin = cupy.RawKernel(SPIN, "spin")
     stream = cupy.cuda.Stream(non_blocking=True)
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -338,14 +340,14 @@ def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[flo
                 on_device.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3)
                 on_host.append(host)
             elif cycles > 1 << 36:
-                sys.exit("the host cannot queue a launch while the device is busy: kernels are not timed")
+                sys.exit("the host cannot queue a launch while the device is busy, so the kernels are not timed")
             else:
                 cycles *= 2
     return on_device, on_host
 
 
 def decoded(encoded: Sequence[bytes]) -> list[Any]:
-    """Return the decoded pixels on the device, each in separate memory."""
+    """Return the decoded pixels on the device, each image in its own memory."""
     device = Gpu(0)
     plan = pixprep_full.pipeline("bilinear").plan
     decoder = device.decoder(plan, EngineOptions(damage="strict"))
@@ -354,12 +356,12 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
         with device.lane(), decoder.decode(chunk) as images:
             for image in images:
                 assert not isinstance(image, pp.ImageError)
-                arrays.append(cupy.asarray(on_host(image.pixels)))  # the decoder reuses its own memory
+                arrays.append(cupy.asarray(on_host(image.pixels)))  # the decoder reuses its memory
     return arrays
 
 
 def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, levels: str) -> dict[str, Any]:
-    """Measure the kernels' time for a batch, and the fraction of the bandwidth limit that they reach."""
+    """Measure the kernels' time per batch, and the fraction of the bandwidth limit that they reach."""
     ops = pixprep_full.pipeline(filter_name, dtype=dtype).ops
     plan = pp.Pipeline([*ops[:-2], *LEVELS[levels], *ops[-2:]]).plan.outputs["tensor"]
     assert isinstance(plan, TensorPlan)
@@ -386,7 +388,7 @@ def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, 
 
 
 def kernels(add: Callable[..., None], *, sizes: Sequence[str], batches: Sequence[int]) -> None:
-    """Measure the kernels' times, and the fraction of the bandwidth of a copy within device memory that they reach."""
+    """Measure the kernels' times, and the fraction of the copy bandwidth of the device memory that they reach."""
     roof = copy_bandwidth()
     add(copy_bytes_per_s=round(roof))
     for size in sizes:
@@ -407,8 +409,8 @@ def served(
     seconds: float = 2.0,
     images: int = 128,
 ) -> None:
-    """Measure loads on Triton's model ``preprocess`` with several instances; the client receives the tensors."""
-    loads = importlib.import_module("served")  # which needs Triton's client
+    """Measure the throughput of several instances of Triton's model ``preprocess``; the client receives the tensors."""
+    loads = importlib.import_module("served")  # needs Triton's client, which only the steps with Triton install
     from pixprep.serving.embedded.server import Server  # noqa: PLC0415
     from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT  # noqa: PLC0415
 
@@ -424,7 +426,7 @@ def served(
         )
         ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
         with Server(Path(name), **ports, images_in_flight=IMAGES_IN_FLIGHT) as server:
-            loads.put(server, model.name, 8, encoded, seconds=seconds, concurrency=[2])  # warm
+            loads.put(server, model.name, 8, encoded, seconds=seconds, concurrency=[2])  # warm up
             loads.check(server, model.name, encoded[:2], 3.0)
             kind = {"concurrency": concurrency, "seconds": seconds}
             for row in (row for batch in batches for row in loads.put_load(server, model.name, batch, encoded, **kind)):

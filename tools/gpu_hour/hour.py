@@ -1,9 +1,9 @@
-"""Runs one call of the hour on a GPU machine: steps with time-outs, whose rows are written immediately.
+"""Run one call on the GPU machine: steps with time limits, whose results are written at once.
 
     python3 tools/gpu_hour/hour.py first       README.md in this folder lists the calls in their order
 
-A step is a command. If it fails or takes too long, a row records this, and the next step begins. Rows are
-lines of JSON in $OUT/CALL.jsonl; what the steps printed is $OUT/CALL.log.
+A step is a command. If it fails or takes too long, a row records this, and the next step begins. The rows are lines of
+JSON in $OUT/CALL.jsonl; the output of the steps is in $OUT/CALL.log.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ CARRIED = ROOT / "build" / "gpu_hour"
 """Folder that prepare_hour.py has created, with photos, kernels, and groups of wheels."""
 PLACE = Path(os.environ.get("PIXPREP_HOUR") or Path(tempfile.gettempdir(), "pixprep-hour"))
 LIMIT_S = 560.0
-"""Maximum duration of a call in seconds. The machine ends a call after 600 s."""
+"""Maximum duration of a call in seconds. The machine kills a call after 600 s."""
 SERVED = ("pytriton", "cupy13", "client")
 """Groups of wheels for the embedded Triton, with an older NumPy. Only the steps with Triton use them."""
 _OWN_PATH = "PIXPREP_HOUR_PATH"
 _PTH = f"import os, sys; sys.path[:0] = [*filter(None, os.environ.get('{_OWN_PATH}', '').split(os.pathsep))]\n"
-"""Line for a .pth file in site-packages, because Triton's Python models ignore PYTHONPATH."""
-SAID = 4000  # characters of what a step printed last
+"""Line for a .pth file in site-packages, which is needed because Triton's Python models ignore PYTHONPATH."""
+SAID = 4000  # number of characters to keep from the end of a step's output
 
 
 class Step(NamedTuple):
-    """Step of a call: its command, its time-out, and whether it uses the wheels of ``SERVED``."""
+    """Step of a call: its command, its time limit, and whether it uses the wheels in ``SERVED``."""
 
     seconds: float
     words: Sequence[str]
@@ -108,27 +108,27 @@ CALLS: Mapping[str, Sequence[Sequence[str]]] = {
         ),
     ),
     "tests": (("tests, engine", "tests, loader", "tests, sizes", "tests, kernels"), ("tests, leaks",)),
-    "install": (),  # installs a further group of wheels for a later call
+    "install": (),  # installs one more group of wheels, for a later call
     "served": tuple((name,) for name in STEPS if name.startswith("served")),
     "tools": (*((each,) for each in _TOOLS), ("ncu",)),
     "clips": (("clips",),),
     "dali": (("machine",), ("beside DALI",)),
 }
-"""Steps by call. The steps of a group run in parallel and are not benchmarks."""
+"""Steps of each call. The steps of a group run in parallel and do not measure time."""
 
 
 def write(out: Path, **row: Any) -> None:
-    """Append a row."""
+    """Append a row to the results."""
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 
 
 def run(group: Sequence[str], steps: Mapping[str, Step], out: Path, *, deadline: float) -> None:
-    """Run the steps of a group until they end or time out."""
+    """Run the steps of a group until they end or reach their time limits."""
     started = {}
     for number, name in enumerate(group):
         if monotonic() >= deadline:
-            write(out, step=name, ended="not begun: the call's time was over")
+            write(out, step=name, ended="not started: the call ran out of time")
             continue
         said = (PLACE / f"said-{number}").open("w+b")
         results = {"PIXPREP_GPU_RESULTS": str(out), "PIXPREP_GPU_STEP": name, "PIXPREP_REQUIRE_GPU": "1"}
@@ -175,14 +175,14 @@ def _is_served(site: str) -> bool:
 
 
 def install() -> None:
-    """Unpack the transferred files: the wheels, once per machine and group, and the C kernels."""
+    """Unpack the transferred files: the C kernels, and the wheels once per machine and group."""
     PLACE.mkdir(parents=True, exist_ok=True)
     for pattern, folder in {
         "kernels/*.so": ROOT / "backend/pixprep/engine/kernels",
         "client/libpython*": PLACE,
     }.items():
         for library in CARRIED.glob(pattern):
-            if not (folder / library.name).exists():  # processes that have loaded it would fail
+            if not (folder / library.name).exists():  # do not replace wheels that running processes may have loaded
                 shutil.copy(library, folder)
     for part in CARRIED.glob("*/*.whl.*"):  # parts of a wheel that is too large for one call
         shutil.move(part, PLACE / part.name)
@@ -196,14 +196,14 @@ def install() -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", *options, str(site), *wheels], check=False)
         if _is_served(site.name):
             Path(sysconfig.get_path("purelib"), "pixprep_hour.pth").write_text(_PTH, encoding="utf-8")
-        # NVIDIA's packages are in several folders: the first ``nvidia`` with an __init__ would hide the others
+        # NVIDIA's packages share the namespace ``nvidia``: a folder with an __init__.py would hide the others
         (site / "nvidia").mkdir(parents=True, exist_ok=True)
         whole_path = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
         (site / "nvidia" / "__init__.py").write_text(whole_path, encoding="utf-8")
 
 
 def _joined(part: str) -> Path | None:
-    """Join a wheel from its parts (NAME.whl.1of4, ...); None if a part is missing."""
+    """Join a wheel from its parts (NAME.whl.1of4, ...). Return None if a part is missing."""
     name, _, number = part.rpartition(".")
     count = int(number.partition("of")[2])
     parts = [PLACE / f"{name}.{place + 1}of{count}" for place in range(count)]

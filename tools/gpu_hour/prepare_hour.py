@@ -1,9 +1,9 @@
-"""Prepares photos, C kernels and wheels for the GPU machine, in groups that fit into one call.
+"""Prepare the photos, C kernels and wheels for the GPU machine, in groups that fit into one call.
 
     .venv/bin/python tools/gpu_hour/prepare_hour.py                  all groups, into build/gpu_hour
-    .venv/bin/python tools/gpu_hour/prepare_hour.py engine video
+    .venv/bin/python tools/gpu_hour/prepare_hour.py engine video     only these groups
 
-Versions of names alone are those of requirements/*.txt. A wheel that no call can hold is cut.
+Requirements without a version get the version in requirements/*.txt. A wheel that is too large for one call is split.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 TO = ROOT / "build" / "gpu_hour"
 PYTHON = (3, 12)
 LIMIT = 50_000_000
-"""Maximum size of a group in bytes. A call transfers at most 64 MiB, of which the working tree uses about 7."""
+"""Maximum size of a group in bytes. A call transfers up to 64 MiB, including the working tree of about 7 MiB."""
 GROUPS = {
     "engine": "nvidia-nvimgcodec-cu13>=0.9 nvidia-nvjpeg>=13 msgspec pillow simplejpeg pytest pluggy iniconfig "
     "pygments hypothesis sortedcontainers",
@@ -36,7 +36,7 @@ _OLDER = ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64")
 
 
 def pinned(requirement: str) -> str:
-    """Return the name with the version in requirements/*.txt for that Python, or the name alone."""
+    """Add the version that requirements/*.txt pins for that Python to a requirement, if there is one."""
     text = "".join((ROOT / "requirements" / f"{each}.txt").read_text(encoding="utf-8") for each in ("demo", "dev"))
     found = re.findall(rf"^{re.escape(requirement)}==(\S+)( ;.*)? \\", text, re.MULTILINE)
     fitting = [version for version, marker in found if "<" not in marker and "== '3.11" not in marker]
@@ -53,11 +53,11 @@ def download(group: str) -> None:
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder)]
     for requirement in GROUPS[group].split():
         if subprocess.run([*command, pinned(requirement)], check=False).returncode:
-            sys.exit(f"prepare_hour: no wheel of {pinned(requirement)} for Python {PYTHON}")
+            sys.exit(f"prepare_hour: there is no wheel of {pinned(requirement)} for Python {PYTHON}")
 
 
 def cut(group: str) -> list[Path]:
-    """Return the folders of a group: one, or NAME-1, NAME-2, … with one part of its largest wheel each."""
+    """Return the folders of a group: one, or NAME-1, NAME-2, … with one part of the largest wheel in each."""
     folder = TO / group
     for earlier in TO.glob(f"{group}-*"):
         shutil.rmtree(earlier)
@@ -81,32 +81,32 @@ def cut(group: str) -> list[Path]:
 
 
 def photos() -> None:
-    """Copy the real photos from which the benchmark photos are derived."""
+    """Copy the real photos from which the photos of the benchmarks are made."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     import workloads  # noqa: PLC0415  (benchmarks/ is no package)
 
-    shutil.rmtree(TO / "photos", ignore_errors=True)  # otherwise it would be used as a transferred file
+    shutil.rmtree(TO / "photos", ignore_errors=True)  # `real_photos` would return the copies of an earlier run
     (TO / "photos").mkdir(parents=True)
     for number, path in enumerate(workloads.real_photos()):
         shutil.copy(path, TO / "photos" / f"{number:02}-{path.name}")
 
 
 def kernels() -> None:
-    """Copy the compiled kernels: git ignores their folder, and the machine does not have our compiler."""
+    """Copy the compiled kernels: git ignores their folder, and the GPU machine does not have a compiler for them."""
     (TO / "kernels").mkdir(parents=True, exist_ok=True)
     for library in (ROOT / "backend" / "pixprep" / "engine" / "kernels").glob("*.so"):
         shutil.copy(library, TO / "kernels")
 
 
 def sizes(folders: Sequence[Path]) -> Iterator[str]:
-    """Yield a line with the size of each folder."""
+    """Yield one line per folder with its size."""
     for folder in folders:
         size = sum(path.stat().st_size for path in folder.iterdir())
         yield f"{size / 1e6:6.1f} MB  {folder.relative_to(ROOT)}{'  TOO LARGE' if size > LIMIT else ''}\n"
 
 
 def main(groups: Sequence[str]) -> None:
-    """Prepare all files."""
+    """Prepare the selected groups."""
     photos()
     kernels()
     folders = [TO / "photos", TO / "kernels"]

@@ -1,8 +1,8 @@
-"""Hooks of the documentation site: pages that are generated, and links that leave ``docs/``.
+"""Generate pages of the documentation site, and rewrite links that leave ``docs/``.
 
-Pages in ``docs/`` are also read as files on a code host, where their relative links reach the whole checkout. The site
-contains ``docs/`` alone: links to the README, the changelog and the contribution guide become links to their pages, and
-a link to any other file becomes the path of that file.
+The pages in ``docs/`` can also be read on a code host, where relative links may lead to any file of the repository. The
+site contains only ``docs/``: links to the README, the changelog and the contribution guide become links to their pages
+on the site, and a link to any other file becomes the file's path.
 """
 
 import json
@@ -39,10 +39,10 @@ API = {
     "Presets": ["presets"],
     "Errors": ["PixprepError", "PipelineError", "ImageError", "DataError", "SetupError"],
 }
-"""Public names by subject, without the ops, which have their own page."""
+"""Public names by subject. The ops have their own page."""
 PICTURES = ROOT / "build" / "pictures"
 CAPTIONS: dict[str, str] = {}
-"""Caption of the picture of each op that has one."""
+"""Captions by op, for the ops that have a picture."""
 CREDIT = (
     "The pictures of the ops show a photo by [vultilion](https://www.flickr.com/photos/vultilion/), which the build of "
     "this site changed, under [CC BY 2.0](https://creativecommons.org/licenses/by/2.0/)."
@@ -50,7 +50,7 @@ CREDIT = (
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not files of ``docs/``."""
+    """Add the pages that are not files in ``docs/``."""
     pages = {new: (ROOT / name).read_text("utf-8") for name, new in COPIED.items()}
     pages["api.md"] = api()
     pages["cli.md"] = command_line()
@@ -63,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
-    """Replace the links to files that the site does not contain."""
+    """Replace links to files that the site does not contain."""
     source = next((old for old, new in COPIED.items() if new == page.file.src_uri), f"docs/{page.file.src_uri}")
     folder = PurePosixPath(source).parent
 
@@ -83,7 +83,7 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
 
 
 def with_pictures(markdown: str) -> str:
-    """Return the page of operators with a picture and its caption after the first paragraph of each op."""
+    """Return the page of operators, with a picture and its caption after the first paragraph of each op."""
     head, *sections = re.split(r"^### ", f"{markdown.rstrip()}\n", flags=re.MULTILINE)
     for number, section in enumerate(sections):
         name, summary, rest = section.split("\n\n", 2)
@@ -94,7 +94,7 @@ def with_pictures(markdown: str) -> str:
 
 
 def api() -> str:
-    """Return the page of the Python API: a directive of mkdocstrings for each public name."""
+    """Return the page of the Python API, with one mkdocstrings directive per public name."""
     homes = json.loads(output_of("python", "-c", "import json, pixprep; print(json.dumps(pixprep.LATE))"))
     listed = [name for names in API.values() for name in names]
     if missing := set(homes) - set(listed) - {"ops"}:
@@ -125,7 +125,7 @@ def help_of(*command: str) -> str:
 
 
 def output_of(program: str, *arguments: str) -> str:
-    """Return the output of a program of the environment ``.venv``."""
+    """Run a program of the environment ``.venv``, and return its output."""
     run = [ROOT / ".venv" / "bin" / program, *arguments]
     environment = {**os.environ, "COLUMNS": "100"}
     return subprocess.run(run, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout

@@ -22,15 +22,15 @@ from pixprep.pipeline.ops import OPS, AnnotationOp, FirstOp, OutputOp
 PHOTO = Path(__file__).parents[2] / "client_examples" / "images" / "flower.jpg"
 HEIGHT, WIDTH = 144, 216
 SAMPLES = 3
-"""Number of results that the picture of a random op shows."""
+"""Number of results in the picture of a random op."""
 GAP = 8
 BOX = (50, 20, 150, 120)
-"""Box around the flower, left, top, right and bottom, for ops that read boxes."""
+"""Box around the flower (left, top, right, bottom), for ops that use boxes."""
 NOT_DRAWN = {
     "extern": "calls the user's function",
     "normalize": "changes the values of the tensor and not the image",
 }
-"""Ops on images without a picture, and why."""
+"""Ops on images that do not have a picture, and the reason."""
 FIELDS: Mapping[str, dict[str, Any]] = {
     "resize": {"size": 72},
     "resize_to_pixels": {"multiple": 28, "max_pixels": 9000},
@@ -101,7 +101,10 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "random_apply": {"ops": [{"op": "gaussian_blur", "kernel_size": 9}]},
     "random_order": {"ops": [{"op": "solarize", "threshold": 128}, {"op": "contrast", "factor": 3.0}]},
 }
-"""Fields of the op in its picture. A random op with only ``p`` below 1 changes some of the samples."""
+"""Fields of the op in its picture.
+
+A random op that specifies only ``p`` has ``p`` below 1, so that some samples do not change.
+"""
 
 
 class Picture(NamedTuple):
@@ -125,13 +128,13 @@ def drawn_ops() -> list[str]:
 
 
 def pictures() -> Iterator[Picture]:
-    """Run each op on the photo, a random op on several samples.
+    """Run each op on the photo. Random ops run on several samples.
 
     Raises:
-        SystemExit: ``FIELDS`` does not list the same ops as ``drawn_ops``.
+        SystemExit: The ops in ``FIELDS`` and in ``drawn_ops`` differ.
     """
     if list(FIELDS) != (names := drawn_ops()):
-        raise SystemExit(f"tools/site/pictures.py: FIELDS differs from the ops: {', '.join({*FIELDS} ^ {*names})}")
+        raise SystemExit(f"tools/site/pictures.py: FIELDS does not match the ops: {', '.join({*FIELDS} ^ {*names})}")
     with Image.open(PHOTO) as photo:
         before = np.asarray(photo.convert("RGB").resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS))
     for name in names:
@@ -146,7 +149,7 @@ def pictures() -> Iterator[Picture]:
 
 
 def samples_of(op: Any, before: npt.NDArray[np.uint8], boxes: Any) -> list[npt.NDArray[np.uint8]]:
-    """Return results of the first consecutive samples that are not all equal to each other."""
+    """Return the results of the first consecutive samples that are not all equal."""
     for start in count():
         after = [pp.apply(op, before, index=start + number, boxes=boxes) for number in range(SAMPLES)]
         if any(not np.array_equal(each, after[0]) for each in after):
@@ -155,7 +158,7 @@ def samples_of(op: Any, before: npt.NDArray[np.uint8], boxes: Any) -> list[npt.N
 
 
 def op_of(entry: dict[str, Any]) -> Any:
-    """Return the op of an entry of a pipeline file."""
+    """Return the op for an entry of a pipeline file."""
     fields = {name: value for name, value in entry.items() if name != "op"}
     if "ops" in fields:
         fields["ops"] = [op_of(each) for each in fields["ops"]]
@@ -163,7 +166,7 @@ def op_of(entry: dict[str, Any]) -> Any:
 
 
 def side_by_side(images: list[npt.NDArray[np.uint8]]) -> Image.Image:
-    """Return images next to each other on white, aligned at the top."""
+    """Return the images side by side on white, aligned at the top."""
     height, width = max(len(each) for each in images), sum(each.shape[1] + GAP for each in images) - GAP
     picture, left = Image.new("RGB", (width, height), "white"), 0
     for each in images:
@@ -173,7 +176,7 @@ def side_by_side(images: list[npt.NDArray[np.uint8]]) -> Image.Image:
 
 
 def encoded(picture: Picture) -> bytes:
-    """Return a picture as a JPEG."""
+    """Encode a picture as a JPEG."""
     file = BytesIO()
     side_by_side(picture.images).save(file, "JPEG", quality=88, subsampling=0, optimize=True)
     return file.getvalue()
