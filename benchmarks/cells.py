@@ -1,4 +1,4 @@
-"""Selects the cells of a result that the page and its charts show."""
+"""Select the cells of a result that the page and its charts show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def contender_cells(result: Result, filter_name: str, threads: int) -> list[Resu
 
 
 def closed_loop(serving: Result, model: str, *, shared: bool, batch: int) -> list[Result]:
-    """Return the gRPC loads that keep a fixed number of requests in flight (closed loop)."""
+    """Return the gRPC loads with a constant number of requests in flight (closed loop)."""
     like = (model, shared, batch, "grpc", "concurrency")
     return [row for row in serving["loads"] if (row["model"], row["shared_memory"], row["batch"], *_load(row)) == like]
 

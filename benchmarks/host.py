@@ -1,17 +1,17 @@
-"""Measure the host's ceiling: how many images/s Python could supply to an infinitely fast GPU.
+"""Measure the upper bound of the host: how many images/s Python can supply to an infinitely fast GPU.
 
     PYTHONPATH=tests python benchmarks/host.py                 every cell, about four minutes
     PYTHONPATH=tests python benchmarks/host.py --batches 64 --seconds 1
 
-The engine and the Triton backend are real: ``TritonPythonModel.execute``, with one photo per request. All work
-of a GPU is mocked: nvImageCodec's decoder, CuPy's uploads and the kernels return immediately. nvImageCodec's header
-parser is real. The remaining time is that of the interpreter, and a GPU is not needed. The cells include neither
-Triton's own part of a request nor real arrays and images. ``objects_us`` contains the time of the latter, measured
+The engine and the Triton backend are real: ``TritonPythonModel.execute``, with one photo per request. All work of a GPU
+is mocked: nvImageCodec's decoder, CuPy's uploads and the kernels return immediately. nvImageCodec's header parser is
+real. The remaining time is that of the interpreter, and no GPU is needed. The cells include neither Triton's own part
+of a request nor real arrays and images. ``objects_us`` contains the time for real arrays and images, measured
 separately if CuPy can be imported.
 
-The CPU time of the process is measured, because other programs on the machine affect it little. The time of native code
-that lets other threads run, and the time of the mocks, are subtracted. Only one thread at a time can use the rest, so
-it bounds a process: ``1e6 / interpreter_us`` images/s.
+The benchmark measures CPU time of the process, which other programs on the machine affect little. It subtracts the time
+of native code that lets other threads run, and the time of the mocks. Only one thread at a time can use the remaining
+time, so this time limits the rate of a process to ``1e6 / interpreter_us`` images/s.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from contenders import pixprep_full
 from PIL import Image
 
 SIZES = {"equal": 1, "300 sizes": 300, "never twice": 1500}
-"""Number of different photos, which are repeated. The last number exceeds every cache in pixprep."""
+"""Numbers of different photo sizes, which are repeated. The largest number exceeds every cache in pixprep."""
 BATCHES = (1, 8, 64, 256)
 LANES = CORES = (1, 2)
 SAMPLE_S = 0.0005
@@ -64,7 +64,7 @@ PARTS = {
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),
 }
-"""Parts of the work, by the innermost running function of pixprep. The first match counts."""
+"""Parts of the work, by the innermost function of pixprep that is running. The first match counts."""
 ENVIRONMENTS = (".venv-gpu", *(f".venv-installs/cuda{each}" for each in ("13", "12", "13-server", "12-server")))
 PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
@@ -73,7 +73,10 @@ PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
 
 class Played:
-    """State of all mocks: whether they compute, as they do while the engine compares itself with the CPU."""
+    """State that all mocks share: whether they return immediately.
+
+    They compute while the engine verifies itself against the CPU.
+    """
 
     is_at_once = False
 
@@ -91,13 +94,16 @@ class Decoded:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Array interface with the keys of nvImageCodec's images."""
+        """Return the array interface, with the same keys as nvImageCodec's images."""
         said = {"shape": self.shape, "strides": None, "typestr": "|u1", "data": (self.address, False), "version": 3}
         return said | {"stream": self.stream}
 
 
 def play(folder: str) -> None:
-    """Replace CuPy and nvImageCodec's decoder with mocks: those of the tests, until ``Played.is_at_once`` is set."""
+    """Replace CuPy and nvImageCodec's decoder with mocks.
+
+    They compute like the tests' mocks until ``Played.is_at_once``.
+    """
     from nvidia import nvimgcodec  # noqa: PLC0415  (the real one)
 
     from gpu import cuda_shim, fake_cupy  # noqa: PLC0415  (of tests/)
@@ -130,7 +136,7 @@ def play(folder: str) -> None:
         code_stream=codec.CodeStream,
         copy=fake_cupy.Pointer.copy_from_host_async,
     )
-    memory = np.empty(max(BATCHES) * 3 * 4 * 224 * 224, np.uint8)  # never written to
+    memory = np.empty(max(BATCHES) * 3 * 4 * 224 * 224, np.uint8)  # is never written to
     Decoded.address = memory.ctypes.data
 
     def copy(*arguments: Any) -> None:
@@ -146,13 +152,13 @@ def play(folder: str) -> None:
     def code_stream(encoded: Any) -> Any:
         return (nvimgcodec.CodeStream if Played.is_at_once else real.code_stream)(encoded)
 
-    cupy.cuda.Stream.wait_event = lambda *_: None  # the mock of the tests keeps a list
+    cupy.cuda.Stream.wait_event = lambda *_: None  # the tests' mock keeps a list of events
     cupy.empty, cuda_shim.build_code, fake_cupy.Pointer.copy_from_host_async = empty, Kernels, copy
     cupy.ndarray, codec.Decoder, codec.CodeStream = ndarray, Decoder, code_stream
 
 
 class Tensor:
-    """Mock of Triton's tensor, for a request or a response."""
+    """Mock of Triton's tensors in requests and responses."""
 
     def __init__(self, name: str, values: Any) -> None:
         self.name, self.values = name, values
@@ -162,7 +168,7 @@ class Tensor:
         return True
 
     def as_numpy(self) -> Any:
-        """Return an array with one row and one element."""
+        """Return an array of shape (1, 1)."""
         elements = np.empty((1, 1), np.object_)
         elements[0, 0] = self.values[4:].tobytes()
         return elements
@@ -171,7 +177,7 @@ class Tensor:
 
 
 class Request:
-    """Mock of a request with one photo, as a BYTES tensor: the length, followed by the bytes."""
+    """Mock of a request with one photo. Its BYTES tensor contains the length, followed by the bytes."""
 
     def __init__(self, photo: bytes) -> None:
         self.values = np.frombuffer(struct.pack("<I", len(photo)) + photo, np.uint8)
@@ -215,14 +221,15 @@ def play_triton() -> None:
     module.get_input_tensor_by_name = lambda request, name: Tensor(name, request.values)
     module.InferenceResponse = lambda output_tensors=(), error=None: (output_tensors, error)
     sys.modules[module.__name__] = module
-    os.environ |= {"PIXPREP_CUDA_POOL_BYTES": str(1 << 40), "PIXPREP_PINNED_POOL_BYTES": "0"}  # tensors stay on the GPU
+    # leave the tensors on the GPU
+    os.environ |= {"PIXPREP_CUDA_POOL_BYTES": str(1 << 40), "PIXPREP_PINNED_POOL_BYTES": "0"}
 
 
-# measurement
+# the time is measured
 
 
 def photos(count: int) -> list[bytes]:
-    """Return photos of ``count`` sizes. They are crops of one photo, so that 1,500 are made in seconds."""
+    """Return photos of ``count`` sizes. They are crops of one photo, so that 1,500 photos take only seconds to make."""
     around = workloads.SIZES["500x375"]
     workload = workloads.Workload("", [(2 * around[0], 2 * around[1])], 1, 1)
     (photo,), _ = workloads.make(workload, sorted((measure.ROOT / "client_examples" / "images").glob("*.jpg")))
@@ -261,11 +268,10 @@ def model(folder: Path, decoder: str) -> Any:
 
 
 def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
-    """Measure the microseconds per image for an engine's accesses to real nvImageCodec images and CuPy arrays.
+    """Measure an engine's accesses to real nvImageCodec images and CuPy arrays, in microseconds per image.
 
-    No driver is needed: the image is in host memory, so its array interface differs from that of a device image, and
-        the
-    current stream, with which an engine compares it, is not queried.
+    No driver is needed. Two details differ from a GPU: the image is in host memory, so its array interface is a
+    different one, and the engine does not query the current stream for a comparison.
     """
     import cupy  # noqa: PLC0415  (in a separate environment)
     from nvidia import nvimgcodec  # noqa: PLC0415
@@ -295,7 +301,7 @@ def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
 
 
 def real_objects() -> dict[str, Any]:
-    """Return ``objects`` measured in the first environment with CuPy, or the reason why this was not possible."""
+    """Return the result of ``objects`` in the first environment that has CuPy, or the reason why there is none."""
     python, reason = measure.find("cupy, nvidia.nvimgcodec", ENVIRONMENTS)
     if python is None:
         return {"absent": reason}
@@ -344,8 +350,8 @@ def cell(
 ) -> dict[str, Any]:
     """Measure one model with one set of sizes and one batch size, in microseconds per image.
 
-    The fastest of many short rounds counts, because other programs only add time. Its time is divided among the parts
-    in proportion to the samples of all rounds.
+    The fastest of many short rounds counts, because other programs can only add time. Its time is divided among the
+    parts in proportion to their samples in all rounds.
     """
     parts: Counter[str] = Counter()
     signal.signal(signal.SIGALRM, lambda _, frame: parts.update([part(frame)]))
@@ -401,8 +407,8 @@ def worker(arguments: argparse.Namespace) -> None:
 def finished(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the row with the interpreter's time and the images/s that it allows.
 
-    The parts are wall times of the main thread. With two lanes this thread also waits for the other one, so the time of
-    the mocks is that measured with one lane.
+    The parts are wall times of the main thread. With two lanes, this thread also waits for the other thread, so the
+    time of the mocks is taken from the measurement with one lane.
     """
     same = ("sizes", "batch", "cores")
     (alone,) = [other for other in [*before, row] if other["lanes"] == 1 and all(other[x] == row[x] for x in same)]
@@ -418,7 +424,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--decoder", default="consistent")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=0.1, help="seconds of each round")
+    parser.add_argument("--seconds", type=float, default=0.1, help="duration of each round in seconds")
     parser.add_argument("--cores", nargs="+", type=int, default=list(CORES))
     parser.add_argument("--lanes", nargs="+", type=int, default=list(LANES), help="1 among them")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -427,7 +433,7 @@ def main() -> None:
         worker(arguments)
         return
     if shutil.which("g++") is None and shutil.which("clang++") is None:
-        sys.exit("host: NO C++ COMPILER, which the mocked GPU needs to compare itself with the CPU once")
+        sys.exit("host: NO C++ COMPILER: install one, because the mocked GPU runs its kernels once on the CPU")
     results: dict[str, Any] = {
         "benchmark": "host",
         "date": arguments.date,

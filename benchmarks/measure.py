@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: endless batches, timed rounds, statistics, and a description of the machine."""
+"""Functions that all benchmarks share: endless batches, timed rounds, statistics, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ QUIET = 0.3
 
 
 def batches(photos: Sequence[bytes], size: int) -> Iterator[list[bytes]]:
-    """Yield batches endlessly; each continues with the photos after the previous batch."""
+    """Yield batches endlessly. Each begins with the photo after the last one of the previous batch."""
     endless = cycle(photos)
     while True:
         yield list(islice(endless, size))
 
 
 def time_round(run: Callable[[list[bytes]], object], endless: Iterator[list[bytes]], seconds: float) -> list[float]:
-    """Run batches for at least ``seconds``, and at least one; return the seconds of each."""
+    """Run batches for at least ``seconds``, and at least one batch. Return the seconds of each."""
     taken: list[float] = []
     while not taken or sum(taken) < seconds:
         batch = next(endless)
@@ -44,7 +44,7 @@ def time_round(run: Callable[[list[bytes]], object], endless: Iterator[list[byte
 
 
 def summary(rounds: Sequence[Sequence[float]], batch: int) -> dict[str, Any]:
-    """Return a contender's images/s per round and their median, and the median and p99 of all batch times."""
+    """Return a contender's images/s per round, their median, and the median and p99 of all batch times."""
     rates = [batch * len(taken) / sum(taken) for taken in rounds]
     times = [seconds for taken in rounds for seconds in taken]
     return {
@@ -64,13 +64,13 @@ def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """Return the median of the ratios per round. The contenders took turns, so a slow minute affects both."""
+    """Return the median over the rounds of the ratio. The contenders take turns, so a slow minute affects both."""
     rates = zip(ours["images_per_s_of_rounds"], theirs["images_per_s_of_rounds"], strict=True)
     return round(float(np.median([our / their for our, their in rates])), 4)
 
 
 def options(doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that all benchmarks share."""
+    """Return a parser with the options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder")
     parser.add_argument("--date", default=datetime.now(timezone.utc).strftime("%Y-%m-%d"), help="default: today")
@@ -78,17 +78,17 @@ def options(doc: str | None) -> argparse.ArgumentParser:
 
 
 def write(arguments: argparse.Namespace, name: str, results: dict[str, Any]) -> None:
-    """Write a result. It is called after each part, so that an interrupted run keeps its measurements."""
+    """Write a result. Called after each part, so that an interrupted run keeps its measurements."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / f"{name.replace(' ', '-').lower()}.json"
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def find(module: str, environments: Sequence[str]) -> tuple[Path | None, str]:
-    """Find an interpreter that can import a contender's module: this one, or that of one of the environments.
+    """Find an interpreter that can import a contender's module: the current one, or that of a different environment.
 
     Returns:
-        The interpreter, and an empty string; or None, and the last import error.
+        The interpreter and an empty string, or None and the last import error.
     """
     reason = "no environment exists"
     for python in (Path(sys.executable), *(ROOT / folder / "bin" / "python" for folder in environments)):
@@ -103,7 +103,7 @@ def find(module: str, environments: Sequence[str]) -> tuple[Path | None, str]:
 
 
 def say(line: str) -> None:
-    """Print a line of progress on stderr."""
+    """Print a progress message to stderr."""
     sys.stderr.write(f"benchmark: {line}\n")
 
 

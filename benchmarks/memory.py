@@ -1,9 +1,9 @@
-"""Measures the memory of a Loader over 50,000 images of 300 sizes: whether it stays constant, and is freed.
+"""Measure the memory of a Loader over 50,000 images of 300 sizes: is it constant, and is it freed?
 
-python benchmarks/memory.py          one JSON file, and a line of docs/performance-training.md; about a minute
+    python benchmarks/memory.py     one JSON file, and a line of docs/performance-training.md; about a minute
 
-The source lists the files of the training benchmark many times, so that every image is read and decoded. The iterator
-is dropped once, in the middle of an epoch.
+The source lists the files of the training benchmark many times, and every image is read and decoded. The iterator is
+deleted once, in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from workloads import MIXED, WORKLOADS, make, real_photos
 import pixprep as pp
 
 IMAGES = 50_000
-AGAIN = 98  # occurrences of each file in an epoch, which then has 25,088 images
-DROPPED_AT = 12_500  # images; the next ``for`` loop begins the next epoch
+AGAIN = 98  # number of times that an epoch contains each file, for an epoch of 25,088 images
+DROPPED_AT = 12_500  # number of images after which the iterator is deleted; the next ``for`` loop begins the next epoch
 PARTS = 10
 
 
@@ -34,7 +34,7 @@ def resident_mib() -> float:
 
 
 def measured(folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT, again: int = AGAIN) -> dict[str, Any]:
-    """Return the MiB used before loading, in parts of the run, without an iterator, and after the end."""
+    """Return the MiB used before and during the run, without an iterator, and after the Loader is closed."""
     paths = sorted((folder / "files").glob("*/*.jpg")) * again
     source = pp.read.files(paths, labels=[index % 2 for index in range(len(paths))])
     found: dict[str, Any] = {"batch_mib": round(BATCH * 3 * 224 * 224 * 4 / (1 << 20), 1)}

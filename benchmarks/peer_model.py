@@ -1,6 +1,7 @@
-"""Model of Triton's Python backend that runs a contender, as a user without pixprep would write it.
+"""Model for Triton's Python backend that runs a contender, as a user without pixprep would write it.
 
-``config.pbtxt`` specifies the contender, its number of threads, the folder of ``contenders`` and that of its libraries.
+``config.pbtxt`` specifies the contender, its number of threads, the folder of ``contenders``, and the folder of the
+contender's libraries.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class TritonPythonModel:
         self._run = contender.prepare("bilinear", int(given["THREADS"]))
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Answer requests; their images form one batch."""
+        """Respond to requests. The images of all requests form one batch."""
         inputs = [pb_utils.get_input_tensor_by_name(request, "image").as_numpy().reshape(-1) for request in requests]
         tensors = self._run([image for images in inputs for image in images])
         if hasattr(tensors, "as_array"):

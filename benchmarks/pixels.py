@@ -1,4 +1,4 @@
-"""Reference for every contender's tensor before anything is timed, and the minimum bytes that a kernel must move."""
+"""Reference tensors to which contenders are compared before they are timed, and the minimum traffic of a kernel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from PIL import Image
 def difference(tensors: np.ndarray, references: Sequence[np.ndarray]) -> dict[str, float]:
     """Return the maximum and mean difference from the crop of the resized reference, in pixel values.
 
-    Each tensor is compared with the crops that begin within one pixel of the reference's crop, and the nearest one
-    counts: if 117 pixels remain beside the crop, some libraries place 58 of them before it, and some 59. ``shifted``
-    counts the photos whose nearest crop is not the reference's.
+    Each tensor is compared with all crops whose offset differs from the reference's by at most one pixel, and the best
+    match counts: if the resized image has 117 pixels more than the crop, some libraries place the crop at offset 58 and
+    some at 59. ``shifted`` is the number of photos whose best match has a different offset.
     """
     scale, offset = (255 * np.array(values).reshape(3, 1, 1) for values in (STD, MEAN))
     levels = np.rint(np.asarray(tensors, np.float64) * scale + offset)
@@ -45,10 +45,10 @@ def reference(encoded: bytes, filter_name: str) -> np.ndarray:
 
 
 def least_bytes(sizes: Sequence[tuple[int, int]], *, support: int, dtype: str) -> int:
-    """Return the minimum bytes that any kernel must move through device memory for images of these (height, width).
+    """Return the minimum bytes that any kernel must move through device memory for images of given sizes.
 
-    The region of the source that the filter windows of the crop cover is read once, and the tensor is written once. The
-    intermediate result of the two passes, the windows and the tables are not counted: they could stay in a cache.
+    The kernel reads the source region that the filters cover once, and writes the tensor once. The intermediate result
+    of the two passes, the filter coefficients and the tables are not counted, because they can stay in a cache.
     """
     read = 0
     for height, width in sizes:

@@ -1,6 +1,6 @@
-"""Draws the charts of docs/performance.md as SVG for light and dark color schemes.
+"""Draw the charts of docs/performance.md as SVG for light and dark colour schemes.
 
-Each chart consists of panels with at most five lines or bars. Requires matplotlib, the extra ``plots``.
+Each chart consists of panels with at most five lines or bars. It needs matplotlib (the extra ``plots``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from matplotlib.figure import Figure
 
 INK, GRID, PAPER = "#24292f", "#d1d7de", "#ffffff"
 DARK = {INK: "#d1d7e0", GRID: "#3d444d", PAPER: "#0d1117"}
-BLUE, PURPLE, ORANGE, GREEN, GREY = "#2f81f7", "#a371f7", "#d9730d", "#2da44e", "#818b98"  # on white and black
+# legible on white and on black
+BLUE, PURPLE, ORANGE, GREEN, GREY = "#2f81f7", "#a371f7", "#d9730d", "#2da44e", "#818b98"
 CONTENDERS = {"pixprep_reduced": PURPLE, "pixprep_full": BLUE, "dali_region": GREEN, "dali": ORANGE, "pillow": GREY}
 MODELS = {"engine alone": GREY, "preprocess": BLUE, "peer_dali": ORANGE, "peer_torchvision": GREEN}
-APART = 0.085  # minimum distance of two labels, as a fraction of the axis
-WIDTH, HEIGHT = 9.6, 2.8  # inches
+APART = 0.085  # minimum distance between two labels, as a fraction of the axis
+WIDTH, HEIGHT = 9.6, 2.8  # size in inches
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pixprep",
@@ -39,7 +40,7 @@ Line = list[tuple[str, float]]
 
 
 def draw(result: Result, name: str) -> dict[str, str]:
-    """Return the charts by file name. The metadata of each names the result ``name`` from which it was drawn."""
+    """Return the charts by file name. The metadata of each contains ``name``, the result from which it was drawn."""
     with mpl.rc_context(STYLE):
         figures = {"engine": engine(result), "parts": parts(result)}
         if result["serving"]:
@@ -49,7 +50,7 @@ def draw(result: Result, name: str) -> dict[str, str]:
 
 def engine(result: Result) -> Figure:
     """Draw images/s relative to DALI, by photo size."""
-    figure, panels = small_multiples("images/s, in proportion to DALI's", 3)
+    figure, panels = small_multiples("images/s, relative to DALI", 3)
     for axes, (filter_name, threads) in zip(panels, [("bilinear", 2), ("bilinear", 1), ("bicubic", 1)], strict=True):
         lines: dict[str, Line] = {}
         for cell in contender_cells(result, filter_name, threads):
@@ -64,8 +65,8 @@ def engine(result: Result) -> Figure:
 
 
 def parts(result: Result) -> Figure:
-    """Draw the time of decode and kernel per photo, and of Pillow's resize alone for comparison."""
-    figure, panels = small_multiples("ms a photo on one thread", len(result["kernel"]) or 1)
+    """Draw the time of decoding and of the kernel per photo, compared with Pillow's resize alone."""
+    figure, panels = small_multiples("ms per photo on one thread", len(result["kernel"]) or 1)
     for axes, (size, rows) in zip(panels, result["kernel"].items(), strict=False):
         places = range(len(rows))
         decode, kernel, pillow = ([row[f"{part}_ms"] for row in rows] for part in ("decode", "kernel", "pillow"))
@@ -82,7 +83,7 @@ def parts(result: Result) -> Figure:
 
 def serving(result: Result) -> Figure:
     """Draw images/s by the number of requests in flight."""
-    figure, panels = small_multiples("images/s, by requests in flight", 4)
+    figure, panels = small_multiples("images/s, by number of requests in flight", 4)
     alone = result["engine"]["images_per_s"]
     highest = 1.1 * max([alone, *(row["images_per_s"] for row in result["loads"])])
     labels = {"preprocess": "pixprep", "peer_dali": "DALI", "peer_torchvision": "torchvision"}
@@ -93,7 +94,7 @@ def serving(result: Result) -> Figure:
             if (found := closed_loop(result, model, shared=shared, batch=batch))
         }
         lines["engine alone"] = [(place, alone) for place, _ in lines["preprocess"]]
-        title = f"{'shared memory' if shared else 'gRPC'}, {batch} a request"
+        title = f"{'shared memory' if shared else 'gRPC'}, {batch} per request"
         plot(axes, title, lines, MODELS, labels, top=highest)
         if axes is not panels[0]:
             axes.set_yticklabels([])
@@ -102,7 +103,7 @@ def serving(result: Result) -> Figure:
 
 def latency(result: Result) -> Figure:
     """Draw latency percentiles for Poisson arrivals."""
-    figure, panels = small_multiples("ms a photo that arrives at random, one a request, by gRPC", 2)
+    figure, panels = small_multiples("ms per photo, Poisson arrivals, one photo per request, gRPC", 2)
     for axes, model in zip(panels, ("preprocess", "ensemble"), strict=True):
         lines = {
             row["load"].split()[1]: [(f"p{share}", row[f"p{share}_ms"]) for share in (50, 90, 95, 99)]
@@ -113,7 +114,7 @@ def latency(result: Result) -> Figure:
 
 
 def small_multiples(title: str, count: int) -> tuple[Figure, Sequence[Axes]]:
-    """Create a figure with panels next to each other."""
+    """Create a figure with panels side by side."""
     figure = Figure(figsize=(WIDTH, HEIGHT))
     panels = figure.subplots(1, count, squeeze=False)[0]
     figure.subplots_adjust(left=0.045, right=0.90, top=0.80, bottom=0.11, wspace={2: 0.35, 3: 0.6}.get(count, 0.75))
@@ -130,7 +131,7 @@ def plot(
     *,
     top: float | None = None,
 ) -> None:
-    """Draw lines over named positions, each with its label at its end. The axis begins at 0."""
+    """Draw lines over named positions, each labelled at its end. The axis begins at 0."""
     assert len(lines) <= 5
     axes.set_title(title)
     axes.grid(axis="y")
@@ -156,7 +157,7 @@ def plot(
 
 
 def spread(heights: Mapping[str, float], apart: float) -> dict[str, float]:
-    """Return the heights, moved apart if two are closer than ``apart``, and then centered again."""
+    """Return the heights of labels, moved so that they are at least ``apart`` from each other and remain centred."""
     order = sorted(heights, key=heights.__getitem__)
     placed = {name: heights[name] for name in order}
     for _ in range(50):
@@ -168,7 +169,7 @@ def spread(heights: Mapping[str, float], apart: float) -> dict[str, float]:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """Return a figure as SVG whose colors follow the reader's color scheme."""
+    """Return a figure as SVG that uses the reader's colour scheme."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Title": name, "Creator": "benchmarks/plots.py"})
     dark = "".join(

@@ -34,8 +34,8 @@ def main() -> None:
     """Run each part and write its result."""
     parser = measure.options(__doc__)
     parser.add_argument("--only", choices=["memory", "rates"], nargs="+", default=["memory", "rates"])
-    parser.add_argument("--rows", type=int, default=100_000, help="rows of the run whose memory is measured")
-    parser.add_argument("--rate-rows", type=int, default=4000, help="rows of each timed run")
+    parser.add_argument("--rows", type=int, default=100_000, help="number of rows in the run whose memory is measured")
+    parser.add_argument("--rate-rows", type=int, default=4000, help="number of rows in each timed run")
     parser.add_argument("--rounds", type=int, default=3, help="number of timed runs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -63,7 +63,7 @@ def memory(folder: Path, rows: int) -> dict[str, Any]:
             driver = psutil.Process()
             workers = sum(map(_uss, driver.children(recursive=True)))
             samples.append({"rows": done, "failed": failed, "driver_mb": _uss(driver), "others_mb": workers})
-            say(f"{done:,} rows: {samples[-1]['driver_mb']} MB, and {workers} MB of Ray and its workers")
+            say(f"{done:,} rows: {samples[-1]['driver_mb']} MB in the driver, {workers} MB in Ray and its workers")
 
     done = _run(folder, SMALL, rows, workers=2, progress=look)
     return {"rows": done.rows, "failed": done.errors, "workers": 2, "seconds": round(done.seconds, 1),
@@ -78,7 +78,7 @@ def _uss(process: psutil.Process) -> int:
 
 
 def rates(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
-    """Measure the rows/s between the first and the last file, alternating between the numbers of workers."""
+    """Measure rows/s between the first and the last output file, alternating between the numbers of workers."""
     found: dict[str, list[float]] = {str(workers): [] for workers in WORKERS}
     for _ in range(rounds):
         for workers in WORKERS:

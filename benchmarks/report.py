@@ -1,9 +1,9 @@
 """Write docs/performance.md, its charts, and the tables of README.md and docs/scale.md from one full result.
 
-``run.py --full`` writes the result. The newest result of ``run.py --families`` is also included.
+    python benchmarks/report.py                       uses the newest full result
+    python benchmarks/report.py results/cpu-….json    uses this result
 
-python benchmarks/report.py                       uses the newest full result
-python benchmarks/report.py results/cpu-….json    uses this result
+``run.py --full`` writes the result. The newest result of ``run.py --families`` is also included.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ MARKED = ("README.md", "docs/scale.md")
 
 
 def page(result: Result, families: Result | None = None) -> str:
-    """Return the text of docs/performance.md; None for ``families`` omits the comparison with libraries' own code."""
+    """Return the text of docs/performance.md. Without ``families``, omit the comparison with libraries' own code."""
     return "\n\n".join(_paragraphs(result, families)) + "\n"
 
 
 def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
-    """Yield headings, tables and wrapped text."""
+    """Yield headings, tables and wrapped paragraphs."""
     yield "# Performance"
     yield fill(
         "This page is for engineers who choose a preprocessing library. It compares pixprep with other libraries on a "
@@ -132,7 +132,7 @@ def _who(name: str, *, families: bool) -> str:
 
 
 def beside(families: Result) -> Iterator[str]:
-    """Compare each library's own code with pixprep's pipeline: yield a heading, text and two tables."""
+    """Yield a heading, text and two tables that compare each library's own code with pixprep's pipeline."""
     yield "## Compared with your library's own code"
     yield fill(
         "This table compares the code of a library, as its users write it, with the pipeline that pixprep imports from "
@@ -174,7 +174,7 @@ def beside(families: Result) -> Iterator[str]:
 
 
 def rivals(cell: Result) -> Iterator[tuple[Result, str, Result]]:
-    """Yield pixprep's numbers in a cell, with the name and the numbers of each contender that produces its tensor."""
+    """Yield pixprep's numbers in a cell, and the name and the numbers of each library that produces the same tensor."""
     found = cell["contenders"]
     if ours := found.get("pixprep_full", found.get("pixprep")):
         for name, theirs in found.items():
@@ -194,7 +194,7 @@ def _times(ours: Result, theirs: Result) -> str:
 
 
 def answers(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Yield the beginning of the page: a subject, a sentence with numbers of this run, and the name of the chart."""
+    """Yield the beginning of the page: a topic, a sentence with numbers of this run, and the name of the chart."""
     if cells := [cell for cell in contender_cells(result, "bilinear", 2) if "dali" in cell["contenders"]]:
         ours = [cell["contenders"]["pixprep_full"] for cell in cells]
         dali, pillow = (
@@ -273,7 +273,7 @@ def _rate(numbers: Result) -> str:
 
 
 def costs(cells: Sequence[Result]) -> str:
-    """Return a table of CPU time and pixel difference per size, peak memory, and import time."""
+    """Return a table of CPU time and pixel difference by size, peak memory, and import time."""
 
     def cost(numbers: Result | None) -> str:
         if numbers is None:
@@ -316,7 +316,7 @@ def serving(result: Result) -> str:
 
 
 def readme(result: Result, families: Result | None = None) -> str:
-    """Return the tables of the README: images/s, bilinear, two threads; and three libraries' own code."""
+    """Return the tables of the README: images/s with bilinear and two threads, and the code of three libraries."""
     cells = {cell["workload"]: cell for cell in result["cells"] if (cell["filter"], cell["threads"]) == ("bilinear", 2)}
     rows = [
         [name, *(_rate(found[who]) if who in found else "-" for who in README)]
@@ -342,7 +342,7 @@ def _featured(families: Result) -> str:
 
 
 def host_ceiling(result: Result) -> Iterator[str]:
-    """Yield heading, text and tables about the rate at which the host could supply a GPU that takes no time."""
+    """Yield a heading, text and tables about the rate at which the host can supply an infinitely fast GPU."""
     yield "## The host's ceiling"
     yield fill(
         "This section estimates how many images per second the host can supply to a GPU. No GPU is measured: "
@@ -384,7 +384,7 @@ def newest(pattern: str = "cpu-*-full.json") -> Path | None:
 
 
 def scale(result: Result) -> str:
-    """Return the table of docs/scale.md: milliseconds of one core per photo, and the size of its file."""
+    """Return the table of docs/scale.md: CPU milliseconds per photo, and the size of the file."""
     spent = poisson(result["serving"], OURS)[0]["cpu_ms_per_image"]
     serving_ms = spent["triton"] + spent["models"] - result["serving"]["engine_cpu_ms_per_image"]
     rows = []
@@ -397,7 +397,7 @@ def scale(result: Result) -> str:
 
 
 def texts(result: Result, marked: Mapping[str, str]) -> dict[str, str]:
-    """Return the generated Markdown by path relative to the root; ``marked`` contains the current marked pages."""
+    """Return the generated Markdown by relative path. ``marked`` contains the current texts of ``MARKED``."""
     path = newest("families-2*.json")
     families = json.loads(path.read_text(encoding="utf-8")) if path else None
     tables = {"README.md": readme(result, families), "docs/scale.md": scale(result)}
@@ -413,15 +413,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("result", nargs="?", type=Path, default=newest())
     parser.add_argument(
-        "--out", type=Path, default=measure.ROOT, help="folder to write to in place of the repository's root"
+        "--out",
+        type=Path,
+        default=measure.ROOT,
+        help="write the files below this folder instead of the repository's root",
     )
     arguments = parser.parse_args()
     if arguments.result is None:
-        parser.error("no full result in benchmarks/results: python benchmarks/run.py --full")
+        parser.error("there is no full result in benchmarks/results: run python benchmarks/run.py --full")
     try:
         plots = importlib.import_module("plots")
     except ImportError:
-        sys.exit("report: NO MATPLOTLIB, which draws the charts: pip install 'matplotlib>=3.9'")
+        sys.exit("report: MATPLOTLIB IS MISSING, so no charts were drawn: pip install 'matplotlib>=3.9'")
     result = json.loads(arguments.result.read_text(encoding="utf-8"))
     files = texts(result, {name: (measure.ROOT / name).read_text(encoding="utf-8") for name in MARKED})
     files |= {f"docs/{name}": text for name, text in plots.draw(result, arguments.result.name).items()}

@@ -1,12 +1,12 @@
-"""Compares pixprep on the CPU with other libraries, and writes one JSON file.
+"""Compare pixprep on the CPU with other libraries, and write one JSON file.
 
     python benchmarks/run.py --quick      three sizes and 300 sizes, bilinear, two threads; a little serving; 5 minutes
     python benchmarks/run.py --full       every workload, filter and layer; about 15 minutes
     python benchmarks/run.py --families   code of other libraries (``families``); writes a second file; 5 minutes
 
-Each contender runs in its own process, with the first of this project's environments that can import it. All contenders
-of a cell (a workload, a filter, a number of threads) run at the same time and take turns with the same photos,
-so that a slow minute affects all of them. The same holds for two cells whose ratio is reported. Before that, each
+Each contender runs in its own process, with the first of this project's environments that can import it. A cell is a
+workload, a filter and a number of threads. All contenders of a cell are started together and take turns with the same
+photos, so that a slow minute affects all of them. Two cells whose ratio is reported also take turns. Before that, each
 contender's tensors are compared with the reference, and contenders with large differences are not timed.
 ``benchmarks/report.py`` generates the page.
 """
@@ -41,14 +41,15 @@ import pixprep as pp
 FOLDER = Path(__file__).parent
 ENVIRONMENTS = (".venv", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "contenders").glob("[!_]*.py"))
-SIDE_BY_SIDE = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow", "opencv")  # twelve processes at once
-CHECKED = 2  # photos
+# twelve processes at the same time
+SIDE_BY_SIDE = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow", "opencv")
+CHECKED = 2  # number of photos whose tensors are compared with the reference
 LAYERS = ("kernel", "engine", "serving")
 PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "nvidia-pytriton", "tritonclient")
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Cell = tuple[str, str, int]
-"""Workload, filter or row of ``families``, threads."""
+"""Workload, filter or row of ``families``, and number of threads."""
 
 OF_FAMILIES = {workload for workload, *_ in CELLS}
 QUICK: list[list[Cell]] = [
@@ -64,7 +65,10 @@ FULL: list[list[Cell]] = [
 
 
 class ContenderError(Exception):
-    """A contender is missing or ended; the message is its last output. No message: it does not support the filter."""
+    """A contender is not available or ended.
+
+    The message is its last output, or empty if the contender does not support the filter.
+    """
 
 
 class Worker:
@@ -92,7 +96,10 @@ class Worker:
             raise ContenderError
 
     def check(self, compare: Callable[[np.ndarray], dict[str, float]], limit: float | None, folder: Path) -> None:
-        """Compare its tensors of the first photos, and reject the contender if the difference is too large."""
+        """Compare the contender's tensors of the first photos with the reference.
+
+        Reject it if the difference is too large.
+        """
         if limit is None:
             return
         path = folder / "tensors.npy"
@@ -103,10 +110,12 @@ class Worker:
             raise ContenderError(f"not timed: {error}") from None
         self.facts["difference"] = found
         if found["mean"] > limit:
-            raise ContenderError(f"not timed: its pixels are {found['mean']:g} levels off on average, over {limit:g}")
+            raise ContenderError(
+                f"not timed: its pixels differ by {found['mean']:g} on average, which is more than {limit:g}"
+            )
 
     def round(self, first: int, count: int) -> float:
-        """Time ``count`` batches from batch ``first`` of the endless sequence, and return the total seconds."""
+        """Time ``count`` batches from number ``first`` of the endless sequence, and return the total seconds."""
         self.rounds.append(self._ask(first=first, count=count))
         return float(sum(self.rounds[-1]["taken"]))
 
@@ -143,7 +152,7 @@ class Worker:
         self._process.wait()
         self._log.seek(0)
         lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
-        return " / ".join(lines[-3:]) or f"ended with exit code {self._process.returncode}"
+        return " / ".join(lines[-3:]) or f"the process ended with exit code {self._process.returncode}"
 
     def stop(self) -> None:
         """End the process."""
@@ -153,7 +162,7 @@ class Worker:
 
 @contextmanager
 def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str, str]) -> Iterator[dict[str, Worker]]:
-    """Yield the contenders that start and have the expected pixels. ``refused`` receives the reasons for the others."""
+    """Yield the contenders that start and produce the expected pixels. ``refused`` receives the others' reasons."""
     if row := ROWS.get(cell[1]):
         compare: Callable[[np.ndarray], dict[str, float]] = comparison(row)
     else:
@@ -174,7 +183,7 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
                 if error.args:
                     refused[name] = str(error)
                     say(f"MISSING {name}: {error}")
-                if name == "pixprep":  # the reference of the others is missing
+                if name == "pixprep":  # there is no reference for the others
                     break
         yield ready
 
@@ -182,9 +191,9 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
 def run_cells(
     names: dict[str, Path], folders: dict[Cell, Path], *, rounds: int, seconds: float
 ) -> list[dict[str, Any]]:
-    """Measure cells that run in turns; return the results per contender, or the reason why it was not measured.
+    """Measure cells that take turns. Return the results per contender, or the reason why it was not measured.
 
-    Every round processes all photos of its cell, repeatedly until the median contender needs ``seconds``.
+    Every round processes all photos of its cell, repeatedly until the median contender needs at least ``seconds``.
     """
     refused: dict[Cell, dict[str, str]] = {cell: {} for cell in folders}
     with ExitStack() as stack:
@@ -213,7 +222,7 @@ def run_cells(
         turn(0, 1)
         passes = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
         for worker in ready.values():
-            worker.rounds.clear()  # drop the warm-up
+            worker.rounds.clear()  # discard the warm-up
         for index in range(rounds):
             turn(index, passes)
         return [
@@ -234,7 +243,8 @@ def run_cells(
 def split(folder: Path) -> list[dict[str, Any]]:
     """Measure the kernels: median milliseconds for one photo on one thread.
 
-    Time pixprep's decode and kernel, and Pillow's resize of the whole photo without crop and arithmetic.
+    The timed parts are pixprep's decoder and kernel, and Pillow's resize of the whole photo without crop and
+    arithmetic.
     """
     photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
     found = []
@@ -288,7 +298,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, metavar="WORKLOAD")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--seconds", type=float, default=0.4, help="minimum seconds of each round of the median contender"
+        "--seconds", type=float, default=0.4, help="minimum duration in seconds of each round of the median contender"
     )
     arguments = parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Measures serving: runs perf_analyzer on the embedded Triton, and measures the rate of the engine alone.
+"""Measure serving with perf_analyzer on the embedded Triton, and the rate of the engine alone.
 
 ``pixprep build`` writes the models ``preprocess`` and ``ensemble`` for the task of the contenders. ``peer_NAME`` is a
 contender in Triton's Python backend, with one instance or one thread per core.
@@ -34,10 +34,10 @@ from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT
 PEERS = ("torchvision", "dali")
 OWN = ("preprocess", "ensemble")
 CONCURRENCY = (1, 4, 16)
-SHARES = (0.5, 0.8)  # rate of Poisson arrivals, as a fraction of the closed loop's rate
+SHARES = (0.5, 0.8)  # rate of the Poisson arrivals, as a fraction of the closed loop's rate
 BATCH = 8
 MEAN_LEVELS = 1.0
-LONGEST_S = 20  # for loads whose requests exceed perf_analyzer's time window
+LONGEST_S = 20  # perf_analyzer's time window, for loads whose requests take longer than its default
 CONFIG = """backend: "python"
 max_batch_size: 64
 input {{ name: "image" data_type: TYPE_STRING dims: [ 1 ] }}
@@ -57,9 +57,9 @@ def measure_all(
     """Measure every load on every model.
 
     Args:
-        images: Encoded images, which are sent in turn.
+        images: Encoded images. The requests use them in turn.
         interpreters: Interpreters by contender. The model of a contender uses the libraries of its interpreter.
-        seconds: Duration of the engine's rounds; a load lasts four times as long.
+        seconds: Duration of the engine's rounds. A load takes four times as long.
         full: Whether to also measure single images and Poisson arrivals.
     """
     rows: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def measure_all(
     with serve(peers) as server:
         models = [*OWN, *(f"peer_{name}" for name in peers)]
         for model in models:
-            put(server, model, BATCH, images, seconds=length, concurrency=[2])  # warm
+            put(server, model, BATCH, images, seconds=length, concurrency=[2])  # warm up
             if model != "ensemble":  # the client does not receive the tensor
                 check(server, model, images[:2], MEAN_LEVELS)
         for batch in (1, BATCH) if full else (BATCH,):
@@ -98,7 +98,7 @@ def measure_all(
 def put(
     server: Server, model: str, batch: int, images: Sequence[bytes], *, seconds: float, **kind: Any
 ) -> list[perf.Measurement]:
-    """Run loads on a model with gRPC, with a longer time window if perf_analyzer requires it."""
+    """Run loads on a model over gRPC, with a longer time window if perf_analyzer requires it."""
     while True:
         try:
             options = {"url": server.grpc_url, "protocol": "grpc", "model": model, "batch": batch}
@@ -110,7 +110,7 @@ def put(
 
 
 def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[str, Any]]:
-    """Run a load and return its measurements as rows, with the CPU time per image over all of them."""
+    """Run a load. Return its measurements as rows, with the CPU time per image over all of them."""
     before, served = cpu(server), images_served(server, model)
     found = put(server, model, *what, **kind)
     served = images_served(server, model) - served
@@ -121,7 +121,7 @@ def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[s
 
 @contextmanager
 def serve(interpreters: dict[str, Path]) -> Iterator[Server]:
-    """Start Triton with all models, and with the CUDA pool of ``pixprep serve``."""
+    """Start Triton with all models, and with the CUDA memory pool of ``pixprep serve``."""
     cores = usable_cores()
     with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as name:
         models = Path(name) / "models"
@@ -147,11 +147,14 @@ def check(server: Server, model: str, images: Sequence[bytes], mean_levels: floa
         tensors = triton.infer(model, triton.model_input(model), images)["tensor"]
     found = difference(tensors, [reference(image, "bilinear") for image in images])
     if found["mean"] > mean_levels:
-        raise pp.PixprepError(f"{model}: not timed: its pixels are {found['mean']:g} levels off on average")
+        raise pp.PixprepError(f"{model}: not timed: its pixels differ by {found['mean']:g} on average")
 
 
 def engine_round(images: Sequence[bytes], seconds: float, *, batch: int = BATCH) -> tuple[list[float], float]:
-    """Run the engine alone in this process, with batches of one size; return seconds per batch and CPU s per image."""
+    """Run the engine alone in this process, with batches of one size.
+
+    Return seconds per batch and CPU seconds per image.
+    """
     with pp.Engine(pp.presets.imagenet()) as engine:
         endless = measure.batches(images, batch)
         engine.run_batch(next(endless))
@@ -168,7 +171,7 @@ def images_served(server: Server, name: str) -> float:
 
 
 def cpu(server: Server) -> dict[str, float]:
-    """Return the CPU seconds so far of Triton, of its Python models' processes, and of perf_analyzer."""
+    """Return the total CPU seconds of Triton, the processes of its Python models, and perf_analyzer."""
     client = resource.getrusage(resource.RUSAGE_CHILDREN)
     fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
     triton = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime

@@ -1,13 +1,13 @@
-"""Compare pixprep's Loader with its peers: one command, one JSON file, and the tables of docs/performance-training.md.
+"""Compare pixprep's Loader with other libraries; write a JSON file and the tables of docs/performance-training.md.
 
-    python benchmarks/train.py --quick     one workload, with colours and without, one thread, three rounds
-    python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; the same with a jitter of
-                                           colours, 500 x 375, one thread; about 14 minutes
+    python benchmarks/train.py --quick     one workload, with and without colour jitter, one thread, three rounds
+    python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; 500 x 375 with colour
+                                           jitter, one thread; about 14 minutes
 
-Each contender runs in a process group of its own, by the first of this project's environments that can import it. All
-are up at once and take rounds by turns. A group is stopped (SIGSTOP) when its turn ends, so that nothing that reads
-ahead does so in another's turn. A contender with worker processes is tried with several numbers of them, and its best
-counts. Threads: the whole group has as many cores.
+Each contender runs in its own process group, with the first of this project's environments that can import it. All
+contenders are started together and take turns. A group is stopped (SIGSTOP) when its turn ends, so that it cannot read
+ahead during the turn of a different group. Contenders with worker processes are tried with several numbers of them, and
+the best result counts. The number of threads is the number of cores for the whole group.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
 OURS = ("pixprep_loader", "colour_pixprep")
 PHOTOS = 256
-BATCHES = 8  # a round: two epochs
-TRIED = 2  # batches with each number of workers
-WARM_UP = 5  # of 64: the first epoch and one batch more
+BATCHES = 8  # batches per round: two epochs
+TRIED = 2  # number of batches for each number of workers
+WARM_UP = 5  # number of batches of 64: the first epoch and one batch more
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class AbsentError(Exception):
-    """A contender is missing or ended; the message is its last output."""
+    """A contender is not available or ended. The message is its last output."""
 
 
 class Group:
@@ -63,7 +63,7 @@ class Group:
         self.rounds: list[dict[str, Any]] = []
 
     def take(self, count: int) -> dict[str, Any]:
-        """Run ``count`` batches of ``what``, the third argument of the contender's ``prepare``."""
+        """Run ``count`` batches of ``what``, which is the third argument of the contender's ``prepare``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         before = self._cpu_s()
@@ -80,7 +80,7 @@ class Group:
         return {**json.loads(line), "cpu_s": self._cpu_s() - before}
 
     def _cpu_s(self) -> float:
-        """Return the CPU seconds of all its processes, including ended ones."""
+        """Return the CPU seconds of all processes of the group, including those that have ended."""
         ticks = 0
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -95,7 +95,7 @@ class Group:
         self._process.wait()
         self._log.seek(0)
         lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
-        return " / ".join(lines[-2:]) or f"ended with exit code {self._process.returncode}"
+        return " / ".join(lines[-2:]) or f"the process ended with exit code {self._process.returncode}"
 
     def stop(self) -> None:
         """End all processes of the contender."""
@@ -119,18 +119,18 @@ def write_photos(photos: Sequence[bytes], folder: Path) -> None:
 
 
 def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> None:
-    """Refuse a contender that does less than the task.
+    """Reject a contender that does not perform the whole task.
 
     Raises:
-        AbsentError: a different shape, dtype or range of values.
+        AbsentError: The shape, dtype or range of values is wrong.
     """
     shape = tuple(found["shape"])
     if shape not in ((BATCH, 3, SIDE, SIDE), (BATCH, SIDE, SIDE, 3)) or found["labels"] != BATCH:
-        raise AbsentError(f"not timed: {name} gives {shape} and {found['labels']} labels")
+        raise AbsentError(f"not timed: {name} returns {shape} and {found['labels']} labels")
     if found["dtype"] != "float32":
-        raise AbsentError(f"not timed: {name} gives {found['dtype']}")
+        raise AbsentError(f"not timed: {name} returns {found['dtype']}")
     if expected and (abs(found["mean"] - expected["mean"]) > 0.3 or not 0.7 < found["std"] / expected["std"] < 1.4):
-        raise AbsentError(f"not timed: mean {found['mean']:.2f}, deviation {found['std']:.2f}")
+        raise AbsentError(f"not timed: the mean is {found['mean']:.2f} and the standard deviation {found['std']:.2f}")
 
 
 def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) -> Group:
@@ -155,7 +155,7 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
 def run_cell(
     names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str], *, coloured: bool
 ) -> dict[str, Any]:
-    """Return the numbers of one workload and number of threads for the contenders with color jitter, or the others."""
+    """Return the results for one workload and number of threads, of the contenders with or without colour jitter."""
     names = {name: python for name, python in names.items() if name.startswith("colour_") == coloured}
     title = f"{workload.name}{', colours' if coloured else ''}"
     with ExitStack() as stack:
@@ -192,7 +192,7 @@ def run_cell(
 
 
 def main() -> None:
-    """Measure, and write the result after each cell."""
+    """Run the benchmark, and write the result after each cell."""
     parser = measure.options(__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="*", choices=CONTENDERS, default=CONTENDERS)

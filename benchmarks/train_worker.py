@@ -1,9 +1,9 @@
-"""Run one contender of ``loaders`` in its own process; lines of JSON specify the number of batches and their source.
+"""Run one contender of ``loaders`` in its own process. Requests are lines of JSON with a number of batches.
 
     train_worker.py CONTENDER FOLDER THREADS
 
-It begins with as many cores as it has threads; its worker processes inherit that. It imports nothing but the contender
-and what that needs.
+The process starts with as many cores as threads, which its worker processes inherit. It imports only the contender and
+the contender's dependencies.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 
 
 def main(name: str, folder: str, threads: int) -> None:
-    """Respond to requests until stdin ends."""
+    """Respond to requests until stdin is closed."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # output of libraries must not mix with the responses
+    os.dup2(2, 1)  # the output of libraries must not mix with the responses
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     contender = importlib.import_module(f"loaders.{name}")
     versions = {each: metadata.version(each) for each in contender.PACKAGES if _is_installed(each)}
@@ -53,7 +53,7 @@ def _moments(images: np.ndarray) -> dict[str, float | str]:
 def _is_installed(package: str) -> bool:
     try:
         return bool(metadata.version(package))
-    except metadata.PackageNotFoundError:  # one of two builds
+    except metadata.PackageNotFoundError:  # for example, one of two builds of OpenCV
         return False
 
 

@@ -1,12 +1,12 @@
-"""Compares the conversion of clips to tensors with other libraries: writes a JSON file and the tables of docs/video.md.
+"""Compare pixprep's conversion of clips to tensors with other libraries; write a JSON file and tables of docs/video.md.
 
     python benchmarks/video.py          16 frames of clips of three kinds, one and two threads; the first frame and
                                         the tensor of a single clip; about 5 minutes
     python benchmarks/video.py --quick  one cell, one round; 1 minute
 
-As in ``train.py`` each contender runs in a process group of its own, with as many cores as threads, and is stopped
-while others have their turn. Each setting of a contender is tried on a few clips, and the best takes part in the
-rounds. The last cell is the first once more: how far the machine has drifted.
+As in ``train.py``, each contender runs in its own process group, with as many cores as threads, and is stopped while
+others run. Each setting of a contender is tried on a few clips, and the best one is measured in the rounds. The last
+cell repeats the first one, to show how far the machine's speed has drifted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CONTENDERS = ("pixprep", "torchcodec", "decord", "opencv")
 OURS, ALONE = "pixprep", "pixprep_alone"
 FRAMES, RATE = 16, 30
 ROUNDS = 5
-TRIED = 2  # batches per setting; the faster one counts
-HOPELESS = 2.0  # a setting slower than the best one by this factor runs only one batch
-CLOSE = 0.02  # tolerance of the means and the standard deviations of two libraries' tensors
+TRIED = 2  # number of batches per setting; the faster one counts
+HOPELESS = 2.0  # a setting that is slower than the best one by this factor runs only one batch
+CLOSE = 0.02  # tolerance for the means and the standard deviations of two libraries' tensors
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Synthetic clip: a camera moves over a photo, with noise."""
+    """Synthetic clip: a camera that moves over a photo, with noise."""
 
     title: str
     codec: str
@@ -61,7 +61,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Case to compare: a clip, with the number of clips per batch and the number of threads."""
+    """Case to compare: a clip, the number of clips per batch, and the number of threads."""
 
     clip: str
     threads: int
@@ -100,7 +100,7 @@ def write_clip(path: Path, kind: Kind) -> int:
 
 
 class Contender:
-    """Contender with one process group per number of threads."""
+    """Contender, with one process group per number of threads."""
 
     def __init__(self, name: str, python: Path, folder: Path, stack: ExitStack) -> None:
         self._groups: dict[int, Group] = {}
@@ -110,7 +110,7 @@ class Contender:
         self._settings: list[str] = json.loads(words.splitlines()[-1])
 
     def trials(self, threads: int) -> Iterator[tuple[str, int]]:
-        """Pairs of a setting and a number of FFmpeg threads per clip."""
+        """Return the pairs of a setting and a number of FFmpeg threads per clip."""
         for setting in self._settings or [""]:
             for own in sorted({1, threads}) if self._settings else [1]:
                 yield setting, own
@@ -128,22 +128,24 @@ class Contender:
 
 
 def check(name: str, found: dict[str, Any], cell: Cell, expected: dict[str, Any] | None) -> None:
-    """Refuse a contender that does less than the task.
+    """Reject a contender that does not perform the whole task.
 
     Raises:
-        AbsentError: a different shape, dtype or range of values.
+        AbsentError: The shape, dtype or range of values is wrong.
     """
     shape, clips = tuple(found["shape"]), (cell.clips, cell.frames)
     if found["dtype"] != "float32" or shape not in ((*clips, 3, SIDE, SIDE), (*clips, SIDE, SIDE, 3)):
-        raise AbsentError(f"not timed: {name} gives {found['dtype']} {shape}")
+        raise AbsentError(f"not timed: {name} returns {found['dtype']} {shape}")
     if expected and any(abs(found[key] - expected[key]) > CLOSE for key in ("mean", "std")):
-        raise AbsentError(f"not timed: {name}: mean {found['mean']:.3f}, deviation {found['std']:.3f}")
+        raise AbsentError(
+            f"not timed: {name} returns tensors with mean {found['mean']:.3f} and standard deviation {found['std']:.3f}"
+        )
 
 
 def best(
     name: str, contender: Contender, cell: Cell, expected: dict[str, Any] | None
 ) -> tuple[tuple[str, int], dict[str, Any]]:
-    """Return the fastest setting, and the facts about the tensors of each."""
+    """Return the fastest setting, and the properties of the tensors of each setting."""
     tried: dict[tuple[str, int], float] = {}
     found: dict[str, Any] = {}
     for trial in contender.trials(cell.threads):
@@ -158,7 +160,7 @@ def best(
 
 
 def run_cell(contenders: dict[str, Contender], cell: Cell, rounds: int, absent: dict[str, str]) -> dict[str, Any]:
-    """Measure one cell. With two threads, pixprep is also measured with one thread for the same number of rounds."""
+    """Measure one cell. With two threads, also measure pixprep with one thread for the same number of rounds."""
     entries: dict[str, tuple[Contender, Cell, tuple[str, int]]] = {}
     facts: dict[str, dict[str, Any]] = {}
     for name, contender in contenders.items():
@@ -193,7 +195,7 @@ def run_cell(contenders: dict[str, Contender], cell: Cell, rounds: int, absent: 
 
 
 def run(cells: Sequence[Cell], rounds: int, results: dict[str, Any]) -> Iterator[None]:
-    """Measure each cell, and store the results in ``results``."""
+    """Measure each cell, and add the results to ``results``."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for name in {cell.clip: None for cell in cells}:
@@ -212,7 +214,7 @@ def run(cells: Sequence[Cell], rounds: int, results: dict[str, Any]) -> Iterator
 
 
 def main() -> None:
-    """Measure, and write the result after each cell."""
+    """Run the benchmark, and write the result after each cell."""
     parser = measure.options(__doc__)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Write the part of docs/video.md about speed from the newest result of ``video``."""
+"""Write the part of docs/video.md about speed, from the newest result of ``video``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARKS = re.compile(r"(?<=<!-- speed -->\n).*?(?=<!-- /speed -->)", re.DOTALL)
 
 
 def page(result: dict[str, Any], before: str) -> str:
-    """Return the page with this result in place of the previous one."""
+    """Return the page with the given result instead of the previous one."""
     text = "\n\n".join(_paragraphs(result)) + "\n"
     return _MARKS.sub(lambda _: text, before, count=1)
 
@@ -82,7 +82,7 @@ def _scaling(result: dict[str, Any]) -> str:
 
 
 def _faster(result: dict[str, Any]) -> str:
-    """Return the rows in which a peer is faster."""
+    """Return the rows in which a different library is faster."""
     ahead = []
     for cell in result["cells"]:
         rest = "" if cell["clips"] > 1 else ", one clip alone, " + ("1 frame" if cell["frames"] == 1 else "16 frames")

@@ -1,8 +1,8 @@
-"""Run one contender in its own process; requests and responses are lines of JSON.
+"""Run one contender in its own process. Requests and responses are lines of JSON.
 
-    worker.py MODULE FILTER THREADS BATCH FOLDER        the photos of a workload, by name, in FOLDER
+    worker.py MODULE FILTER THREADS BATCH FOLDER        FOLDER contains the photos of a workload
 
-It imports nothing but the contender and what that needs, so that its import time and its memory are its own.
+It imports only the contender and the contender's dependencies, so that their import time and memory can be measured.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            continue  # one of two builds
+            continue  # for example, one of two builds of OpenCV
     return found
 
 
 def main(name: str, filter_name: str, threads: int, batch: int, folder: str) -> None:
-    """Respond to requests until stdin ends."""
+    """Respond to requests until stdin is closed."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # output of libraries must not mix with the responses
+    os.dup2(2, 1)  # the output of libraries must not mix with the responses
     start = perf_counter()
     contender = importlib.import_module(name)
     import_s = perf_counter() - start

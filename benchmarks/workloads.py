@@ -1,7 +1,7 @@
-"""Photos of the benchmarks: JPEGs of given sizes derived from real photos, with a similar decoding cost.
+"""Photos of the benchmarks: JPEGs of given sizes, derived from real photos, that cost about as much to decode.
 
-A large photo is a mosaic. A photo enlarged from 640 pixels would be smooth and have few Huffman codes, which take half
-of the decoding time.
+Large photos are mosaics. A photo enlarged from 640 pixels would be smooth and have few Huffman codes, whose decoding
+takes half of the time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from PIL import Image
 from pixprep.cores import cores
 
 Size = tuple[int, int]
-"""Height, width."""
+"""(height, width) in pixels."""
 
 SIZES: dict[str, Size] = {"500x375": (375, 500), "1920x1080": (1080, 1920), "4032x3024": (3024, 4032)}
 QUALITY = 90
 COUNT = 256
 GRAIN = 6  # maximum noise in pixel values
-TILE = 640  # maximum side of a tile of a mosaic, about the size of the original photos
+TILE = 640  # maximum side length of a mosaic's tile, about the size of the original photos
 MIXED, EQUAL = "300 sizes", "300 of one size"
 WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4"}
 PHOTOS = tuple(f"skimage/data/{name}" for name in ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg"))
 IMAGENET = "foolbox/data/imagenet_"  # 20 photos of ImageNet's validation set
 CARRIED = ROOT / "build" / "gpu_hour" / "photos"
-"""See tools/gpu_hour."""
+"""Photos that prepare_hour.py has copied to a GPU machine; see tools/gpu_hour."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,10 @@ class Workload:
 
 
 def different_sizes(count: int, around: Size) -> list[Size]:
-    """Return sizes with the same mean area: areas from half to one and a half of it, aspect ratios from 9:16 to 16:9.
+    """Return sizes with the same mean area: areas of 0.5 to 1.5 times the mean, aspect ratios from 9:16 to 16:9.
 
-    Only such as all libraries resize to the same size: some round the longer side down, some to the nearest pixel.
+    Only sizes that all libraries resize to the same size are returned: some libraries round the longer side down, some
+    to the nearest pixel.
     """
     rng = np.random.default_rng(count)
     found: dict[Size, None] = {}
@@ -90,12 +91,12 @@ WORKLOADS = {
 
 
 def real_photos(cache: Path = ROOT / "build" / "benchmarks") -> list[Path]:
-    """Return real photos: the two of this repository, and those in two wheels if the registry provides them.
+    """Return real photos: two from this repository, and others from two wheels if the registry provides them.
 
-    On a machine without a network they are those that were carried there.
+    A machine without a network uses the photos that were copied to it.
 
     Args:
-        cache: where the wheels are, or come to.
+        cache: Folder into which the wheels are downloaded.
     """
     if carried := sorted(CARRIED.glob("*")):
         return carried
@@ -153,7 +154,7 @@ def _photo(workload: Workload, photos: Sequence[Path], seed: int, index: int) ->
 
 
 def _mosaic(height: int, width: int, photos: Sequence[Path], rng: np.random.Generator) -> np.ndarray:
-    """Return a mosaic of tiles, which are crops of photos, randomly mirrored and with noise."""
+    """Return a mosaic of tiles, which are crops of photos, randomly mirrored and with added noise."""
     rows, columns = (np.linspace(0, side, -(-side // TILE) + 1).astype(int) for side in (height, width))
     pixels = np.empty((height, width, 3), np.uint8)
     for top, bottom in pairwise(rows):

@@ -1,13 +1,12 @@
-"""Contenders for the same task: one file per contender, each run in its own process. Each file defines three names.
+"""Contenders for the same task: one module per contender, which runs in its own process and defines three names.
 
-    PACKAGES         the packages whose versions determine its speed
-    MEAN_LEVELS      maximum mean difference from the reference, in pixel values; None: without a tensor
+    PACKAGES         packages whose versions determine its speed
+    MEAN_LEVELS      maximum mean difference from the reference in pixel values; None if it does not return tensors
     prepare(filter_name, threads)
                      returns ``run(batch)``, which converts a list of encoded photos to float32 (photos, 3, 224, 224)
 
 The task is torchvision's ImageNet preset: shorter side 256, center crop 224, ``(value / 255 - mean) / std``, RGB
-planes.
-``prepare`` raises NotImplementedError for a filter that the library does not have.
+planes. ``prepare`` raises NotImplementedError for a filter that the library does not have.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Run = Callable[[Sequence[bytes]], Any]
 
 
 def each(one: Callable[[bytes, np.ndarray], None], threads: int) -> Run:
-    """Return a ``run`` function that calls a function per photo on several threads, as a user would."""
+    """Return a ``run`` function that calls a function for each photo on several threads, as users would."""
     pool = ThreadPoolExecutor(threads)
 
     def run(batch: Sequence[bytes]) -> np.ndarray:
@@ -38,11 +37,11 @@ def each(one: Callable[[bytes, np.ndarray], None], threads: int) -> Run:
 
 
 def resized(height: int, width: int) -> tuple[int, int]:
-    """Return the (height, width) after the resize, rounded as in torchvision."""
+    """Return (height, width) after the resize, rounded as in torchvision."""
     shorter = min(height, width)
     return SHORTER * height // shorter, SHORTER * width // shorter
 
 
 def margins(height: int, width: int) -> tuple[int, int]:
-    """Return the numbers of rows above and columns left of the center crop, rounded as in torchvision."""
+    """Return the top and left offsets of the center crop, rounded as in torchvision."""
     return round((height - CROP) / 2), round((width - CROP) / 2)

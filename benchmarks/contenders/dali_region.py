@@ -1,4 +1,4 @@
-"""DALI's fastest method on the CPU: decode only the region of the crop, and resize it to the tensor's size."""
+"""DALI's fastest method on the CPU: decode only the region of the crop, and resize it to the size of the tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prepare(filter_name: str, threads: int) -> Run:
         resized = math.floor(size * SHORTER / fn.reductions.min(size))
         scale = size / resized
         first = math.floor((resized - CROP) / 2 + 0.5) * scale
-        margin = SUPPORT[filter_name] * scale  # the filter reads pixels outside of the window
+        margin = SUPPORT[filter_name] * scale  # the filter reads pixels outside the region
         start = math.floor(math.max(first - margin, 0.0))
         end = math.ceil(math.min(first + CROP * scale + margin, size))
         decoded = fn.decoders.image_slice(

@@ -1,4 +1,4 @@
-"""Only libjpeg-turbo's decode, into reused memory: the upper bound for contenders that decode whole photos with it."""
+"""libjpeg-turbo alone, decoding into reused memory: the upper bound for contenders that decode whole photos with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEAN_LEVELS = None
 
 def prepare(filter_name: str, threads: int) -> Run:
     """See ``contenders``."""
-    if filter_name != "bilinear":  # the decode does not depend on the filter
+    if filter_name != "bilinear":  # decoding does not depend on the filter
         raise NotImplementedError
     local = threading.local()
 

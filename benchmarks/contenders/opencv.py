@@ -1,4 +1,4 @@
-"""OpenCV's usual resize, ``INTER_LINEAR``: it does not antialias, so its pixels differ from the reference."""
+"""OpenCV's default resize, ``INTER_LINEAR``. It does not antialias, so its pixels differ from the reference."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from contenders import CROP, MEAN, STD, Run, each, margins, resized
 
 PACKAGES = ("opencv-python-headless", "opencv-python", "numpy")
-MEAN_LEVELS = 16.0  # 12.8 at 12 megapixels
+MEAN_LEVELS = 16.0  # the measured maximum is 12.8, at 12 megapixels
 FLAGS = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC, "lanczos": cv2.INTER_LANCZOS4}
 
 
 def using(flag: int, threads: int) -> Run:
     """Return ``run`` for OpenCV with an interpolation flag."""
-    cv2.setNumThreads(1)  # photos are distributed over threads instead
+    cv2.setNumThreads(1)  # the photos are distributed over threads instead
     mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
 
     def one(encoded: bytes, out: np.ndarray) -> None:

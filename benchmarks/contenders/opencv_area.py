@@ -1,4 +1,4 @@
-"""OpenCV's ``INTER_AREA``, its resize with antialias."""
+"""OpenCV's ``INTER_AREA``, its only resize with antialiasing."""
 
 from __future__ import annotations
 

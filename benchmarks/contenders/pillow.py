@@ -1,4 +1,4 @@
-"""The most common code: Pillow, then NumPy."""
+"""The most common code: Pillow followed by NumPy."""
 
 from __future__ import annotations
 

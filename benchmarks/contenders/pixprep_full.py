@@ -1,4 +1,4 @@
-"""pixprep with Pillow's pixels."""
+"""pixprep with the same pixels as Pillow."""
 
 from __future__ import annotations
 

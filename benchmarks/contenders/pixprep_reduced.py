@@ -1,4 +1,4 @@
-"""pixprep with reduced decode: libjpeg-turbo decodes large photos at 1/2, 1/4 or 1/8."""
+"""pixprep with reduced decoding: libjpeg-turbo decodes large photos at 1/2, 1/4 or 1/8 of their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The method of Triton's Python example: Pillow decodes, and torchvision's transforms do the rest."""
+"""The code of Triton's Python example: Pillow decodes, followed by torchvision's transforms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if _spec is None or _spec.origin is None:
 try:
     for _extension in Path(_spec.origin).parent.glob("_C*.so"):
         torch.ops.load_library(str(_extension))
-except OSError:  # torchvision for CUDA with PyTorch for the CPU: define two missing ops, which are not called
+# define two missing ops, which are never called, so that torchvision for CUDA works with PyTorch for the CPU
+except OSError:
     _library = torch.library.Library("torchvision", "DEF")
     for _name in ("nms", "qnms"):
         _library.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -30,7 +31,7 @@ from torchvision import transforms  # noqa: E402
 
 def prepare(filter_name: str, threads: int) -> Run:
     """See ``contenders``."""
-    torch.set_num_threads(1)  # photos are distributed over threads instead
+    torch.set_num_threads(1)  # the photos are distributed over threads instead
     how = transforms.InterpolationMode(filter_name)
     loader = transforms.Compose(
         [

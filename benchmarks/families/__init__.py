@@ -1,8 +1,8 @@
-"""Preprocessing code of other libraries, compared with pixprep: one file per library, each run in its own process.
+"""Preprocessing code of other libraries, compared with pixprep: one module per library, which runs in its own process.
 
-    PACKAGES         the packages whose versions determine its speed
+    PACKAGES         packages whose versions determine its speed
     prepare(row, threads)
-                     returns ``run(batch)``, which converts a list of encoded photos to a tensor or an array per photo
+                     returns ``run(batch)``, which converts a list of encoded photos to one array of tensors, or a list
 
 ``ROWS`` lists the tasks. ``prepare`` raises NotImplementedError for a task that the library does not support.
 """
@@ -30,12 +30,13 @@ class Row(NamedTuple):
 
 
 IMAGENET = 1 / (255 * 0.229)
-ROUNDED = 0.01  # mean levels: float32 sums in a different order, or one pixel value in 1 % of the values
+# mean difference in pixel values: float32 sums in a different order, or 1 % of the values that differ by 1
+ROUNDED = 0.01
 COLOURS = {
     "brightness": 0.0,
-    "contrast": 1.0,  # albumentations rounds the mean and its product, so all pixel values may differ by 1
+    "contrast": 1.0,  # albumentations rounds the mean and the product, so every pixel value may differ by 1
     "saturation": 0.5,
-    "hue": 2.0,  # albumentations has only 180 hues
+    "hue": 2.0,  # albumentations has only 180 hue values
     "grayscale": 1.0,  # albumentations truncates instead of rounding
     "gamma": 0.5,
     "posterize": 0.0,
@@ -72,11 +73,11 @@ CELLS = [
     *(("500x375", row, 1) for row in ROWS if row.startswith("opencv")),
     *((ARRAYS, row, 1) for row in COLOURS),
 ]
-"""Workload, row, threads."""
+"""Workload, row and number of threads."""
 
 
 def of(made: Mapping[str, Callable[[], Run]], row: str, threads: int) -> Run:
-    """Return ``run`` of a library for a row."""
+    """Return a library's ``run`` function for a row."""
     assert threads == 1
     if row not in made:
         raise NotImplementedError
@@ -84,14 +85,14 @@ def of(made: Mapping[str, Callable[[], Run]], row: str, threads: int) -> Run:
 
 
 def alone(one: Callable[[bytes], np.ndarray]) -> Run:
-    """Return a ``run`` function that calls a function per photo, without stacking the tensors."""
+    """Return a ``run`` function that calls a function for each photo, without stacking the tensors."""
     return lambda batch: [one(photo) for photo in batch]
 
 
 def on_arrays(one: Callable[[Any], Any], given: Callable[[np.ndarray], Any] = np.asarray) -> Run:
     """Return a ``run`` function on images that are decoded once, before the rounds.
 
-    ``given`` converts them to the library's type.
+    ``given`` converts an image to the library's type.
     """
 
     @cache
@@ -102,7 +103,7 @@ def on_arrays(one: Callable[[Any], Any], given: Callable[[np.ndarray], Any] = np
 
 
 def comparison(row: Row) -> Callable[[np.ndarray], dict[str, float]]:
-    """Return a function that compares tensors with those of its first call, in pixel values; layouts may differ."""
+    """Return a function that compares tensors with those of its first call, in pixel values. The layouts may differ."""
     return partial(_gaps, [], row.level)
 
 
@@ -111,6 +112,6 @@ def _gaps(first: list[np.ndarray], level: float, tensors: np.ndarray) -> dict[st
     if tensors.shape != first[0].shape:
         tensors = np.moveaxis(tensors, 1, -1)
     if (tensors.shape, tensors.dtype) != (first[0].shape, first[0].dtype):
-        raise ValueError(f"{tensors.dtype} {tensors.shape} beside {first[0].dtype} {first[0].shape}")
+        raise ValueError(f"{tensors.dtype} {tensors.shape} cannot be compared with {first[0].dtype} {first[0].shape}")
     gaps = np.abs(tensors.astype(np.float64) - first[0]) / level
     return {"max": round(float(gaps.max()), 4), "mean": round(float(gaps.mean()), 6)}

@@ -1,4 +1,4 @@
-"""albumentations on arrays, with a fixed value for each parameter instead of a range."""
+"""albumentations on arrays, with a fixed value instead of a range for each parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from families import Run, of, on_arrays
 
-os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # otherwise it queries PyPI for its newest version
+os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # without this, it queries PyPI for its newest version
 import albumentations as A  # noqa: N812
 
 PACKAGES = ("albumentations", "albucore", "opencv-python-headless", "numpy")

@@ -15,7 +15,7 @@ PACKAGES = dali.PACKAGES
 
 
 def graph(name: str) -> Run:
-    """Run a serialized graph."""
+    """Return ``run`` for a serialized graph."""
     pipeline = Pipeline.deserialize(
         filename=str(ROOT / "tests" / "parity" / "frozen" / "dali" / f"{name}.dali"),
         batch_size=dali.LARGEST_BATCH,

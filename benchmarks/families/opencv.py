@@ -1,6 +1,6 @@
-"""Code with OpenCV: Ultralytics' letterbox, PaddleOCR's text lines, and the task of ``contenders``.
+"""Code that uses OpenCV: Ultralytics' letterbox, PaddleOCR's text lines, and the task of ``contenders``.
 
-PaddleOCR's ``resize_norm_img`` is copied, because its package would install PaddlePaddle.
+``resize_norm_img`` is copied from PaddleOCR, because its package would install PaddlePaddle.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def _recipe(heading: str) -> pp.Pipeline:
 
 
 def _weights() -> pp.Pipeline:
-    importlib.import_module("contenders.torchvision")  # also imports a torchvision without its C++ extension
+    importlib.import_module("contenders.torchvision")  # supports a torchvision without its C++ extension
     return torchvision.from_torchvision("ResNet50_Weights.IMAGENET1K_V1", input="tensor")
 
 
@@ -65,7 +65,7 @@ OPS = {
 
 
 def running(pipeline: pp.Pipeline) -> Run:
-    """Run the engine, and return only the tensor of its outputs."""
+    """Run the engine, and return only the tensors."""
     engine = pp.Engine(pipeline, threads=1)
 
     def run(photos: list[bytes]) -> object:
@@ -78,7 +78,7 @@ def running(pipeline: pp.Pipeline) -> Run:
 
 def prepare(row: str, threads: int) -> Run:
     """See ``families``."""
-    drawn = count()  # each image gets different random parameters
+    drawn = count()  # each image gets its own random parameters
     ops = {
         name: lambda op=op: on_arrays(lambda pixels: pp.apply(op, pixels, index=next(drawn)))
         for name, op in OPS.items()

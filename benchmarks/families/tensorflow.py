@@ -1,4 +1,4 @@
-"""Keras's preprocessing as in ``image_dataset_from_directory``: ``tf.image`` ops, compiled to one function."""
+"""Keras's preprocessing as in ``image_dataset_from_directory``: ``tf.image`` ops, compiled into one function."""
 
 from __future__ import annotations
 

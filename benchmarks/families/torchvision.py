@@ -1,4 +1,4 @@
-"""torchvision: a model's ``weights.transforms()`` on tensors that Pillow decoded, and v2's functions on tensors."""
+"""torchvision: a model's ``weights.transforms()`` on tensors that Pillow decoded, and functions of v2 on tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = contender.PACKAGES
 
 
 def weights() -> Run:
-    """Return ``run`` for the usual code: Pillow, ``pil_to_tensor``, the transforms, ``stack``."""
+    """Return ``run`` for the common code: Pillow, ``pil_to_tensor``, the transforms, ``stack``."""
     transforms = ResNet50_Weights.IMAGENET1K_V1.transforms()
 
     def one(encoded: bytes) -> torch.Tensor:

@@ -1,15 +1,15 @@
-"""Contenders for the same training input: one file each, run in its own process. Each file defines three names.
+"""Contenders for the same training input: one module each, which runs in its own process and defines three names.
 
-    PACKAGES       the packages whose versions determine its speed
-    WORKERS        numbers of worker processes to try, per number of threads; () if it does not use processes
+    PACKAGES       packages whose versions determine its speed
+    WORKERS        numbers of worker processes to try, by number of threads; () if it does not use processes
     prepare(folder, threads, workers)
                    yields batches endlessly: (images, labels), with images float32 (64, 3, 224, 224), or
                    (64, 224, 224, 3) if the library's models require it
 
-The task is torchvision's ImageNet training preset: a random resized crop of 224 with area 0.08 to 1 and aspect 3/4 to
-4/3, bilinear and antialiased, a random flip, ``(value / 255 - mean) / std``; shuffled, complete batches. ``folder``
-contains ``files``, with a folder of JPEGs per class, and ``shard.tar``, with the same photos in WebDataset's format.
-``colour_*`` add a jitter of brightness, contrast, saturation and hue after the flip.
+The task is torchvision's ImageNet training preset: a random resized crop of 224 with area 0.08 to 1 and aspect ratio
+3/4 to 4/3, bilinear and antialiased, a random flip, and ``(value / 255 - mean) / std``. The batches are shuffled and
+complete. ``folder`` contains ``files``, with a folder of JPEGs per class, and ``shard.tar``, with the same photos in
+WebDataset's format. ``colour_*`` add a colour jitter (brightness, contrast, saturation and hue) after the flip.
 """
 
 from __future__ import annotations

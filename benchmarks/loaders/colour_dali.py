@@ -1,4 +1,4 @@
-"""Like ``dali_region``, with DALI's ``color_twist``: a single matrix with a fixed order, before the mirror."""
+"""Like ``dali_region``, with DALI's ``color_twist``: one matrix, a fixed order, applied before the mirror."""
 
 from __future__ import annotations
 

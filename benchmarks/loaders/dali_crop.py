@@ -15,9 +15,9 @@ WORKERS = ()
 
 
 def endless(folder: Path, threads: int, images: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the batches of a pipeline with DALI's default queue of two.
+    """Yield the batches of a pipeline, with DALI's default prefetch queue of length two.
 
-    ``images`` converts encoded files to (224, 224).
+    ``images`` decodes files and resizes them to (224, 224).
     """
 
     @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2)

@@ -1,4 +1,4 @@
-"""DALI's fastest method on the CPU: decode only the rows of the random window, and resize them."""
+"""DALI's fastest method on the CPU: decode only the rows of the random crop, and resize them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKERS = ()
 
 
 def images(encoded: Any) -> Any:
-    """Decode and resize the random window."""
+    """Decode and resize the random crop."""
     crop = {"random_area": AREA, "random_aspect_ratio": ASPECT}
     decoded = fn.decoders.image_random_crop(encoded, output_type=types.RGB, jpeg_fancy_upsampling=True, **crop)
     return fn.resize(decoded, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)

@@ -1,4 +1,4 @@
-"""pixprep's Loader with the decoded pixels cached in memory, as in every epoch after the first."""
+"""pixprep's Loader with decoded pixels that are cached in memory, as in every epoch after the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pixprep's engine without a Loader, on the same photos with the same random windows. Files are not prefetched."""
+"""pixprep's engine without a Loader, on the same photos with the same random crops. Files are not prefetched."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ WORKERS = ()
 
 
 def pipeline(*colours: Any) -> pp.Pipeline:
-    """Return the training pipeline; ``colours`` are ops to add after the flip."""
+    """Return the training pipeline. ``colours`` are ops to insert after the flip."""
     return pp.Pipeline(
         [
             pp.decode(),

@@ -1,6 +1,6 @@
 """SPDL's thread pipeline over files, with torchvision v2 on Pillow images.
 
-SPDL's own decoder needs the system's FFmpeg libraries, and does not support a random resized crop.
+SPDL's own decoder requires FFmpeg libraries on the system, and does not support random resized crops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""tf.data with TensorFlow's fused decode and crop, and an antialiased resize like the other contenders."""
+"""tf.data with TensorFlow's fused decode and crop, and an antialiased resize like that of the other contenders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKERS = ()
 
 
 def endless(folder: Path, threads: int, *, antialias: bool) -> Iterator[tuple[Any, Any]]:
-    """Yield the batches of a data set built as in TensorFlow's performance guide."""
+    """Yield the batches of a data set that is built as in TensorFlow's performance guide."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     paths = sorted(map(str, (folder / "files").glob("*/*.jpg")))

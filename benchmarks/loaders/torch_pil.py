@@ -19,7 +19,7 @@ WORKERS = {1: (0, 1, 2), 2: (1, 2, 3)}
 
 
 def transform(*colours: v2.Transform) -> v2.Compose:
-    """Return the transform of each Pillow image; ``colours`` are transforms to add after the flip."""
+    """Return the transform for each Pillow image. ``colours`` are transforms to insert after the flip."""
     return v2.Compose(
         [
             v2.RandomResizedCrop(SIDE, antialias=True),

@@ -1,4 +1,4 @@
-"""WebDataset's tar shards, torchvision v2 on Pillow images, in PyTorch's DataLoader."""
+"""WebDataset's tar shards with torchvision v2 on Pillow images, in PyTorch's DataLoader."""
 
 from __future__ import annotations
 

@@ -49,10 +49,10 @@ def test_a_contender_that_does_less_is_not_timed(benchmark):
     whole = {"shape": [64, 3, 224, 224], "labels": 64, "dtype": "float32", "mean": -0.1, "std": 1.1}
     train.check("x", whole, whole)
     for change, words in [
-        ({"shape": [32, 3, 224, 224]}, "gives \\(32, 3, 224, 224\\)"),
+        ({"shape": [32, 3, 224, 224]}, "returns \\(32, 3, 224, 224\\)"),
         ({"labels": 1}, "and 1 labels"),
-        ({"dtype": "uint8"}, "gives uint8"),
-        ({"mean": 110.0, "std": 60.0}, "mean 110.00, deviation 60.00"),
+        ({"dtype": "uint8"}, "returns uint8"),
+        ({"mean": 110.0, "std": 60.0}, "mean is 110.00 and the standard deviation 60.00"),
     ]:
         with pytest.raises(train.AbsentError, match=words):
             train.check("x", whole | change, whole)
@@ -75,9 +75,11 @@ def test_a_contender_of_clips_does_the_task_that_it_is_told(benchmark, tmp_path)
         for cell in (video.Cell("small.mp4", 1, 2, 16), video.Cell("small.mp4", 1, 1, 1)):
             _, found = video.best("pixprep", contender, cell, None)
             assert found["shape"] == [cell.clips, cell.frames, 3, 224, 224]
-            with pytest.raises(video.AbsentError, match=r"pixprep: mean .*, deviation "):
+            with pytest.raises(
+                video.AbsentError, match=r"pixprep returns tensors with mean .* and standard deviation "
+            ):
                 video.check("pixprep", found, cell, found | {"mean": found["mean"] + 0.1})
-            with pytest.raises(video.AbsentError, match="not timed: pixprep gives float32"):
+            with pytest.raises(video.AbsentError, match="not timed: pixprep returns float32"):
                 video.check("pixprep", found, video.Cell("small.mp4", 1, 3), None)
         results = video.run_cell({"pixprep": contender}, video.Cell("small.mp4", 1, 2, 4), 2, {})
     ours = results["contenders"]["pixprep"]

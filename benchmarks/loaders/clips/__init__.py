@@ -1,4 +1,4 @@
-"""Contenders for the same clips, one per file, as in ``loaders``; two of the names differ.
+"""Contenders for decoding clips, one module each, as in ``loaders``. Two of the names differ.
 
     SETTINGS       names of settings to try, each with one FFmpeg thread per clip and with all threads; () if there are
                    no settings
@@ -6,9 +6,10 @@
                    yields batches endlessly: (clips, names), with clips float32 (n, frames, 3, 224, 224), or
                    (n, frames, 224, 224, 3) if the library's models require it
 
-``what`` is (file, n, frames, setting, FFmpeg's threads per clip). The task is to decode this number of evenly spaced
-frames of the file in ``folder``, or the first frame, resize each to 224 x 224, antialiased if the library supports it,
-and normalize it, ``(value / 255 - mean) / std``. This is done n times, in parallel on all threads.
+``what`` is (file, n, frames, setting, number of FFmpeg threads per clip). The task is to decode the given number of
+evenly spaced frames of a file in ``folder``, or only the first frame, resize each to 224 x 224, antialiased if the
+library supports it, and normalize them: ``(value / 255 - mean) / std``. A batch does this n times, in parallel on all
+threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""decord, which resizes while it decodes (FFmpeg's bicubic), then NumPy."""
+"""decord, which resizes frames while it decodes (FFmpeg's bicubic filter), followed by NumPy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""OpenCV with an area resize, then NumPy. The settings are methods of reaching the requested frames.
+"""OpenCV with an area resize, followed by NumPy. The settings are methods of reaching the requested frames.
 
-``read`` reads every frame and keeps some, as most scripts do; ``grab`` converts the wanted ones alone; ``seek`` sets
-the position before each of them.
+``read`` decodes and converts every frame and keeps the requested ones, as most scripts do. ``grab`` converts only the
+requested frames. ``seek`` sets the position before each of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]
             else:
                 is_read, frame = capture.read()
             if not is_read:
-                raise ValueError(f"{path}: ends at frame {index}")
+                raise ValueError(f"{path}: the clip ends at frame {index}")
             if index in those:
                 small = cv2.resize(frame, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
                 found.append(cv2.cvtColor(small, cv2.COLOR_BGR2RGB))

@@ -1,6 +1,6 @@
-"""torchcodec on the CPU, then torchvision v2. The settings are its seek mode, and which library resizes.
+"""torchcodec on the CPU, followed by torchvision v2. The settings are the seek mode, and the library that resizes.
 
-``v2`` resizes the decoded uint8 tensors, antialiased; ``FFmpeg`` does so in the decoder, by swscale.
+``v2`` resizes the decoded uint8 tensors with antialiasing; ``FFmpeg`` resizes in the decoder with swscale.
 """
 
 from __future__ import annotations
