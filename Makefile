@@ -157,7 +157,7 @@ fuzz-huffman: .venv/.dev
 	@mkdir -p build/huffman/corpus
 	$(VENV)/python tools/huffman_seeds.py build/huffman > build/huffman/libjpeg
 	clang -g -O1 -std=gnu17 -fsanitize=fuzzer,address,undefined -I $(KERNELS) -o build/huffman/fuzz \
-	    tools/huffman_fuzz.c $(KERNELS)/huffman.c $(KERNELS)/jpeg_part.c -ldl
+	    tools/huffman_fuzz.c $(KERNELS)/huffman.c $(KERNELS)/jpeg_region.c -ldl
 	PIXPREP_LIBJPEG=$$(cat build/huffman/libjpeg) build/huffman/fuzz -dict=build/huffman/dictionary -rss_limit_mb=2000 \
 	    -artifact_prefix=build/huffman/ -max_total_time=$(or $(SECONDS),600) -print_final_stats=1 \
 	    build/huffman/corpus build/huffman/seeds

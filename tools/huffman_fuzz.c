@@ -9,7 +9,7 @@
 #include "arguments.h"
 #include "libjpeg.h"
 
-int decode_jpeg_part(const struct jpeg_part *part);
+int decode_jpeg_part(const struct jpeg_region *part);
 
 enum { MAX_SIDE = 400 };
 
@@ -59,16 +59,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 4 || !read_frame(data + 1, size - 1, &height, &width, &components)) return -1;
     const uint8_t choice = *data;
     const int channels = components == 1 ? 1 : 4, is_fast_chroma = choice & 1;
-    const size_t pitch = (size_t)width * channels;
+    const size_t row_stride = (size_t)width * channels;
     uint32_t top = 0, left = 0, bottom = height, right = width;
     if (!is_fast_chroma && choice & 2) {
         top = height * (choice >> 2 & 3) / 4, bottom = top + (height - top + 1) / 2;
         left = width * (choice >> 4 & 3) / 4, right = left + (width - left + 1) / 2;
     }
-    uint8_t *jpeg = malloc(size - 1), *own = malloc(height * pitch), *reference = malloc(height * pitch);
+    uint8_t *jpeg = malloc(size - 1), *own = malloc(height * row_stride), *reference = malloc(height * row_stride);
     memcpy(jpeg, data + 1, size - 1);  // a block of its own, so that the sanitizer sees a read beyond its end
-    struct jpeg_part part = {
-        .library = &library, .abi = 62, .data = jpeg, .size = size - 1, .out = own, .pitch = pitch, .channels = channels,
+    struct jpeg_region part = {
+        .library = &library, .abi = 62, .data = jpeg, .size = size - 1, .out = own, .row_stride = row_stride, .channels = channels,
         .height = height, .width = width, .top = top, .left = left, .bottom = bottom, .right = right,
         .is_fast_idct = choice >> 6 & 1, .is_fast_chroma = is_fast_chroma, .has_own_huffman = 1,
     };
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         for (uint32_t y = top; y < bottom; ++y)
             for (uint32_t x = left; x < right; ++x)
-                if (memcmp(own + y * pitch + (size_t)x * channels, reference + y * pitch + (size_t)x * channels, channels == 1 ? 1 : 3)) {
+                if (memcmp(own + y * row_stride + (size_t)x * channels, reference + y * row_stride + (size_t)x * channels, channels == 1 ? 1 : 3)) {
                     fprintf(stderr, "the pixels differ at row %u, column %u\n", y, x);
                     abort();
                 }

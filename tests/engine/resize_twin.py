@@ -1,6 +1,7 @@
-"""Every resize in NumPy, operation by operation: the windows of ``engine/kernels/rules.c``, the sums of ``passes.c``.
+"""Every resize in NumPy, operation by operation.
 
-The windows of a formula are those of ``twins``.
+The filters are those of ``engine/kernels/library_filters.c``, the passes those of ``passes.c``. ``twins`` computes the
+coefficients of other filters.
 """
 
 import math

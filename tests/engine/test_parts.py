@@ -268,13 +268,13 @@ def entropy_decoder(monkeypatch, *, version=None, setting=None):
         )
     functions, struct = turbo.functions_of(_imaging.__file__), []
     encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
-    fields = turbo.STRUCTS["jpeg_part"]
+    fields = turbo.STRUCTS["jpeg_region"]
 
     def kept(*values):
         struct.append(fields(*values))
         return struct[-1]
 
-    monkeypatch.setitem(turbo.STRUCTS, "jpeg_part", kept)
+    monkeypatch.setitem(turbo.STRUCTS, "jpeg_region", kept)
     assert turbo.is_decoded(functions, encoded, buffer, (0, 0, 60, 80), RGB)
     assert np.array_equal(buffer[..., :3], decode(encoded, np.empty_like(buffer), RGB, is_strict=True)[..., :3])
     return bool(struct[0].has_own_huffman)

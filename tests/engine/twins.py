@@ -14,7 +14,7 @@ F32 = np.float32
 
 
 def windows(formula, axis):
-    """Return the windows of ``engine/kernels/windows.c`` for an axis whose length changes."""
+    """Return the windows of ``engine/kernels/coefficients.c`` for an axis whose length changes."""
     # A precision of the axis' own follows from all of its windows, whichever are wanted.
     whole = axis if formula.bits else axis._replace(begin=0, end=axis.out_length)
     first, count, weights, largest = (_nearest if formula.curve in ("two", "four") else _cut)(formula, whole)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "structs.h"
-#include "windows.h"
+#include "coefficients.h"
 
 static int64_t whole(int64_t value, int64_t group) { return (value + group - 1) & -group; }
 
@@ -23,14 +23,14 @@ struct packed {
     int64_t end;
 };
 
-static void pack(const struct windows *windows, struct packed *n) {
+static void pack(const struct coefficients *coefficients, struct packed *n) {
     n->begin = n->length;
     n->end = 0;
-    for (int64_t index = 0; index < windows->size; ++index) {
-        int64_t window = n->flip ? windows->size - 1 - index : index, count = windows->count[window];
-        int64_t first = n->mirror ? n->length - windows->first[window] - count : windows->first[window];
+    for (int64_t index = 0; index < coefficients->size; ++index) {
+        int64_t window = n->flip ? coefficients->size - 1 - index : index, count = coefficients->count[window];
+        int64_t first = n->mirror ? n->length - coefficients->first[window] - count : coefficients->first[window];
         int64_t shift = first & (n->align - 1), groups = (shift + count + TAPS - 1) / TAPS;
-        const int32_t *weights = windows->weights + window * windows->taps;
+        const int32_t *weights = coefficients->weights + window * coefficients->taps;
         n->first[index] = first - shift;
         n->count[index] = groups;
         for (int64_t group = 0; group < groups; ++group) {
@@ -44,7 +44,7 @@ static void pack(const struct windows *windows, struct packed *n) {
                     weight = (weight - (int8_t)weight) >> 8;
                 }
             }
-            memcpy(n->weights + sizeof words * (group * windows->size + index), words, sizeof words);
+            memcpy(n->weights + sizeof words * (group * coefficients->size + index), words, sizeof words);
         }
         n->begin = min(n->begin, first);
         n->end = max(n->end, first + count);
@@ -53,10 +53,10 @@ static void pack(const struct windows *windows, struct packed *n) {
 
 // Appends the windows of one axis of a placement to the memory. `read` receives the range of input positions that they
 // read.
-static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct Windows *filled, int64_t *read) {
-    int64_t length = p->end[axis] - p->begin[axis];
-    struct axis line = {length, p->resized[axis], p->ratio[axis], p->first[axis], p->last[axis], 0, axis == 0, 0};
-    struct windows made = {.size = line.end - line.begin, .taps = max_taps(&n->formula, &line)};
+static int fill_axis(struct chunk *n, const struct placed_image *p, int axis, struct Windows *filled, int64_t *read) {
+    int64_t length = p->crop_end[axis] - p->crop_begin[axis];
+    struct axis line = {length, p->resized[axis], p->ratio[axis], p->region_begin[axis], p->region_end[axis], 0, axis == 0, 0};
+    struct coefficients made = {.size = line.end - line.begin, .taps = max_taps(&n->filter, &line)};
     int64_t align = (axis == 0) == !p->is_vertical_first ? TAPS : 1;
     int64_t groups = (made.taps + align + TAPS - 2) / TAPS;  // upper bound
     int64_t place = n->n_bytes, weights = whole(2 * sizeof(int32_t) * made.size, 16);
@@ -69,18 +69,18 @@ static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct W
         made.first = (int32_t *)(scratch + numbers);
         made.count = made.first + made.size;
         made.weights = made.count + made.size;
-        fill_windows(&n->formula, &line, &made, (double *)scratch);
+        compute_coefficients(&n->filter, &line, &made, (double *)scratch);
         int32_t *to = (int32_t *)(n->memory + place);
         struct packed packed = {
             .first = to, .count = to + made.size, .weights = n->memory + place + weights, .align = align,
-            .flip = p->flip[axis], .mirror = axis ? p->mirror[1] : 0, .length = length,
+            .flip = p->is_flipped[axis], .mirror = axis ? p->is_mirrored[1] : 0, .length = length,
         };
         pack(&made, &packed);
         read[0] = packed.begin;
         read[1] = packed.end;
         free(scratch);
     }
-    int64_t at = n->address + place;
+    int64_t at = n->device_address + place;
     *filled = (struct Windows){
         (const int *)at, (const int *)(at + sizeof(int32_t) * made.size), (const int *)(at + weights), made.size,
         made.size ? made.bits : IDENTITY_BITS,
@@ -89,47 +89,47 @@ static int fill_axis(struct chunk *n, const struct placed *p, int axis, struct W
 }
 
 // Fills the fields of an image's struct that depend only on its placement.
-static int fill_placed(struct chunk *n, const struct placed *p, struct Image *image) {
+static int fill_placed(struct chunk *n, const struct placed_image *p, struct Image *image) {
     int64_t read_rows[2], read_columns[2];
     *image = (struct Image){0};
     if (fill_axis(n, p, 0, &image->rows, read_rows) || fill_axis(n, p, 1, &image->columns, read_columns)) return NO_MEMORY;
     const int64_t *read = p->is_vertical_first ? read_columns : read_rows;
     int64_t top = read[0] & -TAPS, extent = whole(read[1] - top, TAPS), high = image->rows.size, wide = image->columns.size;
-    n->wide = max(n->wide, p->is_vertical_first ? extent : wide);
-    n->high = max(n->high, p->is_vertical_first ? high : extent);
+    n->max_width = max(n->max_width, p->is_vertical_first ? extent : wide);
+    n->max_height = max(n->max_height, p->is_vertical_first ? high : extent);
     image->stride = n->channels;
-    image->height = p->end[0] - p->begin[0];
-    image->width = p->end[1] - p->begin[1];
+    image->height = p->crop_end[0] - p->crop_begin[0];
+    image->width = p->crop_end[1] - p->crop_begin[1];
     image->vertical_first = p->is_vertical_first;
     image->middle_top = top;
     image->middle_height = p->is_vertical_first ? high : extent / TAPS;
-    image->middle_width = p->is_vertical_first ? extent / TAPS : whole(wide + (p->at[1] & (PIXELS - 1)), TAPS);
-    image->top = p->at[0];
-    image->left = p->at[1];
+    image->middle_width = p->is_vertical_first ? extent / TAPS : whole(wide + (p->position[1] & (PIXELS - 1)), TAPS);
+    image->top = p->position[0];
+    image->left = p->position[1];
     return DONE;
 }
 
 KERNEL int fill_chunk(struct chunk *n) {
     struct Image *images = (struct Image *)n->memory, measured;
     n->n_bytes = whole(n->count * sizeof *images, 16);
-    n->middle = n->wide = n->high = 0;
+    n->intermediate_bytes = n->max_width = n->max_height = 0;
     for (int64_t index = 0; index < n->count; ++index) {
-        const struct placed *p = n->images + index;
+        const struct placed_image *p = n->images + index;
         struct Image *image = images ? images + index : &measured;
-        if (p->like == index) {
+        if (p->same_as == index) {
             if (fill_placed(n, p, image)) return NO_MEMORY;
         } else if (images) {
-            *image = images[p->like];
+            *image = images[p->same_as];
         }
         if (!images) continue;
-        int64_t row = p->mirror[0] ? p->end[0] - 1 : p->begin[0];
-        image->pixels = (const uint8_t *)(p->address + row * p->pitch + p->begin[1] * n->channels);
-        image->middle = (unsigned char *)n->middle;
+        int64_t row = p->is_mirrored[0] ? p->crop_end[0] - 1 : p->crop_begin[0];
+        image->pixels = (const uint8_t *)(p->pixels + row * p->row_stride + p->crop_begin[1] * n->channels);
+        image->middle = (unsigned char *)n->intermediate_bytes;
         image->tensor = (void *)p->tensor;
-        image->begin = (const uint8_t *)p->address;
-        image->end = (const uint8_t *)(p->address + (p->height - 1) * p->pitch + p->width * n->channels);
-        image->pitch = p->mirror[0] ? -p->pitch : p->pitch;
-        n->middle += whole(4ll * image->middle_height * image->middle_width * n->channels, ALIGNMENT);
+        image->begin = (const uint8_t *)p->pixels;
+        image->end = (const uint8_t *)(p->pixels + (p->height - 1) * p->row_stride + p->width * n->channels);
+        image->pitch = p->is_mirrored[0] ? -p->row_stride : p->row_stride;
+        n->intermediate_bytes += whole(4ll * image->middle_height * image->middle_width * n->channels, ALIGNMENT);
     }
     return DONE;
 }

@@ -22,7 +22,7 @@ from pixprep.plan.profiles.windows import Formula, Passes, Windows
 
 U8 = npt.NDArray[np.uint8]
 PASSES: tuple[Passes, ...] = get_args(Passes)
-_PLACED = packer(STRUCTS["placed"])
+_PLACED = packer(STRUCTS["placed_image"])
 
 
 class PixelBuffer(NamedTuple):
@@ -76,10 +76,10 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
     arguments = STRUCTS["chunk"](formula_numbers(formula), address, len(chunk.which), len(chunk.plan.channels))
     run = library().fill_chunk
     checked(run(byref(arguments)))  # the first call, without memory, only computes the size
-    memory, arguments.address = chunk.upload(arguments.n_bytes)
+    memory, arguments.device_address = chunk.upload(arguments.n_bytes)
     arguments.memory = memory.ctypes.data
     checked(run(byref(arguments)))
-    return memory, arguments.middle, (arguments.wide, arguments.high)
+    return memory, arguments.intermediate_bytes, (arguments.max_width, arguments.max_height)
 
 
 def _order(resize: Resize | None) -> Callable[[Placement], bool]:

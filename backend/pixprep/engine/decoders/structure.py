@@ -26,7 +26,7 @@ START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
 JFIF, EXIF, ADOBE = 0xE0, 0xE1, 0xEE
 """Application segments that the reader of headers needs."""
 KEPT = FRAMES | {JFIF, EXIF, ADOBE, START_OF_SCAN}
-ROW = ("data", "size", "is_whole", "kept", "scans", "interval", "restarts")
+ROW = ("data", "size", "is_complete", "segment_count", "scans", "restart_interval", "restart_markers")
 """Fields of ``struct jpeg`` in engine/kernels/arguments.h, before the array of segments."""
 
 

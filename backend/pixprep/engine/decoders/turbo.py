@@ -1,7 +1,7 @@
 """Decodes JPEGs with libjpeg-turbo: completely with simplejpeg, or a region with the library that Pillow includes.
 
 simplejpeg cannot decode a region, and does not export the functions of its libjpeg-turbo. Pillow's library exports
-them, and the process has already loaded it. ``engine/kernels/jpeg_part.c`` calls its functions if they have the
+them, and the process has already loaded it. ``engine/kernels/jpeg_region.c`` calls its functions if they have the
 expected interface and produce simplejpeg's pixels. If not, or if Pillow includes a different libjpeg, every JPEG is
 decoded completely.
 """
@@ -102,7 +102,7 @@ def is_decoded(functions: Any, encoded: Encoded, buffer: U8, part: Part, way: Wa
     """Decode as ``decode_part`` does, by the functions of a library, which rejects every ``abi`` except its own."""
     data = np.frombuffer(encoded, np.uint8)
     height, width, channels = buffer.shape
-    struct = STRUCTS["jpeg_part"](
+    struct = STRUCTS["jpeg_region"](
         ctypes.addressof(functions), abi, _address(data), len(data), _address(buffer), width * channels, channels,
         height, width, *part, way.is_fast_idct, way.is_fast_chroma, has_own_huffman(),
     )  # fmt: skip

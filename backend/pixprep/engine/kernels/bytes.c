@@ -3,7 +3,7 @@
 
 #include "levels.h"
 #include "vectors.h"
-#include "windows.h"
+#include "coefficients.h"
 
 #if defined __SSSE3__
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 #include <arm_neon.h>
 #endif
 
-// `levels` in the order of `places`, each 0 to 15, or 128, which gives 0.
+// `pixels` in the order of `places`, each 0 to 15, or 128, which gives 0.
 #if defined __SSSE3__
 enum { CAN_SHUFFLE = 1 };
 ALWAYS bytes shuffled(bytes levels, bytes places) { return (bytes)_mm_shuffle_epi8((__m128i)levels, (__m128i)places); }
@@ -95,15 +95,15 @@ struct move {
 };
 
 static struct move move_of(const struct values *n, int64_t planes, int64_t from_column, int64_t to_column) {
-    const int64_t from_plane = planes > 1 ? n->levels_plane : 0, to_plane = planes > 1 ? n->out_plane : 0;
+    const int64_t from_plane = planes > 1 ? n->plane_stride : 0, to_plane = planes > 1 ? n->out_plane_stride : 0;
     struct move move = {planes, from_column, from_plane, to_column, to_plane, 0, 0, 0, 0, {{0}}};
-    const int64_t apart = from_column < 0 ? -from_column : from_column;
+    const int64_t column_stride = from_column < 0 ? -from_column : from_column;
     const int is_dense = to_column == planes || (to_column == 4 && planes == 3);
     const int is_near = planes == 1 || ((from_plane == 1 || from_plane == -1) && to_plane == 1);
-    if (!CAN_SHUFFLE || !is_dense || !is_near || apart < planes || apart > 4) return move;
-    move.vectors = to_column > 1 || apart == 1 ? 1 : apart < 4 ? 3 : 4;
-    move.count = min(LANES * move.vectors / apart, LANES / to_column);
-    move.needed = max((LANES * move.vectors - planes + apart - 1) / apart + 1, (LANES + to_column - 1) / to_column);
+    if (!CAN_SHUFFLE || !is_dense || !is_near || column_stride < planes || column_stride > 4) return move;
+    move.vectors = to_column > 1 || column_stride == 1 ? 1 : column_stride < 4 ? 3 : 4;
+    move.count = min(LANES * move.vectors / column_stride, LANES / to_column);
+    move.needed = max((LANES * move.vectors - planes + column_stride - 1) / column_stride + 1, (LANES + to_column - 1) / to_column);
     // Backwards the first pixel is the last; and so it is of planes.
     move.begin = (from_column < 0 ? LANES * move.vectors - planes : 0) + (from_plane < 0 ? planes - 1 : 0);
     memset(move.places, 128, sizeof move.places);
@@ -153,26 +153,26 @@ void look_up_bytes(const struct values *n) {
     int is_one = 1;
     for (int64_t plane = 1; table && plane < n->planes; ++plane) is_one &= !memcmp(table, table + 256 * plane, 256);
     // Planes of their own, or pixels whose planes are neighbours.
-    const int64_t apart = n->out_column < 0 ? -n->out_column : n->out_column;
-    const int is_pixel = n->planes > 1 && is_one && n->out_plane == 1 && (apart == n->planes || (apart == 4 && n->planes == 3));
+    const int64_t column_stride = n->out_column_stride < 0 ? -n->out_column_stride : n->out_column_stride;
+    const int is_pixel = n->planes > 1 && is_one && n->out_plane_stride == 1 && (column_stride == n->planes || (column_stride == 4 && n->planes == 3));
     const int64_t planes = is_pixel ? n->planes : 1;
     // The result from its first byte on.
-    const int64_t sign = n->out_column < 0 ? -1 : 1, skipped = n->out_column < 0 ? n->columns - 1 : 0;
-    const struct move move = move_of(n, planes, sign * n->levels_column, apart);
+    const int64_t sign = n->out_column_stride < 0 ? -1 : 1, skipped = n->out_column_stride < 0 ? n->columns - 1 : 0;
+    const struct move move = move_of(n, planes, sign * n->column_stride, column_stride);
     for (int64_t plane = 0; plane < n->planes; plane += planes) {
         const uint8_t *of = table ? table + 256 * plane : 0;
         struct steps steps;
         if (of) steps = steps_of(of);
         for (int64_t row = 0; row < n->rows; ++row) {
-            const uint8_t *from = n->levels + plane * n->levels_plane + row * n->levels_row + skipped * n->levels_column;
-            uint8_t *to = n->out + plane * n->out_plane + row * n->out_row + skipped * n->out_column;
-            if (of && !is_pixel && apart > 1) {  // the other planes are interleaved
-                for (int64_t column = 0; column < n->columns; ++column) to[column * apart] = of[from[column * move.from_column]];
-            } else if (of && move.from_column == planes && apart == planes && (planes == 1 || n->levels_plane == 1)) {
+            const uint8_t *from = n->pixels + plane * n->plane_stride + row * n->row_stride + skipped * n->column_stride;
+            uint8_t *to = n->out + plane * n->out_plane_stride + row * n->out_row_stride + skipped * n->out_column_stride;
+            if (of && !is_pixel && column_stride > 1) {  // the other planes are interleaved
+                for (int64_t column = 0; column < n->columns; ++column) to[column * column_stride] = of[from[column * move.from_column]];
+            } else if (of && move.from_column == planes && column_stride == planes && (planes == 1 || n->plane_stride == 1)) {
                 look_up_row(of, &steps, from, to, n->columns * planes);
             } else {
                 move_row(&move, from, to, n->columns);
-                if (of) look_up_row(of, &steps, to, to, n->columns * apart - (apart - planes));
+                if (of) look_up_row(of, &steps, to, to, n->columns * column_stride - (column_stride - planes));
             }
         }
     }

@@ -5,7 +5,7 @@
 enum step { FADE, BLEND, TURN, MIX };
 
 ALWAYS void change(const struct colours *n, enum step step, int like) {
-    const float factor = n->factor, rest = n->rest, turn = n->turn, gray_of_all = n->gray;
+    const float factor = n->factor, rest = n->one_minus_factor, turn = n->hue_shift, gray_of_all = n->gray;
     for (int64_t i = 0; i < n->count; i += LANES) {
         word pixels;
         memcpy(&pixels, n->pixels + i, sizeof pixels);
@@ -51,7 +51,7 @@ KERNEL void fade(const struct colours *n) { n->like == LIKE_PILLOW ? change(n, F
 KERNEL void blend(const struct colours *n) { BY_LIKE(n, change, BLEND); }
 KERNEL void turn(const struct colours *n) { n->like == LIKE_PILLOW ? change(n, TURN, LIKE_PILLOW) : change(n, TURN, LIKE_TORCHVISION); }
 KERNEL void mix(const struct colours *n) { change(n, MIX, LIKE_PILLOW); }
-KERNEL void add_luma(struct colours *n) { n->total = BY_LIKE(n, sum); }
+KERNEL void add_luma(struct colours *n) { n->luma_sum = BY_LIKE(n, sum); }
 
 // OpenCV's hue, saturation and value, shifted.
 KERNEL void shift(const struct colours *n) {
@@ -64,7 +64,7 @@ KERNEL void shift(const struct colours *n) {
         hsv_opencv((whole)(pixels & 255), (whole)(pixels >> 8 & 255), (whole)(pixels >> 16 & 255), hsv);
         for (int lane = 0; lane < LANES; ++lane) {
             is_last[lane] = -(column >= first);
-            hsv[0][lane] = n->curves[hsv[0][lane]];
+            hsv[0][lane] = n->tables[hsv[0][lane]];
             if (++column == n->width) column = 0;
         }
         whole saturation = clipped_levels(hsv[1] + n->saturation);

@@ -38,7 +38,7 @@ class Words:
     def look_up(self, tables: U8) -> None:
         """Replace pixel values by a look-up table, (channels, 256)."""
         tables = np.ascontiguousarray(tables)
-        self._do("look_up_colours", curves=tables.ctypes.data)
+        self._do("look_up_colours", tables=tables.ctypes.data)
 
     def histograms(self) -> npt.NDArray[Any]:
         """Return the histogram of each channel, (channels, 256)."""
@@ -49,19 +49,19 @@ class Words:
     def total(self, like: BlendLike) -> int:
         """Return the sum of the luma of all pixels."""
         self._memory[self.count :] = 0
-        return int(self._do("add_luma", like).total)
+        return int(self._do("add_luma", like).luma_sum)
 
     def fade(self, gray: float, factor: float, like: BlendLike) -> None:
         """Blend all pixels with one gray value."""
-        self._do("fade", like, gray=gray, factor=factor, rest=rest_of(factor))
+        self._do("fade", like, gray=gray, factor=factor, one_minus_factor=rest_of(factor))
 
     def blend(self, factor: float, like: BlendLike) -> None:
         """Blend with the gray of each pixel."""
-        self._do("blend", like, factor=factor, rest=rest_of(factor))
+        self._do("blend", like, factor=factor, one_minus_factor=rest_of(factor))
 
     def turn(self, shift: float, like: BlendLike) -> None:
         """Rotate the hue."""
-        self._do("turn", like, turn=turn_of(shift, like))
+        self._do("turn", like, hue_shift=turn_of(shift, like))
 
     def mix(self, numbers: tuple[float, ...]) -> None:
         """Replace each channel by a weighted sum of the channels; see ``ColorMatrix``."""
@@ -69,7 +69,7 @@ class Words:
 
     def shift(self, hues: U8, saturation: int, value: int) -> None:
         """Replace OpenCV's hue by a look-up table, (256,), and add to saturation and value."""
-        self._do("shift", curves=hues.ctypes.data, width=self.image.shape[1], saturation=saturation, value=value)
+        self._do("shift", tables=hues.ctypes.data, width=self.image.shape[1], saturation=saturation, value=value)
 
     def _do(self, name: str, like: BlendLike = "pillow", **what: Any) -> Any:
         arguments = STRUCTS["colours"](self._memory.ctypes.data, self.count, like=LIKES.index(like), **what)

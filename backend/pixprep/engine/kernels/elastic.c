@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "room.h"
+#include "arena.h"
 #include "vectors.h"
-#include "windows.h"
+#include "coefficients.h"
 
 enum { BLOCK = 4 * LANES };  // words of random numbers that are made together
 
@@ -18,8 +18,8 @@ ALWAYS wide load_wide(const double *from) {
 ALWAYS wide rounded_wide(wide x) { return (x + 0x1.8p52) - 0x1.8p52; }
 
 // `philox` of the counters (first, which, 0, 0) and the next: 4 words each, as noise of -2^23 to 2^23 - 1.
-static void make_block(const struct field *n, int64_t first, double *noise) {
-    word counter[4] = {ALL(word, (uint32_t)first), ALL(word, n->which), {0}, {0}};
+static void make_block(const struct displacement *n, int64_t first, double *noise) {
+    word counter[4] = {ALL(word, (uint32_t)first), ALL(word, n->counter_word), {0}, {0}};
     for (int lane = 0; lane < LANES; ++lane) counter[0][lane] += (uint32_t)lane;
     philox(counter, n->key[0], n->key[1]);
     for (int lane = 0; lane < LANES; ++lane)
@@ -34,20 +34,20 @@ ALWAYS wide weighed_wide(const double *weights, int64_t taps, const double *cons
     return total;
 }
 
-KERNEL int displace(const struct field *arguments) {
-    const struct field field = *arguments, *n = &field;
+KERNEL int displace(const struct displacement *arguments) {
+    const struct displacement displacement = *arguments, *n = &displacement;
     const int64_t reach = n->taps / 2, strips = (n->columns + LANES - 1) / LANES;
     const int64_t first = max(n->top - reach, 0), rows = min(n->top + n->rows + reach, n->height) - first;
-    struct room room = {0};
+    struct arena arena = {0};
     double *noise, *padded, *blurred;
     const double **lines;
-    for (int is_laid = 0; is_laid < 2; ++is_laid) {
-        if (is_laid && !(room.memory = malloc(room.used))) return NO_MEMORY;
-        room.used = 0;
-        noise = take(&room, (n->width + 3 + BLOCK) * sizeof *noise);
-        padded = take(&room, (n->width + 2 * reach + LANES) * sizeof *padded);
-        blurred = take(&room, strips * rows * LANES * sizeof *blurred);  // strip after strip, which stay in the cache
-        lines = take(&room, (n->rows + 2 * reach) * sizeof *lines);
+    for (int is_measured = 0; is_measured < 2; ++is_measured) {
+        if (is_measured && !(arena.memory = malloc(arena.used))) return NO_MEMORY;
+        arena.used = 0;
+        noise = arena_alloc(&arena, (n->width + 3 + BLOCK) * sizeof *noise);
+        padded = arena_alloc(&arena, (n->width + 2 * reach + LANES) * sizeof *padded);
+        blurred = arena_alloc(&arena, strips * rows * LANES * sizeof *blurred);  // strip after strip, which stay in the cache
+        lines = arena_alloc(&arena, (n->rows + 2 * reach) * sizeof *lines);
     }
     memset(padded, 0, (n->width + 2 * reach + LANES) * sizeof *padded);
     for (int64_t row = 0; row < rows; ++row) {
@@ -60,7 +60,7 @@ KERNEL int displace(const struct field *arguments) {
         }
         for (int64_t tap = 0; tap < n->taps; ++tap) lines[tap] = padded + n->left + tap;
         for (int64_t strip = 0; strip < strips; ++strip) {
-            wide made = rounded_wide(weighed_wide(n->across, n->taps, lines, strip * LANES) * 0x1p-27);
+            wide made = rounded_wide(weighed_wide(n->horizontal_weights, n->taps, lines, strip * LANES) * 0x1p-27);
             memcpy(blurred + (strip * rows + row) * LANES, &made, sizeof made);
         }
     }
@@ -69,14 +69,14 @@ KERNEL int displace(const struct field *arguments) {
             lines[row] = blurred + (strip * rows + beyond(PADDING_REFLECT, n->top + row - reach, n->height) - first) * LANES;
         const int64_t begin = strip * LANES, count = min(LANES, n->columns - begin);
         for (int64_t row = 0; row < n->rows; ++row) {
-            real made = REAL(weighed_wide(n->down, n->taps, lines + row, 0) * 0x1p-52) * n->alpha / n->side;
-            if (n->places) {
-                const float *places = n->places + (n->is_vertical ? n->top + row : n->left + begin);
+            real made = REAL(weighed_wide(n->vertical_weights, n->taps, lines + row, 0) * 0x1p-52) * n->alpha / n->axis_length;
+            if (n->identity) {
+                const float *places = n->identity + (n->is_vertical ? n->top + row : n->left + begin);
                 for (int64_t i = 0; i < count; ++i) made[i] = places[n->is_vertical ? 0 : i] + made[i];
             }
             memcpy(n->out + row * n->columns + begin, &made, count * sizeof *n->out);
         }
     }
-    free(room.memory);
+    free(arena.memory);
     return DONE;
 }

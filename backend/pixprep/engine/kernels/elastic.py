@@ -39,7 +39,7 @@ def _make(
         count = taps(elastic.sigma[axis]) if elastic.sigma[axis] else 1
         across, down = (_weights(count, sigma) for sigma in elastic.sigma)
         places = identity(side) if is_place else None
-        arguments = STRUCTS["field"](
+        arguments = STRUCTS["displacement"](
             out[axis].ctypes.data, None if places is None else places.ctypes.data, axis,
             across.ctypes.data, down.ctypes.data, count, *whole, *window,
             (elastic.seed >> 32, elastic.seed & 0xFFFFFFFF), axis, elastic.alpha[axis], side,

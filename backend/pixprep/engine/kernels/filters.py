@@ -30,7 +30,7 @@ def filtered(step: Filter, image: U8) -> U8:
     apart = image.strides[1]
     made = np.empty((height, width, apart), np.uint8)
     rows, columns = (np.array(weights, np.float32) for weights in (step.rows, step.columns))
-    arguments = STRUCTS["filter"](
+    arguments = STRUCTS["convolution"](
         image.ctypes.data, image.strides[0], height, (width - 1) * apart + channels, apart,
         made.ctypes.data, made.strides[0], LIKES.index(step.like), rest_of(step.factor),
         rows.ctypes.data, columns.ctypes.data, rows.size, columns.size, step.factor,

@@ -11,21 +11,21 @@
     static void look_up_##bits(const struct values *arguments) {                                                       \
         enum { COUNT = 128 / bits };                                                                                   \
         const struct values values = *arguments, *n = &values; /* so that it is known to stay the same */              \
-        const int is_near = n->out_column == sizeof(type) && n->columns >= COUNT;                                      \
+        const int is_near = n->out_column_stride == sizeof(type) && n->columns >= COUNT;                                      \
         for (int64_t plane = 0; plane < n->planes; ++plane)                                                            \
             for (int64_t row = 0; row < n->rows; ++row) {                                                              \
                 const type *table = (const type *)n->table + 256 * plane;                                              \
-                const uint8_t *from = n->levels + plane * n->levels_plane + row * n->levels_row;                       \
-                uint8_t *to = n->out + plane * n->out_plane + row * n->out_row;                                        \
+                const uint8_t *from = n->pixels + plane * n->plane_stride + row * n->row_stride;                       \
+                uint8_t *to = n->out + plane * n->out_plane_stride + row * n->out_row_stride;                                        \
                 for (int64_t column = 0; is_near && column < n->columns; column += COUNT) {                            \
                     int64_t at = column < n->columns - COUNT ? column : n->columns - COUNT;                            \
                     type found __attribute__((vector_size(16)));                                                       \
-                    const uint8_t *level = from + at * n->levels_column;                                               \
-                    for (int i = 0; i < COUNT; ++i, level += n->levels_column) found[i] = table[*level];               \
+                    const uint8_t *level = from + at * n->column_stride;                                               \
+                    for (int i = 0; i < COUNT; ++i, level += n->column_stride) found[i] = table[*level];               \
                     memcpy(to + at * sizeof(type), &found, sizeof found);                                              \
                 }                                                                                                      \
                 for (int64_t column = 0; !is_near && column < n->columns; ++column)                                    \
-                    memcpy(to + column * n->out_column, &table[from[column * n->levels_column]], sizeof(type));        \
+                    memcpy(to + column * n->out_column_stride, &table[from[column * n->column_stride]], sizeof(type));        \
             }                                                                                                          \
     }
 LOOK_UP(uint16_t, 16)
@@ -36,10 +36,10 @@ LOOK_UP(uint32_t, 32)
 static void line(const struct values *arguments) {
     const struct values all = *arguments, *n = &all;
     for (int64_t plane = 0; plane < n->planes; ++plane) {
-        const double scale = n->lines[2 * plane], offset = n->lines[2 * plane + 1];
+        const double scale = n->affine[2 * plane], offset = n->affine[2 * plane + 1];
         for (int64_t row = 0; row < n->rows; ++row) {
-            const uint8_t *from = n->levels + plane * n->levels_plane + row * n->levels_row;
-            uint8_t *to = n->out + plane * n->out_plane + row * n->out_row;
+            const uint8_t *from = n->pixels + plane * n->plane_stride + row * n->row_stride;
+            uint8_t *to = n->out + plane * n->out_plane_stride + row * n->out_row_stride;
             for (int64_t column = 0; column < n->columns; column += LANES) {
                 int64_t at = 4 * (column < n->columns - LANES ? column : n->columns - LANES);
                 whole words;
@@ -52,8 +52,8 @@ static void line(const struct values *arguments) {
 }
 
 static void look_up_block(const struct values *n) {
-    if (n->lines && n->levels_column == 4 && n->out_column == 4 && n->columns >= LANES) return line(n);
-    switch (n->size) {
+    if (n->affine && n->column_stride == 4 && n->out_column_stride == 4 && n->columns >= LANES) return line(n);
+    switch (n->value_size) {
     case 1: return look_up_bytes(n);
     case 2: return look_up_16(n);
     default: return look_up_32(n);
@@ -65,17 +65,17 @@ static void look_up_patches(const struct values *n) {
     const struct patches *p = n->patches;
     const int64_t merged = p->merge * p->merge;
     for (int64_t row = 0, rows; row < n->rows; row += rows) {
-        const int64_t inside = (p->first + row) % p->height, y = (p->first + row) / p->height;
+        const int64_t inside = (p->first_row + row) % p->height, y = (p->first_row + row) / p->height;
         rows = p->height - inside < n->rows - row ? p->height - inside : n->rows - row;
-        for (int64_t x = 0; x < p->grid; ++x) {
-            const int64_t window = y / p->merge * (p->grid / p->merge) + x / p->merge;
+        for (int64_t x = 0; x < p->patches_per_row; ++x) {
+            const int64_t window = y / p->merge * (p->patches_per_row / p->merge) + x / p->merge;
             const int64_t patch = window * merged + y % p->merge * p->merge + x % p->merge;
             struct values block = *n;
             block.rows = rows;
             block.columns = p->width;
-            block.levels += row * n->levels_row + x * p->width * n->levels_column;
-            block.out += patch * p->stride + inside * n->out_row;
-            for (int64_t frame = 0; frame < p->frames; ++frame, block.out += p->frame) look_up_block(&block);
+            block.pixels += row * n->row_stride + x * p->width * n->column_stride;
+            block.out += patch * p->patch_stride + inside * n->out_row_stride;
+            for (int64_t frame = 0; frame < p->frames; ++frame, block.out += p->frame_stride) look_up_block(&block);
         }
     }
 }
@@ -86,7 +86,7 @@ KERNEL void look_up(const struct values *n) {
 }
 
 KERNEL void look_up_colours(const struct colours *n) {
-    const uint8_t *red = n->curves, *green = red + 256, *blue = green + 256;
+    const uint8_t *red = n->tables, *green = red + 256, *blue = green + 256;
     for (int64_t i = 0; i < n->count; ++i) {
         uint32_t word = n->pixels[i];
         n->pixels[i] = red[word & 255] | green[word >> 8 & 255] << 8 | blue[word >> 16 & 255] << 16;
@@ -106,7 +106,7 @@ KERNEL void count_levels(const struct colours *n) {
 // Value i is what the half i % 2 of word i % 8 / 2 of the counter (i / 8, which, 0, 0) looks up.
 KERNEL void make_noise(const struct noise *n) {
     for (int64_t begin = 0; begin < n->count; begin += 8 * LANES) {
-        word counter[4] = {ALL(word, (uint32_t)(begin / 8)), ALL(word, n->which), {0}, {0}};
+        word counter[4] = {ALL(word, (uint32_t)(begin / 8)), ALL(word, n->counter_word), {0}, {0}};
         for (int lane = 0; lane < LANES; ++lane) counter[0][lane] += (uint32_t)lane;
         philox(counter, n->key[0], n->key[1]);
         for (int i = 0; i < 8 * LANES && begin + i < n->count; ++i)

@@ -1,4 +1,4 @@
-// The part of libjpeg-turbo's interface for ABI 62 (libjpeg 6b) that jpeg_part.c and huffman.c need. It is declared here,
+// The part of libjpeg-turbo's interface for ABI 62 (libjpeg 6b) that jpeg_region.c and huffman.c need. It is declared here,
 // from the documentation, so that no header has to be installed. Field names are libjpeg's. jpeg_CreateDecompress
 // compares the size of jpeg_decompress_struct.
 #pragma once

@@ -4,7 +4,7 @@
 #include "passes.h"
 
 #include "vectors.h"
-#include "windows.h"
+#include "coefficients.h"
 
 enum kind { SUM, SUM_WIDE, SUM_REAL, SUM_FUSED, SUM_CUBIC, MIX };  // what a pass does with a window
 enum type { LEVELS, SHORTS, WORDS, REALS };                       // of its values
@@ -101,9 +101,9 @@ ALWAYS void put_apart(const void *values, char *const *to, int64_t at, int64_t c
 }
 
 // One window after the other of a block of rows; `to`: their lines.
-ALWAYS void go_across(const struct across_windows *k, const char *block, char *const *to, enum kind kind, enum result result,
+ALWAYS void go_across(const struct horizontal_pass *k, const char *block, char *const *to, enum kind kind, enum result result,
                       int64_t channels) {
-    const struct windows w = *k->windows;
+    const struct coefficients w = *k->coefficients;
     const int64_t at[] = {0}, is_mirrored = k->is_mirrored;
     for (int64_t window = 0; window < w.size; ++window) {
         const int32_t *weights = w.weights + window * w.taps;
@@ -139,9 +139,9 @@ ALWAYS void load_apart(const char *const *lines, int64_t at, int64_t channels, i
 }
 
 // Across lines of levels or of real values; `places`: where the positions that are read lie in each.
-ALWAYS void go_across_lines(const struct across_windows *k, const char *const *lines, const int32_t *places, char *const *to,
+ALWAYS void go_across_lines(const struct horizontal_pass *k, const char *const *lines, const int32_t *places, char *const *to,
                             enum kind kind, enum result result, int64_t channels) {
-    const struct windows w = *k->windows;
+    const struct coefficients w = *k->coefficients;
     const int64_t is_mirrored = k->is_mirrored;
     for (int64_t window = 0; window < w.size; ++window) {
         const int32_t *weights = w.weights + window * w.taps, *own = places + k->first[window];
@@ -173,7 +173,7 @@ ALWAYS void go_across_lines(const struct across_windows *k, const char *const *l
 }
 
 // One window of lines; `length` values, at least 16: the last ones overlap those before.
-ALWAYS void go_down(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to, enum type type,
+ALWAYS void go_down(const struct coefficients *w, int64_t window, const char *const *lines, int64_t length, char *to, enum type type,
                     enum kind kind, enum result result, float factor, const uint8_t *away) {
     const int32_t *weights = w->weights + window * w->taps;
     const int64_t count = w->count[window];
@@ -203,7 +203,7 @@ ALWAYS void go_down(const struct windows *w, int64_t window, const char *const *
 }
 
 // clip8((((a w0) >> 16) + ((b w1) >> 16) + 2) >> 2), in 16 bits each.
-static void linear_levels(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to,
+static void linear_levels(const struct coefficients *w, int64_t window, const char *const *lines, int64_t length, char *to,
                           float factor, const uint8_t *away) {
     (void)factor, (void)away;
     const int32_t *weights = w->weights + window * w->taps;
@@ -222,14 +222,14 @@ static void linear_levels(const struct windows *w, int64_t window, const char *c
 
 // Each pass is a function of its own, in which its arithmetic is known.
 #define ACROSS(name, kind, result)                                                                    \
-    static void name##_gray(const struct across_windows *k, const char *block, char *const *to) {    \
+    static void name##_gray(const struct horizontal_pass *k, const char *block, char *const *to) {    \
         go_across(k, block, to, kind, result, 1);                                                     \
     }                                                                                                 \
-    static void name##_words(const struct across_windows *k, const char *block, char *const *to) {   \
+    static void name##_words(const struct horizontal_pass *k, const char *block, char *const *to) {   \
         go_across(k, block, to, kind, result, 4);                                                     \
     }
 #define DOWN(name, type, kind, result)                                                                              \
-    static void name(const struct windows *w, int64_t window, const char *const *lines, int64_t length, char *to,  \
+    static void name(const struct coefficients *w, int64_t window, const char *const *lines, int64_t length, char *to,  \
                      float factor, const uint8_t *away) {                                                           \
         (void)factor, (void)away;                                                                                   \
         go_down(w, window, lines, length, to, type, kind, result, factor, away);                                    \
@@ -254,11 +254,11 @@ DOWN(real_values, REALS, SUM_REAL, TO_REALS)
 DOWN(mixed_values, REALS, MIX, TO_REALS)
 DOWN(reals_below, LEVELS, SUM_REAL, TO_REALS)
 #define ACROSS_LINES(name, kind, result)                                                             \
-    static void name##_gray(const struct across_windows *k, const char *const *lines, const int32_t *places,  \
+    static void name##_gray(const struct horizontal_pass *k, const char *const *lines, const int32_t *places,  \
                             char *const *to) {                                                        \
         go_across_lines(k, lines, places, to, kind, result, 1);                                       \
     }                                                                                                 \
-    static void name##_words(const struct across_windows *k, const char *const *lines, const int32_t *places, \
+    static void name##_words(const struct horizontal_pass *k, const char *const *lines, const int32_t *places, \
                              char *const *to) {                                                       \
         go_across_lines(k, lines, places, to, kind, result, 4);                                       \
     }

@@ -1,6 +1,6 @@
 // Warps with the arithmetic of OpenCV 4: positions in 1/32 pixel, integer weights. See plan/profiles/opencv.py.
 #include "warp.h"
-#include "windows.h"
+#include "coefficients.h"
 
 enum { CHUNK = 256, BAND = 32 };  // columns and rows of a tile, whose source pixels are close together
 
@@ -42,7 +42,7 @@ ALWAYS int is_true(whole each) {
 }
 
 ALWAYS word by_bilinear(const struct image *image, whole x, whole y, whole share_x, whole share_y) {
-    const int next = 8 * image->apart;
+    const int next = 8 * image->column_stride;
     if (is_true((x >= 0) & (x < image->width - 1) & (y >= 0) & (y < image->height - 1))) {
         pairs upper = load_pairs(image, x, y), lower = load_pairs(image, x, y + 1);
         return blended(pixel_of(upper, 0), pixel_of(upper, next), pixel_of(lower, 0), pixel_of(lower, next), share_x,
@@ -59,15 +59,15 @@ ALWAYS int rounded_level(int sum) {
 
 // One pixel of 4 x 4 others, which begin at a place.
 ALWAYS uint32_t by_bicubic(const struct image *image, int x, int y, const int16_t *weights) {
-    const int channels = image->channels, apart = image->apart;
-    const int is_whole = x >= 0 && x + 4 <= image->width - (channels > 1 && apart == 3) && y >= 0 && y + 4 <= image->height;
+    const int channels = image->channels, column_stride = image->column_stride;
+    const int is_whole = x >= 0 && x + 4 <= image->width - (channels > 1 && column_stride == 3) && y >= 0 && y + 4 <= image->height;
     if (is_whole && channels > 1) {
         quad sum = {0};
         for (int i = 0; i < 4; ++i) {
-            const uint8_t *row = image->pixels + (int64_t)(y + i) * image->pitch + (int64_t)x * apart;
+            const uint8_t *row = image->pixels + (int64_t)(y + i) * image->row_stride + (int64_t)x * column_stride;
             for (int j = 0; j < 4; ++j) {
                 uint8_t levels __attribute__((vector_size(4)));
-                memcpy(&levels, row + j * apart, 4);
+                memcpy(&levels, row + j * column_stride, 4);
                 sum += __builtin_convertvector(levels, quad) * weights[4 * i + j];
             }
         }
@@ -80,7 +80,7 @@ ALWAYS uint32_t by_bicubic(const struct image *image, int x, int y, const int16_
     }
     for (int i = 0; i < 16; ++i) {
         const int row = rows[i / 4], column = columns[i % 4], is_fill = row < 0 || column < 0;
-        const uint8_t *pixel = is_fill ? image->pixels : image->pixels + (int64_t)row * image->pitch + (int64_t)column * apart;
+        const uint8_t *pixel = is_fill ? image->pixels : image->pixels + (int64_t)row * image->row_stride + (int64_t)column * column_stride;
         for (int k = 0; k < channels; ++k)
             sums[k] += (is_fill ? (int)(image->fill >> 8 * k & 255) : pixel[k]) * weights[i];
     }
@@ -94,9 +94,9 @@ ALWAYS void ask_for(const struct image *image, whole x, whole y, enum warps arit
     x = inner(x, image->width);
     y = inner(y, image->height);
     for (int lane = 0; lane < LANES; lane += 2) {
-        const uint8_t *pixel = image->pixels + (int64_t)y[lane] * image->pitch + x[lane] * image->apart;
+        const uint8_t *pixel = image->pixels + (int64_t)y[lane] * image->row_stride + x[lane] * image->column_stride;
         __builtin_prefetch(pixel);
-        if (arithmetic != WARP_OPENCV_NEAREST) __builtin_prefetch(pixel + image->pitch);
+        if (arithmetic != WARP_OPENCV_NEAREST) __builtin_prefetch(pixel + image->row_stride);
     }
 }
 
@@ -106,7 +106,7 @@ ALWAYS whole pixels_of(whole place, enum warps arithmetic) {
 }
 
 // Columns after which a perspective begins again.
-ALWAYS int64_t block_of(const struct warp *n) { return 1024 / min(16, n->whole_height); }
+ALWAYS int64_t block_of(const struct warp *n) { return 1024 / min(16, n->full_height); }
 
 // Steps of an affine map along the columns from x on, in 1,024ths of a pixel.
 ALWAYS void step_along(const struct warp *n, int64_t x, int64_t count, struct places *along) {
@@ -168,10 +168,10 @@ ALWAYS void make_row(const struct warp *n, const struct image *image, enum warps
     }
 }
 
-ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int apart) {
+ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int column_stride) {
     struct warp n = *arguments;
     n.is_perspective = is_perspective;
-    const struct image image = image_of(&n, (int)n.padding, channels, apart);
+    const struct image image = image_of(&n, (int)n.padding, channels, column_stride);
     const int64_t size = channels == 1 ? 1 : 4, end = n.left + n.columns;
     struct places along, rows[2];
     for (int64_t top = 0, bottom; top < n.rows; top = bottom) {

@@ -53,15 +53,15 @@ class Laid(NamedTuple):
 def made(formula: Formula, axis: Axis) -> Laid:
     """Compute the windows of one axis with a non-empty range."""
     size, make = axis.end - axis.begin, library().make_windows
-    made = STRUCTS["making"](formula_numbers(formula), axis, STRUCTS["windows"](size=size))
+    made = STRUCTS["coefficients_request"](formula_numbers(formula), axis, STRUCTS["coefficients"](size=size))
     checked(make(byref(made)))  # the first call has no memory, and only returns the number of taps
-    windows = made.windows
+    windows = made.coefficients
     memory = np.zeros((2 + windows.taps) * size, np.int32)
     windows.first = memory.ctypes.data
     windows.count = windows.first + 4 * size
     windows.weights = windows.count + 4 * size
     checked(make(byref(made)))
-    return Laid(made.windows, memory)
+    return Laid(made.coefficients, memory)
 
 
 def forget() -> None:
@@ -143,7 +143,7 @@ def laid(windows: Windows) -> Laid:
     weights = np.ascontiguousarray(windows.weights).view(np.int32)
     memory = np.concatenate([windows.first, windows.count, weights.ravel()])
     at = memory.ctypes.data
-    return Laid(STRUCTS["windows"](at, at + 4 * size, at + 8 * size, size, taps, windows.bits), memory)
+    return Laid(STRUCTS["coefficients"](at, at + 4 * size, at + 8 * size, size, taps, windows.bits), memory)
 
 
 class Finish(NamedTuple):

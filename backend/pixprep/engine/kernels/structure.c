@@ -44,7 +44,7 @@ static int64_t end_of_scan(const struct jpeg *jpeg, int64_t at, int64_t interval
 static void walk(struct jpeg *jpeg) {
     const uint8_t *data = jpeg->data;
     int64_t interval = 0, frames = 0, total = 0, later = 0, at = 2;
-    jpeg->is_whole = jpeg->kept = jpeg->scans = jpeg->interval = jpeg->restarts = 0;
+    jpeg->is_complete = jpeg->segment_count = jpeg->scans = jpeg->restart_interval = jpeg->restart_markers = 0;
     for (;;) {
         while (at + 1 < jpeg->size && data[at] == 0xFF && data[at + 1] == 0xFF) ++at;
         if (at + 2 > jpeg->size || data[at] != 0xFF) return;
@@ -54,8 +54,8 @@ static void walk(struct jpeg *jpeg) {
         int64_t begin = at + 2, length = two_bytes(data + begin);
         if (length < 2 || begin + length > jpeg->size || ++total > MAX_SEGMENTS) return;
         if (is_kept(marker) && !jpeg->scans) {
-            if (jpeg->kept == MAX_KEPT) return;
-            jpeg->segments[jpeg->kept++] = marker | begin << 8;
+            if (jpeg->segment_count == MAX_KEPT) return;
+            jpeg->segments[jpeg->segment_count++] = marker | begin << 8;
         }
         frames += is_frame(marker);
         if (marker == RESTART_INTERVAL) {
@@ -64,10 +64,10 @@ static void walk(struct jpeg *jpeg) {
         }
         at = begin + length;
         if (marker != START_OF_SCAN) continue;
-        if (++jpeg->scans == 1) jpeg->interval = interval;
-        at = end_of_scan(jpeg, at, interval, jpeg->scans == 1 ? &jpeg->restarts : &later);
+        if (++jpeg->scans == 1) jpeg->restart_interval = interval;
+        at = end_of_scan(jpeg, at, interval, jpeg->scans == 1 ? &jpeg->restart_markers : &later);
     }
-    jpeg->is_whole = jpeg->scans && frames == 1;
+    jpeg->is_complete = jpeg->scans && frames == 1;
 }
 
 KERNEL void walk_jpegs(struct jpeg *images, int64_t count) {

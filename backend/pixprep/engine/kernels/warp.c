@@ -52,7 +52,7 @@ ALWAYS word by_pillow(const struct image *image, const struct warp *n, whole col
     first = inner(first, last + 1);
     pairs upper = load_pairs(image, first, inner(above, image->height));
     pairs lower = load_pairs(image, first, inner(above + 1, image->height));
-    const int next = 8 * image->apart;
+    const int next = 8 * image->column_stride;
     word a = pixel_of(upper, 0), b = pixel_of(upper, next), c = pixel_of(lower, 0), d = pixel_of(lower, next), made = {0};
     for (int k = 0; k < image->channels; ++k)
         made |= (word)between(level_of(a, k), level_of(b, k), level_of(c, k), level_of(d, k), dx, dy) << (8 * k);
@@ -61,14 +61,14 @@ ALWAYS word by_pillow(const struct image *image, const struct warp *n, whole col
 
 ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whole column, whole row, int64_t place,
                            int is_nearest) {
-    real along = REAL(column) - (n->is_perspective ? -0.5f : (float)(n->whole_width - 1) * 0.5f);
-    real down = REAL(row) - (n->is_perspective ? -0.5f : (float)(n->whole_height - 1) * 0.5f);
+    real along = REAL(column) - (n->is_perspective ? -0.5f : (float)(n->full_width - 1) * 0.5f);
+    real down = REAL(row) - (n->is_perspective ? -0.5f : (float)(n->full_height - 1) * 0.5f);
     real found[2];
     look_torchvision(n->matrix, n->is_perspective, along, down, found);
     real x = found[0], y = found[1];
-    if (n->x) {
-        memcpy(&x, n->x + place, sizeof x);
-        memcpy(&y, n->y + place, sizeof y);
+    if (n->source_x) {
+        memcpy(&x, n->source_x + place, sizeof x);
+        memcpy(&y, n->source_y + place, sizeof y);
     }
     x = position_float(x, (float)n->width * 0.5f);
     y = position_float(y, (float)n->height * 0.5f);
@@ -83,7 +83,7 @@ ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whol
     real seen[4];
     for (int down = 0; down < 2; ++down) {
         pairs two = load_pairs(image, begin, inner(above + down, image->height));
-        word one = pixel_of(two, 0), other = pixel_of(two, 8 * image->apart);
+        word one = pixel_of(two, 0), other = pixel_of(two, 8 * image->column_stride);
         for (int more = 0; more < 2; ++more) {
             whole inside = is_inside(image, first + more, above + down);
             corners[2 * down + more] = CHOOSE(first + more == begin, one, other) & (word)inside;
@@ -110,10 +110,10 @@ ALWAYS word by_fixed(const struct image *image, const struct warp *n, whole colu
     return picked(image, (whole)x >> 16, (whole)y >> 16);
 }
 
-ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int apart) {
+ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int column_stride) {
     struct warp n = *arguments;
     n.is_perspective = is_perspective;
-    const struct image image = image_of(&n, PADDING_CONSTANT, channels, apart);
+    const struct image image = image_of(&n, PADDING_CONSTANT, channels, column_stride);
     const whole steps = {0, 1, 2, 3, 4, 5, 6, 7};
     const int is_torchvision = arithmetic == WARP_TORCHVISION_NEAREST || arithmetic == WARP_TORCHVISION_BILINEAR;
     for (int64_t y = 0; y < n.rows; ++y)
@@ -138,7 +138,7 @@ static void walk(const struct warp *n) {
         for (int64_t column = -n->left; row >= 0 && column < n->columns; ++column, x += a, y += d) {
             if (column < 0) continue;
             int is_seen = x >= 0 && x < n->width && y >= 0 && y < n->height;
-            const void *from = is_seen ? n->pixels + (int64_t)y * n->pitch + (int64_t)x * n->apart : (const void *)&n->fill;
+            const void *from = is_seen ? n->pixels + (int64_t)y * n->row_stride + (int64_t)x * n->column_stride : (const void *)&n->fill;
             memcpy(n->out + (row * n->columns + column) * size, from, n->channels);
         }
     }
@@ -151,7 +151,7 @@ static inline const uint8_t *at(const struct warp *n, int64_t x, int64_t y) {
         x = x < 0 ? 0 : x < n->width ? x : n->width - 1;
         y = y < 0 ? 0 : y < n->height ? y : n->height - 1;
     }
-    return n->pixels + y * n->pitch + x * n->apart;
+    return n->pixels + y * n->row_stride + x * n->column_stride;
 }
 
 // Clamps a position in pixels to the image or its vicinity; positions further away have the same pixel values.

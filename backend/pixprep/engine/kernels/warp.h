@@ -14,19 +14,19 @@ typedef uint8_t bytes __attribute__((vector_size(LANES)));
 // Arguments that are the same for all pixels, in registers.
 struct image {
     const uint8_t *pixels;
-    int pitch;     // 32 bits: a 64-bit product takes three times as long
+    int row_stride;     // 32 bits: a 64-bit product takes three times as long
     int64_t last;  // where the last 8 bytes begin
     int height;
     int width;
-    int apart;
+    int column_stride;
     int channels;
     int padding;
     uint32_t fill;
 };
 
-ALWAYS struct image image_of(const struct warp *n, int padding, int channels, int apart) {
-    const int64_t last = (n->height - 1) * n->pitch + (n->width > 1 ? n->width - 1 : 1) * apart + channels - 8;
-    return (struct image){n->pixels, (int)n->pitch, last > 0 ? last : 0, n->height, n->width, apart, channels, padding, n->fill};
+ALWAYS struct image image_of(const struct warp *n, int padding, int channels, int column_stride) {
+    const int64_t last = (n->height - 1) * n->row_stride + (n->width > 1 ? n->width - 1 : 1) * column_stride + channels - 8;
+    return (struct image){n->pixels, (int)n->row_stride, last > 0 ? last : 0, n->height, n->width, column_stride, channels, padding, n->fill};
 }
 
 ALWAYS whole inner(whole place, int length) {
@@ -48,7 +48,7 @@ ALWAYS whole is_inside(const struct image *image, whole x, whole y) {
 ALWAYS pairs load_pairs(const struct image *image, whole x, whole y) {
     pairs found;
     for (int lane = 0; lane < LANES; ++lane) {
-        const int64_t offset = (int64_t)y[lane] * image->pitch + (int64_t)x[lane] * image->apart;
+        const int64_t offset = (int64_t)y[lane] * image->row_stride + (int64_t)x[lane] * image->column_stride;
         const int64_t begin = offset < image->last ? offset : image->last;
         uint64_t one;
         memcpy(&one, image->pixels + begin, sizeof one);
@@ -82,7 +82,7 @@ ALWAYS void write_pixels(uint8_t *out, word made, int64_t count, int channels) {
 #define BY_LAYOUT(function, n, arithmetic, is_nearest, is_perspective)                                 \
     ((n)->channels == 1                   ? function(n, arithmetic, is_perspective, 1, 1)              \
      : (n)->channels == 4 && (is_nearest) ? function(n, arithmetic, is_perspective, 4, 4)              \
-     : (n)->apart == 3                    ? function(n, arithmetic, is_perspective, 3, 3)              \
+     : (n)->column_stride == 3                    ? function(n, arithmetic, is_perspective, 3, 3)              \
                                           : function(n, arithmetic, is_perspective, 3, 4))
 #define BY_FORM(function, n, arithmetic, is_nearest)                                                   \
     ((n)->is_perspective ? BY_LAYOUT(function, n, arithmetic, is_nearest, 1)                           \

@@ -4,7 +4,7 @@
 DALI does (resize_attr.cc). The filter is a table, read with linear interpolation, and the border is repeated. Both
 passes are float32, and the cheaper one comes first (resampling_filters.cu, resampling_setup.cc, resampling_impl_cpu.h).
 DALI's vectors of 16 values round ties to even, and the remaining values of a row round ties away from 0; ``find_ties``
-in ``engine/kernels/rules.c`` computes which.
+in ``engine/kernels/library_filters.c`` computes which.
 
 The results equal those of DALI 2.4 on x86-64 with glibc 2.28 or later, whose ``sinf`` makes the table of ``lanczos``.
 Two measurements found no difference: 1,900 images of noise, edges, checkerboards and photos, resized between random
@@ -148,7 +148,7 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
 
 
 def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
-    """Return glibc's ``sinf`` of radians in float32, as in rules.c; one more quarter of a turn makes it ``cosf``."""
+    """Return glibc's ``sinf`` of radians in float32, as in library_filters.c; ``quarters=1`` makes it ``cosf``."""
     turns = floor(angle * (2 / pi) + 0.5)
     x = angle - turns * (pi / 2)
     square = x * x

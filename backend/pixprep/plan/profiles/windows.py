@@ -33,7 +33,7 @@ lerp            p0 + (p1 - p0) w1, float32             the same
 Every float32 product and sum is rounded by itself, tap by tap, the first one first; rint rounds ties to even.
 In a ``float_fused`` window of ``count`` taps, the last ``(count - 1) % 4`` are each added by a fused multiply-add,
 rounded once. These taps remain after the compiler has vectorized all taps but the first by four. ``find_ties`` in
-``engine/kernels/rules.c`` computes which values ``dali`` rounds away from 0.
+``engine/kernels/library_filters.c`` computes which values ``dali`` rounds away from 0.
 """
 
 Curve = Literal["box", "bilinear", "hamming", "bicubic", "lanczos", "two", "four"]
@@ -42,7 +42,7 @@ Rule = Literal[
     "torch_bilinear", "torch_bicubic", "dali_bilinear", "dali_bicubic", "dali_lanczos",
     "tensorflow_linear", "tensorflow_triangle",
 ]  # fmt: skip
-"""Rules by which libraries make windows; ``engine/kernels/rules.c`` contains each, in the library's number types."""
+"""Filters of libraries; ``engine/kernels/library_filters.c`` implements each, in the library's number types."""
 Order = IntEnum("Order", ["AS_DECODED", "BACKWARDS", "ONE"], start=0)
 """Channel order of a library; it does not matter for one channel that replaces three equal ones."""
 IDENTITY_BITS = 22
@@ -50,7 +50,7 @@ IDENTITY_BITS = 22
 
 
 class Formula(NamedTuple):
-    """Formula of an axis, from whose lengths ``engine/kernels/windows.c`` makes windows and weights.
+    """Formula of an axis, from whose lengths ``engine/kernels/coefficients.c`` makes windows and weights.
 
     The center of output position i is ``offset + (i + 0.5) * ratio``. Each weight of a window is the curve at the
     distance from this center, divided by the sum of the window's values.

@@ -35,13 +35,13 @@ static int is_refined(const struct jpeg_decompress_struct *jpeg) {
     return 1;
 }
 
-static int read_rows(struct jpeg_decompress_struct *jpeg, const struct jpeg_part *part, int64_t left, int64_t count) {
+static int read_rows(struct jpeg_decompress_struct *jpeg, const struct jpeg_region *part, int64_t left, int64_t count) {
     const struct libjpeg *call = part->library;
     uint8_t *rows[MAX_ROWS];
     while (count) {
         int64_t max_rows = count < MAX_ROWS ? count : MAX_ROWS;
         for (int64_t row = 0; row < max_rows; ++row)
-            rows[row] = part->out + (jpeg->output_scanline + row) * part->pitch + left * part->channels;
+            rows[row] = part->out + (jpeg->output_scanline + row) * part->row_stride + left * part->channels;
         unsigned done = call->read(jpeg, rows, max_rows);
         if (!done) return 0;
         count -= done;
@@ -50,21 +50,21 @@ static int read_rows(struct jpeg_decompress_struct *jpeg, const struct jpeg_part
 }
 
 // `decoding` belongs to the caller, because the value of a local variable is indeterminate after longjmp.
-static int decode(struct decoding *decoding, const struct jpeg_part *part) {
+static int decode(struct decoding *decoding, const struct jpeg_region *part) {
     const struct libjpeg *call = part->library;
     struct jpeg_decompress_struct *jpeg = &decoding->jpeg;
     jpeg->err = call->std_error(&decoding->errors);
     decoding->errors.error_exit = leave;
     decoding->errors.emit_message = leave_if_warned;
-    if (setjmp(decoding->back)) return NOT_HERE;
+    if (setjmp(decoding->back)) return NOT_DECODED;
     call->create(jpeg, part->abi, sizeof *jpeg);
     call->mem_src(jpeg, part->data, part->size);
     call->read_header(jpeg, 1);
-    if (jpeg->image_width != part->width || jpeg->image_height != part->height) return NOT_HERE;
+    if (jpeg->image_width != part->width || jpeg->image_height != part->height) return NOT_DECODED;
     jpeg->out_color_space = part->channels == 1 ? GRAY_SPACE : RGBX_SPACE;
     jpeg->dct_method = part->is_fast_idct ? FAST_IDCT : ACCURATE_IDCT;
     jpeg->do_fancy_upsampling = !part->is_fast_chroma;
-    if (!call->start(jpeg) || !is_refined(jpeg)) return NOT_HERE;
+    if (!call->start(jpeg) || !is_refined(jpeg)) return NOT_DECODED;
     if (part->has_own_huffman) start_huffman_pass(jpeg);
     // Chroma interpolation reads neighboring columns, and the library does not interpolate very narrow regions.
     unsigned left = part->left > EXTRA_COLUMNS ? part->left - EXTRA_COLUMNS : 0;
@@ -72,17 +72,17 @@ static int decode(struct decoding *decoding, const struct jpeg_part *part) {
     unsigned width = right - left;
     if (width < part->width) call->crop(jpeg, &left, &width);
     if (left + width > part->width || jpeg->output_width != width || jpeg->output_components != part->channels)
-        return NOT_HERE;
-    if (part->top && call->skip(jpeg, part->top) != part->top) return NOT_HERE;
-    if (!read_rows(jpeg, part, left, part->bottom - part->top)) return NOT_HERE;
+        return NOT_DECODED;
+    if (part->top && call->skip(jpeg, part->top) != part->top) return NOT_DECODED;
+    if (!read_rows(jpeg, part, left, part->bottom - part->top)) return NOT_DECODED;
     // Read the last row instead of skipping it: a skip to the end would leave the remaining data unread.
     unsigned between = part->height - part->bottom;
-    if (between > 1 && call->skip(jpeg, between - 1) != between - 1) return NOT_HERE;
-    if (between && !read_rows(jpeg, part, left, 1)) return NOT_HERE;
-    return call->finish(jpeg) ? DONE : NOT_HERE;
+    if (between > 1 && call->skip(jpeg, between - 1) != between - 1) return NOT_DECODED;
+    if (between && !read_rows(jpeg, part, left, 1)) return NOT_DECODED;
+    return call->finish(jpeg) ? DONE : NOT_DECODED;
 }
 
-KERNEL int decode_jpeg_part(const struct jpeg_part *part) {
+KERNEL int decode_jpeg_part(const struct jpeg_region *part) {
     const struct libjpeg *call = part->library;
     struct decoding decoding;
     memset(&decoding, 0, sizeof decoding);

@@ -1,6 +1,6 @@
 // Windows by a formula, as the C code of Pillow and PyTorch makes them: float64, one operation after the other, nothing
 // fused.
-#include "windows.h"
+#include "coefficients.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,9 +16,9 @@ enum {
     NARROW_BITS = 15  // of a weight where its precision is its axis' own
 };
 static const double RADIUS[] = {
-    [BOX] = 0.5, [BILINEAR] = 1, [HAMMING] = 1, [BICUBIC] = 2, [LANCZOS] = 3, [TWO] = 1, [FOUR] = 2,
+    [FILTER_BOX] = 0.5, [FILTER_BILINEAR] = 1, [FILTER_HAMMING] = 1, [FILTER_BICUBIC] = 2, [FILTER_LANCZOS] = 3, [FILTER_TWO] = 1, [FILTER_FOUR] = 2,
 };
-static const struct formula UNCHANGED = {BOX, 0, IDENTITY_BITS};  // each window is its own position
+static const struct resize_filter UNCHANGED = {FILTER_BOX, 0, IDENTITY_BITS};  // each window is its own position
 
 // One window. Its weights are in the memory that was passed to the function that computes it.
 struct window {
@@ -66,12 +66,12 @@ static double near(double x) { return (1.25 * x - 2.25) * x * x + 1; }
 static double far(double x) { return ((-0.75 * x + 3.75) * x - 6) * x + 3; }
 
 // A window that ends at the border.
-static inline struct window cut(const struct line *line, int64_t index, double *weights, double (*curve)(double)) {
+static inline struct window cut(const struct line *line, int64_t index, double *weights, double (*type)(double)) {
     double middle = line->offset + (index + 0.5) * line->ratio, total = 0, largest = 0;
     int64_t first = max((int64_t)(middle - line->support + 0.5), 0);
     int64_t count = min((int64_t)(middle + line->support + 0.5), line->length) - first;
     NARROW for (int64_t tap = 0; tap < count; ++tap) {
-        weights[tap] = curve(((double)(tap + first) - middle + 0.5) * line->shrink);
+        weights[tap] = type(((double)(tap + first) - middle + 0.5) * line->shrink);
         total += weights[tap];
     }
     for (int64_t tap = 0; tap < count; ++tap) {
@@ -122,22 +122,22 @@ static struct window nearest_four(const struct line *line, int64_t index, double
 }
 
 static maker *const MAKERS[] = {
-    [BOX] = cut_box,         [BILINEAR] = cut_bilinear, [HAMMING] = cut_hamming, [BICUBIC] = cut_bicubic,
-    [LANCZOS] = cut_lanczos, [TWO] = nearest_two,       [FOUR] = nearest_four,
+    [FILTER_BOX] = cut_box,         [FILTER_BILINEAR] = cut_bilinear, [FILTER_HAMMING] = cut_hamming, [FILTER_BICUBIC] = cut_bicubic,
+    [FILTER_LANCZOS] = cut_lanczos, [FILTER_TWO] = nearest_two,       [FILTER_FOUR] = nearest_four,
 };
 
-static double stretch_of(const struct formula *formula, const struct axis *axis) {
-    return formula->is_widened ? larger(axis->ratio, 1) : 1;
+static double stretch_of(const struct resize_filter *filter, const struct axis *axis) {
+    return filter->is_antialiased ? larger(axis->ratio, 1) : 1;
 }
 
-static const struct formula *formula_of(const struct formula *formula, const struct axis *axis) {
-    return axis->length == axis->out_length ? &UNCHANGED : formula;
+static const struct resize_filter *formula_of(const struct resize_filter *filter, const struct axis *axis) {
+    return axis->length == axis->out_length ? &UNCHANGED : filter;
 }
 
-int64_t max_taps(const struct formula *formula, const struct axis *axis) {
-    if (is_rule(formula)) return max_taps_by_rule(formula, axis);
-    formula = formula_of(formula, axis);
-    double support = RADIUS[formula->curve] * stretch_of(formula, axis);
+int64_t max_taps(const struct resize_filter *filter, const struct axis *axis) {
+    if (is_library_filter(filter)) return max_library_taps(filter, axis);
+    filter = formula_of(filter, axis);
+    double support = RADIUS[filter->type] * stretch_of(filter, axis);
     return min(2 * (int64_t)ceil(support) + 1, axis->length);
 }
 
@@ -150,13 +150,13 @@ static int precision(maker *window, const struct line *line, int64_t out_length,
     return bits;
 }
 
-void fill_windows(const struct formula *formula, const struct axis *axis, struct windows *made, double *weights) {
-    if (is_rule(formula)) return fill_windows_by_rule(formula, axis, made);
-    formula = formula_of(formula, axis);
-    maker *window = MAKERS[formula->curve];
-    double stretch = stretch_of(formula, axis);
-    struct line line = {axis->ratio, axis->offset, RADIUS[formula->curve] * stretch, 1 / stretch, axis->length};
-    made->bits = formula->bits ? formula->bits : precision(window, &line, axis->out_length, weights);
+void compute_coefficients(const struct resize_filter *filter, const struct axis *axis, struct coefficients *made, double *weights) {
+    if (is_library_filter(filter)) return compute_library_coefficients(filter, axis, made);
+    filter = formula_of(filter, axis);
+    maker *window = MAKERS[filter->type];
+    double stretch = stretch_of(filter, axis);
+    struct line line = {axis->ratio, axis->offset, RADIUS[filter->type] * stretch, 1 / stretch, axis->length};
+    made->bits = filter->bits ? filter->bits : precision(window, &line, axis->out_length, weights);
     double one = 1 << made->bits;
     for (int64_t index = 0; index < made->size; ++index) {
         struct window each = window(&line, axis->begin + index, weights);
@@ -170,14 +170,14 @@ void fill_windows(const struct formula *formula, const struct axis *axis, struct
     }
 }
 
-KERNEL int make_windows(struct making *n) {
-    if (!n->windows.first) {
-        n->windows.taps = max_taps(&n->formula, &n->axis);
+KERNEL int make_windows(struct coefficients_request *n) {
+    if (!n->coefficients.first) {
+        n->coefficients.taps = max_taps(&n->filter, &n->axis);
         return DONE;
     }
-    double *weights = malloc(sizeof *weights * max(n->windows.taps, 4));
+    double *weights = malloc(sizeof *weights * max(n->coefficients.taps, 4));
     if (!weights) return NO_MEMORY;
-    fill_windows(&n->formula, &n->axis, &n->windows, weights);
+    compute_coefficients(&n->filter, &n->axis, &n->coefficients, weights);
     free(weights);
     return DONE;
 }

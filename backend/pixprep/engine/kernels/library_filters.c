@@ -1,6 +1,6 @@
 // Windows by the rules of OpenCV, PyTorch, DALI and TensorFlow, as their profiles name them. Each number is rounded where
 // the library rounds it, and nothing is fused.
-#include "rules.h"
+#include "library_filters.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,17 +9,17 @@ static const float COEFFICIENT = 2048;  // OpenCV's weights have 11 bits
 static const double CUT = 1e-3;         // OpenCV's area leaves out a piece of a pixel that is not wider
 
 // The weight of a tap: the bits of a float32.
-static void put(const struct windows *made, int64_t index, int64_t tap, float weight) {
+static void put(const struct coefficients *made, int64_t index, int64_t tap, float weight) {
     memcpy(made->weights + index * made->taps + tap, &weight, sizeof weight);
 }
 
-static float got(const struct windows *made, int64_t index, int64_t tap) {
+static float got(const struct coefficients *made, int64_t index, int64_t tap) {
     float weight;
     memcpy(&weight, made->weights + index * made->taps + tap, sizeof weight);
     return weight;
 }
 
-static void begin_window(const struct windows *made, int64_t index, int64_t first, int64_t count) {
+static void set_taps(const struct coefficients *made, int64_t index, int64_t first, int64_t count) {
     made->first[index] = (int32_t)first;
     made->count[index] = (int32_t)count;
 }
@@ -60,13 +60,13 @@ static void opencv_lanczos(float t, float *weights) {
     for (int tap = 0; tap < 8; ++tap) weights[tap] *= 1 / total;
 }
 
-static void opencv_whole(const struct formula *formula, const struct axis *axis, const struct windows *made) {
+static void opencv_whole(const struct resize_filter *filter, const struct axis *axis, const struct coefficients *made) {
     const double ratio = opencv_ratio(axis), inverse = (double)axis->out_length / axis->length;
     for (int64_t index = 0; index < made->size; ++index) {
         const int64_t position = axis->begin + index;
         float first, t, weights[8];
         int taps = 2, before = 0;
-        if (formula->curve == OPENCV_REPEATED) {
+        if (filter->type == FILTER_OPENCV_REPEATED) {
             const double floored = floor(position * ratio);
             first = (float)floored;
             t = (float)((position + 1) - (floored + 1) * inverse);
@@ -76,30 +76,30 @@ static void opencv_whole(const struct formula *formula, const struct axis *axis,
             first = floorf(middle);
             t = middle - first;
         }
-        if (formula->curve == OPENCV_CUBIC) {
+        if (filter->type == FILTER_OPENCV_CUBIC) {
             opencv_cubic(t, weights);
             taps = 4, before = 1;
-        } else if (formula->curve == OPENCV_LANCZOS4) {
+        } else if (filter->type == FILTER_OPENCV_LANCZOS4) {
             opencv_lanczos(t, weights);
             taps = 8, before = 3;
         } else {
             weights[0] = 1 - t, weights[1] = t;
         }
-        begin_window(made, index, (int64_t)first - before, taps);
+        set_taps(made, index, (int64_t)first - before, taps);
         for (int tap = 0; tap < taps; ++tap) made->weights[index * made->taps + tap] = (int32_t)rintf(weights[tap] * COEFFICIENT);
     }
 }
 
-static void opencv_area(const struct axis *axis, const struct windows *made) {
+static void opencv_area(const struct axis *axis, const struct coefficients *made) {
     const int64_t factor = (int64_t)rint(opencv_ratio(axis));
     for (int64_t index = 0; index < made->size; ++index) {
-        begin_window(made, index, (axis->begin + index) * factor, factor);
+        set_taps(made, index, (axis->begin + index) * factor, factor);
         for (int64_t tap = 0; tap < factor; ++tap) made->weights[index * made->taps + tap] = 1;
     }
 }
 
 // Windows of `ratio` pixels, the pixels at their edges weighted by the part that is inside.
-static void opencv_cut(const struct axis *axis, const struct windows *made) {
+static void opencv_cut(const struct axis *axis, const struct coefficients *made) {
     const double ratio = opencv_ratio(axis);
     for (int64_t index = 0; index < made->size; ++index) {
         const double begin = (axis->begin + index) * ratio, end = begin + ratio;
@@ -107,7 +107,7 @@ static void opencv_cut(const struct axis *axis, const struct windows *made) {
         const double first = fmin(ceil(begin), last);
         const int has_head = first - begin > CUT, has_tail = end - last > CUT;
         const int64_t count = has_head + (int64_t)(last - first) + has_tail;
-        begin_window(made, index, (int64_t)first - has_head, count);
+        set_taps(made, index, (int64_t)first - has_head, count);
         for (int64_t tap = 0; tap < count; ++tap) put(made, index, tap, (float)(1 / width));
         if (has_head) put(made, index, 0, (float)((first - begin) / width));
         if (has_tail) put(made, index, count - 1, (float)(fmin(fmin(end - last, 1), width) / width));
@@ -126,14 +126,14 @@ static float torch_bicubic(float x) {
 
 static double torch_ratio(const struct axis *axis) { return (float)axis->length / (float)axis->out_length; }
 
-static float torch_support(const struct formula *formula, const struct axis *axis) {
-    return (float)((formula->curve == TORCH_BICUBIC ? 2.0 : 1.0) * fmax(torch_ratio(axis), 1));
+static float torch_support(const struct resize_filter *filter, const struct axis *axis) {
+    return (float)((filter->type == FILTER_TORCH_BICUBIC ? 2.0 : 1.0) * fmax(torch_ratio(axis), 1));
 }
 
 // An axis that keeps its length has no pass. A mistake of PyTorch: where the result has one column, each row is the first.
-static void torch(const struct formula *formula, const struct axis *axis, const struct windows *made) {
+static void torch(const struct resize_filter *filter, const struct axis *axis, const struct coefficients *made) {
     const double ratio = torch_ratio(axis), shrink = (float)(1 / fmax(ratio, 1));
-    const float support = torch_support(formula, axis);
+    const float support = torch_support(filter, axis);
     for (int64_t index = 0; index < made->size; ++index) {
         const int64_t position = axis->is_vertical && axis->across == 1 ? 0 : axis->begin + index;
         const float middle = (float)((position + 0.5) * ratio);
@@ -141,15 +141,15 @@ static void torch(const struct formula *formula, const struct axis *axis, const 
         const int64_t last = min((int64_t)((double)(middle + support) + 0.5), axis->length);
         const int64_t count = min(last - first, (int64_t)ceilf(support) * 2 + 1);
         if (axis->length == axis->out_length) {
-            begin_window(made, index, axis->begin + index, 1);
+            set_taps(made, index, axis->begin + index, 1);
             put(made, index, 0, 1);
             continue;
         }
-        begin_window(made, index, first, count);
+        set_taps(made, index, first, count);
         float total = 0;
         for (int64_t tap = 0; tap < count; ++tap) {
             const float offset = (float)(tap + first) - middle, x = fabsf((float)((offset + 0.5) * shrink));
-            const float weight = formula->curve == TORCH_BICUBIC ? torch_bicubic(x) : larger(1 - x, 0);
+            const float weight = filter->type == FILTER_TORCH_BICUBIC ? torch_bicubic(x) : larger(1 - x, 0);
             put(made, index, tap, weight);
             total += weight;
         }
@@ -209,12 +209,12 @@ struct dali {
     int64_t count;
 };
 
-static struct dali dali_axis(const struct formula *formula, const struct axis *axis) {
+static struct dali dali_axis(const struct resize_filter *filter, const struct axis *axis) {
     const float low = (float)axis->offset, high = (float)(axis->offset + fabs(axis->ratio) * axis->out_length);
     const float seen = high - low, out = (float)axis->out_length, ratio = axis->ratio < 0 ? -seen / out : seen / out;
-    const float intervals = DALI[formula->curve - DALI_BILINEAR].intervals;
-    float radius = DALI[formula->curve - DALI_BILINEAR].radius;
-    if (formula->is_widened && out < seen) radius = radius * seen / out;
+    const float intervals = DALI[filter->type - FILTER_DALI_BILINEAR].intervals;
+    float radius = DALI[filter->type - FILTER_DALI_BILINEAR].radius;
+    if (filter->is_antialiased && out < seen) radius = radius * seen / out;
     const float density = intervals / (2 * radius), anchor = intervals / 2 / density;
     const float offset = (axis->ratio < 0 ? high : low) + (0.5f * ratio - 0.5f - anchor);
     return (struct dali){offset, ratio, density, (int64_t)ceilf(intervals / density)};
@@ -222,15 +222,15 @@ static struct dali dali_axis(const struct formula *formula, const struct axis *a
 
 static float dali_left(const struct dali *line, int64_t position) { return (float)position * line->ratio + line->offset; }
 
-static void dali(const struct formula *formula, const struct axis *axis, const struct windows *made) {
-    const struct dali line = dali_axis(formula, axis);
-    const float *table = DALI[formula->curve - DALI_BILINEAR].table;
-    const int points = DALI[formula->curve - DALI_BILINEAR].intervals + 1;
+static void dali(const struct resize_filter *filter, const struct axis *axis, const struct coefficients *made) {
+    const struct dali line = dali_axis(filter, axis);
+    const float *table = DALI[filter->type - FILTER_DALI_BILINEAR].table;
+    const int points = DALI[filter->type - FILTER_DALI_BILINEAR].intervals + 1;
     for (int64_t index = 0; index < made->size; ++index) {
         const int64_t low = axis->begin + index, position = axis->ratio < 0 ? axis->out_length - 1 - low : low;
         const float left = dali_left(&line, position), first = ceilf(left);
         float total = 0;
-        begin_window(made, index, (int64_t)first, line.count);
+        set_taps(made, index, (int64_t)first, line.count);
         for (int64_t tap = 0; tap < line.count; ++tap) {
             const float point = (first - left + tap) * line.density, whole = floorf(point);
             const int at = (int)min((int64_t)whole, points);
@@ -253,34 +253,34 @@ static int is_outside(const struct dali *line, int64_t position, int64_t length,
 // between, of windows as long as the input, those that do both.
 KERNEL int find_ties(const struct ties *n) {
     const struct axis *axis = &n->columns;
-    const int64_t channels = n->is_vertical_first || n->order == ONE || n->apart == 1 ? 1 : 3, end = axis->out_length * channels;
+    const int64_t channels = n->is_vertical_first || n->order == ORDER_SINGLE || n->column_stride == 1 ? 1 : 3, end = axis->out_length * channels;
     int64_t inside = 0, behind = end;
     if (n->is_vertical_first) {
-        const struct dali line = dali_axis(&n->formula, axis);
+        const struct dali line = dali_axis(&n->filter, axis);
         const int is_falling = ceilf(dali_left(&line, end - 1)) < ceilf(dali_left(&line, 0));
         while (inside < end && is_outside(&line, inside, axis->length, is_falling)) ++inside;
         while (behind > 0 && is_outside(&line, behind - 1, axis->length, !is_falling)) --behind;
     }
     const int64_t ends[] = {min(inside, behind), inside, max(inside, behind), end}, size = axis->end - axis->begin;
-    memset(n->away, 0, size * n->apart);
+    memset(n->away, 0, size * n->column_stride);
     for (int64_t run = 0, begin = 0; run < 4; begin = ends[run++]) {
         for (int64_t place = begin + (ends[run] - begin) / DALI_LANES * DALI_LANES; place < ends[run]; ++place) {
-            const int64_t column = place / channels, channel = n->order == BACKWARDS ? 2 - place % channels : place % channels;
+            const int64_t column = place / channels, channel = n->order == ORDER_REVERSED ? 2 - place % channels : place % channels;
             const int64_t low = axis->ratio < 0 ? axis->out_length - 1 - column : column;
             const int64_t index = n->is_mirrored ? axis->end - 1 - low : low - axis->begin;
             if (index < 0 || index >= size) continue;
-            if (channels == 1) memset(n->away + index * n->apart, 1, n->apart);
-            else n->away[index * n->apart + channel] = 1;
+            if (channels == 1) memset(n->away + index * n->column_stride, 1, n->column_stride);
+            else n->away[index * n->column_stride + channel] = 1;
         }
     }
     return DONE;
 }
 
-static void tensorflow_linear(const struct axis *axis, const struct windows *made) {
+static void tensorflow_linear(const struct axis *axis, const struct coefficients *made) {
     const float ratio = (float)axis->length / (float)axis->out_length;
     for (int64_t index = 0; index < made->size; ++index) {
         const float position = ((float)(axis->begin + index) + 0.5f) * ratio - 0.5f, first = floorf(position);
-        begin_window(made, index, (int64_t)first, 2);
+        set_taps(made, index, (int64_t)first, 2);
         put(made, index, 0, 1 - (position - first));
         put(made, index, 1, position - first);
     }
@@ -292,7 +292,7 @@ static float tensorflow_ratio(const struct axis *axis) {
 }
 
 // The triangle of radius max(ratio, 1) about (i + 0.5) ratio.
-static void tensorflow_triangle(const struct axis *axis, const struct windows *made) {
+static void tensorflow_triangle(const struct axis *axis, const struct coefficients *made) {
     const float ratio = tensorflow_ratio(axis), radius = larger(ratio, 1), shrink = 1 / radius;
     const int64_t last = axis->length - 1;
     for (int64_t index = 0; index < made->size; ++index) {
@@ -300,7 +300,7 @@ static void tensorflow_triangle(const struct axis *axis, const struct windows *m
         const int64_t first = (int64_t)clip(ceilf(middle - radius - 0.5f), 0, last);
         const int64_t count = (int64_t)clip(floorf(middle + radius - 0.5f), 0, last) + 1 - first;
         float total = 0;
-        begin_window(made, index, first, count);
+        set_taps(made, index, first, count);
         for (int64_t tap = 0; tap < count; ++tap) {
             const float weight = larger(1 - fabsf(((float)(first + tap) + 0.5f - middle) * shrink), 0);
             put(made, index, tap, weight);
@@ -310,34 +310,34 @@ static void tensorflow_triangle(const struct axis *axis, const struct windows *m
     }
 }
 
-int64_t max_taps_by_rule(const struct formula *formula, const struct axis *axis) {
-    switch (formula->curve) {
-    case OPENCV_CUBIC: return 4;
-    case OPENCV_LANCZOS4: return 8;
-    case OPENCV_AREA: return (int64_t)rint(opencv_ratio(axis));
-    case OPENCV_CUT: return (int64_t)ceil(opencv_ratio(axis)) + 2;
-    case TORCH_BILINEAR:
-    case TORCH_BICUBIC: return axis->length == axis->out_length ? 1 : (int64_t)ceilf(torch_support(formula, axis)) * 2 + 1;
-    case DALI_BILINEAR:
-    case DALI_BICUBIC:
-    case DALI_LANCZOS: return dali_axis(formula, axis).count;
-    case TENSORFLOW_TRIANGLE: return 2 * (int64_t)ceilf(larger(tensorflow_ratio(axis), 1)) + 2;
+int64_t max_library_taps(const struct resize_filter *filter, const struct axis *axis) {
+    switch (filter->type) {
+    case FILTER_OPENCV_CUBIC: return 4;
+    case FILTER_OPENCV_LANCZOS4: return 8;
+    case FILTER_OPENCV_AREA: return (int64_t)rint(opencv_ratio(axis));
+    case FILTER_OPENCV_CUT: return (int64_t)ceil(opencv_ratio(axis)) + 2;
+    case FILTER_TORCH_BILINEAR:
+    case FILTER_TORCH_BICUBIC: return axis->length == axis->out_length ? 1 : (int64_t)ceilf(torch_support(filter, axis)) * 2 + 1;
+    case FILTER_DALI_BILINEAR:
+    case FILTER_DALI_BICUBIC:
+    case FILTER_DALI_LANCZOS: return dali_axis(filter, axis).count;
+    case FILTER_TENSORFLOW_TRIANGLE: return 2 * (int64_t)ceilf(larger(tensorflow_ratio(axis), 1)) + 2;
     default: return 2;
     }
 }
 
-void fill_windows_by_rule(const struct formula *formula, const struct axis *axis, struct windows *made) {
+void compute_library_coefficients(const struct resize_filter *filter, const struct axis *axis, struct coefficients *made) {
     made->bits = IDENTITY_BITS;
-    switch (formula->curve) {
-    case OPENCV_AREA: opencv_area(axis, made); break;
-    case OPENCV_CUT: opencv_cut(axis, made); break;
-    case TORCH_BILINEAR:
-    case TORCH_BICUBIC: torch(formula, axis, made); break;
-    case DALI_BILINEAR:
-    case DALI_BICUBIC:
-    case DALI_LANCZOS: dali(formula, axis, made); break;
-    case TENSORFLOW_LINEAR: tensorflow_linear(axis, made); break;
-    case TENSORFLOW_TRIANGLE: tensorflow_triangle(axis, made); break;
-    default: opencv_whole(formula, axis, made);
+    switch (filter->type) {
+    case FILTER_OPENCV_AREA: opencv_area(axis, made); break;
+    case FILTER_OPENCV_CUT: opencv_cut(axis, made); break;
+    case FILTER_TORCH_BILINEAR:
+    case FILTER_TORCH_BICUBIC: torch(filter, axis, made); break;
+    case FILTER_DALI_BILINEAR:
+    case FILTER_DALI_BICUBIC:
+    case FILTER_DALI_LANCZOS: dali(filter, axis, made); break;
+    case FILTER_TENSORFLOW_LINEAR: tensorflow_linear(axis, made); break;
+    case FILTER_TENSORFLOW_TRIANGLE: tensorflow_triangle(axis, made); break;
+    default: opencv_whole(filter, axis, made);
     }
 }
