@@ -51,7 +51,7 @@ enum operation { AFFINE, SUBTRACT, MULTIPLY, DIVIDE };
 
 // Resampling filter of an axis: see `Formula` in plan/profiles/windows.py.
 struct resize_filter {
-    int32_t type;            // of `enum filter_type`
+    int32_t type;            // a value of `enum filter_type`
     int32_t is_antialiased;  // whether the support is scaled by the ratio when the axis shrinks
     int32_t bits;            // fractional bits of fixed-point weights; 0: the maximum that fits, chosen per axis
 };
@@ -105,7 +105,7 @@ struct patches {
     int64_t height;           // rows of the image per patch
     int64_t width;            // columns of the image per patch
     int64_t merge;            // patches per edge of a merge window, whose patches are adjacent in memory
-    int64_t patches_per_row;  // of the image
+    int64_t patches_per_row;  // number of patches per row of the image
     int64_t patch_stride;     // in bytes
     int64_t frames;           // number of times that each patch repeats its block
     int64_t frame_stride;     // bytes between the repetitions within a patch
@@ -115,7 +115,7 @@ struct patches {
 // Converts the pixel values of an image to the values of a tensor, (planes, rows, columns). All strides are in bytes.
 struct values {
     const uint8_t *pixels;
-    int64_t plane_stride;   // of the pixels
+    int64_t plane_stride;   // from channel to channel of `pixels`
     int64_t row_stride;
     int64_t column_stride;
     uint8_t *out;
@@ -133,7 +133,7 @@ struct values {
 
 // A step of a plan's arithmetic on float32 values.
 struct arithmetic {
-    int64_t operation;  // of `enum operation`
+    int64_t operation;  // a value of `enum operation`
     double operand[4];  // one per plane: the scale, or the number that is subtracted, multiplied or divided by
     double offset[4];   // only for AFFINE
 };
@@ -164,7 +164,7 @@ struct resize {
     int64_t channel_step;             // channels from one plane to the next: 1 or -1
     struct values values;             // `pixels` is unused. With 0 planes, the result is not a tensor but an image of uint8
                                       // or float32 values with 1 or 4 channels
-    int64_t passes;                   // of `enum passes`
+    int64_t passes;                   // a value of `enum passes`
     double factor;                    // PASSES_AREA: 1 / number of pixels per output pixel
     const struct arithmetic *steps;   // arithmetic on float32 values
     int64_t step_count;
@@ -213,7 +213,7 @@ struct colours {
     float gray;              // gray value that `fade` blends all pixels with
     float factor;            // weight of the image in a blend or a fade
     float one_minus_factor;  // float32(1 - factor)
-    int32_t like;            // of `enum like`
+    int32_t like;            // a value of `enum like`
     int64_t luma_sum;        // result of `add_luma`
     uint8_t *tables;         // look-up tables (3, 256) of pixel values; for an HSV shift one table (256) of hues
     uint32_t *counts;        // result: histograms (3, 256), which the caller initializes to 0
@@ -239,13 +239,12 @@ enum warps {
     WARP_OPENCV_NEAREST, WARP_OPENCV_BILINEAR, WARP_OPENCV_BICUBIC,
 };
 
-// An affine warp, a homography, or a warp with given source positions, of gray pixels of 1 byte or color pixels of 3 or 4
-// bytes.
+// A warp by an affine matrix, a homography, or given source positions. Gray pixels have 1 byte, color pixels 3 or 4 bytes.
 struct warp {
     const uint8_t *pixels;   // at least two columns and 8 bytes
     int64_t row_stride;      // in bytes
     int64_t height;
-    int64_t width;           // of the image; an image of width 1 has a second column in memory
+    int64_t width;           // width of the image; if it is 1, the memory contains a second column
     int64_t channels;        // 1 or 3; nearest also supports 4
     int64_t column_stride;   // in bytes
     uint8_t *out;            // (rows, columns), a byte or a word per pixel, and space for 8 more pixels
@@ -255,12 +254,12 @@ struct warp {
     int64_t top;
     int64_t full_height;     // size of the complete result
     int64_t full_width;
-    int64_t arithmetic;      // of `enum warps`
+    int64_t arithmetic;      // a value of `enum warps`
     double matrix[9];        // maps output to input positions, row by row; integers in 1/65536 for WARP_PILLOW_FIXED
     int64_t is_perspective;  // whether the matrix is a homography; if not, its last row is unused
     uint32_t fill;           // color outside of the image, one byte per channel
     int32_t is_filled;       // torchvision: whether to blend the fill with the pixels at the edge of the image
-    int64_t padding;         // of `enum padding`
+    int64_t padding;         // a value of `enum padding`
     const float *source_x;   // input position of each pixel, from -1 to 1 in the image, and space for 8 more; null: use `matrix`
     const float *source_y;
     const int16_t *weights;  // WARP_OPENCV_BICUBIC: 16 weights for each of 32 x 32 subpixel positions
@@ -269,7 +268,7 @@ struct warp {
 // An elastic displacement field along one axis: see `Elastic` in plan/steps/warps.py.
 struct displacement {
     float *out;                        // (rows, columns)
-    const float *identity;             // coordinates along the axis, to which the displacement is added; null: add nothing
+    const float *identity;             // coordinates along the axis, which are added to the displacement; null: add nothing
     int64_t is_vertical;               // whether the axis is the vertical one
     const double *horizontal_weights;  // Gaussian weights, scaled to integers
     const double *vertical_weights;
@@ -280,7 +279,7 @@ struct displacement {
     int64_t left;
     int64_t rows;
     int64_t columns;
-    uint32_t key[2];                   // of Philox4x32-10
+    uint32_t key[2];                   // key of Philox4x32-10
     uint32_t counter_word;             // second word of the counter
     float alpha;                       // scale of the displacement in pixels
     float axis_length;                 // in pixels
@@ -295,7 +294,7 @@ struct convolution {
     int64_t column_stride;    // in bytes
     uint8_t *out;             // the same layout
     int64_t out_row_stride;
-    int64_t like;             // of `enum like`
+    int64_t like;             // a value of `enum like`
     double one_minus_factor;  // sharpness: float32(1 - factor)
     const float *vertical_weights;  // blur
     const float *horizontal_weights;
@@ -313,7 +312,7 @@ struct jpeg {
     int64_t is_complete;       // result, like all following fields: whether this is one well-formed JPEG
     int64_t segment_count;     // number of entries of `segments`
     int64_t scans;             // number of scans
-    int64_t restart_interval;  // of the first scan, in MCUs; 0 without restart markers
+    int64_t restart_interval;  // restart interval of the first scan in MCUs; 0 without restart markers
     int64_t restart_markers;   // number of restart markers in the first scan
     int64_t segments[MAX_KEPT];  // last byte of each marker, plus 256 times the offset of the segment's length field
 };
@@ -325,7 +324,7 @@ struct jpeg_region {
     const uint8_t *data;
     int64_t size;             // bytes
     uint8_t *out;             // buffer of the complete image
-    int64_t row_stride;       // of the buffer, in bytes
+    int64_t row_stride;       // row stride of the buffer in bytes
     int64_t channels;         // 1: gray; 4: red, green, blue and an unused byte
     uint32_t height;          // size of the complete image
     uint32_t width;
