@@ -73,7 +73,10 @@ MISTAKES = [
     # orders
     (lambda: pp.Pipeline(pp.decode(), pp.tensor()), "Pipeline: too many positional arguments: the ops are one list"),
     (lambda: pp.Loader(PIPELINE, [SAMPLE], batch_size=1), "source: a Pipeline: pass the source first"),
-    (lambda: pp.apply(PIPELINE, np.zeros((9, 9, 3), np.uint8)), "apply takes ops, not a Pipeline: an Engine runs that"),
+    (
+        lambda: pp.apply(PIPELINE, np.zeros((9, 9, 3), np.uint8)),
+        "apply accepts ops, not a Pipeline: run a Pipeline with an Engine",
+    ),
     # the Loader
     (
         lambda: pp.Loader([SAMPLE], PIPELINE, 4),
@@ -92,7 +95,7 @@ MISTAKES = [
         lambda: loader(collate_fn=None),
         'no argument "collate_fn": batches are already collated; select their contents with loader.torch',
     ),
-    (lambda: loader(device="mps"), 'device "mps": there are "cpu", "gpu"'),
+    (lambda: loader(device="mps"), 'unknown device "mps": use "cpu", "gpu"'),
     (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": use classes'),
     # sources and samples
     (lambda: pp.read.files("trian"), "trian: no such folder"),
@@ -103,7 +106,10 @@ MISTAKES = [
     ),
     (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
     (lambda: first([(b"", 1)]), 'samples must be dicts with an "image", not tuple: pixprep.read.rows(rows, image=0'),
-    (lambda: first([SAMPLE])["label"], 'no "label" in this batch; there are tensor, index, attempt, is_padding'),
+    (
+        lambda: first([SAMPLE])["label"],
+        'the batch does not contain "label"; it contains tensor, index, attempt, is_padding',
+    ),
     (lambda: first([SAMPLE] * 2, mix=pp.Mix(2, 1.0)), 'Mix: "label" of each sample must be an integer from 0 to 1'),
 ]
 

@@ -196,7 +196,7 @@ def test_an_image_that_is_turned_against_its_annotation_fails_alone():
     with pp.Engine(pipeline) as engine:
         batch = engine.run_batch([stored, png(scene(*SIZE))], places=[place, fine])
     assert batch.errors[0].reason == "BAD_RECORD"
-    assert "turned by its EXIF data?" in str(batch.errors[0])
+    assert "if this is due to the EXIF orientation" in str(batch.errors[0])
     assert batch.errors[1] is None
     assert len(fine.fields["boxes"]) == 0  # half a pixel is left of it
 

@@ -44,7 +44,7 @@ def said(tmp_path):
 def test_without_a_home_cupy_gets_a_folder_that_goes_with_the_process(said, tmp_path):
     folder, error = said(HOME=NO_HOME)
     assert folder.startswith(str(tmp_path / "tmp" / "pixprep-cupy-"))
-    assert error.startswith('device "gpu:1" needs cupy: pip install ".[gpu-cuda12]"')
+    assert error.startswith('device "gpu:1" requires cupy: pip install ".[gpu-cuda12]"')
     assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -56,6 +56,4 @@ def test_a_home_is_cupys_to_write_to(said, tmp_path):
 
 def test_a_folder_that_cupy_cannot_make_is_named_with_the_remedy(said):
     (error,) = said(CUPY_CACHE_DIR=f"{NO_HOME}/kernels")
-    assert error == (
-        f'device "gpu:1": {NO_HOME}: No such file or directory: set CUPY_CACHE_DIR to a folder that can be written'
-    )
+    assert error == (f'device "gpu:1": {NO_HOME}: No such file or directory: set CUPY_CACHE_DIR to a writable folder')

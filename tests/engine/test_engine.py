@@ -196,7 +196,7 @@ def test_outputs_asked_for_are_computed_and_the_first_tensor_by_default():
         assert_close(engine.run([GOOD[0]])[0], engine.run_batch([GOOD[0]]).outputs["pixels"][0], EQUAL)
         with pytest.raises(pp.PipelineError) as caught:
             engine.run_batch([], outputs=["logits"])
-    assert str(caught.value) == f'no output "logits"; there are {", ".join(SEVERAL.outputs)}'
+    assert str(caught.value) == f'the pipeline has no output "logits"; its outputs are {", ".join(SEVERAL.outputs)}'
 
 
 def test_outputs_of_branches_are_what_their_chains_say():
@@ -233,17 +233,17 @@ def test_times_are_told_for_each_image(engine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threads": 0}, "threads is an integer of at least 1, not 0"),
-        ({"threads": "2"}, "threads is an integer of at least 1, not '2'"),
-        ({"device": 0}, 'device "0": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
-        ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
-        ({"damage": "x"}, "damage is one of strict, structural, pillow, lenient, not 'x'"),
-        ({"decoder": ["cpu"]}, "decoder is one of consistent, cuda, cpu, not ['cpu']"),
-        ({"decoder": "fastest"}, 'decoder "fastest" was removed: leave decoder out, or write "consistent"'),
+        ({"threads": 0}, "threads must be an integer of at least 1, not 0"),
+        ({"threads": "2"}, "threads must be an integer of at least 1, not '2'"),
+        ({"device": 0}, 'unknown device "0": use "cpu", "gpu", or "gpu:1", "gpu:2", …'),
+        ({"device": "tpu"}, 'unknown device "tpu": use "cpu", "gpu", or "gpu:1", "gpu:2", …'),
+        ({"damage": "x"}, "damage must be one of strict, structural, pillow, lenient, not 'x'"),
+        ({"decoder": ["cpu"]}, "decoder must be one of consistent, cuda, cpu, not ['cpu']"),
+        ({"decoder": "fastest"}, 'decoder "fastest" was removed: use "consistent", which is the default'),
         (
             {"device": "gpu"},
-            'device "gpu" needs cupy: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
-            'or take the device "cpu"',
+            'device "gpu" requires cupy: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
+            'or use the device "cpu"',
         ),
     ],
 )

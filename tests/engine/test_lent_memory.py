@@ -22,7 +22,7 @@ def at(array):
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.setattr(cpu, "_MAPPED", 1 << 20)
+    monkeypatch.setattr(cpu, "_MIN_REUSED", 1 << 20)
     return Cpu(1)
 
 
@@ -83,7 +83,7 @@ def test_no_more_is_kept_than_one_array_of_256_mib(device, monkeypatch):
     first, second = device.empty((1 << 20,), "uint8"), device.empty((1 << 20,), "uint8")
     del first, second
     assert len(device._spare) == 1
-    monkeypatch.setattr(cpu, "_KEPT", 1 << 21)
+    monkeypatch.setattr(cpu, "_MAX_REUSED", 1 << 21)
     assert device.empty(((1 << 21) + 1,), "uint8").flags.owndata
 
 
@@ -131,7 +131,7 @@ def test_another_thread_may_take_the_memory_after_a_look_for_it(device):
 
 
 def test_an_image_that_fails_has_zeros_where_another_batch_had_values(monkeypatch):
-    monkeypatch.setattr(cpu, "_MAPPED", 1 << 10)
+    monkeypatch.setattr(cpu, "_MIN_REUSED", 1 << 10)
     photos = [jpeg(scene(40, 50, seed)) for seed in range(3)]
     with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
         expected = engine.run_batch(photos).outputs["tensor"].copy()

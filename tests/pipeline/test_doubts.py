@@ -71,7 +71,9 @@ def test_whoever_uses_a_pipeline_first_says_that_its_range_is_odd(caplog):
         use(pipeline(USUAL[0])).close()
         assert caplog.text == ""
         use(ODD).close()
-        assert [record.message for record in caplog.records] == [f"{ODD_TEXT}; odd_range=True if it is meant"]
+        assert [record.message for record in caplog.records] == [
+            f"{ODD_TEXT}; if this is intended, pass odd_range=True"
+        ]
         caplog.clear()
 
 

@@ -367,7 +367,7 @@ def test_an_operator_is_called_by_the_threads_of_the_engine():
 
 def test_an_operator_of_cupy_alone_is_refused_on_the_cpu():
     cuda = pp.operator("acme.cuda", version=1, arrays="cupy")(same.function)
-    with pytest.raises(pp.SetupError, match=r'the operator acme.cuda 1 takes CuPy arrays: take device="gpu"'):
+    with pytest.raises(pp.SetupError, match=r'the operator acme.cuda 1 accepts only CuPy arrays: use device="gpu"'):
         pp.Engine(pp.Pipeline([*HEAD, cuda(), pp.tensor()]))
     both = pp.operator("acme.both", version=1, arrays=("numpy", "cupy"))(same.function)
     assert both.arrays == ("numpy", "cupy")

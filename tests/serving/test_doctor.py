@@ -118,7 +118,7 @@ def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
     assert second == doctor.Check(
         "gpu:1",
         None,
-        'device "gpu:1" needs cupy',
+        'device "gpu:1" requires cupy',
         'instances of KIND_GPU cannot load: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
-        'or take the device "cpu"',
+        'or use the device "cpu"',
     )

@@ -291,7 +291,7 @@ def test_a_request_that_its_client_gave_up_is_not_decoded_if_it_is_large_or_foll
     *refused, good, unasked = model.execute(requests)
     for response in refused:
         assert response.error.code == "CANCELLED"
-        assert response.error.message == "[ABANDONED] the client has given up the request"
+        assert response.error.message == "[ABANDONED] the client cancelled the request"
     assert good["tensor"].shape == unasked["tensor"].shape == (1, 3, 8, 8)
     told = counted(model)
     assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "ABANDONED"]) == ([2], [3])

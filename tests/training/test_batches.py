@@ -22,7 +22,7 @@ def test_a_batch_has_the_pixels_of_the_engine_and_the_fields_of_its_samples():
             assert np.array_equal(batch["tensor"][row], expected(index))
             assert batch["label"][row] == index % 3
             assert batch["name"][row] == f"photo {index}"
-    with pytest.raises(KeyError, match='no "depth" in this batch; there are tensor, label, name, index'):
+    with pytest.raises(KeyError, match='the batch does not contain "depth"; it contains tensor, label, name, index'):
         batches[0]["depth"]
 
 

@@ -77,7 +77,7 @@ def test_shares_are_of_the_decoded_image_and_are_had_by_ops_that_look_at_boxes()
             '"boxes" all lie outside the 60 x 80 pixels, such as 80, 10, 90, 20',
         ),
         ([[10, 10, 30, 30]], "xyxy_normalized", '"boxes" all lie outside the 60 x 80 pixels, such as 800, 600, 2400'),
-        ([[40, 15, 32, 45]], "xyxy", 'one of "boxes" ends before it begins: they are left, top, right, bottom, unless'),
+        ([[40, 15, 32, 45]], "xyxy", '"boxes" contains a box with right < left or bottom < top: if the boxes are not'),
         ([[1, 2, 3]], "xywh", '"boxes" are no rows of four numbers'),
         (["boxes"], "cxcywh_normalized", '"boxes" are no rows of four numbers'),
     ],

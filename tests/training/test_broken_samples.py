@@ -192,7 +192,9 @@ def test_a_photo_that_lies_against_its_annotation_is_refused():
     source[3]["size"] = source[3]["size"][::-1]
     with loader(source) as ours, pytest.raises(pp.ImageError) as caught:
         list(ours)
-    assert str(caught.value).startswith("[BAD_RECORD] photo 3: 33 x 43 pixels, but annotated as 43 x 33: turned by its")
+    assert str(caught.value).startswith(
+        "[BAD_RECORD] photo 3: the image has 33 x 43 pixels, but its annotation was made for 43 x 33: if this is due"
+    )
 
 
 def test_a_replacement_can_be_replayed_too(broken_files):

@@ -90,9 +90,9 @@ def test_rows_that_no_object_has_are_minus_one():
 
 def test_what_cannot_be_padded_says_why():
     made = batch()
-    with pytest.raises(KeyError, match='no "maks" in this batch; there are'):
+    with pytest.raises(KeyError, match='the batch does not contain "maks"; it contains'):
         made.padded("maks")
-    with pytest.raises(pp.PipelineError, match='padded: "caption" is no list of arrays'):
+    with pytest.raises(pp.PipelineError, match='"caption" cannot be padded: its arrays may differ only'):
         made.padded("caption")
 
 

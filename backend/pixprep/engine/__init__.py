@@ -1,1 +1,1 @@
-"""Engine: bytes to tensors on a CPU."""
+"""The engine, which converts encoded images to tensors on a CPU."""

@@ -1,6 +1,7 @@
-"""Reads a sample's annotation (boxes, points and masks) and transforms it together with its image.
+"""Read the annotation of a sample (boxes, points and masks), and transform it together with the image.
 
-Each pixel of a mask contains the label of one pixel of the decoded image, or the ``ignore`` label outside of the image.
+Each pixel of a transformed mask contains the label of one pixel of the decoded image. Pixels outside the image contain
+the ``ignore`` label.
 """
 
 from __future__ import annotations
@@ -27,16 +28,21 @@ from pixprep.plan.steps import levels
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[Any]
 
-_WHOLE = 1 - 1e-6
-"""Tolerance of ``min_visible``: a box is seen as a whole, up to rounding."""
+_ROUNDING = 1 - 1e-6
+"""Factor of ``min_visible`` that tolerates rounding errors, for example for boxes that are completely visible."""
 _NEAREST = Method("nearest", antialias=False)
 
 
 def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply a plan to one sample's annotation, given the placement ``placed`` of its image.
+    """Transform the annotation of one sample with the placement of its image.
+
+    Args:
+        plan: Plan of the pipeline.
+        placed: Placement of the image in every output.
+        sample: Fields of the sample.
 
     Returns:
-        Results by name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), masks, and the fields of the
+        Results by name: boxes as float32 (n, 4), points as float32 (n, 2) or (n, k, 2), masks, and the fields of the
         remaining boxes, such as labels.
     """
     if not plan.annotations:
@@ -57,8 +63,8 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
         if own is not None and kept is not None and own.takes_along(field):
             values = of_each_box(field, sample[field])
             if values.ndim == 0 or len(values) != len(kept):
-                count = "one" if values.ndim == 0 else len(values)
-                raise ImageError("BAD_RECORD", f'{count} of "{field}" for {len(kept)} boxes')
+                size = "is a single value" if values.ndim == 0 else f"has {len(values)} rows"
+                raise ImageError("BAD_RECORD", f'"{field}" {size}, but "boxes" has {len(kept)} rows')
             if field not in plan.annotations and field not in moves:
                 results[field] = values[kept]
     for name, output in plan.annotations.items():
@@ -68,7 +74,8 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
             if output.flip_pairs and "visible" in sample:
                 visible = np.asarray(results.get("visible", sample["visible"]))
                 if points.size and visible.shape[-1:] != points.shape[-2:-1]:
-                    raise ImageError("BAD_RECORD", f'"visible" are {visible.shape}, and "points" {points.shape}')
+                    shapes = f'"visible" has the shape {visible.shape}, and "points" has {points.shape}'
+                    raise ImageError("BAD_RECORD", f"{shapes}: both must have the same number of points")
                 results["visible"] = visible[..., order]
             points = points[..., order, :]
             results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
@@ -86,33 +93,37 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
             )
             if output.field == "masks" and kept is not None:
                 if len(mask) != len(kept):
-                    raise ImageError("BAD_RECORD", f'{len(mask)} of "masks" for {len(kept)} boxes')
+                    raise ImageError("BAD_RECORD", f'"masks" has {len(mask)} rows, but "boxes" has {len(kept)} rows')
                 mask = mask[kept]
-            mask = _laid(output, placed.placements[name], mask)
-            if output.field == "masks" and pad is not None:  # boxes has refused more
+            mask = _transformed(output, placed.placements[name], mask)
+            if output.field == "masks" and pad is not None:  # more than ``pad`` boxes were rejected above
                 mask = np.concatenate([mask, np.zeros((pad - len(mask), *mask.shape[1:]), mask.dtype)])
             results[name] = mask
     return results
 
 
 def of_each_box(name: str, values: Any) -> npt.NDArray[Any]:
-    """The values of a field that has one for each box. NumPy makes floats of none, and here these are integers."""
+    """Return a field with one value per box as an array.
+
+    NumPy converts an empty list to float64. Here it becomes int64, except for ``area``.
+    """
     found = np.asarray(values)
     return found if found.size or found.dtype != np.float64 or name == "area" else found.astype(np.int64)
 
 
 def moving(plan: Plan) -> tuple[str, ...]:
-    """Return the fields of a sample that the plan's ops transform. The op's ``name`` may rename the result."""
+    """Return the fields of a sample that the ops of the plan transform. An op's ``name`` may rename the result."""
     return tuple(dict.fromkeys(each.field for each in plan.annotations.values()))
 
 
 def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return the annotations of a batch by name: one array per image, or a single array if the plan pads.
+    """Return the annotations of a batch by name: a list with one array per image, or one array if the plan pads.
+
+    If the plan pads, the rows of an image without a result, or without this field, are filled with -1.
 
     Args:
         plan: Plan that computed the annotations.
-        made: Result of ``annotated`` for each image; None if the image has no result. If the plan pads, the rows of
-            such an image are -1, and so are the rows of a field that only other samples contain.
+        made: Result of ``annotated`` for each image; None if the image has no result.
     """
     names = dict.fromkeys(name for each in made if each is not None for name in each)
     result: dict[str, Any] = {}
@@ -127,49 +138,63 @@ def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, A
 
 
 def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
-    """Reject an image whose size differs from the size that its annotation was made for.
+    """Reject an image whose size differs from the size for which its annotation was made.
+
+    Args:
+        annotated_size: (height, width) in the annotation; None if the annotation does not specify it.
+        height: Height of the decoded image.
+        width: Width of the decoded image.
+        is_upright: Whether the EXIF orientation was applied to the image.
 
     Raises:
-        ImageError: BAD_RECORD, with a hint if the sizes differ by the rotation of the EXIF orientation.
+        ImageError: BAD_RECORD, with a hint if height and width are swapped, as by the EXIF orientation.
     """
     if annotated_size is None or tuple(annotated_size) == (height, width):
         return
     hint = ""
     if tuple(annotated_size) == (width, height):
-        hint = f': turned by its EXIF data? then decode needs "apply_exif_orientation": {str(not is_upright).lower()}'
+        value = str(not is_upright).lower()
+        hint = f': if this is due to the EXIF orientation, set "apply_exif_orientation": {value} in decode'
     raise ImageError(
         "BAD_RECORD",
-        f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
+        f"the image has {height} x {width} pixels, but its annotation was made for "
+        f"{annotated_size[0]} x {annotated_size[1]}{hint}",
     )
 
 
 def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
-    """Return a field of the annotation as float32 (n, …, last).
+    """Return a field of the annotation, ``boxes`` or ``points``, as float32 (n, …, last).
 
     Raises:
         PipelineError: The sample does not contain the field.
-        ImageError: BAD_RECORD.
+        ImageError: BAD_RECORD: The field is not a numeric array of this shape, or its values are invalid.
     """
     if name not in sample:
-        raise PipelineError(f'the pipeline gives {name}, and the samples of its source have no "{name}"')
+        raise PipelineError(f'the pipeline requires "{name}", but the samples of its source do not contain it')
     try:
         values: F32 = np.asarray(sample[name], np.float32)
     except (TypeError, ValueError):
-        raise ImageError("BAD_RECORD", f'"{name}" are not numbers') from None
+        raise ImageError("BAD_RECORD", f'"{name}" must be an array of numbers') from None
     if values.size == 0 and values.ndim < 2:
         values = values.reshape(0, last)
     if values.ndim < 2 or values.shape[-1] != last or (name == "boxes" and values.ndim != 2):
-        raise ImageError("BAD_RECORD", f'"{name}" are (n, {last}), not {values.shape}')
+        shape = "(n, 4)" if name == "boxes" else f"(n, {last}) or (n, k, {last})"
+        raise ImageError("BAD_RECORD", f'"{name}" must have the shape {shape}, not {values.shape}')
     if not np.isfinite(values).all():
-        raise ImageError("BAD_RECORD", f'a number of "{name}" is not finite')
+        raise ImageError("BAD_RECORD", f'"{name}" contains a number that is not finite')
     if name == "boxes" and (values[:, 2:] < values[:, :2]).any():
-        what = "they are left, top, right, bottom, unless the source has another box_format"
-        raise ImageError("BAD_RECORD", f'one of "boxes" ends before it begins: {what}')
+        what = '"boxes" contains a box with right < left or bottom < top'
+        raise ImageError("BAD_RECORD", f"{what}: if the boxes are not (left, top, right, bottom), set box_format")
     return values
 
 
 def read_boxes(sample: Mapping[str, Any], height: int, width: int) -> F32:
-    """The boxes of a sample in its image of this size: float32 (n, 4), xyxy; raises as ``read_field``."""
+    """Return the boxes of a sample, float32 (n, 4), xyxy in pixels of an image of this size.
+
+    Raises:
+        PipelineError: The sample does not contain boxes.
+        ImageError: BAD_RECORD: The boxes are invalid, or do not fit the image.
+    """
     field = sample.get("boxes")
     boxes = read_field(
         {**sample, "boxes": field.pixels(height, width)} if isinstance(field, Shares) else sample, "boxes", 4
@@ -179,7 +204,7 @@ def read_boxes(sample: Mapping[str, Any], height: int, width: int) -> F32:
 
 
 def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32, Bools]:
-    """The boxes that are left, in the form of the plan; and which these are."""
+    """Return the remaining boxes in the format of the plan, and a boolean mask of the input boxes that remain."""
     placement = placed.placements[name]
     whole = moved(boxes, placement.transform)
     left, top, right, bottom = _seen(placement)
@@ -189,9 +214,9 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
         whole, seen = around(whole, matrix), around(seen, matrix).clip(0, (width, height, width, height))
         kept &= (_extent(seen) > 0).all(axis=1)
     sides = _extent(seen)
-    area, of = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
+    area, full_area = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
     kept &= (sides >= plan.min_size).all(axis=1) & (area >= plan.min_area)
-    kept &= area >= plan.min_visible * _WHOLE * of
+    kept &= area >= plan.min_visible * _ROUNDING * full_area
     for step in plan.geometry.random_steps:
         if isinstance(step, IouCrop):
             kept &= placed.kept[step.key]
@@ -205,19 +230,17 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
 def _order(
     plan: PointsPlan, placement: Placement, points: F32, *, of_boxes: bool
 ) -> npt.NDArray[np.intp] | slice[None, None, None]:
-    """The order of an object's keypoints after the mirrors of its image.
+    """Return the order of an object's keypoints: if its image is mirrored, ``flip_pairs`` are swapped.
 
     Raises:
-        ImageError: BAD_RECORD: it has not the keypoints that ``flip_pairs`` names.
+        ImageError: BAD_RECORD: The object lacks a keypoint that ``flip_pairs`` refers to.
     """
     if not plan.flip_pairs or not points.size:
         return slice(None)
     pairs, count = np.array(plan.flip_pairs), points.shape[-2]
     if pairs.max() >= count or (of_boxes and points.ndim < 3):
-        rows = " for each box" * of_boxes
-        raise ImageError(
-            "BAD_RECORD", f'"points" are {points.shape}: "flip_pairs" wants {pairs.max() + 1} or more{rows}'
-        )
+        needed = f"at least {pairs.max() + 1} points{' per box' * of_boxes}"
+        raise ImageError("BAD_RECORD", f'"points" has the shape {points.shape}, but "flip_pairs" requires {needed}')
     order = np.arange(count)
     if np.linalg.det(placement.matrix) < 0:
         order[pairs] = pairs[:, ::-1]
@@ -235,7 +258,10 @@ def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
 
 
 def visible(placement: Placement) -> F64:
-    """(left, top, right, bottom) around what the tensor shows of the image; not in order where it shows nothing."""
+    """Return the bounding box (left, top, right, bottom) of the image in the tensor.
+
+    If the tensor does not show any part of the image, right may be less than left, or bottom less than top.
+    """
     seen = np.array([_seen(placement)])
     for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
         seen = around(seen, matrix).clip(0, (width, height, width, height))
@@ -244,7 +270,7 @@ def visible(placement: Placement) -> F64:
 
 
 def _seen(placement: Placement) -> tuple[float, float, float, float]:
-    """(left, top, right, bottom) of what the canvas shows of the image, before its steps of ``levels``."""
+    """Return (left, top, right, bottom) of the image on the canvas, before the steps that warp the canvas."""
     region, at = placement.region, placement.at
     top, left, bottom, right = placement.box
     (inner,) = moved(np.array([[left, top, right, bottom]], np.float64), placement.transform).tolist()
@@ -256,7 +282,7 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
     if pad is None:
         return values
     if len(values) > pad:
-        raise ImageError("DOES_NOT_FIT", f'{len(values)} of "{name}"; the pipeline says "pad": {pad}')
+        raise ImageError("DOES_NOT_FIT", f'"{name}" has {len(values)} rows, but the pipeline specifies "pad": {pad}')
     if values.dtype.kind in "bu":
         values = values.astype(np.int64)
     rows = np.full((pad - len(values), *values.shape[1:]), NO_ROW, values.dtype)
@@ -264,7 +290,7 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
 
 
 def _missing(plan: Plan, name: str) -> int | None:
-    """The value of an image without a result, where all images are one array; None where they are a list."""
+    """Return the fill value for an image without a result if a batch is one array, or None if it is a list."""
     own: AnnotationPlan | None = plan.annotations.get(name)
     pad = next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
     if isinstance(own, MaskPlan):
@@ -273,7 +299,7 @@ def _missing(plan: Plan, name: str) -> int | None:
 
 
 def _extent(corners: F64) -> F64:
-    """Return width and height, (..., 2)."""
+    """Return (width, height) of boxes, shape (..., 2)."""
     return corners[..., 2:] - corners[..., :2]
 
 
@@ -283,7 +309,7 @@ def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple
     Args:
         plan: Plan of the mask, which specifies the field and the range of labels.
         sample: Sample whose field is an array, a Pillow image, or the bytes of a PNG.
-        check_size: Function that rejects any size other than the (height, width) of the image.
+        check_size: Function that raises ImageError unless its argument equals the (height, width) of the image.
 
     Raises:
         PipelineError: The sample does not contain the field.
@@ -291,7 +317,7 @@ def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple
     """
     name = plan.field
     if name not in sample:
-        raise PipelineError(f'the pipeline gives {name}, and the samples of its source have no "{name}"')
+        raise PipelineError(f'the pipeline requires "{name}", but the samples of its source do not contain it')
     try:
         return _checked(plan, sample[name], check_size)
     except ImageError as error:
@@ -300,34 +326,35 @@ def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple
 
 def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]], None]) -> Labels:
     if isinstance(value, bytes | bytearray | memoryview):
-        from pixprep.engine.decoders.pillow import labels_of  # noqa: PLC0415  (Pillow, where a PNG comes)
+        from pixprep.engine.decoders.pillow import labels_of  # noqa: PLC0415  (imports Pillow, which only a PNG needs)
 
         value = labels_of(value, check_size)
-    if isinstance(getattr(value, "shape", None), tuple):  # before a lazy array, which may be large, is computed
+    if isinstance(getattr(value, "shape", None), tuple):  # check the size before a large lazy array is computed
         check_size(value.shape[-2:])
     found = np.asarray(value)
     if found.dtype.kind not in "bui":
-        what = "an array of integers, the bytes of a PNG, or its pathlib.Path"
-        raise ImageError("BAD_RECORD", f"{what}, not {type(value).__name__}")
+        given = f"array of {found.dtype}" if found.ndim else type(value).__name__
+        what = "an array of integers, the bytes of a PNG, or a pathlib.Path"
+        raise ImageError("BAD_RECORD", f"must be {what}, not {given}")
     if found.ndim != (2 if plan.field == "mask" else 3):
         shape = "(height, width)" if plan.field == "mask" else "(n, height, width)"
-        raise ImageError("BAD_RECORD", f"{shape}, not {found.shape}")
+        raise ImageError("BAD_RECORD", f"must have the shape {shape}, not {found.shape}")
     check_size(found.shape[-2:])
     if found.dtype == np.bool_:
-        return found.astype(np.uint8)  # a view would not do: True is stored as 255 by Pillow
+        return found.astype(np.uint8)  # not a view, because Pillow stores True as 255
     if plan.dtype == "uint8" and found.dtype != np.uint8 and found.size:
-        least, most = int(found.min()), int(found.max())
-        if least < 0 or most > 255:
-            remedy = '"dtype": "int64" of the op holds them'
-            raise ImageError("BAD_RECORD", f"labels from {least} to {most}: {remedy}")
+        low, high = int(found.min()), int(found.max())
+        if low < 0 or high > 255:
+            hint = 'set "dtype": "int64" in the op'
+            raise ImageError("BAD_RECORD", f"labels range from {low} to {high}, which does not fit into uint8: {hint}")
     return found
 
 
-def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
+def _transformed(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     """Transform a mask, or several masks, with the placement of their image.
 
     Args:
-        plan: Plan of the mask, which specifies the label outside of the image.
+        plan: Plan of the mask, which specifies the label outside the image.
         placement: Placement of the image.
         mask: Integers (height, width) or (n, height, width) at the size of the decoded image; not modified.
 
@@ -340,7 +367,7 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     like = resize.like if resize is not None else "torchvision"
     is_exact = resize is not None and bool(resize.subpixel or resize.roi)
     profile = PROFILES[like if is_exact else PROFILES[like].labels]
-    rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
+    rows, columns = (_source_positions(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     top, left, bottom, right = placement.region
     if placement.margins != NO_MARGINS or (bottom - top, right - left) != placement.canvas:
@@ -352,8 +379,8 @@ def _laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     return np.ascontiguousarray(result, plan.dtype)
 
 
-def _looked_at(placement: Placement, axis: int, profile: Profile) -> npt.NDArray[np.int32]:
-    """The row or column of the decoded image at which each of the canvas looks; -1: at none."""
+def _source_positions(placement: Placement, axis: int, profile: Profile) -> npt.NDArray[np.int32]:
+    """Return the row or column of the decoded image for each one of the canvas; -1 means outside the image."""
     begin, end = placement.box[axis::2]
     first, last = placement.region[axis::2]
     canvas = np.full(placement.canvas[axis], -1, np.int32)

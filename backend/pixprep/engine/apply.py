@@ -1,4 +1,4 @@
-"""Apply ops directly to arrays, without a pipeline file, a server or a size that is known in advance."""
+"""Apply ops directly to arrays, without a pipeline file, an engine or a server."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from pixprep.spec import Color, Frames, ImageSpec, TensorSpec
 
 Array = npt.NDArray[Any]
 RECENT = 32
-"""Number of lists of ops whose plans are cached."""
+"""Number of op lists whose plans are cached."""
 ANY = 1 << 31
-"""Upper bound for a height or width that is not limited."""
+"""Maximum height or width that a plan assumes for an image of unlimited size."""
 
 
 def apply(
@@ -47,37 +47,39 @@ def apply(
     boxes: Any = None,
     operators: Sequence[Operator | str] = (),
 ) -> Any:
-    """Apply ops to an array, or to each array of a list, on the CPU. The result is that of a pipeline with these ops.
+    """Apply ops on the CPU to an array, or to each array of a list.
+
+    The result is identical to that of a pipeline with these ops.
 
     >>> import numpy as np, pixprep as pp
     >>> pp.apply([pp.resize(256)], np.zeros((480, 640, 3), np.uint8)).shape
     (256, 341, 3)
 
     Args:
-        ops: One op, or a list of ops. The first may be ``pixels``, which specifies the order of the channels, and the
-            last may be ``tensor``, which specifies dtype and layout.
+        ops: One op, or a list of ops. The first op may be ``pixels``, which specifies the format of the input. After
+            ``tensor``, which specifies the dtype and the layout of the result, only custom operators on tensors may
+            follow.
         pixels: Array of uint8, (height, width, 3) RGB, or (height, width, 1) or (height, width) gray, as for
             ``Engine.run``; or a list of such arrays, whose sizes may differ. The arrays are not modified.
         seed: Seed of the random ops, 0 to 2^32 - 1. The random parameters depend only on ``seed``, ``epoch`` and
             ``index``, and equal those of a ``Loader`` with this seed for the same sample and epoch.
-        epoch: Number of the epoch, 0 to 2^32 - 1.
-        index: Index of the sample. For a list, the index of its first sample; the following samples have the following
-            indices.
+        epoch: Epoch, 0 to 2^32 - 1.
+        index: Index of the sample. For a list, the index of its first sample; the i-th array has ``index + i``.
         boxes: Boxes of the image for ``random_iou_crop``, (n, 4), xyxy in pixels. For a list, one array per image.
-        operators: Custom operators that ops of the type ``extern`` refer to; see ``Pipeline``.
+        operators: Custom operators to which ``extern`` ops refer; see ``Pipeline``.
 
     Returns:
         A new array (height, width, channels), or (height, width) if the input had no channel axis; for a list, a list
-        of arrays. The dtype is uint8, or float32 if an op produces values other than pixel values of 0 to 255. An op
-        ``tensor`` determines dtype and layout instead.
+        of arrays. The dtype is uint8, or float32 if the values are not integers from 0 to 255, as after ``normalize``.
+        If the ops contain ``tensor``, it determines the dtype and the layout.
 
     Raises:
         PipelineError: The ops are invalid, or cannot be combined.
-        ImageError: An image is too small for an op, or its shape is not supported by the ops.
-        TypeError: ``pixels`` is not an array of uint8 or a list of such arrays.
+        ImageError: An image is too small for an op, or its shape does not fit the ops.
+        TypeError: ``pixels`` is not an array of uint8 or a list of such arrays, or ``ops`` is a ``Pipeline``.
     """
     if isinstance(ops, Pipeline):
-        raise TypeError("apply takes ops, not a Pipeline: an Engine runs that on encoded images")
+        raise TypeError("apply accepts ops, not a Pipeline: run a Pipeline with an Engine")
     single = isinstance(ops, Op | OperatorCall | Operator)
     listed_ops = (ops,) if single else tuple(ops)  # type: ignore[arg-type]
     chain = _chain(listed_ops, tuple(operators) if isinstance(operators, list) else operators, boxes is not None)
@@ -85,14 +87,14 @@ def apply(
     if not isinstance(pixels, list | tuple):
         return _applied(chain, _array(pixels, dtypes), (seed, epoch, index), boxes)
     if boxes is not None and len(boxes) != len(pixels):
-        raise PipelineError(f"boxes: one array for each image, {len(pixels)}, not {len(boxes)}")
+        raise PipelineError(f"boxes must contain one array per image, {len(pixels)}, not {len(boxes)}")
     results = []
-    for place, one in enumerate(pixels):
-        which = f"image {place + 1} of {len(pixels)}"
+    for i, one in enumerate(pixels):
+        which = f"image {i + 1} of {len(pixels)}"
         array = _array(one, dtypes, which)
         try:
-            sample = seed, epoch, index + place
-            result = _applied(chain, array, sample, None if boxes is None else boxes[place])
+            sample = seed, epoch, index + i
+            result = _applied(chain, array, sample, None if boxes is None else boxes[i])
         except ImageError as error:
             raise ImageError(error.reason, f"{which}: {error.detail}") from None
         results.append(result)
@@ -102,28 +104,33 @@ def apply(
 def _array(value: Any, dtypes: Sequence[str], which: str = "") -> Array:
     """Convert a value to the pixels of one image.
 
+    Args:
+        value: Array that the caller passed.
+        dtypes: Accepted dtypes.
+        which: Description of the image for error messages, such as ``image 1 of 2``.
+
     Raises:
         ImageError: UNSUPPORTED: The array contains several images.
         TypeError: The value is not an array of uint8.
     """
     begin = f"{which}: " * bool(which)
     if isinstance(value, str | bytes | bytearray | memoryview | PathLike):
-        hint = "numpy.asarray(PIL.Image.open(path)) has the pixels of a file"
-        raise TypeError(f"{begin}apply takes arrays, not {type(value).__name__}: {hint}")
+        hint = "numpy.asarray(PIL.Image.open(path)) reads the pixels of a file"
+        raise TypeError(f"{begin}apply accepts arrays, not {type(value).__name__}: {hint}")
     array: Array = checked(value, which=which, dtypes=dtypes)
     if array.ndim == 4:
-        raise ImageError("UNSUPPORTED", f"{begin}an array {array.shape} is {len(array)} images: give list(array)")
+        raise ImageError("UNSUPPORTED", f"{begin}an array {array.shape} contains {len(array)} images: pass list(array)")
     return array
 
 
 def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Cache the last results of a function for hashable arguments, so that many arrays share one plan."""
+    """Cache the last results of a function for hashable arguments, so that successive arrays share one plan."""
     kept = lru_cache(RECENT)(function)
 
     def call(*arguments: Any) -> Any:
         try:
             return kept(*arguments)
-        except TypeError:  # a field of an argument is a list, which is not hashable
+        except TypeError:  # an op has a field that is a list, which is not hashable
             return function(*arguments)
 
     return call
@@ -131,7 +138,15 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """Validated ops: the leading ``pixels``, the ops on the image with their indices, and the closing ``tensor``."""
+    """A validated list of ops.
+
+    Attributes:
+        first: The op ``pixels`` at the beginning of the list, if any.
+        ops: Ops on the image, with their indices in the list.
+        tensor: The op ``tensor``, if any.
+        calls: Calls of custom operators after ``tensor``.
+        operators: Custom operators to which ``extern`` ops may refer.
+    """
 
     first: Pixels | None
     ops: tuple[Item, ...]
@@ -150,40 +165,42 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
         op = checked_op(index, each, known)
         with at(index, op):
             if op.inputs(ImageSpec()):
-                raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
+                raise PipelineError("apply does not support per-request inputs: use an Engine")
             if op.from_ is not None or op.only is not None:
-                raise PipelineError('"from" and "only" are for pipelines: apply does one op after the other')
+                raise PipelineError('apply runs all ops in order and does not support "from" and "only": remove them')
             if tensor is not None:
                 if not isinstance(op, Extern):
-                    raise PipelineError("nothing but an operator on tensors comes after tensor")
+                    raise PipelineError("only custom operators on tensors may follow tensor: move this op before it")
                 call = find(op.operator, op.version, known).use(op.fields)
                 if call.operator.place != "tensor":
-                    raise PipelineError(f"{call.operator} changes levels: it comes before tensor")
+                    raise PipelineError(f"the operator {call.operator} changes pixel values: move it before tensor")
                 calls.append(call)
             elif isinstance(op, Pixels) and index == 0:
                 first = op
             elif isinstance(op, Tensor):
                 tensor = op
             elif isinstance(op, FirstOp):
-                raise PipelineError("apply takes pixels, and its list begins with what is done to them: leave it out")
+                raise PipelineError("apply receives decoded pixels: remove this op; only pixels may be the first op")
             elif isinstance(op, OutputOp | AnnotationOp):
-                raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader annotations")
+                raise PipelineError(
+                    "apply returns only the image: use an Engine for outputs, or a Loader for annotations"
+                )
             elif isinstance(op, RandomIouCrop) and not has_boxes:
                 example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
-                raise PipelineError(f"needs the boxes of the image: {example}")
+                raise PipelineError(f"requires the boxes of the image: {example}")
             else:
                 middle.append((index, op))
     return _Chain(first, tuple(items(middle)), tensor, tuple(calls), tuple(known))
 
 
 def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:
-    """Return the result for one array; ``sample`` (seed, epoch, index) determines its random parameters."""
+    """Apply the ops to one array; its random parameters depend on ``sample``, (seed, epoch, index)."""
     seed, epoch, index = sample
     is_gray = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1)
     color: Color = "gray" if is_gray else "rgb"
     pixels = levels(shaped(array, chain.first.frames if chain.first else Frames(color)))
     if 0 in pixels.shape:
-        raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
+        raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: the image is empty")
     ops = tuple(drawn(chain.ops, lambda step: _chosen(step, sample)))
     chain = chain if ops == chain.ops else _with(chain, ops)
     plan, output = _compiled(chain, color)
@@ -203,7 +220,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
 
 
 def _chosen(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
-    """Return the branches of a random choice that a sample's random parameters select."""
+    """Return the indices of the branches that a random choice selects for a sample."""
     seed, epoch, index = sample
     (numbers,) = philox.draw([step], seed=seed, epoch=epoch, indices=[index])
     parts: Sequence[int] = step.words(1, 1, numbers)["chosen"]
@@ -212,13 +229,16 @@ def _chosen(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
 
 @_remembered
 def _with(chain: _Chain, ops: tuple[Item, ...]) -> _Chain:
-    """Return the chain with the drawn ops. The result is cached, so that equal draws share one object."""
+    """Return the chain with the ops of the selected branches in place of the random choices.
+
+    Results are cached, so that equal selections share one object and thus one plan.
+    """
     return replace(chain, ops=ops)
 
 
 @lru_cache(RECENT)
 def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
-    """Return the plan for images of any size, and its only output."""
+    """Return the plan for images of any size, and the plan of its only output."""
     first = chain.first or Pixels(color=color)
     *_, last = nodes([*items([(-1, first)]), *chain.ops], chain.operators)
     image = replace(last.image, max_height=last.image.max_height or ANY, max_width=last.image.max_width or ANY)
@@ -230,7 +250,13 @@ def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
 
 @lru_cache(RECENT)
 def _kernel(chain: _Chain, color: Color, shape: tuple[int, ...] | None) -> tuple[Kernel, TensorSpec]:
-    """Return the kernel and its spec: for images of any size, or for one size, which custom operators require."""
+    """Return the kernel and the spec of its output.
+
+    Args:
+        chain: The ops.
+        color: Color of the image.
+        shape: Shape of the tensor, which custom operators need to know in advance. None means any shape.
+    """
     _, output = _compiled(chain, color)
     spec = output.spec if shape is None else replace(output.spec, shape=shape, most=())
     kernel = device_for("cpu", threads=1).kernel(replace(output, spec=spec))

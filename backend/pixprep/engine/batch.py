@@ -1,4 +1,4 @@
-"""Batch: the results of an engine for a list of images, or of a Loader for a list of samples."""
+"""``Batch``: the results of an engine for a list of images, or of a ``Loader`` for a list of samples."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from pixprep.plan.plan import Placed
 from pixprep.registry import BATCHES, HTML, load
 
 NO_ROW = -1
-"""Value that fills the rows of padding."""
+"""Value of the rows with which boxes, labels and points are padded."""
 
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """The results of one batch, with one row per image, or for a pipeline with boxes one row per box.
+    """The results of one batch, with one row per image, or one row per box for a pipeline with boxes.
 
     For a pipeline with boxes, "image" below means "box".
 
     Attributes:
-        outputs: Outputs by name, as arrays (images, *shape). The row of a failed image contains zeros. A tensor whose
-            size follows the image is a list of arrays of different sizes.
-        errors: For each image its ImageError, or None.
-        decode_s: Seconds spent on decoding each image after its header was read; 0 if it was not decoded.
-        transform_s: Seconds spent on computing the outputs of each image; 0 if it failed before.
+        outputs: Outputs by name, as arrays (images, *shape). The row of a failed image contains zeros. If the shape of
+            an output depends on the image, the output is a list with one array per image.
+        errors: Error of each image, or None if the image was processed successfully.
+        decode_s: Time in seconds for decoding each image, without reading its header; 0 if the image was not decoded.
+        transform_s: Time in seconds for computing the outputs of each image; 0 if the image failed before.
         recovered: Number of damaged JPEGs that were decoded (``damage="lenient"`` or ``"pillow"``).
         fallbacks: Number of images that the decoders of the GPU rejected and the CPU decoded.
-        placed: For each image its size, its position in every output, and its draws; None if it failed.
-        fields: Fields of the samples of a ``Loader`` that are not outputs.
-        rows: For each encoded image the slice of its rows: one row, or one row per box. An image without boxes has one
-            failed row.
-        plans: Plans of the outputs by name.
-        annotations: Plans of the annotations of a ``Loader`` by name.
+        placed: Size of each image, its placement in every output, and its random parameters; None if the image failed.
+        fields: Fields of the samples of a ``Loader`` that are not outputs, by name.
+        rows: Slice of the rows of each encoded image: one row, or one row per box. An image without boxes has one row,
+            which contains an error.
+        plans: Plans of the outputs, by name.
+        annotations: Plans of the annotations of a ``Loader``, by name.
     """
 
     outputs: dict[str, Array]
@@ -62,15 +62,15 @@ class Batch:
         """Return an output or a field by its name.
 
         Raises:
-            KeyError: The batch does not contain the name.
+            KeyError: The batch does not contain an output or a field of this name.
         """
         for found in (self.outputs, self.fields):
             if name in found:
                 return found[name]
-        raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
+        raise KeyError(f'the batch does not contain "{name}"; it contains {", ".join([*self.outputs, *self.fields])}')
 
     def keys(self) -> list[str]:
-        """Return the names of the outputs and fields, which ``dict(batch)`` contains."""
+        """Return the names of the outputs and fields. ``dict(batch)`` contains all of them."""
         return list(dict.fromkeys((*self.outputs, *self.fields)))
 
     def __iter__(self) -> Iterator[str]:
@@ -80,7 +80,7 @@ class Batch:
         return name in self.outputs or name in self.fields
 
     def rows_of(self, index: int) -> range:
-        """Return the rows of an encoded image, given its index among the encoded images."""
+        """Return the range of the rows of an encoded image, given the index of the image in ``encoded``."""
         return range(self.rows[index].start, self.rows[index].stop)
 
     def __len__(self) -> int:
@@ -90,18 +90,18 @@ class Batch:
     def padded(self, name: str, rows: slice = slice(None)) -> Array:
         """Return an output or a field as one padded array.
 
-        Tensors of different sizes are padded to the largest size, as the op ``tensor`` specifies. Masks are padded to
-        the same height and width with ``ignore``. Boxes, labels, points and other fields of objects are padded with
-        rows of -1, and integers are converted to int64. ``batch["sizes"]`` contains the height and width of each image
-        in its tensor.
+        Tensors of different sizes are padded to the largest size with the padding value of the op ``tensor``. Masks
+        are padded to the same height and width with their ``ignore`` label. Boxes, labels, points and other fields
+        with one row per object are padded with rows of -1, and integers are converted to int64. ``batch["sizes"]``
+        contains the height and width of each image without padding.
 
         Args:
             name: Name of the output or field.
-            rows: Rows to return. Default: all.
+            rows: Rows to return. Default: all rows.
 
         Raises:
-            KeyError: The batch does not contain the name.
-            PipelineError: The value is a list whose elements are not arrays.
+            KeyError: The batch does not contain an output or a field of this name.
+            PipelineError: The field is not a list of numeric arrays that differ only in their number of rows.
         """
         values = self[name][rows]
         if not isinstance(values, list):
@@ -112,22 +112,22 @@ class Batch:
             return values[0][None]
         spec = self.plans[name].spec
         shape = [max(sides) for sides in zip(spec.least, *(value.shape for value in values), strict=True)]
-        if any(hasattr(value, "get") for value in values):  # CuPy's
+        if any(hasattr(value, "get") for value in values):  # CuPy arrays
             return load(BATCHES["on_gpu"])(values, shape, spec)
-        whole = np.full((len(values), *shape), spec.margin)
-        for one, value in zip(whole, values, strict=True):
-            one[tuple(map(slice, value.shape))] = value
-        return whole
+        padded = np.full((len(values), *shape), spec.margin)
+        for target, value in zip(padded, values, strict=True):
+            target[tuple(map(slice, value.shape))] = value
+        return padded
 
     def packed(self, name: str, rows: slice = slice(None)) -> Array:
         """Return an output as one array for a model without a batch dimension.
 
-        Patches of different images are concatenated, (patches of all images, values). Any other output is returned as
-        in ``padded``, with one row per image.
+        The patches of all images are concatenated to one array (patches, values per patch). Any other output is
+        returned as by ``padded``, with one row per image.
 
         Args:
             name: Name of the output.
-            rows: Rows to return. Default: all.
+            rows: Rows to return. Default: all rows.
 
         Raises:
             KeyError: The batch does not contain the output.
@@ -137,7 +137,7 @@ class Batch:
             return self.padded(name, rows)
         if len(values) == 1:
             return values[0]
-        if any(hasattr(value, "get") for value in values):  # CuPy's
+        if any(hasattr(value, "get") for value in values):  # CuPy arrays
             return load(BATCHES["joined"])(values)
         return np.concatenate(values)
 
@@ -151,32 +151,32 @@ class Batch:
 
     @property
     def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
-        """Draws of each image by op, as values that JSON can represent; see ``Plan.replaying``."""
+        """Random parameters of each image by op, as JSON-compatible values; see ``Plan.replaying``."""
         return [placed.draws if placed else {} for placed in self.placed]
 
     def torch(
         self, *names: str, padded: bool = False, device: Any = None, non_blocking: bool = False, dtype: Any = None
     ) -> Any:
-        """Return outputs and fields as PyTorch tensors. Arrays that are already on the device are not copied.
+        """Return outputs and fields as PyTorch tensors. Arrays that are already on ``device`` are not copied.
 
         >>> images, labels = batch.torch("tensor", "label", device="cuda")          # doctest: +SKIP
 
         Args:
-            names: Names of the outputs and fields. Default: all, as a dict.
-            padded: Whether to return each list of arrays as one padded array; see the method ``padded``.
+            names: Names of the outputs and fields. Default: all of them, returned as a dict.
+            padded: Whether to return each list of arrays as one padded tensor; see the method ``padded``.
             device: PyTorch device to copy to. Default: the device of each array.
-            non_blocking: Copy to a GPU asynchronously. Kernels on the stream that is current at the time of the call
-                wait for the copy. A ``Loader`` uses pinned memory for its later batches, and reuses it after the copy
-                has ended.
-            dtype: Floating-point dtype of PyTorch, such as ``"bfloat16"``, to which arrays of floats are converted.
-                Other arrays keep their dtype.
+            non_blocking: Whether to copy to a GPU asynchronously. Work that is queued later on the stream that is
+                current during the call waits for the copy. A ``Loader`` then allocates its next batches in pinned
+                memory, and reuses this memory only after the copy has finished.
+            dtype: Floating-point dtype of PyTorch, such as ``"bfloat16"``, to which floating-point arrays are
+                converted. Other arrays keep their dtype.
 
         Returns:
-            A tensor for each numeric array, and a list of tensors for each list of arrays. Other values are returned
-            unchanged. For one name the value itself, for several names a tuple in this order.
+            The value of a single name, a tuple in the order of several names, or a dict of all values. Numeric arrays
+            become tensors, lists of arrays become lists of tensors, and other values are returned unchanged.
 
         Raises:
-            KeyError: The batch does not contain a name.
+            KeyError: The batch does not contain an output or a field of this name.
             PipelineError: ``dtype`` is not a floating-point dtype of PyTorch.
             SetupError: PyTorch is not installed.
         """
@@ -185,15 +185,21 @@ class Batch:
         )
 
     def jax(self, *names: str, padded: bool = False, device: Any = None, dtype: Any = None) -> Any:
-        """Return the same as JAX arrays. JAX converts 64-bit to 32-bit numbers unless ``jax_enable_x64`` is set."""
+        """Return outputs and fields as JAX arrays; see ``torch``.
+
+        JAX converts 64-bit numbers to 32 bits unless ``jax_enable_x64`` is set.
+        """
         return self._handed_over(names, "jax", is_padded=padded, device=device, dtype=dtype)
 
     def tf(self, *names: str, padded: bool = False, dtype: Any = None) -> Any:
-        """Return the same as TensorFlow tensors, including strings; a list of arrays becomes a list of tensors."""
+        """Return outputs and fields as TensorFlow tensors, including strings; see ``torch``."""
         return self._handed_over(names, "tensorflow", is_padded=padded, dtype=dtype)
 
     def cupy(self, *names: str, non_blocking: bool = False) -> Any:
-        """Return the same as CuPy arrays on the GPU. A copy from pinned memory is queued on the current stream."""
+        """Return outputs and fields as CuPy arrays on the GPU; see ``torch``.
+
+        With ``non_blocking``, a copy from pinned memory is queued on the current stream.
+        """
         return self._handed_over(names, "cupy", non_blocking=non_blocking)
 
     def _handed_over(self, names: Sequence[str], library: Any, **options: Any) -> Any:
@@ -222,14 +228,14 @@ def _padded_field(
 
     Args:
         name: Name of the field.
-        values: One array per image. None counts as an array without rows.
-        plan: Plan of a mask, whose ``ignore`` is the label of the padding; None for other fields.
-        sides: Minimum (height, width) of a mask, which is the size of the padded tensor.
+        values: One array per image. None stands for an array without rows.
+        plan: Plan of a mask, whose ``ignore`` is the label of the padding. None or another plan for other fields.
+        sides: Minimum (height, width) of a padded mask: the size of the padded tensor.
 
     Returns:
-        Array (images, max_rows, ...), in which missing rows are -1. For a mask (images, height, width), and for masks
-        (images, max_rows, height, width); these are padded with ``ignore`` at the bottom, on the right, and in missing
-        rows.
+        An array (images, max_rows, ...), in which missing rows are filled with -1. The field ``mask`` is returned as
+        (images, height, width), and ``masks`` as (images, max_rows, height, width). Both are padded with ``ignore`` at
+        the bottom and on the right, and missing masks consist of ``ignore``.
 
     Raises:
         PipelineError: The values are not numeric arrays, or their shapes differ in more than the number of rows.
@@ -237,18 +243,18 @@ def _padded_field(
     arrays = [np.asarray(each) if each is not None else None for each in values]
     some = [each for each in arrays if each is not None]
     is_mask, rank = isinstance(plan, MaskPlan), max((each.ndim for each in some), default=0)
-    alike = {(each.ndim, *(() if is_mask else each.shape[1:])) for each in some if each.size or is_mask}
-    if not rank or len(alike) > 1 or any(each.dtype.kind not in "biuf" for each in some):
-        raise PipelineError(f'padded: "{name}" is no list of arrays that differ in their rows alone')
+    kinds = {(each.ndim, *(() if is_mask else each.shape[1:])) for each in some if each.size or is_mask}
+    if not rank or len(kinds) > 1 or any(each.dtype.kind not in "biuf" for each in some):
+        raise PipelineError(f'"{name}" cannot be padded: its arrays may differ only in their number of rows')
     shape = [max(lengths) for lengths in zip(*(each.shape for each in some if each.ndim == rank), strict=True)]
     dtype = np.result_type(*some)
     if is_mask:
         assert isinstance(plan, MaskPlan)
         shape[-2:] = [max(pair) for pair in zip(shape[-2:], sides, strict=True)]
-        whole = np.full((len(arrays), *shape), plan.ignore, dtype)
+        padded = np.full((len(arrays), *shape), plan.ignore, dtype)
     else:
-        whole = np.full((len(arrays), *shape), NO_ROW, np.int64 if dtype.kind in "bu" else dtype)
-    for one, array in zip(whole, arrays, strict=True):
+        padded = np.full((len(arrays), *shape), NO_ROW, np.int64 if dtype.kind in "bu" else dtype)
+    for target, array in zip(padded, arrays, strict=True):
         if array is not None and array.size:
-            one[tuple(map(slice, array.shape))] = array
-    return whole
+            target[tuple(map(slice, array.shape))] = array
+    return padded

@@ -1,7 +1,8 @@
-"""The CPU: a thread for each core, and each image on its own.
+"""The CPU device, with one thread per core.
 
-An image is decoded and transformed by one thread, one after the other: its pixels stay in that core's cache, and a
-thread needs memory for one image only. A batch of 64 photos of 12 megapixels decoded at once would take 3 GB.
+Each thread decodes and transforms one image before it starts the next. The pixels of the image thus stay in the cache
+of one core, and a thread needs memory for a single image only. If a batch of 64 photos with 12 megapixels were decoded
+before any of them is transformed, it would take 3 GB.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ from pixprep.plan.plan import Plan
 from pixprep.spec import DType
 
 _NO_LANE = nullcontext()
-_MAPPED, _KEPT = 32 << 20, 256 << 20
-"""Bytes of an array. From the first on it is new memory, whose pages the kernel clears, in up to a fifth of the time of
-its batch. Up to the second its memory is kept for the next batch."""
+_MIN_REUSED, _MAX_REUSED = 32 << 20, 256 << 20
+"""Minimum and maximum size in bytes of an array whose memory is reused for the next batch.
+
+The C library maps new memory for an array of at least the minimum size. The kernel clears the pages of this memory,
+which takes up to a fifth of the time of a batch.
+"""
 
 
 class _Loan:
-    """Memory of an array. It comes back when nobody refers to the array or a view, if ``spare`` still lives."""
+    """Owner of an array's memory, which returns it to ``spare`` when the array and all its views have been deleted."""
 
     def __init__(self, memory: npt.NDArray[np.uint8], spare: deque[npt.NDArray[np.uint8]]) -> None:
         self.__array_interface__ = memory.__array_interface__
@@ -71,20 +75,20 @@ class Cpu:
         """See ``Device``.
 
         Raises:
-            SetupError: an operator of the plan takes no arrays of NumPy.
+            SetupError: A custom operator of the plan does not accept NumPy arrays.
         """
         for each in plan.operators:
             if "numpy" not in each.operator.arrays:
-                raise SetupError(f'the operator {each.operator} takes CuPy arrays: take device="gpu"')
+                raise SetupError(f'the operator {each.operator} accepts only CuPy arrays: use device="gpu"')
         return kernel_of(plan)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """See ``Device``: a large one in the memory of one that nobody refers to any more."""
+        """See ``Device``. A large array reuses the memory of an earlier array that has been deleted."""
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
-        if not _MAPPED <= n_bytes <= _KEPT:
+        if not _MIN_REUSED <= n_bytes <= _MAX_REUSED:
             return np.empty(shape, dtype)
         try:
-            memory = self._spare.pop()  # without a look before: another thread may take it in between
+            memory = self._spare.pop()  # no check before, because another thread could pop it after the check
         except IndexError:
             memory = np.empty(0, np.uint8)
         if len(memory) < n_bytes:
@@ -104,12 +108,12 @@ class Cpu:
         return _NO_LANE
 
     def trim(self) -> None:
-        """See ``Device``; the C library's own reserves too, where it has a call for that."""
+        """See ``Device``. Also release the free memory of the C library, if it has a function for this."""
         if self._decoder is not None:
             self._decoder.trim()
         forget()
-        self._spare = deque(maxlen=1)  # arrays that are still in use do not know it
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        self._spare = deque(maxlen=1)  # a deque that arrays still in use do not refer to, so their memory is freed
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
         if trim is not None:
             trim(0)
 

@@ -1,4 +1,4 @@
-"""Devices: where an engine decodes and computes. One module a device, imported on demand."""
+"""The devices on which an engine decodes images and computes tensors. Each device is a module, imported on demand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Device(Protocol):
     """Interface between an engine and a device.
 
     Attributes:
-        lanes: Number of engine threads that may work at once, each on its own chunk.
+        lanes: Number of engine threads that may process chunks in parallel.
     """
 
     lanes: int
@@ -42,65 +42,67 @@ class Device(Protocol):
         """Return an uninitialized array on the device."""
 
     def array(self, value: Any) -> Array:
-        """Return a value as an array on this device or in host memory, without a copy.
+        """Return a view of an array that is on this device or in host memory, without copying it.
 
         Raises:
             TypeError: The value is not an array that this device can read.
         """
 
     def on_host(self, array: Array) -> npt.NDArray[Any]:
-        """Copy an array of this device to the host after the queued work on it has ended."""
+        """Copy an array of this device to the host, after all queued work on the array has finished."""
 
     def lane(self) -> AbstractContextManager[None]:
-        """Enter a lane, in which one thread works. All work queued inside has ended when the context exits."""
+        """Return a context in which one thread processes a chunk, on a GPU with its own stream.
+
+        When the context exits, all work that was queued inside it has finished.
+        """
 
     def trim(self) -> None:
-        """Free the memory that is kept for the next batch."""
+        """Free the memory that is cached for the next batch."""
 
     def is_working(self) -> bool:
-        """Return whether a further batch can succeed. If not, only a new process can use the device."""
+        """Return whether the device still works. If not, only a new process can use it again."""
 
     def close(self) -> None:
-        """End the decoder's threads and free memory. Nothing can be run afterwards."""
+        """Stop the threads of the decoder and free all memory. The device cannot be used afterwards."""
 
 
 def device_for(name: str, *, threads: int | None = None) -> Device:
-    """Return the device of a name: ``cpu``, ``gpu`` (the first GPU) or ``gpu:1``.
+    """Return a device by its name.
 
     Args:
-        name: Name of the device.
-        threads: Number of threads on the CPU. Default: number of cores that this process may use.
+        name: ``cpu``, ``gpu`` (the first GPU), or ``gpu:1``, ``gpu:2``, …
+        threads: Number of threads on the CPU. Default: the number of cores available to this process.
 
     Raises:
         SetupError: The device is not available.
     """
-    place, _, index = str(name).partition(":")  # Python callers may pass a number
+    place, _, index = str(name).partition(":")  # the caller may have passed a number
     if name == "cpu":
         cpu: Device = load(DEVICES[name])(threads)
         return cpu
     if place == "gpu" and (index or "0").isdigit():
-        _give_cupy_a_folder()
+        _set_cupy_cache()
         try:
             make = load(DEVICES[place])
         except ImportError as error:
             raise SetupError(
-                f'device "{name}" needs {error.name}: pip install ".[gpu-cuda12]" (or gpu-cuda13) '
-                'in a checkout of pixprep, or take the device "cpu"'
+                f'device "{name}" requires {error.name}: pip install ".[gpu-cuda12]" (or gpu-cuda13) '
+                'in a checkout of pixprep, or use the device "cpu"'
             ) from None
         except OSError as error:
             raise SetupError(
-                f'device "{name}": {error.filename}: {error.strerror}: '
-                "set CUPY_CACHE_DIR to a folder that can be written"
+                f'device "{name}": {error.filename}: {error.strerror}: set CUPY_CACHE_DIR to a writable folder'
             ) from None
         gpu: Device = make(int(index or 0), threads)
         return gpu
-    raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
+    raise SetupError(f'unknown device "{name}": use "cpu", "gpu", or "gpu:1", "gpu:2", …')
 
 
-def _give_cupy_a_folder() -> None:
-    """Name one where there is no home to write to: CuPy 14 makes its folder for kernels as soon as it is imported.
+def _set_cupy_cache() -> None:
+    """Use a temporary folder as CuPy's kernel cache if the home directory is not writable.
 
-    Ours are never in there.
+    CuPy 14 creates the folder when it is imported, and fails if it cannot. pixprep's own kernels are not stored there.
     """
     if "CUPY_CACHE_DIR" not in os.environ and not os.access(Path("~").expanduser(), os.W_OK):
         folder = os.environ["CUPY_CACHE_DIR"] = tempfile.mkdtemp(prefix="pixprep-cupy-")

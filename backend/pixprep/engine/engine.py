@@ -1,4 +1,4 @@
-"""Engine: converts encoded images to tensors or ImageErrors, in the same order."""
+"""The engine converts encoded images to tensors, and returns an ImageError in place of each invalid image."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
 
-_ABANDONED = ImageError("ABANDONED", "the client has given up the request")
+_ABANDONED = ImageError("ABANDONED", "the client cancelled the request")
 _LOG = logging.getLogger(__name__)
 
 
@@ -38,42 +38,43 @@ class Engine:
     >>> engine.run([jpeg, b"not an image"])                    # doctest: +SKIP
     [array([[[...]]], dtype=float32), ImageError('[UNKNOWN_FORMAT] …')]
 
-    An invalid image never changes the result of a different image. An engine has its own threads, and must be used by
-    one thread at a time.
+    An invalid image never affects the results of the other images. An engine has its own threads. Only one thread at a
+    time may call its methods.
 
     Args:
         pipeline: The pipeline to run.
         device: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``.
-        threads: Number of threads that decode and resize on the CPU, or that parse JPEGs for a GPU. Default: the number
-            of cores available to this process.
-        limits: Limits that are checked before an image is decoded.
+        threads: Number of threads that decode and resize images on the CPU, or that parse JPEGs for a GPU. Default: the
+            number of cores available to this process.
+        limits: Limits on the size and the format of an image, which are checked before it is decoded.
         damage: How to treat damaged JPEGs.
 
             - ``strict`` (default on the CPU): reject every JPEG for which libjpeg-turbo warns about truncated or
               corrupt data. With a GPU, the CPU reads all data for this check.
             - ``structural`` (default on a GPU): reject a JPEG if its markers show damage and libjpeg-turbo confirms
-              it with a warning. On the CPU this is the same as ``strict``, which costs nothing there.
-            - ``pillow``: reject the JPEGs for which Pillow raises an error, such as data that end before the last row.
-              All others get Pillow's pixels.
+              it with a warning. On the CPU this is the same as ``strict``, and has no extra cost.
+            - ``pillow``: reject the JPEGs for which Pillow raises an error, such as files that end before the last
+              row. All other JPEGs are decoded to the same pixels as in Pillow.
             - ``lenient``: decode as far as possible, as browsers do.
 
-            ``Batch.recovered`` counts the damaged images that ``pillow`` and ``lenient`` accept. A PNG is accepted
-            with a wrong checksum, or with over 1 MiB, in a chunk that pixels do not depend on. ``lenient`` also
-            ignores a transparency or orientation chunk with a wrong checksum. In other formats, every image that
-            Pillow rejects is an error. A GPU's video decoder hides damage inside a packet; with ``strict`` the CPU
-            decodes clips.
-        odd_range: Whether unusual ranges of values are intended. If False, an engine logs a warning about a range that
-            classifiers do not usually expect, in the words of ``pixprep check``.
-        decoder: Decoder on a GPU. ``consistent``: the hardware engine decodes baseline JPEGs, and CUDA decodes the
-            others, so that an image gets the same pixels under any load. CUDA decodes all JPEGs if the pixels of the
-            hardware engine differ too much from libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone.
-            ``cpu``: libjpeg-turbo, and FFmpeg for clips.
+            ``Batch.recovered`` counts the damaged images that ``pillow`` and ``lenient`` accept. In a PNG, chunks that
+            do not affect the pixels may have a wrong checksum or exceed 1 MiB. ``lenient`` also ignores a transparency
+            or orientation chunk with a wrong checksum. In other formats, every image that Pillow rejects is an error.
+            The video decoder of a GPU does not report damage inside a packet; with ``strict``, clips are therefore
+            decoded on the CPU.
+        odd_range: Whether an unusual range of tensor values is intended. If False, the engine logs a warning if the
+            range is one that image classifiers do not usually expect. ``pixprep check`` prints the same warning.
+        decoder: Decoder on a GPU. ``consistent``: the hardware JPEG engine decodes baseline JPEGs, and CUDA kernels
+            decode the others, so that the pixels of an image do not depend on the load. CUDA decodes all JPEGs if the
+            pixels of the hardware engine differ too much from libjpeg-turbo's, or vary with the load. ``cuda``: CUDA
+            kernels decode all JPEGs. ``cpu``: libjpeg-turbo decodes JPEGs, and FFmpeg decodes clips.
 
     Attributes:
         tensors: Names of the outputs that are on the device.
 
     Raises:
         SetupError: The device is not available, or its results differ from those of the CPU.
+        PipelineError: The value of an option is invalid.
     """
 
     def __init__(
@@ -88,13 +89,13 @@ class Engine:
         odd_range: bool = False,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
-            raise TypeError(f"an engine takes a Pipeline, {not_a_pipeline(pipeline)}")
+            raise TypeError(f"pipeline must be a Pipeline, {not_a_pipeline(pipeline)}")
         limits = Limits() if limits is None else limits
         self.options = EngineOptions(
             device=device, threads=threads, limits=limits, damage=damage, decoder=decoder, odd_range=odd_range
         )
         for text in () if odd_range else odd_ranges(pipeline):
-            _LOG.warning("%s; odd_range=True if it is meant", text)
+            _LOG.warning("%s; if this is intended, pass odd_range=True", text)
         self.pipeline = pipeline
         self.plan = pipeline.plan
         self._device = device_for(device, threads=threads)
@@ -116,7 +117,7 @@ class Engine:
 
     @property
     def decoders(self) -> str:
-        """Description of the decoders."""
+        """Description of the decoders, for logs."""
         return self._decoder.words
 
     def run(
@@ -125,22 +126,23 @@ class Engine:
         """Return the first tensor of the pipeline for each image, or for each box.
 
         Args:
-            encoded: A list with the content of image files, each as bytes. For a pipeline that begins with ``pixels``,
-                a list of uint8 arrays (height, width, 3), or one array (n, height, width, 3): NumPy arrays, PyTorch
-                tensors, CuPy arrays on a GPU, and other objects that NumPy (on a GPU, CuPy) reads without a copy. They
-                must not change until this method returns. An ImageError in place of an image is its result.
-            inputs: Per-request inputs of the pipeline (``pipeline.inputs``) by name. Each contains one row per image,
-                or for a pipeline with boxes the rows of each image.
+            encoded: List of encoded images, each the bytes of an image file. For a pipeline that begins with
+                ``pixels``, a list of uint8 arrays (height, width, 3), or one array (n, height, width, 3): NumPy arrays,
+                PyTorch tensors, CuPy arrays on a GPU, and other objects that NumPy (on a GPU, CuPy) reads without a
+                copy. They must not change until this method returns. An ImageError in place of an image is returned
+                as the result of that image.
+            inputs: Per-request inputs of the pipeline (``pipeline.inputs``) by name. Each input contains one row per
+                image. For a pipeline with boxes, it contains a list of rows per image, one row per box.
 
         Returns:
             A list in the order of the images. Each element is an array with the shape and dtype of the output, or an
-            ImageError. An open dimension has the size of the image. The boxes of an image are consecutive, and all of
-            them have its error if the image is invalid.
+            ImageError. A dynamic dimension depends on the size of the image. The results of the boxes of an image are
+            consecutive. If the image is invalid, the same error is returned for each of its boxes.
 
         Raises:
-            TypeError: ``encoded`` is not such a list, for example the bytes of one image, a path, or an array whose
-                dtype is not uint8.
-            PipelineError: An input is missing, unknown, or has a different number of images.
+            TypeError: ``encoded`` is not such a list. For example, it is the bytes of one image, a path, or an array
+                whose dtype is not uint8.
+            PipelineError: An input is missing or unknown, or its length differs from the number of images.
         """
         name = self.tensors[0]
         batch = self.run_batch(encoded, outputs=[name], inputs=inputs)
@@ -164,53 +166,56 @@ class Engine:
 
         Args:
             encoded: The images; see ``run``.
-            outputs: Names of outputs. Default: all.
+            outputs: Names of the outputs to compute. Default: all outputs.
             inputs: Per-request inputs; see ``run``.
-            places: For each image the result of ``plan.placing`` or ``plan.replaying``, which includes the inputs.
-                Required if the pipeline has random ops.
-            into: Arrays (or lists) by name into which outputs are written. ``run_batch`` allocates the others.
+            places: Functions that compute the placement of each image: the results of ``plan.placing`` or
+                ``plan.replaying``, which include the inputs. Required if the pipeline has random ops.
+            into: Preallocated arrays (or lists) by output name, to which the outputs are written. ``run_batch``
+                allocates the other outputs.
             rows: Row of each image in these arrays and in the batch. Default: 0, 1, 2, …
-            keep: A function that receives the index in ``encoded`` and the decoded pixels of each image, in the thread
-                that decoded it. The pixels are only valid during the call; a copy can be passed again as ``Kept``. An
-                ImageError that it raises becomes the result of the image.
+            keep: Callback that receives the index in ``encoded`` and the decoded pixels of each image, called in the
+                thread that decoded the image. The pixels are only valid during the call; a copy can later be passed
+                as ``Kept``. If the callback raises an ImageError, this is the result of the image.
             keep_whole: Whether to decode all pixels for ``keep``. If False, pixels outside the region that the outputs
                 need are undefined.
-            answers: Bound on the tensors of images that are returned together. An image above it gets the error
-                TOO_LARGE_RESPONSE.
-            is_abandoned: A function that returns, for the index of an image, whether its request was cancelled. It is
-                called before the image is decoded, which is then ABANDONED. A GPU decodes the images of a chunk unless
-                all of them are abandoned.
+            answers: Maximum size of the tensors that are returned in one response. An image whose response exceeds it
+                gets the error TOO_LARGE_RESPONSE.
+            is_abandoned: Function that returns whether the request of an image was cancelled, given the index of the
+                image. It is called before the image is decoded. A cancelled image is not decoded and gets the error
+                ABANDONED. A GPU skips a chunk of images only if all of them are cancelled.
 
         Returns:
             The batch with the outputs and the errors.
 
         Raises:
-            PipelineError: An output is unknown, the pipeline has random ops and ``places`` is missing, or ``inputs``
-                are invalid.
-            TypeError: ``encoded`` is not a list of bytes or of arrays; see ``run``.
+            PipelineError: An output is unknown, ``inputs`` are invalid, or ``places`` is missing although the pipeline
+                has random ops.
+            TypeError: ``encoded`` is not a list of bytes or arrays; see ``run``.
         """
-        if self.plan.takes is None:  # else its decoder checks them
+        if self.plan.takes is None:  # PixelsDecoder checks arrays
             check_encoded(encoded)
         if isinstance(outputs, str):
-            raise PipelineError(f'outputs is a list of names: ["{outputs}"]')
+            raise PipelineError(f'outputs must be a list of names, such as ["{outputs}"], not a string')
         if places is None and self.plan.is_random:
             raise PipelineError(NEEDS_NUMBERS)
         names = list(self.plan.outputs) if outputs is None else list(outputs)
         for name in names:
             if name not in self.plan.outputs:
-                raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        images = len(encoded) if hasattr(encoded, "__len__") else 0  # if not, the decoder reports the error
+                raise PipelineError(
+                    f'the pipeline has no output "{name}"; its outputs are {", ".join(self.plan.outputs)}'
+                )
+        images = len(encoded) if hasattr(encoded, "__len__") else 0  # without a length, the decoder raises
         counts = [1] * images
         if places is None:
             places, counts = self._places(images, inputs or {})
         if answers is not None:
             places, counts = answers.bound(places, counts, self.plan.outputs)
-        there: Sequence[int] = range(images)
-        sent: Sequence[Any] = encoded
+        valid: Sequence[int] = range(images)
+        given: Sequence[Any] = encoded
         if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
-            there = [index for index in there if not isinstance(encoded[index], ImageError)]
-            sent, places = [encoded[index] for index in there], [places[index] for index in there]
-        chunks = self._decoder.chunks(sent, places, is_whole=keep is not None and keep_whole)
+            valid = [index for index in valid if not isinstance(encoded[index], ImageError)]
+            given, places = [encoded[index] for index in valid], [places[index] for index in valid]
+        chunks = self._decoder.chunks(given, places, is_whole=keep is not None and keep_whole)
         ends, into = [0, *accumulate(counts)], into or {}
         spans = list(map(slice, ends, ends[1:])) if rows is None else [slice(row, row + 1) for row in rows]
         count = ends[-1] if rows is None else max(rows, default=-1) + 1
@@ -223,21 +228,21 @@ class Engine:
             rows=spans,
             plans=self.plan.outputs,
         )
-        for index in {*range(images)}.difference(there):
+        for index in {*range(images)}.difference(valid):
             self._fail(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
-        lock = Lock()  # a generator may not be asked by two threads at once
+        lock = Lock()  # two threads must not advance a generator at the same time
 
-        def work(first: Chunk | None = None) -> None:  # the next idle thread takes the next chunk
+        def work(first: Chunk | None = None) -> None:  # each thread processes the next chunk as soon as it is idle
             with lock:
                 chunk = first or next(chunks, None)
             while chunk is not None:
-                if is_abandoned is not None and all(is_abandoned(there[place]) for place in chunk.indices):
+                if is_abandoned is not None and all(is_abandoned(valid[index]) for index in chunk.indices):
                     results: Sequence[Decoded | ImageError] = ()
-                    for place in chunk.indices:
-                        self._fail(batch, dict.fromkeys(batch.rows_of(there[place]), _ABANDONED))
+                    for index in chunk.indices:
+                        self._fail(batch, dict.fromkeys(batch.rows_of(valid[index]), _ABANDONED))
                 else:
                     with self._device.lane():
-                        results = self._run_chunk(chunk, there, batch, keep)
+                        results = self._run_chunk(chunk, valid, batch, keep)
                 with lock:
                     for result in results:
                         if isinstance(result, Decoded):
@@ -246,27 +251,30 @@ class Engine:
                     chunk = next(chunks, None)
 
         first = next(chunks, None)
-        left = len(there) - len(first.indices) if first else 0  # no thread is woken for nothing
-        pool, helpers = self._pool, min(self.lanes - 1, left)
-        others = [pool.submit(work) for _ in range(helpers)] if pool else []
+        left = len(valid) - len(first.indices) if first else 0  # do not wake more threads than there are images
+        pool, workers = self._pool, min(self.lanes - 1, left)
+        futures = [pool.submit(work) for _ in range(workers)] if pool else []
         try:
             work(first)
         finally:
-            if others:  # they write into this batch, so all of them must end even if one has failed
-                wait(others)
-        for other in others:
-            other.result()
+            if futures:  # they write to this batch, so wait for all of them even if one has failed
+                wait(futures)
+        for future in futures:
+            future.result()
         return batch
 
     def _kernel(self, name: str) -> Kernel:
-        """The kernel of an output; one for each leaf of a plan that forks."""
+        """Return the kernel of an output. If the plan forks, it dispatches to one kernel per leaf of the plan."""
         outputs = [cast("TensorPlan | FlowPlan", leaf.outputs[name]) for leaf in self.plan.leaves]
         plans = [(output.frames if isinstance(output, FlowPlan) else output).frame for output in outputs]
         kernels = [self._device.kernel(plan) for plan in plans]
         return kernels[0] if len(kernels) == 1 else ForkedKernel(kernels)
 
     def _array(self, name: str, count: int) -> Array:
-        """Room for one output of a batch; a few numbers an image stay where Python is. An open one has none yet."""
+        """Allocate an output for ``count`` rows: tensors on the device, other outputs on the host.
+
+        An output with dynamic dimensions is a list, whose arrays are allocated when the sizes of the images are known.
+        """
         spec = self.pipeline.outputs[name].spec
         if spec.is_open:
             return [None] * count
@@ -276,19 +284,19 @@ class Engine:
     def _run_chunk(
         self,
         chunk: Chunk,
-        there: Sequence[int],
+        valid: Sequence[int],
         batch: Batch,
         keep: Callable[[int, Decoded], None] | None,
     ) -> list[Decoded | ImageError]:
-        """Decode the images of a chunk, and write every output; ``there`` has the places of the decoder's images."""
+        """Decode a chunk and write its outputs; ``valid`` maps the decoder's indices to the indices of the batch."""
         images: dict[int, Decoded] = {}
         failed: dict[int, ImageError] = {}
         start = perf_counter()
         with self._decoder.decode(chunk) as results:
             after_decode = perf_counter()
-            for place, result in zip(chunk.indices, results, strict=True):
-                rows = batch.rows_of(there[place])
-                for row, each in zip(rows, _each(result, len(rows)), strict=True):
+            for index, result in zip(chunk.indices, results, strict=True):
+                rows = batch.rows_of(valid[index])
+                for row, each in zip(rows, _per_row(result, len(rows)), strict=True):
                     if isinstance(each, ImageError):
                         failed[row] = each
                     else:
@@ -299,34 +307,35 @@ class Engine:
             self._fail(batch, failed)
             after_transform = perf_counter()
             if keep is not None:
-                for place, result in zip(chunk.indices, results, strict=True):
+                for index, result in zip(chunk.indices, results, strict=True):
                     try:
                         if not isinstance(result, ImageError):
-                            keep(there[place], result)
+                            keep(valid[index], result)
                     except ImageError as error:
-                        self._fail(batch, dict.fromkeys(batch.rows_of(there[place]), error.as_value()))
+                        self._fail(batch, dict.fromkeys(batch.rows_of(valid[index]), error.as_value()))
         for row in every:
             batch.decode_s[row] = (after_decode - start) / len(every)
             batch.transform_s[row] = (after_transform - after_decode) / len(every)
         return results
 
     def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
-        """Place and number of rows of each image, by the numbers that came with it."""
+        """Return the placing function and the number of rows of each image for the per-request inputs."""
         check_inputs(self.plan.inputs, inputs, count)
         if not self.plan.inputs:
             return [self.plan.place] * count, [1] * count
-        most = self.options.limits.max_boxes if self.plan.takes_boxes else None
+        max_rows = self.options.limits.max_boxes if self.plan.takes_boxes else None
         found: list[list[Row | ImageError]] = []
         for index in range(count):
             try:
-                found.append([*input_rows(self.plan.inputs, {name: x[index] for name, x in inputs.items()}, most=most)])
+                values = {name: per_image[index] for name, per_image in inputs.items()}
+                found.append([*input_rows(self.plan.inputs, values, most=max_rows)])
             except ImageError as error:
                 found.append([error.as_value()])
         max_pixels = self.options.limits.max_box_pixels
         return [self.plan.placing_rows(rows, max_pixels=max_pixels) for rows in found], [*map(len, found)]
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
-        """Write one output of the images of a chunk, by their rows; give the rows that an operator failed on."""
+        """Write one output for decoded images, given by row, and return the rows for which a custom operator failed."""
         output = self.plan.outputs[name]
         match output:
             case NumbersPlan():
@@ -340,7 +349,7 @@ class Engine:
                         array[row] = self._device.empty(output.spec.shape_of(*placement.size), output.spec.dtype)
                 pixels = [image.pixels for image in images.values()]
                 failed = self._kernels[name].run(pixels, placements, array, [*images])
-                return {row: failed[place] for place, row in enumerate(images) if place in failed} if failed else {}
+                return {row: failed[index] for index, row in enumerate(images) if index in failed} if failed else {}
             case TensorPlan() | FlowPlan():
                 clips = {row: self._write_clip(name, clip, output, array[row]) for row, clip in images.items()}
                 return {row: error for row, error in clips.items() if error is not None}
@@ -349,7 +358,7 @@ class Engine:
         return {}
 
     def _fail(self, batch: Batch, errors: Mapping[int, ImageError]) -> None:
-        """Give rows of a batch no result: they are zeros."""
+        """Store the errors of failed rows, and fill their outputs with zeros."""
         for row, error in errors.items():
             batch.errors[row], batch.placed[row] = error, None
             for name, array in batch.outputs.items():
@@ -361,7 +370,11 @@ class Engine:
                     array[row] = 0
 
     def _write_clip(self, name: str, clip: Decoded, plan: TensorPlan | FlowPlan, array: Array) -> ImageError | None:
-        """The tensor of one clip, whose frames share a placement, or its flow; or why an operator failed on a frame."""
+        """Write the tensor of one clip, whose frames share a placement, or its optical flow.
+
+        Returns:
+            The error of a custom operator that failed on a frame, or None.
+        """
         if isinstance(plan, FlowPlan):
             assert self._flow is not None
             frames = self._device.empty(plan.frames.spec.shape, plan.frames.spec.dtype)
@@ -374,25 +387,25 @@ class Engine:
         return next(iter(failed.values()), None) if failed else None
 
     def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:
-        """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views.
+        """Return views of the images of an array, so that a batch can combine images of several arrays.
 
         Args:
-            pixels: the array.
-            is_one: it is one image, (height, width, channels).
+            pixels: Array of uint8, (n, height, width, channels).
+            is_one: Whether ``pixels`` is a single image (height, width, channels).
         """
         array = self._device.array(pixels)
         return [array] if is_one else list(array)
 
     def trim(self) -> None:
-        """Free the memory that is kept for the next batch, such as before a long pause. Any thread may call this."""
+        """Free the memory that is cached for the next batch, such as before a long pause. Any thread may call this."""
         self._device.trim()
 
     def is_working(self) -> bool:
-        """Tell whether the device can still compute: after some errors a GPU does nothing more for this process."""
+        """Return whether the device still works. After some errors, a GPU cannot be used again by the same process."""
         return self._device.is_working()
 
     def close(self) -> None:
-        """End the threads and give memory back; nothing can be run any more."""
+        """Stop the threads and free all memory. The engine cannot be used afterwards."""
         if self._pool is not None:
             self._pool.shutdown()
         self._device.close()
@@ -404,8 +417,8 @@ class Engine:
         self.close()
 
 
-def _each(result: Decoded | ImageError, count: int) -> Sequence[Decoded | ImageError]:
-    """Result of an image in each of its rows."""
+def _per_row(result: Decoded | ImageError, count: int) -> Sequence[Decoded | ImageError]:
+    """Return the result of an image for each of its ``count`` rows."""
     if isinstance(result, ImageError) or not result.placed.rows:
         return [result] * count
     return [row if isinstance(row, ImageError) else result._replace(placed=row) for row in result.placed.rows]
