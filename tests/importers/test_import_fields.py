@@ -83,9 +83,9 @@ def test_what_must_have_one_value_may_be_absent():
     fields = Fields({"x": 4, "null": None, "on": True}, "a.json")
     fields.expect("x", 3, 4)
     fields.expect("null", 3)
-    fields.off("absent")
+    fields.expect_false("absent")
     assert refusal(fields.expect, "x", 3, "3") == "a.json: \"x\": 4 must be 3 or '3'"
-    assert refusal(fields.off, "on") == 'a.json: "on": True is not supported'
+    assert refusal(fields.expect_false, "on") == 'a.json: "on": True is not supported'
 
 
 def test_a_field_that_nobody_asked_for_is_refused():
@@ -109,11 +109,11 @@ def test_an_error_of_an_op_is_given_its_place_once():
 def test_a_file_is_read_up_to_its_limit(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(b"123456")
-    assert read_file(path, most=6) == b"123456"
-    assert read_file(path, most=3, is_whole=False)[:3] == b"123"
-    assert refusal(read_file, path, most=5) == "a.bin: the file has 6 bytes; the maximum is 5"
-    assert refusal(read_file, tmp_path, most=5, is_whole=False).startswith(f"{tmp_path.name}: cannot be read: ")
-    assert refusal(read_file, tmp_path / "b.bin", most=5).startswith("b.bin: cannot be read: ")
+    assert read_file(path, max_bytes=6) == b"123456"
+    assert read_file(path, max_bytes=3, is_complete=False)[:3] == b"123"
+    assert refusal(read_file, path, max_bytes=5) == "a.bin: the file has 6 bytes; the maximum is 5"
+    assert refusal(read_file, tmp_path, max_bytes=5, is_complete=False).startswith(f"{tmp_path.name}: cannot be read: ")
+    assert refusal(read_file, tmp_path / "b.bin", max_bytes=5).startswith("b.bin: cannot be read: ")
 
 
 @pytest.mark.parametrize(

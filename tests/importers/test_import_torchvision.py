@@ -49,8 +49,8 @@ def test_an_object_that_has_transforms_is_asked_for_them():
     assert from_torchvision(preset).ops == from_torchvision(chain).ops
     mine = transform("MyPreset", module="__main__", transforms=chain)
     text = (
-        "transforms MyPreset: this class is defined in __main__, not in torchvision: pass its .transforms if it "
-        "only applies them"
+        "transforms MyPreset: this class is defined in __main__, not in torchvision: if it only applies its "
+        ".transforms, pass them instead"
     )
     assert refusal(from_torchvision, mine) == text
     preset.transforms = compose(transform("RandomHorizontalFlip", module="transforms"), TO_IMAGE)

@@ -179,12 +179,12 @@ def test_options_are_recorded_and_given_again(folder):
         ({"library": "dali", "name": "x", "source": "dali.py"}, r"^dali\.py is Python code"),
         (
             {"library": "timm", "name": "x", "options": ("training=t.py:train",)},
-            r"^the file t\.py:train of the training side was not found",
+            r"^the file t\.py:train with the training transforms was not found",
         ),
         ({"library": "timm", "name": "x", "options": ("training=t.py",)}, r"t\.py is Python code"),
         (
             {"library": "timm", "name": "x", "options": ("training=/etc/x.json",)},
-            r"^the file /etc/x\.json of the training side was not found",
+            r"^the file /etc/x\.json with the training transforms was not found",
         ),
         ({"library": "transformers", "name": "../x"}, r"^the transformers source \.\./x was not found next to"),
         ({"library": "keras", "name": "/etc/x.keras"}, r"^the keras source /etc/x\.keras was not found next to"),

@@ -283,7 +283,7 @@ REFUSED = {
         v1.ToTensor(),
         v1.Pad(3, fill=0.5),
     ],
-    "transforms: the result is a PIL image": COMPOSE,
+    "transforms: the last transform returns a PIL image": COMPOSE,
     'transforms: ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
     "the image is resized already": [v1.Resize(64), *COMPOSE, v1.ToTensor()],
     "must come before normalize": [v1.Resize(64), v1.ToTensor(), v1.Normalize(MEAN, STD), v1.CenterCrop(99)],

@@ -387,7 +387,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
             [v1.ElasticTransform(fill=(9, 9, 9))],
         ),
         ('ops[1] "elastic": filter: "bicubic" is not a choice', [v2.ElasticTransform(interpolation=3), v1.ToTensor()]),
-        ("training: the result is a PIL image", [v1.RandomCrop(9)]),
+        ("training: the last transform returns a PIL image", [v1.RandomCrop(9)]),
         (
             'transforms: ops[4] "normalize": in training: must come before random_erasing',
             [v1.RandomCrop(9), v1.ToTensor(), v1.RandomErasing(), v1.Normalize(MEAN, STD)],

@@ -1,9 +1,9 @@
-"""Importers, which turn the preprocessing that a model was trained with into a pipeline.
+"""Importers convert the preprocessing that a model was trained with into a pipeline.
 
 Each library has one module or folder.
 
-Importers read files without the library that wrote them wherever the file format is self-contained. An importer rejects
-everything that it does not support and names the field, because a wrong tensor is worse than an error.
+If a file format is self-contained, its importer reads the file without the library that wrote it. An importer raises an
+error for every field that it does not support, because an error is better than a wrong tensor.
 
 >>> from pixprep.importers import import_pipeline
 >>> import_pipeline("keras:mobilenet_v2").origin.name
@@ -11,25 +11,28 @@ everything that it does not support and names the field, because a wrong tensor 
 
 To add the importer of a library ``toy``:
 
-1. Write ``importers/toy.py`` with ``from_toy(source, *, ...) -> Pipeline``. ``source`` is the text after ``toy:`` on
-   the command line: a name or a path. Each keyword argument becomes an ``--option``.
-2. Read files with ``fields.opened`` or ``fields.read_file``. Both enforce a size limit and raise errors that name the
-   file and the problem.
-3. Open each configuration with ``with reading(values, where) as fields``. At the end of the block, fields that were not
-   read raise an error.
-4. Read each value with the reader of its type: ``flag``, ``text``, ``choice`` from a table, ``number``, ``numbers``,
-   ``colour``, ``side``, ``pair``. Call ``refuse`` for values that no op supports, and ``ignore`` for fields that change
-   no pixel.
-5. Write one short function for each construct of the library; it reads the fields and returns ops. Leave the details to
-   the ops: ``like`` selects filters, antialiasing and rounding.
-6. End with ``assembled(ops, library="toy", name=name, where=where)``, which adds the origin. If the library has
-   training transforms, accept them as ``training=`` and pass their ops as ``assembled(…, training=ops)``.
+1. Write ``importers/toy.py`` with ``from_toy(source, *, ...) -> Pipeline``. ``source`` is a name or a path: the text
+   after ``toy:`` on the command line. Each keyword argument becomes an ``--option``.
+2. Read files with ``fields.opened`` or ``fields.read_file``. Both enforce a maximum file size, and their errors name
+   the file.
+3. Open each configuration with ``with reading(values, where) as fields``. At the end of the block, an error is raised
+   if a field was not read.
+4. Read each value with the method for its type: ``flag``, ``text``, ``choice`` from a table, ``number``, ``numbers``,
+   ``colour``, ``side``, ``pair``. Call ``refuse`` for values that no op supports, and ``ignore`` for fields that do not
+   affect the pixels.
+5. Write one short function per transform of the library. The function reads the fields and returns ops. Do not
+   reimplement details that the ops already implement: ``like`` selects filters, antialiasing and rounding.
+6. End with ``assembled(ops, library="toy", name=name, where=where)``, which records where the pipeline comes from. If
+   the library has training transforms, accept them as ``training=`` and pass their ops as ``assembled(…,
+   training=ops)``.
 7. Add a row to ``LIBRARIES`` with the suffixes or JSON fields by which the library's files are recognized.
-8. List the result of each construct, and each error, as lines of ``imports.txt`` and ``refusals.txt`` in
-   ``tests/importers``. ``tests/support/sources.py`` defines the names that a line may use.
-9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``, which uses the same lines as sources.
-   A wrong pipeline must fail. Add the library to ``make parity``.
-10. Add its rows to both tables of ``docs/importing.md``.
+8. For each transform, add a line with the expected pipeline to ``tests/importers/imports.txt``, and for each error, a
+   line with its message to ``refusals.txt``. The names that can be used in these lines are defined in
+   ``tests/support/sources.py``.
+9. Write ``tests/parity/test_import_toy.py``, which runs the sources of these lines on photos and compares the pixels
+   with those of the library itself. Verify that the test fails for a wrong pipeline. Add the library to ``make
+   parity``.
+10. Add the library's rows to both tables of ``docs/importing.md``.
 """
 
 from __future__ import annotations
@@ -54,24 +57,25 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "dali": (".dali", ".py"),
     "albumentations": ("__version__", "transform"),
 }
-"""Each library, with the marks by which its files are recognized: a suffix, or a field of a JSON file."""
+"""Supported libraries, each with the file suffixes and JSON fields by which its files are recognized."""
 _WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors", ".tflite")
-"""Suffixes of model files that do not describe the preprocessing."""
+"""Suffixes of files with weights or graphs, which do not describe the preprocessing."""
 
 
 def import_pipeline(source: str, /, **options: Any) -> Pipeline:
-    """Create a pipeline from the definition of a model's preprocessing.
+    """Create a pipeline from the preprocessing of a model in another library.
 
     Args:
-        source: ``LIBRARY:NAME``, such as ``timm:resnet50.a1_in1k``, ``torchvision:ResNet50_Weights.IMAGENET1K_V2`` or
-            ``keras:resnet50``; or a file or folder: ``preprocessor_config.json``, ``processor_config.json`` or the
-            folder of either, a ``config.json`` of timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` of Ultralytics,
-            a ``model.dali`` or ``dali.py``. ``LIBRARY:PATH`` specifies the library of a file.
-        options: Options of the library's importer, by the names of its arguments.
+        source: Either ``LIBRARY:NAME``, such as ``timm:resnet50.a1_in1k``,
+            ``torchvision:ResNet50_Weights.IMAGENET1K_V2`` or ``keras:resnet50``; or the path of a
+            ``preprocessor_config.json``, of a ``processor_config.json``, of a folder with one of these, of timm's
+            ``config.json``, of a ``.keras`` file, of an ``.onnx`` or ``.engine`` file from Ultralytics, of a
+            ``model.dali`` or of a ``dali.py``. Write ``LIBRARY:PATH`` if the library of a file cannot be recognized.
+        options: Keyword arguments of the library's importer, such as ``from_timm``.
 
     Raises:
         PipelineError: The name is unknown, a field is not supported, or an option does not exist.
-        SetupError: The library is needed and not installed.
+        SetupError: The import requires the library, which is not installed.
     """
     library, colon, name = source.partition(":")
     if colon and library in LIBRARIES and not name:
@@ -82,15 +86,15 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
 
 
 def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]:
-    """Return the function that imports from a library.
+    """Return the function that imports from a library, such as ``from_timm``.
 
     Raises:
-        PipelineError: The function does not have one of the options.
+        PipelineError: The function does not accept one of the options.
     """
     importer: Callable[..., Pipeline] = load(f"pixprep.importers.{library}:from_{library}")
     parameters = inspect.signature(importer).parameters
     known = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # it rejects unsupported options itself
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # such an importer checks its options itself
     for option in options:
         if option not in known and not (is_open and option not in parameters):
             raise PipelineError(
@@ -100,7 +104,7 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
 
 
 def _library_of(source: str) -> str:
-    """Return the library that a file belongs to, recognized by the file's name or its fields."""
+    """Return the library of a file, recognized by the file's suffix or its JSON fields."""
     path = Path(source)
     if not path.exists():
         raise PipelineError(

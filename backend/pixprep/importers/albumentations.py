@@ -16,8 +16,7 @@ from typing import Any, cast
 from pixprep.errors import PipelineError
 from pixprep.importers.albumentations_transforms import RANDOM, RENAMED, TRANSFORMS, Walk, version_of
 from pixprep.importers.assembly import assembled
-from pixprep.importers.fields import Fields, opened, reading
-from pixprep.importers.fields import place as named
+from pixprep.importers.fields import Fields, error_prefix, opened, reading
 from pixprep.pipeline.ops import (
     Boxes,
     Decode,
@@ -169,7 +168,7 @@ def _mask(walk: Walk, *, is_wanted: bool) -> None:
     labels = [*walk.mask_fills] or [0]
     odd = [each for each in labels if not (isinstance(each, int | float) and each == int(each) and 0 <= each <= 255)]
     if is_wanted and (odd or len(labels) > 1):
-        with named(walk.mask_fills[(odd or labels[1:])[0]]):
+        with error_prefix(walk.mask_fills[(odd or labels[1:])[0]]):
             such = (
                 f"pads masks with {odd[0]}"
                 if odd
@@ -236,8 +235,8 @@ def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> No
     elif name == "OneOf":
         _choose(own, parts, where)
     if share < 1:
-        with named(place):
-            walk.at_times(own, share)
+        with error_prefix(place):
+            walk.apply_randomly(own, share)
     walk.places += [place] * (len(walk.ops) - len(walk.places))
 
 
@@ -260,7 +259,7 @@ def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
             fields.ignore(*(part if isinstance(part, Mapping) else ()))
         branches.append(walk.branch())
         _take(branches[-1], part, place, 1.0)
-    with named(where):
+    with error_prefix(where):
         walk.choose(branches, weights)
 
 

@@ -103,14 +103,14 @@ class Walk(_Walk):
         made.places = []
         return made
 
-    def at_times(self, branch: _Walk, p: float) -> None:
+    def apply_randomly(self, branch: _Walk, p: float) -> None:
         """Add the ops of a branch with probability ``p``. A flip or a gray conversion becomes its random op."""
         match branch.ops:
             case [ops.Flip(axis=axis)]:
                 branch.ops = [ops.RandomFlip(axis, 1.0)]
             case [ops.Grayscale(like=like)]:
                 branch.ops = [ops.RandomGray(like, 1.0)]
-        super().at_times(branch, p)
+        super().apply_randomly(branch, p)
 
     def finished(self, where: str) -> list[Op]:
         """Return all ops between ``decode`` and ``tensor``."""
@@ -235,9 +235,9 @@ def _padded(walk: Walk, fields: Fields) -> tuple[int, int]:
 
 
 def _crop(walk: Walk, fields: Fields) -> None:
-    fields.off("pad_if_needed")
+    fields.expect_false("pad_if_needed")
     fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
-    left, top, right, bottom = (fields.whole(name) for name in ("x_min", "y_min", "x_max", "y_max"))
+    left, top, right, bottom = (fields.integer(name) for name in ("x_min", "y_min", "x_max", "y_max"))
     walk.move(ops.Crop(top, left, bottom - top, right - left))
 
 
@@ -361,7 +361,7 @@ def _gaussian_blur(walk: Walk, fields: Fields) -> None:
 def _brightness_contrast(walk: Walk, fields: Fields) -> None:
     if not fields.flag("brightness_by_max", default=True):
         fields.refuse("brightness_by_max", "uses the mean of each image, which is not supported: use true")
-    fields.off("ensure_safe_range")
+    fields.expect_false("ensure_safe_range")
     brightness, contrast = fields.span("brightness_limit"), fields.span("contrast_limit")
     walk.change(ops.RandomBrightnessContrast(brightness, contrast, 1.0))
 
@@ -401,7 +401,7 @@ def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarp
     fields.expect(
         "rotate_method", "largest_box", why='computes different boxes, which is not supported: use "largest_box"'
     )
-    fields.off("fit_output")
+    fields.expect_false("fit_output")
     found = _filter_of(fields)
     filter_: Filter = "bilinear" if found == "area" else found  # as OpenCV itself does for warps
     if filter_ not in ("nearest", "bilinear", "bicubic"):
@@ -410,7 +410,7 @@ def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarp
 
 
 def _affine(walk: Walk, fields: Fields) -> None:
-    fields.off("balanced_scale")
+    fields.expect_false("balanced_scale")
     if fields.has("translate_px"):
         with reading(fields.mapping("translate_px"), "translate_px") as pixels:
             for axis in ("x", "y"):
@@ -436,7 +436,7 @@ def _shift_scale_rotate(walk: Walk, fields: Fields) -> None:
 
 
 def _rotate(walk: Walk, fields: Fields) -> None:
-    fields.off("crop_border")
+    fields.expect_false("crop_border")
     _warped(walk, fields, ops.RandomWarp, degrees=fields.span("limit"))
 
 

@@ -1,4 +1,4 @@
-"""Last step of every importer, which builds a pipeline with its origin from the ops of one or both sides."""
+"""Last step of every importer: build a pipeline from the ops for training and serving, and record its origin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pixprep.errors import PipelineError, SetupError
-from pixprep.importers.fields import place
+from pixprep.importers.fields import error_prefix
 from pixprep.pipeline.file import MAX_OPTION, Origin
 from pixprep.pipeline.ops import (
     Letterbox,
@@ -34,13 +34,14 @@ log = logging.getLogger(__name__)
 
 RESIZES = (Resize, Letterbox, RandomResizedCrop, ResizeToPixels, ResizeToPatches)
 UNRECORDED = ("python", "run_python", "name")
-"""Options that no pipeline file records.
+"""Options that are not recorded in the pipeline file.
 
-They are a program of this machine, the permission to run one, and the name, which ``Origin.name`` already contains.
+``python`` is the path of an interpreter on this machine, ``run_python`` is the permission to execute a script, and
+``Origin.name`` already contains the name.
 """
 
-_LAST_BIT = {"divide": "divides by 255", "multiply": "multiplies by 1/255"}
-"""Variants of one formula whose float32 results differ only by rounding."""
+_EQUIVALENT = {"divide": "divides by 255", "multiply": "multiplies by 1/255"}
+"""Values of ``arithmetic`` whose results differ only in the last bit of a float32, with descriptions for messages."""
 
 
 def assembled(
@@ -53,25 +54,25 @@ def assembled(
     version: str = "",
     like: Like = "pillow",
 ) -> Pipeline:
-    """Return the pipeline of these ops, with its origin.
+    """Build a pipeline from imported ops, and record its origin.
 
     Args:
-        ops: Ops from ``decode`` to ``tensor``, for the serving side or for both sides. None: build only a training
-            side.
-        training: Ops of the training side, in the same form. None: the training side does not exist or equals ``ops``.
-        library: Library that the origin records.
-        name: Name that the origin records.
+        ops: Ops for serving, from ``decode`` to ``tensor``. None means that the pipeline is only for training.
+        training: Ops for training, from ``decode`` to ``tensor``. None means that ``ops`` are also used for training.
+        library: Library to record in the origin.
+        name: Name of the model to record in the origin.
         where: Prefix of error messages.
-        version: Version of the library. Default: the installed version, or ``unknown`` if it is not installed.
-        like: Profile that the origin records if no resize determines the library whose pixel values these are.
+        version: Version of the library to record in the origin. Default: the installed version, or ``unknown`` if the
+            library is not installed.
+        like: Profile to record in the origin if no op resizes the image. If an op does, its ``like`` is recorded.
 
     Raises:
-        PipelineError: The ops are not compatible.
+        PipelineError: The ops are not a valid pipeline.
     """
     resizes = (op for op in (*(ops or ()), *(training or ())) if isinstance(op, RESIZES))
     profile = next((op.like for op in resizes), like)
     version = version or _installed_version(library)
-    with place(where):
+    with error_prefix(where):
         origin = Origin(library=library, version=version[:200], name=name[:200] or library, profile=profile)
         if ops is None:
             ops = [_only(op, "training") if isinstance(op, Tensor) else op for op in training or ()]
@@ -81,47 +82,52 @@ def assembled(
 
 
 def _normalized_alike(training: Sequence[Op], serving: Sequence[Op], where: str) -> Sequence[Op]:
-    """Return the training ops with serving's arithmetic if their ``normalize`` ops differ only in it, and log this.
+    """Return the training ops with the ``arithmetic`` of the serving ops, if ``normalize`` differs in nothing else.
 
-    torchvision's v1 divides by 255, and its v2 multiplies by 1/255.
+    The change is logged. It is needed when training uses transforms of torchvision v2, which multiply by 1/255, and
+    serving uses those of v1, which divide by 255, or vice versa.
     """
-    ours, theirs = ([op for op in ops if isinstance(op, Normalize)] for ops in (training, serving))
-    if len(ours) != 1 or len(theirs) != 1 or not {ours[0].arithmetic, theirs[0].arithmetic} <= _LAST_BIT.keys():
+    training_ops, serving_ops = ([op for op in ops if isinstance(op, Normalize)] for ops in (training, serving))
+    if len(training_ops) != 1 or len(serving_ops) != 1:
         return training
-    trained, served = ours[0], theirs[0]
+    trained, served = training_ops[0], serving_ops[0]
+    if not {trained.arithmetic, served.arithmetic} <= _EQUIVALENT.keys():
+        return training
     if trained == served or changed(trained, arithmetic=served.arithmetic) != served:
         return training
     log.warning(
-        "%s: training %s but serving %s, so their float32 results can differ in the last bit. Both sides of the "
-        'pipeline use the "arithmetic" of serving, "%s".',
+        "%s: training %s, but serving %s, so their float32 results can differ in the last bit. The pipeline uses the "
+        '"arithmetic" of serving for both, "%s".',
         where,
-        _LAST_BIT[trained.arithmetic],
-        _LAST_BIT[served.arithmetic],
+        _EQUIVALENT[trained.arithmetic],
+        _EQUIVALENT[served.arithmetic],
         served.arithmetic,
     )
     return [served if op is trained else op for op in training]
 
 
 def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:
-    """Merge the ops of both sides into one list: common ops once, all others with ``only`` for their side.
+    """Merge the ops for training and for serving into one list.
+
+    Ops that both have in common appear once; all other ops get ``only="training"`` or ``only="serving"``.
 
     Raises:
-        PipelineError: The sides decode differently.
+        PipelineError: The ``decode`` ops differ.
     """
     if training[0] != serving[0]:
         raise PipelineError(
             "training and serving decode images differently, but a pipeline decodes each image only once"
         )
-    made: list[Op] = []
+    merged: list[Op] = []
     for kind, begin, end, first, last in SequenceMatcher(
         a=list(map(repr, training)), b=list(map(repr, serving)), autojunk=False
     ).get_opcodes():
         if kind == "equal":
-            made += training[begin:end]
+            merged += training[begin:end]
             continue
-        made += [_only(op, "training") for op in training[begin:end]]
-        made += [_only(op, "serving") for op in serving[first:last]]
-    return made
+        merged += [_only(op, "training") for op in training[begin:end]]
+        merged += [_only(op, "serving") for op in serving[first:last]]
+    return merged
 
 
 def _only(op: Op, side: Side) -> Op:
@@ -129,25 +135,30 @@ def _only(op: Op, side: Side) -> Op:
 
 
 def resize(sides: Sequence[int], **how: Any) -> Resize:
-    """Return a resize to a shorter side for one value, or to a height and a width for two."""
+    """Return a resize op. ``sides`` is either the length of the shorter side, or the height and the width."""
     return Resize(sides[0], **how) if len(sides) == 1 else Resize(height=sides[0], width=sides[1], **how)
 
 
 def library_module(name: str, what: str, *, otherwise: str = "") -> Any:
-    """Import a module of a library that is needed only to look up names, such as ``timm.models``.
+    """Import a module of a library that pixprep uses only to look up names, such as ``timm.models``.
+
+    Args:
+        name: Name of the module.
+        what: Beginning of the error message: what the module is required for.
+        otherwise: End of the error message: an alternative to installing the library.
 
     Raises:
-        SetupError: The module cannot be imported, and ``what`` needs it.
+        SetupError: The module cannot be imported.
     """
     try:
         return import_module(name)
-    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError with a foreign PyTorch build
+    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError if it was built for another PyTorch
         library = name.split(".", maxsplit=1)[0]
         raise SetupError(f"{what}, which requires {library} ({error}): run pip install {library}{otherwise}") from None
 
 
 def _installed_version(distribution: str) -> str:
-    """Return the version of an installed distribution, without importing it."""
+    """Return the version of a distribution without importing it, or ``unknown`` if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -155,32 +166,33 @@ def _installed_version(distribution: str) -> str:
 
 
 def recorded(pipeline: Pipeline, source: str, options: Mapping[str, Any]) -> Pipeline:
-    """Return the pipeline with an origin that records everything that a second import needs.
+    """Return the pipeline with an origin that records how to import it again.
 
-    The origin records the name of the source's file, without its folder, and the importer's options. Options that JSON
-    cannot represent, such as a Compose, are left out, as are the options in ``UNRECORDED``.
+    The origin records the source and the options of the importer. If the source is a file, only its name is recorded,
+    without the folder. Options that JSON cannot represent, such as a ``Compose``, and the options in ``UNRECORDED`` are
+    left out.
 
     Args:
         pipeline: Imported pipeline.
-        source: Source as it was passed to the importer.
-        options: Options of the importer.
+        source: Source that was passed to the importer.
+        options: Options that were passed to the importer.
     """
     origin = pipeline.origin
     assert origin is not None
     file, is_code, attribute = source.partition(".py:")
     path = Path(f"{file}.py" if is_code else source)
     name = path.resolve().name + is_code[3:] + attribute if path.exists() else source
-    made = [written_option(*each) for each in options.items() if each[0] not in UNRECORDED and each[1] is not None]
-    kept = [each for each in made if "=" in each and len(each) <= MAX_OPTION]
+    texts = [written_option(*each) for each in options.items() if each[0] not in UNRECORDED and each[1] is not None]
+    kept = [each for each in texts if "=" in each and len(each) <= MAX_OPTION]
     return pipeline.with_origin(
         msgspec.structs.replace(origin, source=None if name in ("", origin.name) else name[:200], options=tuple(kept))
     )
 
 
 def written_option(option: str, value: Any) -> str:
-    """Return an option as ``NAME=VALUE``, without the folder of a training file.
+    """Return an option as ``NAME=VALUE``, or only its name if JSON cannot represent the value.
 
-    If JSON cannot represent the value, return only the name.
+    If the option is ``training`` with the path of a file, only the name of the file is written, without the folder.
     """
     with suppress(TypeError):
         text = json.dumps(Path(value).name if option == "training" and isinstance(value, str) else value)
@@ -190,7 +202,7 @@ def written_option(option: str, value: Any) -> str:
 
 
 def read_option(text: str) -> tuple[str, Any]:
-    """Return name and value of ``NAME=VALUE``. The value is parsed as JSON if possible; if not, it is a string."""
+    """Split ``NAME=VALUE`` into name and value. The value is parsed as JSON, or is a string if it is not valid JSON."""
     name, _, value = text.partition("=")
     with suppress(ValueError, RecursionError):
         return name, msgspec.json.decode(value)  # unlike json.loads, it rejects NaN and lone surrogates

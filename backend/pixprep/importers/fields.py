@@ -1,6 +1,6 @@
-"""Readers of foreign configurations, in which every field must be read by exactly one reader.
+"""Read the configurations of other libraries, and reject fields that no importer has read.
 
-All errors have the same form: ``FILE: "field": VALUE must be …``.
+All errors have the form ``FILE: "field": VALUE must be …``.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from pixprep.spec import Filter
 T = TypeVar("T")
 
 MAX_BYTES = 16 << 20
-"""Maximum size of a configuration file in bytes. A file with the names of 21,843 classes has 2 MB."""
+"""Maximum size of a configuration file in bytes. For comparison, a file with the names of 21,843 classes has 2 MB."""
 PILLOW_FILTERS: dict[int, Filter] = dict(
     enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")),
 )
-"""Filters by Pillow's constants, which torchvision and transformers also use."""
+"""Filters by Pillow's ``Resampling`` constants, which torchvision and transformers also use."""
 
-_LARGEST = 3.4e38  # largest magnitude, close to the limit of float32
-_SIDES = f"must be one side, or a height and a width, from 1 to {MAX_SIDE} pixels each"
+_MAX_NUMBER = 3.4e38  # maximum absolute value, slightly less than the largest float32
+_INVALID_SIDES = f"must be one side, or a height and a width, from 1 to {MAX_SIDE} pixels each"
 
 
 class Fields:
-    """The fields of one configuration. Each reader returns its default if a field is absent or null.
+    """Fields of a configuration, with one method per type to read and validate a field.
 
-    A reader without a default raises an error if the field is absent.
+    If a field is absent or null, the methods return its default. Without a default, they raise PipelineError.
 
     Args:
-        values: Configuration.
-        where: Prefix of error messages: the name of a file or of a model.
+        values: Configuration, as a mapping of field names to values.
+        where: Prefix of error messages, such as the name of the file or of the model.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self.where = where
         self._values = dict(values)
-        self._left = set(self._values)
+        self._unread = set(self._values)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return a value of any type, for fields that no other reader fits."""
-        self._left.discard(name)
+        """Return a value of any type without validating it."""
+        self._unread.discard(name)
         value = self._values.get(name)
         return default if value is None else value
 
@@ -64,7 +64,7 @@ class Fields:
         return self._typed(name, default, str, "a string")
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return a nested configuration, which is empty by default."""
+        """Return a nested JSON object as a dictionary, which is empty by default."""
         return self._typed(name, {}, dict, "an object")
 
     def _typed(self, name: str, default: Any, type_: type[T], what: str) -> T:
@@ -72,7 +72,10 @@ class Fields:
         return value if isinstance(value, type_) else self.refuse(name, f"must be {what}")
 
     def choice(self, name: str, choices: Mapping[Any, T] | Sequence[T], default: str | int | None = None) -> T:
-        """Return the meaning of a string or an integer: its entry in a mapping, or itself if it is in a sequence."""
+        """Return the value that ``choices`` maps a string or an integer to.
+
+        If ``choices`` is a sequence, the field must have one of its values, which is returned.
+        """
         table: Mapping[Any, T] = choices if isinstance(choices, Mapping) else {choice: choice for choice in choices}
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, str | int) or value not in table:
@@ -85,29 +88,29 @@ class Fields:
         return self._finite(name, default, (1,), positive=positive)[0]
 
     def numbers(self, name: str, default: Reals | None = None, *, positive: bool = False) -> Reals:
-        """Return one finite number, or one per channel. An array is read as the list of its values."""
+        """Return one finite number, or a tuple of three, one per channel. The field can also be an array."""
         return reals(self._finite(name, default, (1, 3), positive=positive))
 
-    def colour(self, name: str, *, is_cut: bool = False) -> Levels:
-        """Return one pixel value, or one per channel. The default is black.
+    def colour(self, name: str, *, truncates: bool = False) -> Levels:
+        """Return one pixel value, or a tuple of three, one per channel. The default is black.
 
         Args:
             name: Name of the field.
-            is_cut: Whether fractional values are truncated. If not, they are rejected.
+            truncates: Whether to truncate fractional values. If false, they are rejected.
         """
         levels = finite(self.take(name, 0.0))
-        if len(levels) not in (1, 3) or not all(0 <= x < 256 and (is_cut or x.is_integer()) for x in levels):
-            kind = "a number" if is_cut else "an integer"
+        if len(levels) not in (1, 3) or not all(0 <= x < 256 and (truncates or x.is_integer()) for x in levels):
+            kind = "a number" if truncates else "an integer"
             self.refuse(name, f"must be {kind} from 0 to 255, or one for each of 3 channels")
-        whole = tuple(int(level) for level in levels)
-        return whole[0] if len(whole) == 1 else whole
+        integers = tuple(int(level) for level in levels)
+        return integers[0] if len(integers) == 1 else integers
 
     def span(self, name: str, default: tuple[float, float] | None = None) -> tuple[float, float]:
-        """Return two finite numbers, such as a lower and an upper limit."""
+        """Return two finite numbers, such as a minimum and a maximum."""
         first, last = self._finite(name, default, (2,), positive=False)
         return first, last
 
-    def whole(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         """Return an integer."""
         number = self.number(name)
         return int(number) if number.is_integer() else self.refuse(name, "must be an integer")
@@ -122,57 +125,59 @@ class Fields:
         return values
 
     def side(self, name: str) -> int:
-        """Return the length of one side, in pixels."""
+        """Return the length of one side of an image in pixels."""
         values = sides(self.take(name))
         if len(values) != 1:
             self.refuse(name, f"must be an integer from 1 to {MAX_SIDE}, in pixels")
         return values[0]
 
     def sides(self, name: str) -> tuple[int, ...]:
-        """Return (side,) or (height, width)."""
+        """Return the lengths of one or two sides in pixels: (side,) or (height, width)."""
         values = sides(self.take(name))
-        return values or self.refuse(name, _SIDES)
+        return values or self.refuse(name, _INVALID_SIDES)
 
     def pair(self, name: str) -> tuple[int, int]:
-        """Return (height, width). A single side is read as a square."""
+        """Return (height, width) in pixels. A single number is the side of a square."""
         values = self.sides(name)
         return values[0], values[-1]
 
     def each(self, read: Callable[[Fields, str], Any], *names: str) -> dict[str, Any]:
-        """Return the values of several fields, all read by one reader."""
+        """Read several fields with the same method, and return a dictionary of their values."""
         return {name: read(self, name) for name in names}
 
     def expect(self, name: str, *values: Any, why: str = "") -> None:
-        """Raise an error if the field has any value other than these. An absent field is accepted."""
+        """Raise PipelineError unless the field has one of these values, is null or is absent."""
         value = self.take(name)
         if value is not None and value not in values:
             self.refuse(name, why or f"must be {' or '.join(map(repr, values))}")
 
-    def off(self, name: str) -> None:
-        """Raise an error if a flag is true."""
+    def expect_false(self, name: str) -> None:
+        """Raise PipelineError if a boolean field is true."""
         if self.flag(name):
             self.refuse(name)
 
     def ignore(self, *names: str) -> None:
-        """Mark fields as read that change no pixel."""
-        self._left.difference_update(names)
+        """Mark fields as read, because they do not affect the pixels."""
+        self._unread.difference_update(names)
 
     def refuse(self, name: str, why: str = "is not supported") -> NoReturn:
-        """Raise PipelineError, naming the field and its value."""
+        """Raise PipelineError with the name of the field and its value."""
         if name not in self._values:
             raise PipelineError(f"{self.where}: {quoted(name)} is missing: it {why}")
-        raise PipelineError(f"{self.where}: {quoted(name)}: {brief(repr(self._values[name]))} {why}")
+        raise PipelineError(f"{self.where}: {quoted(name)}: {shortened(repr(self._values[name]))} {why}")
 
     def finish(self) -> None:
-        """Raise an error for fields that were not read."""
+        """Raise PipelineError if a field was not read."""
         for name in self._values:
-            if name in self._left:
+            if name in self._unread:
                 self.refuse(name)
 
 
 @contextmanager
 def reading(values: Mapping[str, Any], where: str) -> Iterator[Fields]:
-    """Yield the fields of a configuration. At the end, unread fields raise an error; all errors begin with ``where``.
+    """Yield the ``Fields`` of a configuration. When the block ends, raise PipelineError if a field was not read.
+
+    All errors that are raised in the block begin with ``where``.
 
     >>> with reading({"do_resize": True, "warp": 3}, "preprocessor_config.json") as fields:
     ...     is_resized = fields.flag("do_resize")
@@ -181,14 +186,14 @@ def reading(values: Mapping[str, Any], where: str) -> Iterator[Fields]:
     pixprep.errors.PipelineError: preprocessor_config.json: "warp": 3 is not supported
     """
     fields = Fields(values, where)
-    with place(where):
+    with error_prefix(where):
         yield fields
         fields.finish()
 
 
 @contextmanager
-def place(where: str) -> Iterator[None]:
-    """Prefix the errors of ops, which do not contain a location, with ``where``."""
+def error_prefix(where: str) -> Iterator[None]:
+    """Prefix every PipelineError raised in the block with ``where``, unless its message already begins with it."""
     try:
         yield
     except PipelineError as error:
@@ -197,28 +202,28 @@ def place(where: str) -> Iterator[None]:
 
 
 def finite(value: Any) -> tuple[float, ...]:
-    """Return a number, list or array as a tuple of numbers, or ``()`` if a value is not a finite float32 number."""
+    """Return a number, list or array as a tuple of floats, or ``()`` if a value is not a finite float32 number."""
     value = value.tolist() if hasattr(value, "tolist") else value
     values = value if isinstance(value, list | tuple) else [value]
-    if not all(type(number) in (int, float) and abs(number) <= _LARGEST for number in values):
+    if not all(type(number) in (int, float) and abs(number) <= _MAX_NUMBER for number in values):
         return ()
     return tuple(float(number) for number in values)
 
 
 def reals(values: Sequence[float]) -> Reals:
-    """Return a single number as itself, and several numbers as a tuple."""
+    """Return several numbers as a tuple, and a single number without a tuple."""
     return tuple(values) if len(values) > 1 else values[0]
 
 
 def one_level(levels: Levels) -> Levels:
-    """Return a color with equal channels as a single pixel value."""
+    """Return a colour as a single pixel value if its channels are equal."""
     return levels if isinstance(levels, int) or len({*levels}) > 1 else levels[0]
 
 
 def sides(value: Any) -> tuple[int, ...]:
-    """Return (side,) for a number and (height, width) for two, or ``()`` if they are not valid.
+    """Return (side,) for one number, (height, width) for two, or ``()`` if they are not valid lengths in pixels.
 
-    224.0 is read as 224.
+    Floats without a fractional part are accepted: 224.0 is read as 224.
     """
     values = finite(value)
     if len(values) > 2 or not all(side.is_integer() and 1 <= side <= MAX_SIDE for side in values):
@@ -226,42 +231,63 @@ def sides(value: Any) -> tuple[int, ...]:
     return tuple(int(side) for side in values)
 
 
-def read_file(path: Path, *, most: int, is_whole: bool = True) -> bytes:
-    """Read a file. With ``is_whole=False``, read at most its first ``most`` + 1 bytes.
+def read_file(path: Path, *, max_bytes: int, is_complete: bool = True) -> bytes:
+    """Read a file. The messages of errors begin with the file's name.
+
+    Args:
+        path: Path of the file.
+        max_bytes: Maximum size of the file.
+        is_complete: Whether to reject a larger file. If false, only the beginning of a larger file is read, at most
+            ``max_bytes`` + 1 bytes.
 
     Raises:
-        PipelineError: The file cannot be read, or it is larger than ``most``. The message begins with its name.
+        PipelineError: The file cannot be read, or it is larger than ``max_bytes``.
     """
     name = path.name or str(path)
     try:
         size = path.stat().st_size
-        if is_whole and size > most:
-            raise PipelineError(f"{name}: the file has {size:,} bytes; the maximum is {most:,}")
-        return read_bytes(path, most=min(size, most))
+        if is_complete and size > max_bytes:
+            raise PipelineError(f"{name}: the file has {size:,} bytes; the maximum is {max_bytes:,}")
+        return read_bytes(path, most=min(size, max_bytes))
     except OSError as error:
         raise PipelineError(f"{name}: cannot be read: {error.strerror}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file.
+    """Read the JSON object in a file. The messages of errors begin with the file's name.
 
     Raises:
-        PipelineError: The file cannot be read, or it does not contain a JSON object. The message begins with its name.
+        PipelineError: The file cannot be read, or it does not contain a JSON object.
     """
-    return parse_json(read_file(path, most=MAX_BYTES), path.name)
+    return parse_json(read_file(path, max_bytes=MAX_BYTES), path.name)
 
 
 def opened(
     source: Mapping[str, Any] | str | Path, where: str, read: Callable[[Path], dict[str, Any]] = read_json
 ) -> tuple[Mapping[str, Any], str]:
-    """Return a configuration and the prefix of errors about it: ``where``, or the name of its file."""
+    """Read a configuration, unless it is already a mapping.
+
+    Args:
+        source: Configuration, or the path of its file.
+        where: Prefix of error messages if ``source`` is a mapping.
+        read: Function that reads the file.
+
+    Returns:
+        The configuration, and the prefix of error messages: ``where``, or the name of the file.
+    """
     if isinstance(source, Mapping):
         return source, where
     return read(Path(source)), Path(source).name
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
-    """Parse the JSON object of a configuration. To detect a text above ``MAX_BYTES``, one byte more is sufficient."""
+    """Parse a configuration that is a JSON object.
+
+    Args:
+        text: Text of at most ``MAX_BYTES`` bytes. A text that is longer, even if it was cut after one more byte, is
+            rejected.
+        where: Prefix of error messages.
+    """
     if len(text) > MAX_BYTES:
         raise PipelineError(f"{where}: the configuration is larger than the maximum of {MAX_BYTES:,} bytes")
     try:
@@ -275,6 +301,6 @@ def parse_json(text: bytes, where: str) -> dict[str, Any]:
     return config
 
 
-def brief(text: str) -> str:
-    """Return foreign text for a message, shortened to its beginning if it is long."""
+def shortened(text: str) -> str:
+    """Shorten text from a file to at most 80 characters for a message."""
     return text if len(text) <= 80 else f"{text[:76]} ..."

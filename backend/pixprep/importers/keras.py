@@ -246,7 +246,7 @@ def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
     if filter_ not in ("bilinear", "nearest"):
         fields.refuse("interpolation", "must be bilinear or nearest")
     antialias = fields.flag("antialias") and filter_ != "nearest"
-    fields.off("pad_to_aspect_ratio")  # Keras pads before the resize; here, padding is not resampled
+    fields.expect_false("pad_to_aspect_ratio")  # Keras pads before the resize; here, padding is not resampled
     fields.ignore("fill_mode", "fill_value")  # used only with pad_to_aspect_ratio
     crop: list[Op] = []
     if fields.flag("crop_to_aspect_ratio"):
@@ -319,7 +319,7 @@ def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
 
 def _normalization(fields: Fields, _: list[Op]) -> list[Op]:
     """Read ``(x - mean) / max(sqrt(variance), epsilon)``, with each step in float32."""
-    fields.off("invert")
+    fields.expect_false("invert")
     fields.expect("axis", -1, 3, [], [-1], [3], why="must be the channel axis, -1 or 3")
     for name in ("mean", "variance"):
         if not fields.has(name):

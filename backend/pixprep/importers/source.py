@@ -1,4 +1,4 @@
-"""Source from which a pipeline was imported, and a repeated import of it to compare the pipeline with."""
+"""Import the source of a pipeline again, in order to compare the pipeline with it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from typing import Any
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers import LIBRARIES, import_pipeline, importer_of
 from pixprep.importers.assembly import UNRECORDED, read_option, written_option
-from pixprep.importers.fields import brief
+from pixprep.importers.fields import shortened
 from pixprep.pipeline.differences import differences, in_short
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.pipeline import Pipeline
 
-_CODE = re.compile(r"\.py(:|$)")
+_PYTHON_CODE = re.compile(r"\.py(:|$)")
 _NAMED = {"torchvision": True, "timm": True, "keras": False, "ultralytics": False}
-"""Libraries from which models can be imported by name and not only from files.
-
-True: the library must be installed for this.
-"""
+"""Libraries whose models can be imported by name, and whether this requires the library to be installed."""
 CONFIG_FILES = ("preprocessor_config.json", "processor_config.json")
-_FILE = (".json", ".keras", ".onnx", ".engine", ".dali")
+_FILE_SUFFIXES = (".json", ".keras", ".onnx", ".engine", ".dali")
 
 
 class NoSourceError(PipelineError):
-    """The source of a pipeline cannot be imported again. The message explains the reason and the fix."""
+    """Raised if the source of a pipeline cannot be imported again. The message explains why, and how to fix it."""
 
 
 def imported_again(
@@ -38,22 +35,24 @@ def imported_again(
     folder: Path | None = None,
     may_load: bool = True,
 ) -> tuple[Pipeline, str]:
-    """Import the source of a pipeline again, and return the result with a description of the source.
+    """Import the source of a pipeline again.
 
-    The description contains the name of the source and the options of the import.
-
-    Python code runs only if ``source`` is passed, because a pipeline file may come from an untrusted user.
+    Python code runs only if it is passed as ``source``, because a pipeline file may come from an untrusted user.
 
     Args:
-        pipeline: Pipeline whose source is wanted.
-        source: Source as ``import_pipeline`` accepts it, an object that the importer accepts, or a pipeline. Default:
-            the file that the origin names, in the folder of the pipeline or in the folder above, or else its name.
-        options: Options of the importer that replace those of the origin.
-        folder: Folder of the pipeline's file. Default: the working directory.
-        may_load: Whether a library may be imported to look up a name.
+        pipeline: Pipeline that was imported. Its origin records the source and the options of the import.
+        source: Source to use in place of the recorded one: an argument of ``import_pipeline``, an object that the
+            importer accepts, or a pipeline. Default: the recorded file, which is searched for in ``folder`` and in its
+            parent folder, or the recorded name of a model.
+        options: Options of the importer, which take precedence over the recorded options.
+        folder: Folder of the pipeline file. Default: the working directory.
+        may_load: Whether a library may be imported in order to look up the name of a model.
+
+    Returns:
+        The imported pipeline, and a text for messages with the name of the source and the options of the import.
 
     Raises:
-        NoSourceError: The source is not known, not found or not supported.
+        NoSourceError: The source is not recorded, cannot be found or cannot be imported.
     """
     if isinstance(source, Pipeline):
         return source, f"the given pipeline{_with(options or {})}"
@@ -61,9 +60,9 @@ def imported_again(
     given = dict(map(read_option, origin.options if origin else ()))
     given = {name: value for name, value in given.items() if name not in UNRECORDED}
     if isinstance(training := given.get("training"), str) and "training" not in (options or {}):
-        if (found := _beside(folder, training)) is None:
+        if (found := _next_to(folder, training)) is None:
             raise NoSourceError(
-                f"the file {training} of the training side was not found next to the pipeline: "
+                f"the file {training} with the training transforms was not found next to the pipeline: "
                 "pass its path with --option training=PATH"
             )
         given["training"] = str(found)
@@ -88,21 +87,21 @@ def imported_again(
 
 
 def _with(options: Mapping[str, Any]) -> str:
-    """Describe the options of an import. They affect the result, and they may come from the pipeline file itself."""
-    made = [brief(written_option(*each)) for each in options.items() if each[0] not in UNRECORDED]
-    return f", as imported with {', '.join(made)}" if made else ""
+    """Describe the options of an import, which affect the result and may come from the pipeline file itself."""
+    texts = [shortened(written_option(*each)) for each in options.items() if each[0] not in UNRECORDED]
+    return f", as imported with {', '.join(texts)}" if texts else ""
 
 
 def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_load: bool) -> tuple[str, str]:
-    """Return the argument of ``import_pipeline`` for the source of an origin, and the source's name for messages."""
+    """Return the recorded source as an argument of ``import_pipeline``, and the source's name for messages."""
     library, name = origin.library, origin.source or origin.name
     for each in (name, *map(str, options.values())):
-        if _CODE.search(each):
+        if _PYTHON_CODE.search(each):
             raise NoSourceError(f"{each} is Python code, which runs only if you pass it with --source")
-    found = _beside(folder, name)
+    found = _next_to(folder, name)
     if found is None and library == "transformers" and any((folder / each).is_file() for each in CONFIG_FILES):
         found = folder
-    is_name = library in _NAMED and (may_load or not _NAMED[library]) and not name.endswith(_FILE)
+    is_name = library in _NAMED and (may_load or not _NAMED[library]) and not name.endswith(_FILE_SUFFIXES)
     if found is None and not is_name:
         raise NoSourceError(
             f"the {library} source {name} was not found next to the pipeline: pass its path with --source"
@@ -110,24 +109,24 @@ def _recorded(origin: Origin, options: Mapping[str, Any], folder: Path, *, may_l
     return f"{library}:{found or name}", name
 
 
-def _beside(folder: Path, name: str) -> Path | None:
-    """Return the file or folder of that name in the folder of a pipeline file or in its parent folder."""
-    for place in (folder / name, folder.parent / name):
-        with suppress(OSError):  # the name may be too long
-            if Path(name).name == name and place.exists():
-                return place
+def _next_to(folder: Path, name: str) -> Path | None:
+    """Return the file or folder with the given name in the folder of a pipeline file or in its parent folder."""
+    for path in (folder / name, folder.parent / name):
+        with suppress(OSError):  # the name may be too long for a path
+            if Path(name).name == name and path.exists():
+                return path
     return None
 
 
 def note(file: Path, load: Callable[[], Pipeline] | None = None) -> str:
-    """Compare a pipeline file with a source in its folder and return a sentence for ``check`` and the page.
+    """Compare a pipeline file with its source, for ``pixprep check`` and the web page.
 
     Args:
         file: Path of the pipeline file.
-        load: Function that returns its pipeline, if the pipeline has already been read.
+        load: Function that returns the pipeline of the file. Default: read the file.
 
     Returns:
-        The sentence, or an empty string if no source was found.
+        A sentence with the result, or an empty string if the source cannot be imported again.
     """
     try:
         pipeline = load() if load else Pipeline.load(file)
@@ -139,5 +138,5 @@ def note(file: Path, load: Callable[[], Pipeline] | None = None) -> str:
 
 
 def is_equal(name: str) -> str:
-    """Return the sentence for a pipeline that does not differ from the source of that name."""
+    """Return the message for a pipeline that is equal to its source."""
     return f"is equal to its source {name}, op by op"

@@ -293,7 +293,7 @@ def _erased(fields: Fields) -> list[Op]:
         "re_num_splits", 0, 1, why="is not supported, because parameters are sampled for each image separately: use 0"
     )
     p = fields.number("re_prob", 0.0)
-    count = 1, max(1, fields.whole("re_count") if fields.has("re_count") else 1)
+    count = 1, max(1, fields.integer("re_count") if fields.has("re_count") else 1)
     return [RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value=value, count=count)] * (p > 0)
 
 

@@ -1,11 +1,11 @@
-"""torchvision's transforms as a pipeline: ``weights.transforms()``, and ``Compose`` of v1 and v2 transforms.
+"""Import torchvision's transforms: ``weights.transforms()``, or a ``Compose`` of v1 or v2 transforms.
 
-Training transforms become the training side. Their random parameters follow the same distributions, but the random
-numbers differ.
+The random parameters of training transforms have the same distributions as in torchvision, but the random numbers
+differ.
 
-The result of a transform depends on the type of its input. Therefore the walk tracks the data: a PIL image, which
+The result of a transform depends on the type of its input. ``Walk.data`` therefore tracks this type: a PIL image, which
 Pillow resizes; a uint8 tensor, which PyTorch resizes; or float32 values, which no pixprep op can resize. Classes are
-compared by name: the source is an object of the library, so torchvision is already imported.
+compared by name, so that this module does not import torchvision.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, Literal
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.assembly import assembled, library_module
-from pixprep.importers.fields import place, reading
+from pixprep.importers.fields import error_prefix, reading
 from pixprep.importers.torchvision_transforms import (
-    NOT_SERVED,
-    OF_REFERENCES,
+    NOT_FOR_SERVING,
     RANDOM,
+    REFERENCE_TRANSFORMS,
     TRANSFORMS,
     Data,
     Walk,
-    of_images,
+    for_images,
 )
 from pixprep.pipeline.ops import (
     Boxes,
@@ -42,9 +42,9 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Side
 
 _PRESETS = tuple(
-    f"{task}Preset{of}" for task in ("Classification", "Detection", "Segmentation") for of in ("Train", "Eval")
+    f"{task}Preset{mode}" for task in ("Classification", "Detection", "Segmentation") for mode in ("Train", "Eval")
 )
-"""Classes of torchvision's references that only apply their ``transforms``."""
+"""Classes in torchvision's ``references`` scripts that only apply their attribute ``transforms``."""
 _CHOICES = ("RandomChoice", "RandomApply", "RandomOrder")
 Input = Literal["pil", "tensor"]
 
@@ -58,23 +58,25 @@ def from_torchvision(
     input: Input = "pil",  # noqa: A002
     name: str | None = None,
 ) -> Pipeline:
-    """Create the pipeline of torchvision's transforms, equal bit for bit.
+    """Convert torchvision's transforms into a pipeline whose tensors are bit-identical to torchvision's.
 
     Args:
-        transforms: The serving transforms: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, a single
-            transform, a preset of torchvision's references such as ``ClassificationPresetEval``, the name of weights
-            such as ``ResNet50_Weights.IMAGENET1K_V2``, or ``FILE.py:NAME`` for an object created by that file. None:
-            build no serving side.
-        training: The training transforms, which can be random. Default: the serving transforms.
-        input: Type of the images in the training code. ``pil``: ``PIL.Image.open(…).convert("RGB")``. ``tensor``: uint8
-            tensors of ``torchvision.io.decode_image``. Both ignore the EXIF orientation.
-        name: Name of the model, for the origin of the pipeline. Default: the name of the weights, or the class of
+        transforms: Transforms for serving: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, a single
+            transform, a preset from torchvision's ``references`` scripts such as ``ClassificationPresetEval``, the name
+            of weights such as ``ResNet50_Weights.IMAGENET1K_V2``, or ``FILE.py:NAME`` for an object that a Python file
+            defines. If None and ``training`` is given, the pipeline is only for training.
+        training: Transforms for training, which can be random. Default: the transforms for serving.
+        input: Type of the images that the transforms receive in the training code. ``pil``: images from
+            ``PIL.Image.open(…).convert("RGB")``. ``tensor``: uint8 tensors from ``torchvision.io.decode_image``. Both
+            ignore the EXIF orientation.
+        name: Name of the model to record in the pipeline. Default: the name of the weights, or the class name of
             ``transforms``.
 
     Raises:
-        PipelineError: A transform or one of its arguments is not supported, or is at an invalid position; the weights
-            do not exist; or the two sides are not compatible.
-        SetupError: The name of weights needs torchvision, or a file cannot be executed.
+        PipelineError: A transform or one of its arguments is not supported, or a transform is at an invalid position;
+            the weights do not exist; or the transforms for training and for serving cannot be combined in one pipeline.
+        SetupError: torchvision, which is required to look up the name of weights, is not installed, or the Python file
+            cannot be executed.
     """
     with reading({"input": input}, "options") as options:
         data = options.choice("input", DATA_OF)
@@ -102,7 +104,7 @@ def _ops(transforms: Any, where: str, data: Data, side: Side) -> list[Op]:
 
 
 def _made(transforms: Any) -> Any:
-    """Return the transforms that a string names."""
+    """Return the transforms that a string names. All other objects are returned unchanged."""
     if not isinstance(transforms, str):
         return transforms
     path, colon, name = transforms.rpartition(":")
@@ -110,11 +112,11 @@ def _made(transforms: Any) -> Any:
 
 
 def _in_file(path: Path, name: str) -> Any:
-    """Execute a Python file and return its object with the given name.
+    """Execute a Python file, and return the object that it defines by the given name.
 
     Raises:
         PipelineError: The file does not define the name.
-        SetupError: The file cannot be executed.
+        SetupError: The file does not exist, or raises an exception.
     """
     try:
         found = run_path(str(path)).get(name)
@@ -135,7 +137,7 @@ def _weights(name: str) -> Any:
 
 
 def _take(walk: Walk, transform: Any, where: str) -> None:
-    """Add the ops of one transform and of the transforms inside it."""
+    """Add the ops of a transform, and of the transforms that it contains."""
     cls = type(transform)
     package, name = cls.__module__, cls.__name__
     outer, where = where, f"{where} {name}"
@@ -152,35 +154,38 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         return
     if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
         return
-    if not (is_own or name in OF_REFERENCES):
-        remedy = ": pass its .transforms if it only applies them" if hasattr(transform, "transforms") else ""
-        remedy = ": create the preset with use_v2=True" if any(preset in outer for preset in _PRESETS) else remedy
-        raise PipelineError(f"{where}: this class is defined in {package}, not in torchvision{remedy}")
-    is_random, known = name in {*RANDOM, *_CHOICES}, TRANSFORMS if is_own else OF_REFERENCES
+    if not (is_own or name in REFERENCE_TRANSFORMS):
+        hint = ": if it only applies its .transforms, pass them instead" if hasattr(transform, "transforms") else ""
+        hint = ": create the preset with use_v2=True" if any(preset in outer for preset in _PRESETS) else hint
+        raise PipelineError(f"{where}: this class is defined in {package}, not in torchvision{hint}")
+    is_random, known = name in {*RANDOM, *_CHOICES}, TRANSFORMS if is_own else REFERENCE_TRANSFORMS
     if name not in known and not is_random:
         raise PipelineError(f"{where}: this {'random ' * name.startswith('Random')}transform is not supported")
     if is_random and walk.side == "serving":
-        raise PipelineError(f"{where}: {NOT_SERVED}")
+        raise PipelineError(f"{where}: {NOT_FOR_SERVING}")
     walk.is_v2 = package.startswith("torchvision.transforms.v2.")
     values = {k: v.value if isinstance(v, Enum) else v for k, v in vars(transform).items() if k[0] != "_"}
     if isinstance(values.get("fill"), Mapping):
-        values["fill"] = of_images(values["fill"], walk.data)
+        values["fill"] = for_images(values["fill"], walk.data)
     with reading(values, where) as fields:
         fields.ignore("training")
         (known | RANDOM)[name](walk, fields)
 
 
 def _take_choice(walk: Walk, transform: Any, where: str) -> None:
-    """Add ``RandomChoice``, ``RandomApply`` or ``RandomOrder``: lists of ops that all start from the current state."""
+    """Add the ops of ``RandomChoice``, ``RandomApply`` or ``RandomOrder``, which contain other transforms.
+
+    Each alternative starts in the current state of the data.
+    """
     name, numbered = type(transform).__name__, enumerate(transform.transforms)
     branches = []
     for group in [list(numbered)] if name == "RandomApply" else [[each] for each in numbered]:
         branches.append(walk.branch())
         for index, part in group:
             _take(branches[-1], part, f"{where}[{index}]")
-    with place(where):
+    with error_prefix(where):
         if name == "RandomApply":
-            walk.at_times(branches[0], transform.p)
+            walk.apply_randomly(branches[0], transform.p)
         elif name == "RandomOrder":
             walk.join(*branches)
             walk.ops.append(RandomOrder(tuple(tuple(each.ops) for each in branches)))
@@ -189,14 +194,14 @@ def _take_choice(walk: Walk, transform: Any, where: str) -> None:
 
 
 def _finished(walk: Walk, where: str) -> list[Op]:
-    """Return all ops, from ``decode`` to ``tensor``."""
+    """Return all ops of the pipeline, from ``decode`` to ``tensor``."""
     if walk.data == "a PIL image":
-        raise PipelineError(f"{where}: the result is a PIL image, but a tensor is required: append ToTensor")
+        raise PipelineError(f"{where}: the last transform returns a PIL image, not a tensor: append ToTensor")
     walk.normalize(0.0, 1.0)
     dtype: Literal["uint8", "float32"] = "uint8" if walk.data == "a uint8 tensor" else "float32"
     for at, op in enumerate(walk.ops):
         if isinstance(op, Boxes):
-            if not all(isinstance(each, Boxes | Normalize | RandomErasing) for each in walk.ops[at:]):
+            if not all(isinstance(other, Boxes | Normalize | RandomErasing) for other in walk.ops[at:]):
                 raise PipelineError(
                     f"{where}: SanitizeBoundingBoxes must come after all transforms that move, crop or resize images"
                 )

@@ -1,4 +1,4 @@
-"""Single transforms of torchvision, as ops. ``torchvision`` walks over them."""
+"""Conversion of each torchvision transform to ops. The module ``torchvision`` calls these functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pixprep.pipeline.ops import Anchor, Arithmetic, Levels, Op, Reals, as_tuple
 from pixprep.plan.draws.kinds import TorchvisionPolicy
 from pixprep.spec import BoxFormat, ColorLike, Filter, PaddingMode, Side
 
-NOT_SERVED = "is random, which is not supported for serving: pass these transforms as training"
+NOT_FOR_SERVING = "is random, which is not supported for serving: pass these transforms as training"
 Data = Literal["a PIL image", "a uint8 tensor", "float32 values"]
 
 FILTERS: dict[Any, Filter] = {
@@ -26,22 +26,23 @@ FILTERS: dict[Any, Filter] = {
     "nearest-exact": "nearest_exact",
     **PILLOW_FILTERS,
 }
-"""Filters by the values of ``InterpolationMode``, and by the integers that are accepted in place of it."""
-MOVED = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear", "bicubic")}
-"""Filters that are supported for ops that move pixels, in the same form."""
-_COUNTS: dict[int, Literal[1] | None] = {1: 1, 3: None}
+"""Filters by the values of ``InterpolationMode``, and by the Pillow constants that torchvision accepts instead."""
+WARP_FILTERS = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear", "bicubic")}
+"""Filters that rotations, affine transforms and other warps support."""
+_CHANNELS: dict[int, Literal[1] | None] = {1: 1, 3: None}
 
 
 class Walk(_Walk):
-    """The ops so far, and the state of the data after them.
+    """Ops of the transforms that were visited so far, and the state of the data after them.
 
     Attributes:
-        data: Type of the data; see ``torchvision``.
-        scaling: For float32 values, the pending (scale, arithmetic) that ``normalize`` must apply to the pixel values.
-        size: (height, width), if it is known.
-        boxes: Format of a sample's boxes.
-        channels: Channels of the tensor, if they are not red, green and blue.
-        is_v2: Whether the current transform belongs to v2.
+        data: Type of the data: a PIL image, a uint8 tensor or float32 values.
+        scaling: (scale, arithmetic) of a conversion to float32 that is not yet part of the ops. The next ``normalize``
+            op applies it to the pixel values.
+        size: (height, width) of the image in pixels. None if the size differs between images.
+        boxes: Format of the bounding boxes.
+        channels: 1 if the image is grayscale with one channel. None if it has three channels.
+        is_v2: Whether the current transform belongs to ``torchvision.transforms.v2``.
     """
 
     STATE = ("data", "scaling", "boxes", "channels")
@@ -56,7 +57,7 @@ class Walk(_Walk):
         self.is_v2 = False
 
     def join(self, *branches: _Walk) -> None:
-        """Continue after branches. The size remains known if no branch changes it."""
+        """Continue after several branches. If a branch changes the size, the size is no longer known."""
         super().join(*branches)
         self.size = self.size if all(getattr(each, "size", None) == self.size for each in branches) else None
 
@@ -64,28 +65,28 @@ class Walk(_Walk):
         """Add an op."""
         self.ops.append(op)
 
-    def any_size(self, op: Op) -> None:
-        """Add an op after which each image has a size of its own."""
+    def add_resizing(self, op: Op) -> None:
+        """Add an op whose output size differs between images."""
         self.ops.append(op)
         self.size = None
 
-    def change(self, op: Op) -> None:
-        """Add an op on pixel values whose result is equal in all libraries."""
-        self.levels_like()
+    def add_on_pixels(self, op: Op) -> None:
+        """Add an op on uint8 pixel values whose result is the same in Pillow and torchvision."""
+        self.rounding_library()
         self.ops.append(op)
 
     def gray(self, op: Op) -> None:
-        """Add a conversion to gray. Data that already have one channel do not change."""
+        """Add a conversion to grayscale, unless the image already has one channel."""
         if self.channels is None:
             self.ops.append(op)
 
     def resize(self, fields: Fields, sides: tuple[int, ...], **how: Any) -> None:
-        """Add a resize to a shorter side, or to a height and a width."""
-        self.ops.append(resize(sides, **self.resampled(fields), **how))
+        """Add a resize op. ``sides`` is either the length of the shorter side, or the height and the width."""
+        self.ops.append(resize(sides, **self.resize_fields(fields), **how))
         self.size = (sides[0], sides[1]) if len(sides) > 1 else None
 
-    def resampled(self, fields: Fields) -> dict[str, Any]:
-        """Return the fields of an op that resamples: ``filter``, ``like`` and optionally ``antialias``."""
+    def resize_fields(self, fields: Fields) -> dict[str, Any]:
+        """Return the fields ``filter``, ``like`` and, if required, ``antialias`` of an op that resizes the image."""
         if self.data == "float32 values":
             raise PipelineError("is not supported for float32 values: move it before ToTensor or ToDtype")
         filter_, antialias = fields.choice("interpolation", FILTERS), fields.flag("antialias")
@@ -102,8 +103,8 @@ class Walk(_Walk):
                 )
         return {"filter": filter_, **how}
 
-    def levels_like(self) -> ColorLike:
-        """Return the library whose rounding a transform of pixel values uses for this type of data."""
+    def rounding_library(self) -> ColorLike:
+        """Return the library whose rounding is used: Pillow for a PIL image, torchvision for a uint8 tensor."""
         if self.data == "float32 values":
             raise PipelineError("is not supported for float32 values: move it before ToTensor or ToDtype")
         if self.data == "a uint8 tensor" and not self.is_v2:
@@ -111,16 +112,16 @@ class Walk(_Walk):
         return "pillow" if self.data == "a PIL image" else "torchvision"
 
     def colour(self, fields: Fields) -> Levels:
-        """Return a color. On float32 values, only black is accepted."""
+        """Return the fill colour, which must be black for float32 values."""
         fill = fields.colour("fill")
         if self.data == "float32 values" and any(as_tuple(fill)):
             fields.refuse("fill", "must be 0 after ToTensor")
         return fill
 
-    def moved(self, fields: Fields) -> dict[str, Any]:
-        """Return the fields of an op that moves pixels: ``filter``, ``fill`` and ``like``."""
+    def warp_fields(self, fields: Fields) -> dict[str, Any]:
+        """Return the fields ``filter``, ``fill`` and ``like`` of an op that warps the image."""
         fill = self.colour(fields) if fields.has("fill") else None
-        return {"filter": fields.choice("interpolation", MOVED), "fill": fill, "like": self.levels_like()}
+        return {"filter": fields.choice("interpolation", WARP_FILTERS), "fill": fill, "like": self.rounding_library()}
 
     def center_crop(self, size: tuple[int, int]) -> None:
         """Add a center crop."""
@@ -128,7 +129,7 @@ class Walk(_Walk):
         self.size = size
 
     def to_float(self, scale: float, arithmetic: Arithmetic) -> None:
-        """Record the factor that the pixel values are multiplied by."""
+        """Convert uint8 pixel values to float32. The scale is applied by the next ``normalize`` op."""
         if self.data == "a PIL image":
             raise PipelineError("has no effect on a PIL image: add PILToTensor or ToImage before it")
         if self.data == "a uint8 tensor":
@@ -136,7 +137,10 @@ class Walk(_Walk):
             self.scaling = (scale, arithmetic)
 
     def normalize(self, mean: Reals, std: Reals) -> None:
-        """Add the pending normalization, if any."""
+        """Add a ``normalize`` op, which also applies the scale of a preceding conversion to float32.
+
+        If mean and std are 0 and 1, the op is added only if there is such a scale.
+        """
         if self.scaling is not None:
             scale, arithmetic = self.scaling
             self.ops.append(ops.Normalize(mean=mean, std=std, scale=scale, arithmetic=arithmetic))
@@ -145,25 +149,25 @@ class Walk(_Walk):
             self.ops.append(ops.Normalize(mean=mean, std=std, scale=1, arithmetic="multiply"))
 
 
-Take = Callable[[Walk, Fields], None]
+Reader = Callable[[Walk, Fields], None]
 
 
 def _resize(walk: Walk, fields: Fields) -> None:
     if not fields.has("size"):
         walk.resize(fields, (fields.side("max_size"),), side="longer")
     else:
-        walk.resize(fields, fields.sides("size"), max_size=_perhaps(fields, "max_size", Fields.side))
+        walk.resize(fields, fields.sides("size"), max_size=_optional(fields, "max_size", Fields.side))
 
 
 def _pad(walk: Walk, fields: Fields) -> None:
-    how = _margin(walk, fields)
+    how = _padding_fields(walk, fields)
     padding = fields.take("padding")
-    margins = (padding,) if isinstance(padding, int) else tuple(padding)
-    left, top, right, bottom = (margins * 4)[:4]  # one number, or two for the axes
+    widths = (padding,) if isinstance(padding, int) else tuple(padding)
+    left, top, right, bottom = (widths * 4)[:4]  # torchvision also accepts one number, or two: horizontal and vertical
     if walk.size is None:
         fields.refuse("padding", "is not supported for images of variable size: resize or crop to a fixed size first")
     is_centered = 0 <= bottom - top <= 1 and 0 <= right - left <= 1
-    if min(margins) < 0 or not (is_centered or top == left == 0):
+    if min(widths) < 0 or not (is_centered or top == left == 0):
         fields.refuse(
             "padding", "must not be negative, and must be equal on opposite sides or 0 on the left and the top"
         )
@@ -173,16 +177,16 @@ def _pad(walk: Walk, fields: Fields) -> None:
 
 
 def _pad_if_smaller(walk: Walk, fields: Fields) -> None:
-    """Add padding on the right and bottom of images with too few rows or columns.
+    """Pad images that are smaller than ``size`` at the right and the bottom.
 
-    Masks are padded with the op's ``ignore``.
+    Masks are padded with the class index in the ``ignore`` field of the op ``mask``.
     """
     size = fields.side("size")
-    walk.any_size(ops.Pad(size, size, fill=walk.colour(fields), anchor="top_left", larger="keep"))
+    walk.add_resizing(ops.Pad(size, size, fill=walk.colour(fields), anchor="top_left", larger="keep"))
 
 
 def _to_tensor(walk: Walk, fields: Fields) -> None:
-    """Read ``PILToTensor`` followed by a division by 255."""
+    """Convert ``ToTensor``, which is ``PILToTensor`` followed by a division by 255."""
     _pil_to_tensor(walk, fields)
     walk.to_float(1 / 255, "divide")
 
@@ -199,16 +203,16 @@ def _to_image(walk: Walk, fields: Fields) -> None:
 
 
 def _to_dtype(walk: Walk, fields: Fields) -> None:
-    """Read a dtype conversion: v1 divides by 255, and v2 multiplies by 1/255.
+    """Convert ``ToDtype`` or ``ConvertImageDtype``: v1 divides by 255, and v2 multiplies by 1/255.
 
-    If dtypes depend on the type, that of images counts.
+    If ``dtype`` is a dictionary of dtypes per input type, the dtype for images is used.
     """
-    taken, is_scaled = fields.take("dtype"), fields.flag("scale", default=True)
-    if isinstance(taken, Mapping):
-        by_type, taken = taken, of_images(taken, walk.data)
-        if taken is None and "others" in by_type:  # images do not change
+    value, is_scaled = fields.take("dtype"), fields.flag("scale", default=True)
+    if isinstance(value, Mapping):
+        by_type, value = value, for_images(value, walk.data)
+        if value is None and "others" in by_type:  # images keep their dtype
             return
-    dtype = str(taken)
+    dtype = str(value)
     if dtype == "torch.uint8" and walk.data == "a uint8 tensor":
         return
     if dtype != "torch.float32":
@@ -224,7 +228,7 @@ def _normalize(walk: Walk, fields: Fields) -> None:
 
 
 def _image_classification(walk: Walk, fields: Fields) -> None:
-    """Read resize, center crop, division by 255 and normalization, each as in v1."""
+    """Convert ``ImageClassification``, which resizes, crops, divides by 255 and normalizes, all as in v1."""
     walk.resize(fields, fields.sides("resize_size"))
     walk.center_crop(fields.pair("crop_size"))
     walk.data = "a uint8 tensor"
@@ -233,25 +237,25 @@ def _image_classification(walk: Walk, fields: Fields) -> None:
 
 
 def _grayscale(walk: Walk, fields: Fields) -> None:
-    walk.gray(ops.Grayscale(like=walk.levels_like()))
-    walk.channels = fields.choice("num_output_channels", _COUNTS)
+    walk.gray(ops.Grayscale(like=walk.rounding_library()))
+    walk.channels = fields.choice("num_output_channels", _CHANNELS)
 
 
 def _to_rgb(walk: Walk, _: Fields) -> None:
-    """Keep three channels, either from decode or with gray repeated in each."""
+    """Convert ``RGB``. The image is either already RGB, or one gray channel is repeated three times."""
     walk.channels = None
 
 
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
-    """Read a blur, which is random unless its sigma is a single number."""
-    walk.levels_like()
-    size, (least, most) = fields.pair("kernel_size"), _drawn(fields, "sigma")
-    if least == most:
-        walk.ops.append(ops.GaussianBlur(size, least))
+    """Convert ``GaussianBlur``, which is random unless the minimum and the maximum of sigma are equal."""
+    walk.rounding_library()
+    size, (low, high) = fields.pair("kernel_size"), _sampled_range(fields, "sigma")
+    if low == high:
+        walk.ops.append(ops.GaussianBlur(size, low))
     elif walk.side == "training":
-        walk.ops.append(ops.RandomGaussianBlur(size, (least, most)))
+        walk.ops.append(ops.RandomGaussianBlur(size, (low, high)))
     else:
-        fields.refuse("sigma", NOT_SERVED)
+        fields.refuse("sigma", NOT_FOR_SERVING)
 
 
 def _box_format(walk: Walk, fields: Fields) -> None:
@@ -259,24 +263,24 @@ def _box_format(walk: Walk, fields: Fields) -> None:
 
 
 def _clamped(_: Walk, fields: Fields) -> None:
-    """Read a transform that clips boxes to the image, which pixprep always does."""
+    """Accept ``ClampBoundingBoxes``, because pixprep always clips boxes to the image."""
     if not fields.has("clamping_mode"):
         fields.refuse("clamping_mode", "leaves boxes outside the image, which is not supported")
 
 
 def _sanitized(walk: Walk, fields: Fields) -> None:
-    """Read the removal of invalid boxes on the training side."""
-    least = fields.number("min_size")
-    if fields.number("min_area") > least**2:
+    """Convert ``SanitizeBoundingBoxes``, which removes invalid boxes. It is ignored for serving."""
+    min_size = fields.number("min_size")
+    if fields.number("min_area") > min_size**2:
         fields.refuse("min_area", "must not exceed the square of min_size")
     if fields.take("labels_getter") not in ("default", "labels"):
         fields.refuse("labels_getter", 'must be "default" or "labels": labels are always removed with their boxes')
     if walk.side == "training":
-        walk.ops.append(ops.Boxes(min_size=least))
+        walk.ops.append(ops.Boxes(min_size=min_size))
 
 
-def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Return the fields of an op that pads: ``fill`` and ``padding_mode``."""
+def _padding_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
+    """Return the fields ``padding_mode`` and, if it is ``constant``, ``fill`` of an op that pads."""
     mode, fill = fields.choice("padding_mode", get_args(PaddingMode), "constant"), walk.colour(fields)
     if mode == "constant":
         return {"fill": fill, "padding_mode": mode}
@@ -285,31 +289,35 @@ def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
     return {"padding_mode": mode}
 
 
-def of_images(fills: Mapping[Any, Any], data: Data) -> Any:
-    """Return the fill color for images from a ``fill`` by type.
+def for_images(values: Mapping[Any, Any], data: Data) -> Any:
+    """Return the entry for images of a ``fill`` or ``dtype`` that is a dictionary of values per input type.
 
-    Without an entry for images, the fill is black, even in a ``defaultdict``.
+    Without an entry for images, return the entry ``others``, or None if it is also absent, even for a ``defaultdict``.
+    If several types match, return the dictionary.
     """
     package = "PIL" if data == "a PIL image" else "torch"
-    kinds = (kind for kind in fills if isinstance(kind, type) and kind.__module__.startswith(package))
-    found = [fills[kind] for kind in kinds if kind.__name__ in ("Image", "Tensor")] or [fills.get("others")]
-    return found[0] if len(found) == 1 else fills
+    kinds = (kind for kind in values if isinstance(kind, type) and kind.__module__.startswith(package))
+    found = [values[kind] for kind in kinds if kind.__name__ in ("Image", "Tensor")] or [values.get("others")]
+    return found[0] if len(found) == 1 else values
 
 
-def _drawn(fields: Fields, name: str) -> tuple[float, float]:
-    """Return the limits of a random parameter. If both are equal, the value is the float32 that PyTorch draws."""
-    first, last = _as_drawn(fields.span(name))
+def _sampled_range(fields: Fields, name: str) -> tuple[float, float]:
+    """Return the minimum and maximum of a random parameter.
+
+    If PyTorch always samples the same float32 number, both are that number.
+    """
+    first, last = _as_float32(fields.span(name))
     return first, last
 
 
-def _as_drawn(ends: tuple[float, ...]) -> tuple[float, ...]:
-    """Replace limits that are equal in float32 by their float32 value."""
-    rounded = tuple(float(np.float32(end)) for end in ends)
-    return rounded if len({*rounded}) == 1 else ends
+def _as_float32(limits: tuple[float, ...]) -> tuple[float, ...]:
+    """Round the limits of a range to float32 if they are equal in float32. Otherwise return them unchanged."""
+    rounded = tuple(float(np.float32(limit)) for limit in limits)
+    return rounded if len({*rounded}) == 1 else limits
 
 
-def _perhaps(fields: Fields, name: str, read: Callable[[Fields, str], Any]) -> Any:
-    """Return the value of a field that may be absent."""
+def _optional(fields: Fields, name: str, read: Callable[[Fields, str], Any]) -> Any:
+    """Return the value of a field, or None if it is absent."""
     return read(fields, name) if fields.has(name) else None
 
 
@@ -320,66 +328,74 @@ def _sizes(fields: Fields) -> tuple[int, ...]:
     return tuple(map(int, sizes))
 
 
-def _colours(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Return the limits of the color factors, and the library whose rounding applies."""
-    factors = fields.each(partial(_perhaps, read=_drawn), "brightness", "contrast", "saturation", "hue")
-    return {**factors, "like": walk.levels_like()}
+def _color_factors(walk: Walk, fields: Fields) -> dict[str, Any]:
+    """Return the fields of an op that changes brightness, contrast, saturation and hue."""
+    factors = fields.each(partial(_optional, read=_sampled_range), "brightness", "contrast", "saturation", "hue")
+    return {**factors, "like": walk.rounding_library()}
 
 
-def _short(fields: Fields, name: str) -> Any:
-    """Return a number, as an int if it is an integer."""
+def _int_or_float(fields: Fields, name: str) -> Any:
+    """Return a number, as an int if it does not have a fractional part."""
     number = fields.number(name)
     return int(number) if number.is_integer() else number
 
 
 def _random_resized_crop(walk: Walk, fields: Fields) -> None:
     size = fields.pair("size")
-    ratio, drawn = fields.span("ratio"), _drawn_ratio(fields)
-    if ratio[0] == ratio[1] != drawn[0]:
+    ratio, sampled = fields.span("ratio"), _sampled_ratio(fields)
+    if ratio[0] == ratio[1] != sampled[0]:
         fields.refuse(
             "ratio",
             "must be two different numbers, or one that float32 represents exactly: torchvision samples "
-            f"{drawn[0]:.9g}, but uses the original number if no window fits",
+            f"{sampled[0]:.9g}, but uses the original number if no crop fits",
         )
-    walk.ops.append(ops.RandomResizedCrop(*size, scale=_drawn(fields, "scale"), ratio=ratio, **walk.resampled(fields)))
+    walk.ops.append(
+        ops.RandomResizedCrop(*size, scale=_sampled_range(fields, "scale"), ratio=ratio, **walk.resize_fields(fields))
+    )
     walk.size = size
 
 
 def _random_rotation(walk: Walk, fields: Fields) -> None:
     expand = fields.flag("expand")
-    (walk.any_size if expand else walk.add)(
-        ops.RandomRotate(_drawn(fields, "degrees"), expand, **_turned(walk, fields))
+    (walk.add_resizing if expand else walk.add)(
+        ops.RandomRotate(_sampled_range(fields, "degrees"), expand, **_rotation_fields(walk, fields))
     )
 
 
 def _random_affine(walk: Walk, fields: Fields) -> None:
-    translate, scale = _perhaps(fields, "translate", Fields.span), _perhaps(fields, "scale", _drawn)
+    translate, scale = _optional(fields, "translate", Fields.span), _optional(fields, "scale", _sampled_range)
     shear = finite(fields.take("shear")) if fields.has("shear") else None
     if shear:
-        shear = (*_as_drawn(shear[:2]), *_as_drawn(shear[2:]))
-    walk.add(ops.RandomAffine(_drawn(fields, "degrees"), translate, scale, shear, **_turned(walk, fields)))
+        shear = (*_as_float32(shear[:2]), *_as_float32(shear[2:]))
+    walk.add(
+        ops.RandomAffine(_sampled_range(fields, "degrees"), translate, scale, shear, **_rotation_fields(walk, fields))
+    )
 
 
 def _random_crop(walk: Walk, fields: Fields) -> None:
     size, padding = fields.pair("size"), fields.take("padding", 0)
-    margins: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding) if any(padding) else 0
-    if isinstance(margins, tuple) and len(margins) == 4 and walk.is_v2:  # v2's order: left, right, top, bottom
-        margins = (margins[0], margins[2], margins[1], margins[3])
-    needs = fields.flag("pad_if_needed")
-    how = _margin(walk, fields) if margins or needs else {}
+    widths: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding) if any(padding) else 0
+    if isinstance(widths, tuple) and len(widths) == 4 and walk.is_v2:  # v2 stores left, right, top, bottom
+        widths = (widths[0], widths[2], widths[1], widths[3])
+    pads_if_needed = fields.flag("pad_if_needed")
+    how = _padding_fields(walk, fields) if widths or pads_if_needed else {}
     fields.ignore("fill", "padding_mode")
-    if margins and needs and how["padding_mode"] in ("reflect", "symmetric") and not walk.is_v2:
+    if widths and pads_if_needed and how["padding_mode"] in ("reflect", "symmetric") and not walk.is_v2:
         fields.refuse(
             "padding_mode",
             "with padding and pad_if_needed mirrors twice in v1, which is not supported: use torchvision.transforms.v2",
         )
-    walk.ops.append(ops.RandomCrop(*size, padding=margins, pad_if_needed=needs, **how))
+    walk.ops.append(ops.RandomCrop(*size, padding=widths, pad_if_needed=pads_if_needed, **how))
     walk.size = size
 
 
 def _elastic(walk: Walk, fields: Fields) -> None:
-    """Read an elastic transform. torchvision converts PIL images to tensors for it; v1 handles ``fill`` differently."""
-    how = walk.moved(fields)
+    """Convert ``ElasticTransform``.
+
+    torchvision converts PIL images to tensors for it, so the field ``like`` is not needed. v1 and v2 differ in how they
+    use ``fill``.
+    """
+    how = walk.warp_fields(fields)
     del how["like"]
     if how["filter"] == "bilinear" and (how["fill"] is None or (any(ops.as_tuple(how["fill"])) and not walk.is_v2)):
         fields.refuse(
@@ -391,44 +407,44 @@ def _elastic(walk: Walk, fields: Fields) -> None:
 
 
 def _random_erasing(walk: Walk, fields: Fields) -> None:
-    """Read an erasure of tensor values, which must already be float32."""
+    """Convert ``RandomErasing``. torchvision erases values of a tensor, so the input must not be a PIL image."""
     fields.ignore("inplace")
     if walk.data == "a PIL image":
         raise PipelineError("does not accept a PIL image: move it after ToTensor")
-    field = fields.take("value", "random")  # v2 stores None for "random"
+    field = fields.take("value", "random")  # v2 stores "random" as None
     value = finite(field)
     if field != "random" and len(value) not in (1, 3):
         fields.refuse("value", 'must be a number, one for each of 3 channels, or "random"')
     walk.normalize(0.0, 1.0)
-    scale, ratio = _drawn(fields, "scale"), _drawn_ratio(fields)
+    scale, ratio = _sampled_range(fields, "scale"), _sampled_ratio(fields)
     walk.ops.append(ops.RandomErasing(fields.number("p"), scale, ratio, reals(value) if value else "random"))
 
 
 def _auto_augment(walk: Walk, fields: Fields) -> None:
-    fields.ignore("policies")  # v1 stores its table of policies
-    walk.add(ops.AutoAugment(policy=fields.choice("policy", get_args(TorchvisionPolicy)), **walk.moved(fields)))
+    fields.ignore("policies")  # attribute of v1 that contains the table of the policy's operations
+    walk.add(ops.AutoAugment(policy=fields.choice("policy", get_args(TorchvisionPolicy)), **walk.warp_fields(fields)))
 
 
 def _aug_mix(walk: Walk, fields: Fields) -> None:
-    """Read AugMix, which converts a PIL image to a tensor and back."""
+    """Convert ``AugMix``. v2 converts a PIL image to a tensor and back, so the rounding is always that of tensors."""
     if not walk.is_v2:
         raise PipelineError("is not supported in v1: use torchvision.transforms.v2")
-    how = {**walk.moved(fields), "like": "torchvision"}
-    how |= fields.each(Fields.whole, "severity", "mixture_width", "chain_depth")
+    how = {**walk.warp_fields(fields), "like": "torchvision"}
+    how |= fields.each(Fields.integer, "severity", "mixture_width", "chain_depth")
     how |= {"alpha": fields.number("alpha"), "all_ops": fields.flag("all_ops")}
-    if how["chain_depth"] <= 0:  # 0 and below: each chain draws its depth
+    if how["chain_depth"] <= 0:  # torchvision then samples the depth of each chain
         how["chain_depth"] = -1
     walk.ops.append(ops.AugMix(**how))
 
 
-def _turned(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Return the fields of ``_filled`` and the center of rotation."""
-    return {"center": _perhaps(fields, "center", Fields.span), **_filled(walk, fields)}
+def _rotation_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
+    """Return the fields of an op that rotates the image: those of ``_warp_fields``, and the centre of rotation."""
+    return {"center": _optional(fields, "center", Fields.span), **_warp_fields(walk, fields)}
 
 
-def _filled(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Return the fields of ``Walk.moved`` with a fill color."""
-    how = walk.moved(fields)
+def _warp_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
+    """Return the fields of ``Walk.warp_fields``, with black as the default fill colour."""
+    how = walk.warp_fields(fields)
     if how["fill"] is None:
         if (how["like"], how["filter"]) == ("torchvision", "bilinear"):
             fields.refuse("fill", "is not supported for tensors with bilinear interpolation: use fill=0")
@@ -436,16 +452,19 @@ def _filled(walk: Walk, fields: Fields) -> dict[str, Any]:
     return how
 
 
-def _drawn_ratio(fields: Fields) -> tuple[float, float]:
-    """Return the limits of a ratio. PyTorch draws its logarithm."""
-    first, last = _drawn(fields, "ratio")
-    if first != last or first <= 0:
-        return first, last
-    drawn = float(np.float32(exp(np.float32(log(first)))))
-    return drawn, drawn
+def _sampled_ratio(fields: Fields) -> tuple[float, float]:
+    """Return the minimum and maximum of an aspect ratio, whose logarithm PyTorch samples.
+
+    If both are equal, return the exponential of the float32 logarithm, because this is the ratio that PyTorch uses.
+    """
+    low, high = _sampled_range(fields, "ratio")
+    if low != high or low <= 0:
+        return low, high
+    sampled = float(np.float32(exp(np.float32(log(low)))))
+    return sampled, sampled
 
 
-TRANSFORMS: dict[str, Take] = {
+TRANSFORMS: dict[str, Reader] = {
     "ImageClassification": _image_classification,
     "Resize": _resize,
     "CenterCrop": lambda walk, fields: walk.center_crop(fields.pair("size")),
@@ -453,7 +472,7 @@ TRANSFORMS: dict[str, Take] = {
     "ToTensor": _to_tensor,
     "PILToTensor": _pil_to_tensor,
     "ToImage": _to_image,
-    "ToPureTensor": lambda *_: None,  # changes only the type
+    "ToPureTensor": lambda *_: None,  # does not change the values
     "RGB": _to_rgb,
     "ConvertImageDtype": _to_dtype,
     "ToDtype": _to_dtype,
@@ -464,61 +483,67 @@ TRANSFORMS: dict[str, Take] = {
     "ClampBoundingBoxes": _clamped,
     "SanitizeBoundingBoxes": _sanitized,
 }
-OF_REFERENCES: dict[str, Take] = {"PadIfSmaller": _pad_if_smaller}
-"""Transforms of torchvision's references, which are not part of the package."""
-RANDOM: dict[str, Take] = {
+REFERENCE_TRANSFORMS: dict[str, Reader] = {"PadIfSmaller": _pad_if_smaller}
+"""Transforms from torchvision's ``references`` scripts, which are not part of the package."""
+RANDOM: dict[str, Reader] = {
     "RandomResizedCrop": _random_resized_crop,
-    "RandomShortestSize": lambda walk, fields: walk.any_size(
-        ops.RandomShortestSize(_sizes(fields), _perhaps(fields, "max_size", Fields.side), **walk.resampled(fields))
+    "RandomShortestSize": lambda walk, fields: walk.add_resizing(
+        ops.RandomShortestSize(_sizes(fields), _optional(fields, "max_size", Fields.side), **walk.resize_fields(fields))
     ),
-    "RandomResize": lambda walk, fields: walk.any_size(
-        ops.RandomResize(fields.side("min_size"), fields.side("max_size"), **walk.resampled(fields))
+    "RandomResize": lambda walk, fields: walk.add_resizing(
+        ops.RandomResize(fields.side("min_size"), fields.side("max_size"), **walk.resize_fields(fields))
     ),
-    "ScaleJitter": lambda walk, fields: walk.any_size(  # its target is (width, height)
-        ops.ScaleJitter(*fields.pair("target_size")[::-1], _drawn(fields, "scale_range"), **walk.resampled(fields))
+    "ScaleJitter": lambda walk, fields: walk.add_resizing(  # ScaleJitter's target_size is (width, height)
+        ops.ScaleJitter(
+            *fields.pair("target_size")[::-1], _sampled_range(fields, "scale_range"), **walk.resize_fields(fields)
+        )
     ),
     "RandomCrop": _random_crop,
-    "RandomZoomOut": lambda walk, fields: walk.any_size(
+    "RandomZoomOut": lambda walk, fields: walk.add_resizing(
         ops.RandomZoomOut(walk.colour(fields), fields.span("side_range"), fields.number("p"))
     ),
-    "RandomIoUCrop": lambda walk, fields: walk.any_size(
+    "RandomIoUCrop": lambda walk, fields: walk.add_resizing(
         ops.RandomIouCrop(
             **fields.each(Fields.number, "min_scale", "max_scale", "min_aspect_ratio", "max_aspect_ratio"),
             sampler_options=finite(fields.take("options")),
-            trials=fields.whole("trials"),
+            trials=fields.integer("trials"),
         )
     ),
     "RandomHorizontalFlip": lambda walk, fields: walk.add(ops.RandomFlip("horizontal", fields.number("p"))),
     "RandomVerticalFlip": lambda walk, fields: walk.add(ops.RandomFlip("vertical", fields.number("p"))),
-    "ColorJitter": lambda walk, fields: walk.add(ops.ColorJitter(**_colours(walk, fields))),
-    "RandomGrayscale": lambda walk, fields: walk.gray(ops.RandomGray(walk.levels_like(), fields.number("p"))),
-    "RandomPosterize": lambda walk, fields: walk.change(
-        ops.RandomPosterize(bits=_short(fields, "bits"), p=fields.number("p"))
+    "ColorJitter": lambda walk, fields: walk.add(ops.ColorJitter(**_color_factors(walk, fields))),
+    "RandomGrayscale": lambda walk, fields: walk.gray(ops.RandomGray(walk.rounding_library(), fields.number("p"))),
+    "RandomPosterize": lambda walk, fields: walk.add_on_pixels(
+        ops.RandomPosterize(bits=_int_or_float(fields, "bits"), p=fields.number("p"))
     ),
-    "RandomSolarize": lambda walk, fields: walk.change(
-        ops.RandomSolarize(threshold=_short(fields, "threshold"), p=fields.number("p"))
+    "RandomSolarize": lambda walk, fields: walk.add_on_pixels(
+        ops.RandomSolarize(threshold=_int_or_float(fields, "threshold"), p=fields.number("p"))
     ),
-    "RandomAutocontrast": lambda walk, fields: walk.add(ops.RandomAutocontrast(walk.levels_like(), fields.number("p"))),
-    "RandomEqualize": lambda walk, fields: walk.change(ops.RandomEqualize(p=fields.number("p"))),
-    "RandomInvert": lambda walk, fields: walk.change(ops.RandomInvert(p=fields.number("p"))),
+    "RandomAutocontrast": lambda walk, fields: walk.add(
+        ops.RandomAutocontrast(walk.rounding_library(), fields.number("p"))
+    ),
+    "RandomEqualize": lambda walk, fields: walk.add_on_pixels(ops.RandomEqualize(p=fields.number("p"))),
+    "RandomInvert": lambda walk, fields: walk.add_on_pixels(ops.RandomInvert(p=fields.number("p"))),
     "RandomAdjustSharpness": lambda walk, fields: walk.add(
-        ops.RandomSharpness(_short(fields, "sharpness_factor"), walk.levels_like(), fields.number("p"))
+        ops.RandomSharpness(_int_or_float(fields, "sharpness_factor"), walk.rounding_library(), fields.number("p"))
     ),
     "RandomRotation": _random_rotation,
     "RandomAffine": _random_affine,
     "RandomPerspective": lambda walk, fields: walk.add(
-        ops.RandomPerspective(fields.number("distortion_scale"), fields.number("p"), **_filled(walk, fields))
+        ops.RandomPerspective(fields.number("distortion_scale"), fields.number("p"), **_warp_fields(walk, fields))
     ),
     "RandomPhotometricDistort": lambda walk, fields: walk.add(
-        ops.RandomPhotometricDistort(**_colours(walk, fields), p=fields.number("p"))
+        ops.RandomPhotometricDistort(**_color_factors(walk, fields), p=fields.number("p"))
     ),
     "ElasticTransform": _elastic,
     "RandomErasing": _random_erasing,
     "RandAugment": lambda walk, fields: walk.add(
-        ops.RandAugment(**fields.each(Fields.whole, "num_ops", "magnitude", "num_magnitude_bins"), **walk.moved(fields))
+        ops.RandAugment(
+            **fields.each(Fields.integer, "num_ops", "magnitude", "num_magnitude_bins"), **walk.warp_fields(fields)
+        )
     ),
     "TrivialAugmentWide": lambda walk, fields: walk.add(
-        ops.TrivialAugment(fields.whole("num_magnitude_bins"), **walk.moved(fields))
+        ops.TrivialAugment(fields.integer("num_magnitude_bins"), **walk.warp_fields(fields))
     ),
     "AutoAugment": _auto_augment,
     "AugMix": _aug_mix,

@@ -131,7 +131,7 @@ def from_transformers(
         fields.expect("data_format", "channels_first", why=why)
         canvas = _canvas(fields, processor, geometry) if not pads and fields.flag("do_pad") and not is_patched else ()
         if is_video:
-            fields.off("do_sample_frames")
+            fields.expect_false("do_sample_frames")
         decode = Decode(
             color="bgr" if fields.flag("do_flip_channel_order") else "rgb",
             apply_exif_orientation=apply_exif_orientation,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
-from pixprep.importers.fields import Fields, parse_json, place, read_file, reading
+from pixprep.importers.fields import Fields, error_prefix, parse_json, read_file, reading
 from pixprep.pipeline.ops import (
     CenterCrop,
     Decode,
@@ -170,11 +170,11 @@ def _ops(geometry: Geometry, height: int, width: int) -> list[Op]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with place(path.name):
+    with error_prefix(path.name):
         if path.suffix == ".engine":
-            data = read_file(path, most=4 + MAX_METADATA_BYTES, is_whole=False)  # layout: length, JSON, engine
+            data = read_file(path, max_bytes=4 + MAX_METADATA_BYTES, is_complete=False)  # layout: length, JSON, engine
             return parse_json(data[4:][: int.from_bytes(data[:4], "little")], "the Ultralytics metadata")
         try:
-            return {**wire.onnx_metadata(read_file(path, most=MAX_ONNX_BYTES))}
+            return {**wire.onnx_metadata(read_file(path, max_bytes=MAX_ONNX_BYTES))}
         except wire.WireError as error:
             raise PipelineError(f"not an ONNX file: {error}") from None

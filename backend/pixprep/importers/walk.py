@@ -1,4 +1,4 @@
-"""Walk over nested transforms, which collects the ops and tracks the state of the data after them."""
+"""Base class of the walks over a library's nested transforms, which collect the ops and track the state of the data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Walk:
-    """The ops of one side so far. A library's own subclass also tracks the state of the data after them.
+    """Ops of the transforms that were visited so far. Subclasses also track the state of the data after these ops.
 
     Attributes:
-        STATE: Names of the attributes that a transform must not change if it applies only to some images. Their values
-            are replaced and never modified in place, so that branches can share them.
-        side: Side that the transforms belong to.
-        ops: Ops so far.
+        STATE: Names of the attributes with the state of the data, which a transform must not change if it applies only
+            to some images. Their values are immutable, so that branches can share them.
+        side: Whether the transforms are for training or for serving.
+        ops: Ops of the transforms that were visited so far.
     """
 
     STATE: ClassVar[tuple[str, ...]] = ()
@@ -31,16 +31,16 @@ class Walk:
         self.ops: list[Any] = []
 
     def branch(self) -> Self:
-        """Return a walk that starts in the same state and has its own list of ops."""
+        """Return a walk that starts in the current state of the data, with an empty list of ops."""
         made = copy(self)
         made.ops = []
         return made
 
     def join(self, *branches: Walk) -> None:
-        """Continue after branches. Each image goes through at most one of them.
+        """Continue after several branches. Each image goes through at most one of them.
 
         Raises:
-            PipelineError: A branch has changed the state of the data.
+            PipelineError: A branch changed the state of the data, which would then differ between images.
         """
         if any(getattr(each, name) != getattr(self, name) for each in branches for name in self.STATE):
             raise PipelineError(
@@ -49,13 +49,17 @@ class Walk:
             )
 
     def choose(self, branches: Sequence[Walk], weights: Sequence[float]) -> None:
-        """Add a random choice between several branches. Equal weights are written as the op's default."""
+        """Add a random choice between several branches. Equal weights are omitted, because they are the default."""
         self.join(*branches)
         lists = tuple(tuple(each.ops) for each in branches)
         self.ops.append(RandomChoice(lists, tuple(weights) if len({*weights}) > 1 else None))
 
-    def at_times(self, branch: Walk, p: float) -> None:
-        """Add the ops of a branch with probability ``p``: a single op with its own ``p``, or a list."""
+    def apply_randomly(self, branch: Walk, p: float) -> None:
+        """Apply the ops of a branch with probability ``p``.
+
+        If the branch is a single op with a field ``p``, the two probabilities are multiplied. Otherwise the ops become
+        a ``random_apply``.
+        """
         self.join(branch)
         own = getattr(branch.ops[0], "p", None) if len(branch.ops) == 1 else None
         if own is not None:

@@ -25,7 +25,7 @@ from pixprep.importers.dali.rules import output_rule
 from pixprep.importers.dali.script import serialized
 from pixprep.importers.dali.values import Encoded, Image, MovedError, Numbers, Value, lowered
 from pixprep.importers.dali.windows import EXCHANGED
-from pixprep.importers.fields import Fields, place, read_file, reading
+from pixprep.importers.fields import Fields, error_prefix, read_file, reading
 from pixprep.pipeline.ops import Decode, Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
@@ -102,7 +102,7 @@ def from_dali(
         raise PipelineError(f"{where}: unknown output {quoted(output)}; available outputs: {_listed(names)}")
     wanted = names if output is None else [output]
     try:
-        with place(where):
+        with error_prefix(where):
             values = _evaluate(operators, wanted, clip, dtypes or {})
             ops = strided(bounded(_merged(_outputs(values, wanted)), max_size), values.values())
     except PipelineError as error:
@@ -132,7 +132,7 @@ def read_graph(
         raise PipelineError(
             f"{file.name}: the options pipeline and python apply only to a Python file, such as dali.py"
         )
-    return read_file(file, most=MAX_BYTES)
+    return read_file(file, max_bytes=MAX_BYTES)
 
 
 def interface(data: bytes, where: str) -> tuple[dict[str, str | None], list[str], int | None]:
@@ -268,7 +268,7 @@ def _outputs(values: Mapping[str, Value], wanted: Sequence[str]) -> list[tuple[O
             made.append((*_padded(value.chain), Tensor(name=called, **value.tensor)))
         else:
             assert isinstance(value, Numbers)
-            with place(f"the output {quoted(name)}"):
+            with error_prefix(f"the output {quoted(name)}"):
                 made.append(output_rule(value, images, called))
     return made
 

@@ -126,7 +126,7 @@ def _normalize(image: Image, fields: Fields) -> Image:
                 f'without "{name}", DALI computes it from each image, which is not supported: pass the numbers of the '
                 "data set, or write a custom operator"
             )
-    fields.off("batch")
+    fields.expect_false("batch")
     fields.expect("epsilon", 0.0, why="must be 0: set stddev to sqrt(stddev**2 + epsilon) instead")
     fields.ignore("ddof", "axis_names")
     axes = [image.layout[axis] for axis in range(3) if axis in finite(fields.take("axes", []))]

@@ -59,7 +59,7 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
             lines = re.findall(f'"{re.escape(str(file.resolve()))}", line ([0-9]+)', done.stderr)
             where = f", line {lines[-1]}" if lines else ""
             raise PipelineError(f"{file.name}{where}: {name} cannot be serialized by {program}: {said[-1].strip()}")
-        return read_file(output, most=MAX_BYTES)
+        return read_file(output, max_bytes=MAX_BYTES)
 
 
 def _remedy(file: Path, name: str, python: str) -> str:
@@ -112,7 +112,7 @@ def _functions(file: Path) -> set[str]:
 
 def _tree(file: Path) -> ast.Module:
     try:
-        return ast.parse(read_file(file, most=MAX_BYTES), file.name)
+        return ast.parse(read_file(file, max_bytes=MAX_BYTES), file.name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PipelineError(f"{file.name}: not valid Python: {error}") from None
 

@@ -31,7 +31,7 @@ def colour(fields: Fields, name: str, dtype: TensorDType = "uint8") -> Levels:
     """Return the pixel values of the padding. DALI clips them if the data type is uint8."""
     if dtype != "uint8" and not all(value.is_integer() for value in finite(fields.take(name, 0.0))):
         fields.refuse(name, f"must be an integer for values of type {dtype}: pad before the cast")
-    return one_level(fields.colour(name, is_cut=True))
+    return one_level(fields.colour(name, truncates=True))
 
 
 def policy(fields: Fields) -> Smaller:
