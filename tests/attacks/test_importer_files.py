@@ -128,7 +128,7 @@ def test_an_archive_that_lies_is_one_line_in_little_memory(tmp_path, make):
     make(tmp_path / "m.keras")
     text, peak = refusal(tmp_path / "m.keras")
     assert text in (
-        "m.keras: not a .keras file: for an .h5 file, save model.to_json() and pass that file",
+        "m.keras: not a .keras file: for an .h5 file, save model.to_json() as a .json file and pass it",
         "m.keras: cannot be read: Not a regular file",
     )
     assert peak < 16

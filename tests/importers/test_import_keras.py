@@ -108,13 +108,13 @@ def test_a_model_of_keras_2_reads_the_same(cls):
         (layer("CenterCrop", height=65, width=2), '"height": 65 must not exceed the image, because Keras resizes'),
         (
             layer("Rescaling", scale=[1, 2, 3]),
-            '"scale": [1, 2, 3] must be one number: a scale for each channel is not supported',
+            '"scale": [1, 2, 3] must be one number: a different scale for each channel is not supported',
         ),
         (layer("Rescaling", scale=1, dtype="float16"), "\"dtype\": 'float16' must be float32"),
         (layer("Rescaling"), '"scale" is missing: it must be a finite number'),
         (
             layer("Normalization", mean=None, variance=None),
-            '"mean": None must be set: the weights that adapt() computes are',
+            '"mean": None must be set: the importer does not read weights from adapt(),',
         ),
         (layer("Normalization", mean=1, variance=1, axis=[1]), '"axis": [1] must be the channel axis, -1 or 3'),
         (layer("Normalization", mean=1, variance=1, invert=True), '"invert": True is not supported'),
@@ -150,8 +150,8 @@ def nested(depth):
             '"resnet51" is neither a Keras application nor a .keras or .json file; supported applications: VGG16',
         ),
         ("vgg16", {"loader": "cv2"}, "options: \"loader\": 'cv2' must be one of load_img, image_dataset, decode_image"),
-        ("vgg16", {"loader": "decode_image"}, 'loader: "decode_image" does not resize and the model'),
-        ("vgg16", {"layers": "model"}, "layers: not supported for an application:"),
+        ("vgg16", {"loader": "decode_image"}, 'loader: "decode_image" does not resize, and the model'),
+        ("vgg16", {"layers": "model"}, "layers: is not supported for an application:"),
         ("vgg16", {"layers": "here"}, "options: \"layers\": 'here' must be one of pipeline, model"),
         ("vgg16", {"size": (1, 2, 3)}, 'options: "size": (1, 2, 3) must be one side'),
         ("gone.keras", {}, "gone.keras: cannot be read"),
@@ -289,11 +289,11 @@ def test_random_layers_become_the_training_side():
         (layer("RandomCrop", height=64, width=40), '"height": 64 must be smaller than the image, because Keras'),
         (
             layer("RandomRotation", factor=0.1),
-            'layer "randomrotation" (RandomRotation) is not supported: it comp',
+            'layer "randomrotation" (RandomRotation) is not supported: it returns',
         ),
-        (layer("RandomZoom", height_factor=0.1), "is not supported: it computes unrounded float32 values and"),
-        (layer("RandomBrightness", factor=0.1), "is not supported: it computes unrounded float32 values and"),
-        (layer("RandomContrast", factor=0.1), "is not supported: it computes unrounded float32 values and"),
+        (layer("RandomZoom", height_factor=0.1), "is not supported: it returns float32 values without rounding and"),
+        (layer("RandomBrightness", factor=0.1), "is not supported: it returns float32 values without rounding and"),
+        (layer("RandomContrast", factor=0.1), "is not supported: it returns float32 values without rounding and"),
     ],
 )
 def test_a_layer_that_is_not_exact_is_refused_by_name(random, message):

@@ -54,7 +54,7 @@ MISTAKES = [
     ({"rotate": 0}, '"rotate": 0 is not supported'),
     (
         {"pretrained_cfg": {"architecture": "some"}},
-        'not the configuration of a timm model, because "input_size" is missing',
+        'is not the configuration of a timm model, because "input_size" is missing',
     ),
     ({"pretrained_cfg": 3}, '"pretrained_cfg": 3 must be an object'),
     ({"model_args": {"in_chans": 1}}, 'model_args: "in_chans": 1 must be 3: pixprep decodes images to RGB'),
@@ -158,7 +158,7 @@ def test_options_of_the_command_line_bring_its_defaults():
         ),
         (
             {"auto_augment": "augmix-m5"},
-            "\"auto_augment\": 'augmix-m5' is not supported, because the op aug_mix is torchvision's,",
+            "\"auto_augment\": 'augmix-m5' is not supported, because the op aug_mix implements torchvision's",
         ),
         (
             {"auto_augment": "rand-m9-t3aw"},

@@ -181,7 +181,7 @@ WRONG = [
         convnext({"height": 224, "width": 224}),
         "\"size\": {'height': 224, 'width': 224} must have only a shortest_edge for",
     ),
-    (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 must be greater than 0 and result in 224 / crop_pct from 1'),
+    (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 must be greater than 0, and 224 / crop_pct must be from 1'),
     (convnext(224, crop_pct=None), '"crop_pct": None must be a finite number'),
     ({"size": 224}, '"image_processor_type" is missing'),
     (SEGFORMER, '"crop_size": None must be set unless "do_center_crop" is false'),

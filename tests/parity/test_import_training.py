@@ -442,7 +442,7 @@ def test_sides_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, ca
     serve, train, kept = OTHERWISE[case]
     pipeline = from_torchvision(serve, training=train)
     (note,) = [record.getMessage() for record in caplog.records]
-    assert f'use the "arithmetic" of serving, "{kept}".' in note
+    assert f'uses the "arithmetic" of serving for both, "{kept}".' in note
     assert [op.arithmetic for op in pipeline.ops if op.__struct_config__.tag == "normalize"] == [kept]
     assert pipeline.for_serving().plan == from_torchvision(serve).plan
     ours, _ = trained(pipeline, images())

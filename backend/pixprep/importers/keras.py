@@ -1,7 +1,7 @@
-"""Importer of Keras: the ``preprocess_input`` of its applications, and the preprocessing layers of a saved model.
+"""Import the preprocessing of Keras: ``preprocess_input`` of an application, or the preprocessing layers of a model.
 
-It does not need Keras. The behavior is that of Keras 3.15 on TensorFlow with the data format channels_last; files of
-Keras 2 have the same meaning.
+Keras need not be installed. The pixels equal those of Keras 3.15 with TensorFlow and the data format
+``channels_last``. Models that Keras 2 saved are also supported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pixprep.spec import Side
 
 Mode = Literal["caffe", "tf", "torch", "none"]
 Loader = Literal["load_img", "image_dataset", "decode_image"]
-Place = Literal["pipeline", "model"]
+Placement = Literal["pipeline", "model"]
 Size = tuple[int, int]
 
 APPLICATIONS: dict[str, tuple[Mode, int]] = {
@@ -42,9 +42,10 @@ APPLICATIONS: dict[str, tuple[Mode, int]] = {
     **dict.fromkeys(("EfficientNetV2M", "EfficientNetV2L"), ("none", 480)),
     **{f"ConvNeXt{size}": ("none", 224) for size in ("Tiny", "Small", "Base", "Large", "XLarge")},
 }
-"""Mode of each application's ``preprocess_input``, and the side of its default input.
+"""Mode of ``preprocess_input`` and default input size of each application.
 
-The mode ``none`` means that the model rescales by itself, unless it was created with ``include_preprocessing=False``.
+The mode ``none`` means that the model itself rescales the pixel values. This is not the case if it was created with
+``include_preprocessing=False``.
 """
 
 PREPROCESS_INPUT: dict[Mode, list[Op]] = {
@@ -53,7 +54,7 @@ PREPROCESS_INPUT: dict[Mode, list[Op]] = {
     "torch": [Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD, arithmetic="divide")],
     "none": [],
 }
-"""Ops of each mode of ``imagenet_utils.py``."""
+"""Ops of ``preprocess_input`` by its mode, as defined in ``imagenet_utils.py`` of Keras."""
 
 AUGMENTATIONS = frozenset(
     (
@@ -64,13 +65,13 @@ AUGMENTATIONS = frozenset(
         *("RandomTranslation", "RandomZoom"),
     )
 )
-"""Layers that have no effect at inference. ``RandomCrop`` is not among them, because it resizes at inference."""
+"""Layers that do nothing at inference. ``RandomCrop`` is not one of them, because it resizes at inference."""
 
-_WHY_NOT = (
-    "it computes unrounded float32 values and samples its parameters differently, while pixprep's random ops return "
-    "integer pixel values"
+_RANDOM_DIFFERS = (
+    "it returns float32 values without rounding and samples its parameters differently, whereas pixprep's random ops "
+    "return integer pixel values"
 )
-_EPSILON = np.float32(1e-7)  # keras.backend.epsilon(), the lower bound of Normalization's standard deviation
+_EPSILON = np.float32(1e-7)  # keras.backend.epsilon(), the minimum standard deviation in Normalization
 
 
 def from_keras(
@@ -79,75 +80,79 @@ def from_keras(
     training: str | Path | Mapping[str, Any] | None = None,
     loader: Loader = "load_img",
     size: int | Size | None = None,
-    layers: Place | None = None,
+    layers: Placement | None = None,
 ) -> Pipeline:
-    """Create the pipeline that loads and prepares the images of a Keras model, as float32 in the layout hwc.
+    """Convert the image loading and preprocessing of a Keras model into a pipeline.
 
-    The arithmetic equals, bit for bit, that of Keras in eager mode or with NumPy. Inside a ``tf.function``, TensorFlow
-    compiles the divisions of ``preprocess_input`` to multiplications, whose last bit differs in half of the values. The
-    loaders of Keras do not apply the EXIF orientation.
+    The result is a float32 tensor in the layout ``hwc``. It is bit-identical to that of Keras in eager mode or with
+    NumPy. Inside a ``tf.function``, TensorFlow replaces the divisions of ``preprocess_input`` by multiplications, which
+    changes the last bit of about half of the values. The EXIF orientation is not applied, as in the loaders of Keras.
 
     Args:
-        source: An application, such as ``"resnet50"`` or ``"EfficientNetV2-B0"``; a ``.keras`` file; or a ``.json``
-            file of ``model.to_json()``, or its content as a mapping.
-        training: The model, as a file or a mapping, whose layers process the images in training, up to the first layer
-            that is not preprocessing. These layers become the training side, which can contain random layers. It can be
-            the same as ``source``.
-        loader: Function that loads the image files. ``load_img``: ``keras.utils.load_img`` with ``target_size``
-            (Pillow, whose default filter is ``nearest``). ``image_dataset``: ``image_dataset_from_directory``
-            (TensorFlow's decoder and bilinear filter). ``decode_image``: TensorFlow's decoder, without a resize other
-            than the model's layers.
-        size: Size to which the loader resizes: height and width, or the side of a square. Default: the size of the
-            application, or the input shape of the model unless a ``Resizing`` layer resizes.
-        layers: Where the preprocessing layers of a model run. ``model``: in the model, so that the pipeline only loads.
-            ``pipeline``: in the pipeline, up to the first other layer, so that the model must be exported from that
-            layer on. The default is ``pipeline`` for a model with only preprocessing layers; any other model needs a
-            choice.
+        source: Name of an application, such as ``"resnet50"`` or ``"EfficientNetV2-B0"``; a ``.keras`` file; a
+            ``.json`` file with the result of ``model.to_json()``; or the content of such a ``.json`` file as a mapping.
+        training: Model whose preprocessing layers are applied in training, as a file or a mapping. All layers up to the
+            first one that is not a preprocessing layer are imported, including random layers. This can be the same
+            model as ``source``. Default: training uses the same preprocessing as serving.
+        loader: Function that loads the image files. ``load_img``: ``keras.utils.load_img`` with ``target_size``, which
+            uses Pillow and by default the filter ``nearest``. ``image_dataset``: ``image_dataset_from_directory``,
+            which uses TensorFlow's decoder and bilinear filter. ``decode_image``: TensorFlow's decoder without a
+            resize, so that the model must contain a ``Resizing`` layer.
+        size: (height, width) to which the loader resizes, or the side of a square, in pixels. Default: the input size
+            of the application, or the input shape of the model unless it contains a ``Resizing`` layer.
+        layers: Where the preprocessing layers of a model run. ``model``: in the model, so that the pipeline only loads
+            and resizes images. ``pipeline``: in the pipeline, so that the model must be exported without these layers.
+            Default: ``pipeline`` for a model that consists only of preprocessing layers; for all other models, the
+            argument is required.
 
     Raises:
         PipelineError: A layer, one of its fields or an argument is not supported, or the file cannot be read.
     """
     with reading({"loader": loader, "layers": layers, "size": size}, "options") as options:
         loader = options.choice("loader", get_args(Loader))
-        place = options.choice("layers", get_args(Place)) if options.has("layers") else None
+        placement = options.choice("layers", get_args(Placement)) if options.has("layers") else None
         pair = options.pair("size") if options.has("size") else None
     if isinstance(source, str) and not source.endswith((".keras", ".json")):
         if training is not None:
-            raise PipelineError("training: not supported for an application: pass a .keras or .json file as the source")
-        if place is not None:
-            raise PipelineError("layers: not supported for an application: pass a .keras or .json file as the source")
-        return assembled(_of_application(source, loader, pair), library="keras", name=source, where=source)
-    if training is not None and place == "model":
+            raise PipelineError(
+                "training: is not supported for an application: pass a .keras or .json file as the source"
+            )
+        if placement is not None:
+            raise PipelineError(
+                "layers: is not supported for an application: pass a .keras or .json file as the source"
+            )
+        return assembled(_application_ops(source, loader, pair), library="keras", name=source, where=source)
+    if training is not None and placement == "model":
         raise PipelineError(
-            'layers: "model" keeps the random layers in the model, so the pipeline would have no training side: '
-            'remove training, or use "pipeline"'
+            'layers: "model" keeps the random layers in the model, so they cannot be imported for training: remove '
+            'training, or use "pipeline"'
         )
     config, where = opened(source, "config", _read)
-    how: dict[str, Any] = {"loader": loader, "size": pair, "place": place if training is None else "pipeline"}
-    trained = None if training is None else _of_model(*opened(training, "training", _read), **how, side="training")
-    ops = _of_model(config, where, **how)
+    how: dict[str, Any] = {"loader": loader, "size": pair, "placement": placement if training is None else "pipeline"}
+    trained = None if training is None else _model_ops(*opened(training, "training", _read), **how, side="training")
+    ops = _model_ops(config, where, **how)
     version = str(config.get("keras_version") or "unknown")
     return assembled(ops, training=trained, library="keras", version=version, name=where, where=where)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the config of the model in a file."""
+    """Read the config of a model from a ``.json`` or ``.keras`` file."""
     return read_json(path) if path.suffix == ".json" else read_archive(path)
 
 
-def _of_application(name: str, loader: Loader, size: Size | None) -> list[Op]:
-    known = {_plain(application): entry for application, entry in APPLICATIONS.items()}
-    if _plain(name) not in known:
+def _application_ops(name: str, loader: Loader, size: Size | None) -> list[Op]:
+    known = {_plain_name(application): entry for application, entry in APPLICATIONS.items()}
+    if _plain_name(name) not in known:
         raise PipelineError(
             f"{quoted(name)} is neither a Keras application nor a .keras or .json file; "
             f"supported applications: {', '.join(APPLICATIONS)}"
         )
-    mode, side = known[_plain(name)]
+    mode, side = known[_plain_name(name)]
     decode = _decode(loader, color="bgr" if mode == "caffe" else "rgb")
-    return [decode, _loaded(loader, size or (side, side)), *PREPROCESS_INPUT[mode], Tensor(layout="hwc")]
+    return [decode, _loader_resize(loader, size or (side, side)), *PREPROCESS_INPUT[mode], Tensor(layout="hwc")]
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub("[-_ ]", "", name).lower()
 
 
@@ -155,23 +160,23 @@ def _decode(loader: Loader, *, color: Literal["rgb", "bgr"] = "rgb") -> Decode:
     return Decode(color=color, apply_exif_orientation=False, idct="accurate" if loader == "load_img" else "fast")
 
 
-def _loaded(loader: Loader, size: Size) -> Resize:
-    """Return the resize of ``load_img`` (Pillow) or of ``image_dataset_from_directory`` (TensorFlow)."""
+def _loader_resize(loader: Loader, size: Size) -> Resize:
+    """Return the resize op of ``load_img``, which uses Pillow, or of ``image_dataset``, which uses TensorFlow."""
     if loader == "decode_image":
         raise PipelineError(
-            'loader: "decode_image" does not resize and the model has no Resizing layer, but a tensor has a fixed '
-            'size: use "load_img" or "image_dataset"'
+            'loader: "decode_image" does not resize, and the model does not contain a Resizing layer, but tensors must '
+            'have a fixed size: use "load_img" or "image_dataset"'
         )
     return resize(size, filter="nearest") if loader == "load_img" else resize(size, like="tensorflow")
 
 
-def _of_model(
+def _model_ops(
     config: Mapping[str, Any],
     where: str,
     *,
     loader: Loader,
     size: Size | None,
-    place: Place | None,
+    placement: Placement | None,
     side: Side = "serving",
 ) -> list[Op]:
     try:
@@ -182,30 +187,29 @@ def _of_model(
     chain = [layer for layer in chain if layer.cls != "InputLayer"]
     known = {**_LAYERS, **(_RANDOM if side == "training" else {})}
     count = next((i for i, layer in enumerate(chain) if layer.cls not in {*known, *AUGMENTATIONS}), len(chain))
-    if place is None and count < len(chain):
+    if placement is None and count < len(chain):
         raise PipelineError(
-            f"{where}: {chain[count]} is not a supported preprocessing layer; "
-            'if the network begins there, set the option layers to "model" or "pipeline" to choose where the layers '
-            "before it run"
+            f"{where}: {chain[count]} is not a supported preprocessing layer; if it is the first layer of the network, "
+            'set the option layers to "model" or "pipeline" to choose where the layers before it run'
         )
-    wanted = [] if place == "model" else [layer for layer in chain[:count] if layer.cls in known]
+    imported = [] if placement == "model" else [layer for layer in chain[:count] if layer.cls in known]
     if side == "training":
         for layer in chain[:count]:
             if layer.cls not in known:
-                raise PipelineError(f"{where}: {layer} is not supported: {_WHY_NOT}")
+                raise PipelineError(f"{where}: {layer} is not supported: {_RANDOM_DIFFERS}")
     ops: list[Op] = [_decode(loader)]
-    if not any(layer.cls == "Resizing" for layer in wanted):
+    if not any(layer.cls == "Resizing" for layer in imported):
         shape = size or shape
         if shape is None:
             raise PipelineError(f"{where}: the input of the model does not have a fixed size: set the option size")
-        ops.append(_loaded(loader, shape))
+        ops.append(_loader_resize(loader, shape))
     elif loader == "image_dataset" or size is not None:
         what = 'loader: "image_dataset"' if loader == "image_dataset" else f"size: {size}"
         raise PipelineError(
-            f"{where}: {what} would resize each image before the model's Resizing layer resizes it again: leave size "
-            'out, and set loader to "decode_image" or "load_img"'
+            f"{where}: {what} would resize each image before the model's Resizing layer resizes it again: remove size, "
+            'and set loader to "decode_image" or "load_img"'
         )
-    for layer in wanted:
+    for layer in imported:
         with reading(layer.config, f"{where}: {layer}") as fields:
             fields.ignore("name", "trainable", "batch_input_shape")
             fields.expect("data_format", "channels_last")
@@ -215,12 +219,13 @@ def _of_model(
 
 
 def _input_shape(chain: list[Layer], where: str) -> Size | None:
-    """Return the (height, width) of the model's input if it is fixed.
+    """Return the (height, width) of the model's input, or None if they are variable.
 
-    Inputs other than float32 RGB, channels last, are rejected.
+    Raises:
+        PipelineError: The input is not float32 RGB with channels last.
     """
     inputs = [Fields(layer.config, f"{where}: {layer}") for layer in chain if layer.cls == "InputLayer"]
-    for fields in inputs:  # including the inputs of nested models
+    for fields in inputs:  # nested models also have input layers
         _check_dtype(fields)
     if not inputs:
         return None
@@ -233,20 +238,23 @@ def _input_shape(chain: list[Layer], where: str) -> Size | None:
 
 
 def _check_dtype(fields: Fields) -> None:
-    """Reject layers that compute or round in a type other than float32."""
+    """Raise PipelineError if a layer does not compute in float32."""
     dtype = fields.take("dtype", "float32")
     if (config_of(dtype).get("name") if isinstance(dtype, Mapping) else dtype) != "float32":
         fields.refuse("dtype", "must be float32")
 
 
 def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
-    """Read ``tf.image.resize``. A crop to the target's aspect ratio is supported only for a square target."""
+    """Convert ``Resizing``, which calls ``tf.image.resize``.
+
+    ``crop_to_aspect_ratio`` is supported only for a square target.
+    """
     height, width = fields.side("height"), fields.side("width")
     filter_ = fields.text("interpolation", "bilinear").lower()
     if filter_ not in ("bilinear", "nearest"):
         fields.refuse("interpolation", "must be bilinear or nearest")
     antialias = fields.flag("antialias") and filter_ != "nearest"
-    fields.expect_false("pad_to_aspect_ratio")  # Keras pads before the resize; here, padding is not resampled
+    fields.expect_false("pad_to_aspect_ratio")  # Keras pads before the resize; the op letterbox pads after it
     fields.ignore("fill_mode", "fill_value")  # used only with pad_to_aspect_ratio
     crop: list[Op] = []
     if fields.flag("crop_to_aspect_ratio"):
@@ -257,10 +265,13 @@ def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
 
 
 def _center_crop(fields: Fields, ops: list[Op]) -> list[Op]:
-    """Read a center crop, whose top offset is ``(H - height) // 2``. Keras resizes images that are smaller."""
+    """Convert ``CenterCrop``, whose offset is rounded down.
+
+    Images that are smaller than the crop are not supported, because Keras resizes them.
+    """
     height, width = fields.side("height"), fields.side("width")
-    known = _known_size(ops)
-    if known is None or height > known[0] or width > known[1]:
+    before = _known_size(ops)
+    if before is None or height > before[0] or width > before[1]:
         fields.refuse(
             "height",
             "must not exceed the image, because Keras resizes images that are smaller than the crop: add a Resizing "
@@ -270,14 +281,17 @@ def _center_crop(fields: Fields, ops: list[Op]) -> list[Op]:
 
 
 def _known_size(ops: list[Op]) -> Size | None:
-    """Return (height, width) after ops if the ops fix it."""
+    """Return the (height, width) of the image after these ops, or None if they differ between images."""
     sizes = [(op.height, op.width) for op in ops if isinstance(op, Resize | CenterCrop | RandomCrop)]
     both = [(h, w) for h, w in sizes if h and w and not isinstance(h, str) and not isinstance(w, str)]
     return both[-1] if both else None
 
 
 def _random_flip(fields: Fields, _: list[Op]) -> list[Op]:
-    """Read a flip of half of the images. Flipping both axes would be a single draw."""
+    """Convert ``RandomFlip``, which flips an image with probability 0.5.
+
+    The mode ``horizontal_and_vertical`` is not supported, because it always flips both axes or none.
+    """
     fields.ignore("seed")
     mode = fields.text("mode", "horizontal_and_vertical")
     if mode not in ("horizontal", "vertical"):
@@ -289,42 +303,42 @@ def _random_flip(fields: Fields, _: list[Op]) -> list[Op]:
 
 
 def _random_crop(fields: Fields, ops: list[Op]) -> list[Op]:
-    """Read a crop at a random position.
+    """Convert ``RandomCrop``.
 
-    Keras center-crops and resizes images that are smaller or equal to the crop on a side.
+    The image must have the size of the crop, or be larger in both axes. Keras resizes and crops all other images.
     """
     fields.ignore("seed")
     height, width = fields.side("height"), fields.side("width")
-    known = _known_size(ops)
-    if known == (height, width):
+    before = _known_size(ops)
+    if before == (height, width):
         return []
-    if known is None or height >= known[0] or width >= known[1]:
+    if before is None or height >= before[0] or width >= before[1]:
         fields.refuse(
             "height",
             "must be smaller than the image, because Keras resizes images that are not larger than the crop: add a "
-            "larger "
-            "Resizing layer before this layer",
+            "Resizing layer with a larger size before this layer",
         )
     return [RandomCrop(height, width)]
 
 
 def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
-    """Read ``x * scale + offset``."""
+    """Convert ``Rescaling``, which computes ``x * scale + offset``."""
     scales = set(as_tuple(fields.numbers("scale")))
     if len(scales) > 1:
-        fields.refuse("scale", "must be one number: a scale for each channel is not supported")
+        fields.refuse("scale", "must be one number: a different scale for each channel is not supported")
     mean = reals([0.0 - offset for offset in as_tuple(fields.numbers("offset", 0.0))])
     return [Normalize(scale=scales.pop(), mean=mean, arithmetic="multiply")]
 
 
 def _normalization(fields: Fields, _: list[Op]) -> list[Op]:
-    """Read ``(x - mean) / max(sqrt(variance), epsilon)``, with each step in float32."""
+    """Convert ``Normalization``, which computes ``(x - mean) / max(sqrt(variance), epsilon)`` in float32."""
     fields.expect_false("invert")
     fields.expect("axis", -1, 3, [], [-1], [3], why="must be the channel axis, -1 or 3")
     for name in ("mean", "variance"):
         if not fields.has(name):
             fields.refuse(
-                name, "must be set: the weights that adapt() computes are not read, so create the layer with it"
+                name,
+                "must be set: the importer does not read weights from adapt(), so pass it when you create the layer",
             )
     mean, variance = fields.numbers("mean"), fields.numbers("variance")
     if min(as_tuple(variance)) < 0:
@@ -341,4 +355,4 @@ _LAYERS: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {
 }
 
 _RANDOM: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {"RandomFlip": _random_flip, "RandomCrop": _random_crop}
-"""Layers that are active only in training."""
+"""Layers that have an effect only in training, and that are supported."""

@@ -1,4 +1,4 @@
-"""The chain of layers of a saved Keras model from its input on, read without Keras."""
+"""Read the first layers of a saved Keras model, in order, without Keras."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from pixprep.importers.fields import MAX_BYTES, parse_json
 from pixprep.pipeline.file import open_regular
 from pixprep.pipeline.ops.faults import quoted
 
-_KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Supported compression methods, which are decompressed piece by piece. Keras stores files uncompressed."""
+_COMPRESSION_TYPES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Supported compression methods, which can be decompressed incrementally. Keras stores files without compression."""
 
 
-class _Pieces(io.BufferedReader):
-    """A file object that limits the bytes per read, because an archive's directory may be huge.
-
-    The limit is the maximum size of a configuration.
-    """
+class _LimitedReader(io.BufferedReader):
+    """File object that rejects a read of more than ``MAX_BYTES`` bytes, because a ZIP directory can claim any size."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MAX_BYTES:
@@ -32,23 +29,23 @@ class _Pieces(io.BufferedReader):
 
 
 def read_archive(path: Path) -> dict[str, Any]:
-    """Return the model's config in a ``.keras`` file and the version of Keras that wrote it.
+    """Return the config of the model in a ``.keras`` file, and the version of Keras that saved it.
 
-    Nothing is unpacked to disk.
+    The version is the entry ``keras_version``. No file is extracted to disk.
     """
     texts = []
     try:
-        with _Pieces(open_regular(path).detach()) as file, zipfile.ZipFile(file) as archive:
+        with _LimitedReader(open_regular(path).detach()) as file, zipfile.ZipFile(file) as archive:
             for name in ("config.json", "metadata.json"):
-                if archive.getinfo(name).compress_type not in _KINDS:
-                    raise zipfile.BadZipFile  # noqa: TRY301  (the handler below adds the message)
+                if archive.getinfo(name).compress_type not in _COMPRESSION_TYPES:
+                    raise zipfile.BadZipFile  # noqa: TRY301  (the handler below adds a message)
                 with archive.open(name) as member:
                     texts.append(member.read(MAX_BYTES + 1))
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError):
         raise PipelineError(
-            f"{path.name}: not a .keras file: for an .h5 file, save model.to_json() and pass that file"
+            f"{path.name}: not a .keras file: for an .h5 file, save model.to_json() as a .json file and pass it"
         ) from None
     config, metadata = (parse_json(text, path.name) for text in texts)
     return {"keras_version": metadata.get("keras_version")} | config
@@ -56,7 +53,13 @@ def read_archive(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a model: its class without ``keras.layers.``, its name, and its constructor arguments."""
+    """Layer of a Keras model.
+
+    Attributes:
+        cls: Name of the class, without ``keras.layers.``.
+        name: Name of the layer.
+        config: Constructor arguments of the layer.
+    """
 
     cls: str
     name: str
@@ -67,11 +70,12 @@ class Layer:
 
 
 def layers_of(config: Mapping[str, Any], where: str) -> Iterator[Layer]:
-    """Yield the layers from the input on, as long as each has only the previous layer as its input.
+    """Yield the layers of a model, beginning with its input. Nested Sequential models are replaced by their layers.
 
-    Nested models are expanded.
+    Where a Functional model branches or merges, the last layer that is yielded has the class ``fork``.
 
-    If a Functional model branches or merges, its chain ends there with a layer of the class ``fork``.
+    Raises:
+        PipelineError: The config is not that of a Sequential or Functional model.
     """
     entries = config_of(config).get("layers")
     if config.get("class_name") not in ("Sequential", "Functional") or not isinstance(entries, list):
@@ -80,11 +84,11 @@ def layers_of(config: Mapping[str, Any], where: str) -> Iterator[Layer]:
         )
     if not all(isinstance(entry, Mapping) and isinstance(entry.get("config"), Mapping) for entry in entries):
         raise PipelineError(f'{where}: "layers" must be a list of layers, each with a "config"')
-    for entry in entries if config["class_name"] == "Sequential" else _line(entries, where):
+    for entry in entries if config["class_name"] == "Sequential" else _linear_chain(entries, where):
         if entry.get("class_name") == "Sequential":
             yield from layers_of(entry, where)
         else:
-            values = {name: _unwrapped(value) for name, value in entry["config"].items()}
+            values = {name: _array_values(value) for name, value in entry["config"].items()}
             yield Layer(_class_of(entry), str(values.get("name", "")), values)
 
 
@@ -94,41 +98,38 @@ def config_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return config if isinstance(config, Mapping) else {}
 
 
-def _unwrapped(value: Any) -> Any:
-    """Return the values of an array, which are in the config of a ``__numpy__`` object.
-
-    Other values are returned unchanged.
-    """
+def _array_values(value: Any) -> Any:
+    """Return the values of a serialized NumPy array or tensor. Other values are returned unchanged."""
     is_array = isinstance(value, Mapping) and value.get("class_name") in ("__numpy__", "__tensor__")
     return config_of(value).get("value") if is_array else value
 
 
 def _class_of(entry: Mapping[str, Any]) -> str:
-    """Return the class name of a Keras layer. For other classes, return a name that no Keras layer has."""
+    """Return the name of a layer's class, with its module if the class is not defined in Keras."""
     name, module = str(entry.get("class_name")), str(entry.get("module") or "keras")
     is_own = module.split(".", 1)[0] == "keras" and entry.get("registered_name") in (None, name)
     return name if is_own else f"{module}.{name}"
 
 
-def _line(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the layers of a Functional model as long as each has a single input and a single consumer."""
+def _linear_chain(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the layers of a Functional model, up to the first one with several inputs or several consumers."""
     inputs = {str(entry.get("name")): _inputs(entry.get("inbound_nodes")) for entry in entries}
     if len(inputs) < len(entries):
         raise PipelineError(f'{where}: "layers" contains two layers with the same name')
-    takers: dict[str, list[Mapping[str, Any]]] = {name: [] for name in inputs}
+    consumers: dict[str, list[Mapping[str, Any]]] = {name: [] for name in inputs}
     for entry in entries:
         for name in inputs[str(entry.get("name"))]:
-            takers.setdefault(name, []).append(entry)
+            consumers.setdefault(name, []).append(entry)
     following = [entry for entry in entries if not inputs[str(entry.get("name"))]]
     while len(following) == 1 and len(inputs[str(following[0].get("name"))]) < 2:
         yield following[0]
-        following = takers[str(following[0].get("name"))]
+        following = consumers[str(following[0].get("name"))]
     if following:
         yield {"class_name": "fork", "config": {"name": str(following[0].get("name"))}}
 
 
 def _inputs(node: Any) -> set[str]:
-    """Return the names of the layers whose outputs a node of Keras 3 or Keras 2 consumes."""
+    """Return the names of the layers whose outputs are the inputs of a node, in the format of Keras 3 or Keras 2."""
     if isinstance(node, Mapping):
         if node.get("class_name") == "__keras_tensor__":
             history = config_of(node).get("keras_history")

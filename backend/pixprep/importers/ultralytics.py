@@ -1,7 +1,7 @@
-"""Importer of Ultralytics, which reads a predictor's preprocessing from the metadata of an exported model.
+"""Import the preprocessing of an Ultralytics predictor from the metadata of an exported model.
 
-It does not need Ultralytics, ONNX or TensorRT. The behavior is that of ``engine/predictor.py``, ``data/augment.py`` and
-``engine/exporter.py`` of Ultralytics 8.4.
+Ultralytics, ONNX and TensorRT need not be installed. The pipeline follows ``engine/predictor.py``, ``data/augment.py``
+and ``engine/exporter.py`` of Ultralytics 8.4.
 """
 
 from __future__ import annotations
@@ -38,25 +38,22 @@ TASKS: dict[str, Geometry] = {
     "classify": "classify",
 }
 MAX_METADATA_BYTES = 4 << 20
-"""Maximum size of the metadata in bytes. Class names account for most of it: 4,585 of them need 100 kB."""
-MAX_ONNX_BYTES = (1 << 31) - 1  # Protocol Buffers' own limit
+"""Maximum size of the metadata in bytes. It consists mostly of class names; 4,585 of them need 100 kB."""
+MAX_ONNX_BYTES = (1 << 31) - 1  # maximum size of a Protocol Buffers message
 
-_HARMLESS = (
+_IGNORED = (
     *("description", "author", "date", "license", "docs", "stride", "batch", "names", "args", "end2end", "dla"),
     *("head", "kpt_shape", "kpt_names"),
 )
-_OWN_CODE = {
+_CODE_PATTERNS = {
     "pads": r"copyMakeBorder|expand2square|pad_to_square|ImageOps\.pad|np\.pad",
     "reorders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
     "resizes": r"blobFromImages?|cv2\.resize|\.resize(?=\()",
 }
-"""Regular expressions that find code in a package that changes an image."""
+"""Regular expressions for code that changes an image, by the operation that they indicate."""
 _MAX_SOURCE_BYTES = 1 << 20
 _TORCHVISION_CLASSIFY = (8, 0, 233)
-"""First version that classifies with torchvision's Resize and CenterCrop.
-
-Earlier versions used their own OpenCV crop.
-"""
+"""First version whose classification uses torchvision's Resize and CenterCrop, instead of a crop with OpenCV."""
 
 
 def from_ultralytics(
@@ -65,23 +62,29 @@ def from_ultralytics(
     imgsz: int | tuple[int, int] | None = None,
     dtype: TensorDType = "float32",
 ) -> Pipeline:
-    """Create the pipeline of an Ultralytics predictor (YOLO, RT-DETR).
+    """Convert the preprocessing of an Ultralytics predictor (YOLO, RT-DETR) into a pipeline.
 
-    For detection, segmentation, pose and oriented boxes, it is ``LetterBox`` to the whole ``imgsz`` with OpenCV, padded
-    with 114. For depth and RT-DETR, the image is stretched to ``imgsz``. Both have the outputs ``transform``, which
-    maps boxes to the decoded image as ``ops.scale_boxes`` does (with a gain per axis, since each side is rounded), and
-    ``original_size``, for clipping. For classification, it is torchvision's ``Resize`` and ``CenterCrop`` of a PIL
-    image. The result is RGB in the layout chw, divided by 255.
+    The geometry depends on the task:
 
-    Decoding equals ``cv2.imread``, which applies the EXIF orientation. A predictor pads the input of a model with
-    dynamic shapes only to the next multiple of the stride (``rect=True``). A batch in Triton has one size, which
-    corresponds to ``rect=False``.
+    - For detection, segmentation, pose and oriented boxes, the image is letterboxed to ``imgsz`` with OpenCV, and the
+      padding has the pixel value 114.
+    - For depth and RT-DETR, the image is stretched to ``imgsz`` with OpenCV.
+    - For classification, the image is resized and centre-cropped with torchvision, as a PIL image.
+
+    The tensor is RGB in the layout ``chw``, divided by 255. Unless the task is classification, there are two further
+    outputs. ``transform`` maps boxes to the decoded image, as ``ops.scale_boxes`` does, but with a scale per axis,
+    because height and width are rounded separately. ``original_size`` is needed to clip boxes to the image.
+
+    The decoder's output equals that of ``cv2.imread``, which applies the EXIF orientation. All images have the size
+    ``imgsz``, which corresponds to ``rect=False``, because the images of a batch in Triton must have the same size.
+    (For a model with dynamic shapes, a predictor uses ``rect=True``, which pads only to a multiple of the stride.)
 
     Args:
-        source: An ``.onnx`` or ``.engine`` file written by ``model.export()`` (Triton itself needs the engine without
-            the leading metadata), its metadata as a mapping, or a task such as ``"detect"``.
-        imgsz: Height and width, or the side of a square. If ``source`` specifies it, it must be equal.
-        dtype: Data type of the tensor: ``float16`` for a model exported with half-precision inputs.
+        source: An ``.onnx`` or ``.engine`` file from ``model.export()``, its metadata as a mapping, or a task such as
+            ``"detect"``. (Before Triton can load an ``.engine`` file, the metadata at its beginning must be removed.)
+        imgsz: (height, width) of the input in pixels, or the side of a square. Required if ``source`` does not contain
+            it. If ``source`` contains it, both must be equal.
+        dtype: Data type of the tensor. Use ``float16`` for a model that was exported with half-precision inputs.
 
     Raises:
         PipelineError: A task or a field of the metadata is not supported, or the file cannot be read.
@@ -104,26 +107,32 @@ def from_ultralytics(
                 "is not supported for classification, because it crops differently from 8.0.233 and later: "
                 "export the model again with a newer version",
             )
-        fields.ignore(*_HARMLESS)
+        fields.ignore(*_IGNORED)
     ops = [Decode(), *_ops(geometry, height, width), Tensor(dtype=dtype)]
     return assembled(ops, library="ultralytics", version=version, name=name, where=where)
 
 
 def own_code(model: Path) -> Iterator[str]:
-    """Yield the modules that prepare images in the Python package that contains a model, each with its operations.
+    """Find code that preprocesses images in the Python package that contains a model file.
 
-    The metadata of an export describes the preprocessing of Ultralytics' predictor. A package that ships the model may
-    use different preprocessing, such as BGR or padding before the resize. Only its code shows that, and this function
-    searches the code for telltale words.
+    The metadata of an exported model describes the preprocessing of Ultralytics' predictor. A package that contains the
+    model may preprocess images differently, for example as BGR or with padding before the resize. Its Python files are
+    therefore searched for functions that change images.
+
+    Args:
+        model: Path of the model file.
+
+    Yields:
+        For each Python file with such functions, its name and the operations.
     """
     folders = [folder for folder in (model.parent, model.parent.parent) if (folder / "__init__.py").is_file()]
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
         if path.is_file() and path.stat().st_size <= _MAX_SOURCE_BYTES:
             text = path.read_text(encoding="utf-8", errors="replace")
-            found = {what: sorted({*re.findall(words, text)}) for what, words in _OWN_CODE.items()}
-            said = [f"{what} ({', '.join(words)})" for what, words in found.items() if words]
-            if said:
-                yield f"{path.name} in the same package {', '.join(said)}"
+            found = {what: sorted({*re.findall(pattern, text)}) for what, pattern in _CODE_PATTERNS.items()}
+            operations = [f"{what} ({', '.join(names)})" for what, names in found.items() if names]
+            if operations:
+                yield f"{path.name} in the same package {', '.join(operations)}"
 
 
 def _geometry(fields: Fields) -> Geometry:
@@ -135,26 +144,24 @@ def _geometry(fields: Fields) -> Geometry:
         )
     geometry = fields.choice("task", TASKS)
     head, description = fields.text("head", ""), fields.text("description", "")
-    # Exports before 8.4 do not contain the name of their head.
+    # Models that were exported with a version before 8.4 do not contain the name of the head.
     is_rtdetr = head == "RTDETRDecoder" or (not head and re.match("ultralytics rt-?detr", description, re.IGNORECASE))
     return "stretch" if is_rtdetr else geometry
 
 
-def _size(fields: Fields, wanted: int | tuple[int, int] | None) -> tuple[int, int]:
-    """Return (height, width) from the metadata (a string in ONNX files), or the requested size."""
-    said = fields.take("imgsz")
-    if isinstance(said, str):
+def _size(fields: Fields, option: int | tuple[int, int] | None) -> tuple[int, int]:
+    """Return (height, width) in pixels from the metadata, or from the option ``imgsz`` if the metadata lacks it."""
+    recorded = fields.take("imgsz")
+    if isinstance(recorded, str):  # in ONNX files
         try:
-            said = json.loads(said)
+            recorded = json.loads(recorded)
         except (ValueError, RecursionError):
             fields.refuse("imgsz")
-    sizes = [Fields({"imgsz": size}, fields.where).pair("imgsz") for size in (said, wanted) if size is not None]
+    sizes = [Fields({"imgsz": size}, fields.where).pair("imgsz") for size in (recorded, option) if size is not None]
     if not sizes:
         fields.refuse("imgsz", "must be set, for example with --option imgsz=640")
     if sizes[0] != sizes[-1]:
-        fields.refuse(
-            "imgsz", f"is the size that the model was exported with, and it differs from the option imgsz, {wanted}"
-        )
+        fields.refuse("imgsz", f"is the size that the model was exported with, but the option imgsz is {option}")
     return sizes[0]
 
 
@@ -172,7 +179,9 @@ def _ops(geometry: Geometry, height: int, width: int) -> list[Op]:
 def _read(path: Path) -> dict[str, Any]:
     with error_prefix(path.name):
         if path.suffix == ".engine":
-            data = read_file(path, max_bytes=4 + MAX_METADATA_BYTES, is_complete=False)  # layout: length, JSON, engine
+            data = read_file(
+                path, max_bytes=4 + MAX_METADATA_BYTES, is_complete=False
+            )  # length of the JSON, JSON, engine
             return parse_json(data[4:][: int.from_bytes(data[:4], "little")], "the Ultralytics metadata")
         try:
             return {**wire.onnx_metadata(read_file(path, max_bytes=MAX_ONNX_BYTES))}
