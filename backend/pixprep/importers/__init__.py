@@ -67,10 +67,10 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
 
     Args:
         source: Either ``LIBRARY:NAME``, such as ``timm:resnet50.a1_in1k``,
-            ``torchvision:ResNet50_Weights.IMAGENET1K_V2`` or ``keras:resnet50``; or the path of a
-            ``preprocessor_config.json``, of a ``processor_config.json``, of a folder with one of these, of timm's
-            ``config.json``, of a ``.keras`` file, of an ``.onnx`` or ``.engine`` file from Ultralytics, of a
-            ``model.dali`` or of a ``dali.py``. Write ``LIBRARY:PATH`` if the library of a file cannot be recognized.
+            ``torchvision:ResNet50_Weights.IMAGENET1K_V2`` or ``keras:resnet50``, or the path of a file or folder: a
+            ``preprocessor_config.json`` or ``processor_config.json``, a folder that contains one of these, a
+            ``config.json`` from timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` file from Ultralytics, a
+            ``model.dali`` or a ``dali.py``. Write ``LIBRARY:PATH`` if the library of a file cannot be recognized.
         options: Keyword arguments of the library's importer, such as ``from_timm``.
 
     Raises:

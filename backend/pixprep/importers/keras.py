@@ -98,8 +98,8 @@ def from_keras(
             uses Pillow and by default the filter ``nearest``. ``image_dataset``: ``image_dataset_from_directory``,
             which uses TensorFlow's decoder and bilinear filter. ``decode_image``: TensorFlow's decoder without a
             resize, so that the model must contain a ``Resizing`` layer.
-        size: (height, width) to which the loader resizes, or the side of a square, in pixels. Default: the input size
-            of the application, or the input shape of the model unless it contains a ``Resizing`` layer.
+        size: Size of the images that the loader returns, in pixels: (height, width), or the side of a square. Default:
+            the input size of the application, or the input shape of the model unless it contains a ``Resizing`` layer.
         layers: Where the preprocessing layers of a model run. ``model``: in the model, so that the pipeline only loads
             and resizes images. ``pipeline``: in the pipeline, so that the model must be exported without these layers.
             Default: ``pipeline`` for a model that consists only of preprocessing layers; for all other models, the
@@ -161,7 +161,7 @@ def _decode(loader: Loader, *, color: Literal["rgb", "bgr"] = "rgb") -> Decode:
 
 
 def _loader_resize(loader: Loader, size: Size) -> Resize:
-    """Return the resize op of ``load_img``, which uses Pillow, or of ``image_dataset``, which uses TensorFlow."""
+    """Return the resize op for a loader. ``load_img`` resizes with Pillow, and ``image_dataset`` with TensorFlow."""
     if loader == "decode_image":
         raise PipelineError(
             'loader: "decode_image" does not resize, and the model does not contain a Resizing layer, but tensors must '

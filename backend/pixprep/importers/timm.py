@@ -382,7 +382,7 @@ def _size(fields: Fields, *, use_test_size: bool) -> tuple[int, int]:
 
 
 def _resize_size(fields: Fields, size: tuple[int, int], *, use_test_size: bool) -> tuple[int, int]:
-    """Return the height and width in pixels to which the image is resized before the crop."""
+    """Return the height and width of the resize before the crop, in pixels."""
     name = "test_crop_pct" if fields.has("test_crop_pct") and use_test_size else "crop_pct"
     fraction = fields.number(name, 0.875)
     if not all(fraction > 0 and 1 <= side / fraction <= MAX_SIDE for side in size):

@@ -137,7 +137,7 @@ def _weights(name: str) -> Any:
 
 
 def _take(walk: Walk, transform: Any, where: str) -> None:
-    """Add the ops of a transform, and of the transforms that it contains."""
+    """Convert a transform, including the transforms that it contains, and add its ops to the walk."""
     cls = type(transform)
     package, name = cls.__module__, cls.__name__
     outer, where = where, f"{where} {name}"

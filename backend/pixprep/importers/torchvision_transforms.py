@@ -57,7 +57,7 @@ class Walk(_Walk):
         self.is_v2 = False
 
     def join(self, *branches: _Walk) -> None:
-        """Continue after several branches. If a branch changes the size, the size is no longer known."""
+        """Continue after several branches. If a branch changes the size, the size becomes unknown."""
         super().join(*branches)
         self.size = self.size if all(getattr(each, "size", None) == self.size for each in branches) else None
 

@@ -85,7 +85,7 @@ def from_transformers(
         frames: Number of evenly spaced frames that a video processor receives. It is ``num_frames`` in the model's
             ``config.json``, such as 16 for VideoMAE, 32 for ViViT and 8 for TimeSformer. Required for video
             processors, because their own configuration does not contain it.
-        name: Name of the model to record in the pipeline. Default: the name of the folder, or of the processor's class.
+        name: Name of the model to record in the pipeline. Default: the folder's name, or the processor's class name.
 
     Raises:
         PipelineError: A field is not supported, or the file cannot be read.
@@ -237,7 +237,7 @@ def _square_padding(fields: Fields, processor: str) -> list[Op]:
 
 
 def _padded_size(fields: Fields, processor: str, geometry: Sequence[Op]) -> Sides:
-    """Return the height and width to which SAM pads images with zeros after ``normalize``.
+    """Return the height and width of SAM's images after they are padded with zeros, which follows ``normalize``.
 
     Return an empty tuple for processors that pad only the images of a batch to a common size.
     """
@@ -328,7 +328,7 @@ def _detr_size(fields: Fields, processor: str) -> tuple[Sides, dict[str, Any]]:
 
 
 def _longer_side(fields: Fields) -> Sides:
-    """Return the longer side to which SAM resizes the image."""
+    """Return the length of the longer side after SAM's resize."""
     size = fields.mapping("size")
     found = sides([size["longest_edge"]]) if size.keys() == {"longest_edge"} else ()
     return found or fields.refuse("size", f"must have only a longest_edge, from 1 to {MAX_SIDE} pixels")
