@@ -74,7 +74,7 @@ def test_the_rows_of_a_photo_are_opencvs_and_a_bad_one_is_an_error_of_its_own(fi
         turns = np.cross(np.c_[sides, [0] * 4], np.c_[np.roll(sides, -1, 0), [0] * 4])[:, 2]
         if turns.min() < 0:
             assert isinstance(ours, pp.ImageError)
-            assert ("inwards" if turns.max() > 0 else "anticlockwise") in str(ours)
+            assert ("convex" if turns.max() > 0 else "counter-clockwise") in str(ours)
             continue
         if isinstance(ours, pp.ImageError):
             assert "outside" in str(ours)
@@ -154,7 +154,7 @@ def test_a_size_that_follows_is_paddleocrs():
     for row, ours in zip(rows, (made(op, [row])[0] for row in rows), strict=True):
         assert np.array_equal(ours, rotated_crop(row))
     (refused,) = made(pp.warp(quad="quads", max_size=50), [QUAD])
-    assert "a side of over 50" in str(refused)
+    assert "exceeds the maximum side, 50" in str(refused)
 
 
 def test_corners_may_go_to_the_centres_of_pixels():

@@ -244,7 +244,7 @@ REFUSED = [
     ("WarpAffine", WARPED | {"interp_type": 2}, '"interp_type": 2 must be one of 0 (nearest), 1 (bilinear)'),
     ("WarpAffine", WARPED | {"dtype": FLOAT}, '"dtype": 9 must be 0 (uint8), the type of the image'),
     ("WarpAffine", WARPED | {"fill_value": 0.5}, '"fill_value": 0.5 must be an integer from 0 to 255'),
-    ("WarpAffine", WARPED | {"matrix": [1.0, 2.0, 0.0, 2.0, 4.0, 0.0]}, 'warp: "matrix": no image follows from it'),
+    ("WarpAffine", WARPED | {"matrix": [1.0, 2.0, 0.0, 2.0, 4.0, 0.0]}, 'warp: "matrix": the transform is singular'),
     ("WarpAffine", WARPED | {"inverse_map": 1}, '"inverse_map": 1 must be true or false'),
     (
         "Water",

@@ -618,7 +618,7 @@ NOT_OURS = [
         "'torch.Tensor'>: 1} must be an integer from 0 to 255",
         [LAST[0], v2.RandomZoomOut({tv_tensors.Image: 0, torch.Tensor: 1})],
     ),
-    ("has no bound: add center_crop or letterbox", [v2.RandomIoUCrop()]),
+    ("no upper bound: add center_crop or letterbox", [v2.RandomIoUCrop()]),
 ]
 
 

@@ -209,7 +209,7 @@ def test_previews_pictures_and_words_tell_the_channels():
     (shown,) = preview(pipeline, photo()).tensors
     assert (shown.channels, shown.tensor.shape, shown.shape) == (["blue", "green", "red"], (32, 36, 3), [4, 32, 36])
     assert "fourth channel: 1" in explain(pipeline)
-    assert op_words(pipeline)[-1] == "give the image as float32 chw, 4 channels"
+    assert op_words(pipeline)[-1] == "output the image as float32 chw, 4 channels"
     gray = pp.Pipeline([pp.decode(color="bgr"), *SIZED, *GRAY, pp.normalize(mean=0.5), pp.tensor(channels=1)])
     (shown,) = preview(gray, photo()).tensors
     assert (shown.channels, shown.tensor.shape, shown.levels.shape) == (["gray"], (32, 36, 1), (32, 36, 1))

@@ -125,7 +125,7 @@ def test_a_notebook_shows_a_side_and_says_what_it_leaves_out():
     pipeline = pp.Pipeline([*OPS[:-1], pp.boxes(), pp.points(), OPS[-1]])
     assert "Pipeline, in serving: serving leaves out ops[1]" in pipeline._repr_html_().replace("&quot;", '"')
     assert "random_flip</td>" in pipeline.for_training()._repr_html_()
-    assert "give the boxes of the image here" in pipeline.for_training()._repr_html_()
+    assert "output the boxes of the image at this point" in pipeline.for_training()._repr_html_()
     assert "the pipeline does not have another side" in ONE_SIDED._repr_html_()
 
 

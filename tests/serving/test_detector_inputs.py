@@ -67,7 +67,7 @@ def test_a_scale_is_the_first_half_of_the_transform_in_either_order():
 
 
 def test_a_scale_after_a_rotation_is_refused():
-    with pytest.raises(PipelineError, match=r'"scale_factor": four numbers cannot say where a pixel came from'):
+    with pytest.raises(PipelineError, match=r'"scale_factor": a scale and an offset cannot describe rotations'):
         pp.Pipeline([pp.decode(), pp.center_crop(32), pp.rotate(10), pp.scale_factor(), pp.tensor()])
 
 

@@ -62,15 +62,15 @@ def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
         ["decode", "decode to BGR, as it is stored", "? x ? bgr, uint8 0..255"],
         ['letterbox "canvas"', f"{resized}, lay on a canvas of 64 x 96, in the middle", "64 x 96 bgr, uint8 0..255"],
         ["normalize", "level * 0.00784314; level * 0.00784314 - 1", "64 x 96 bgr, real -1..2"],
-        ["tensor", "give the image as float16 chw", "float16 [3, 64, 96] chw, values -1..2"],
+        ["tensor", "output the image as float16 chw", "float16 [3, 64, 96] chw, values -1..2"],
         [
             "transform",
-            'give scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset, from "canvas"',
+            'output scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset, from "canvas"',
             "float32 [4]",
         ],
-        ["original_size", "give height, width: of the decoded image", "int32 [2]"],
+        ["original_size", "output height, width: of the decoded image", "int32 [2]"],
         ["flip", 'mirror, vertical, from "canvas"', "64 x 96 bgr, uint8 0..255"],
-        ['tensor "levels"', "give the image as uint8 hwc", "uint8 [64, 96, 3] hwc, values 0..255"],
+        ['tensor "levels"', "output the image as uint8 hwc", "uint8 [64, 96, 3] hwc, values 0..255"],
     ]
 
 

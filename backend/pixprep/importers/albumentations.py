@@ -90,7 +90,7 @@ def from_albumentations(
         return assembled(served, training=trained, like="opencv", **origin)
     except PipelineError as error:
         text = str(error) if served and trained else _named_by(str(error), places)
-        remedy = "; in this importer, set the option max_size, such as max_size=4096" if "has no bound" in text else ""
+        remedy = "; in this importer, set the option max_size, such as max_size=4096" if "no upper bound" in text else ""
         raise PipelineError(text + remedy) from None
 
 

@@ -130,7 +130,7 @@ def test_the_parts_of_a_photo_come_as_corners_and_matrices(triton):
     answer = infer(triton, "matrices.pixprep", image=image(), moves=moves).as_numpy("tensor")
     assert np.array_equal(answer, run(MATRICES, moves=[moves])["tensor"])
     corners[1, :, 1] = 5
-    with pytest.raises(InferenceServerException, match=r'"corners" 2 of 2: three of its corners lie on a line'):
+    with pytest.raises(InferenceServerException, match=r'"corners" 2 of 2: three of the four corners are collinear'):
         infer(triton, "quads.pixprep", image=image(), corners=corners)
 
 

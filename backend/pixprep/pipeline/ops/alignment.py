@@ -1,4 +1,4 @@
-"""Op that lays a part of the photo straight: by a matrix, by four corners, or by points that belong to a template."""
+"""Op that warps a region of the photo to an image: by a matrix, by four corners, or by points aligned to a template."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ from pixprep.spec import FAR, Bound, Color, ImageSpec, InputKind, InputSpec, Mat
 
 Rows = tuple[tuple[float, ...], ...]
 _KINDS: dict[str, InputKind] = {"matrix": "matrix", "homography": "homography", "quad": "quad", "points": "points"}
-_FORMS = {
+_SHAPES = {
     "matrix": ((2, 3), "2 rows of 3 numbers"),
     "homography": ((3, 3), "3 rows of 3 numbers"),
-    "quad": ((4, 2), "4 pairs of x and y"),
+    "quad": ((4, 2), "4 pairs (x, y)"),
 }
+"""Shape of each field's value, and its description for messages."""
 MAX_POINTS = 128
-_HUGE = 1e12
+_MAX_ENTRY = 1e12
+"""Exclusive upper bound of the entries of an inverse matrix, so that float64 can represent all intermediate results."""
 
 
 class Warp(SteadyOp, frozen=True, tag="warp"):
     """Warps a region of the photo, which may be rotated, tilted or sheared, to an image, as OpenCV 4 does.
 
-    One of ``matrix``, ``homography``, ``quad`` and ``points`` specifies the region: by numbers, or by the name of an
-    input. Each row of the input yields one tensor, as boxes do. Coordinates in a request are in pixels of the photo.
+    One of ``matrix``, ``homography``, ``quad`` and ``points`` specifies the region, either by numbers or by the name of
+    an input. Each row of the input yields one tensor, like a box of ``crop``. Coordinates in a request are in pixels of
+    the photo.
 
     ``matrix`` and ``homography`` map a point of the photo to the result, both in coordinates whose origin is the center
-    of the first pixel: the arguments of ``cv2.warpAffine`` and ``cv2.warpPerspective``. ``quad`` contains the corners
-    that become the upper left, upper right, lower right and lower left corner, by ``cv2.getPerspectiveTransform``.
-    ``points`` are aligned to ``template`` by the least-squares similarity transform: a rotation, one scale and a
-    translation, without a reflection (Umeyama 1991). InsightFace aligns faces with it, through scikit-image's
-    ``SimilarityTransform``.
+    of the first pixel, as for ``cv2.warpAffine`` and ``cv2.warpPerspective``. ``quad`` contains the points that become
+    the upper left, upper right, lower right and lower left corner of the result, as with
+    ``cv2.getPerspectiveTransform``. ``points`` are aligned to ``template`` by the least-squares similarity transform: a
+    rotation, a uniform scale and a translation, without a reflection (Umeyama 1991). InsightFace aligns faces this way,
+    with scikit-image's ``SimilarityTransform``.
 
     The pixels equal those of OpenCV 4.9 to 4.14 on x86-64, bit for bit, with and without IPP. OpenCV 5 interpolates
     differently: 60 % of the values differ, by up to 7.
@@ -56,25 +59,25 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     Args:
         matrix: Affine matrix, 2 rows of 3 numbers.
         homography: Homography, 3 rows of 3 numbers.
-        quad: 4 corners (x, y) in this order, which is clockwise, of a convex quadrilateral. For a mirror image, add
-            ``flip``.
-        points: (x, y) of at least 2 points.
-        template: (x, y) of the same points in the result.
-        height: Height of the result in pixels. It may be left out with ``quad``: each side then equals the longer of
-            two opposite sides of the quadrilateral, rounded down.
+        quad: 4 corners (x, y) of a convex quadrilateral in clockwise order, starting at the upper left. For a mirror
+            image, add ``flip``.
+        points: At least 2 points (x, y).
+        template: Positions (x, y) of the same points in the result.
+        height: Height of the result in pixels. With ``quad``, ``height`` and ``width`` may be omitted: each side then
+            equals the longer of two opposite sides of the quadrilateral, rounded down.
         width: Width of the result in pixels.
-        max_size: Maximum side of a result whose size follows from ``quad``; default: 4096.
+        max_size: Maximum height and width of a result whose size follows from ``quad``; default: 4096.
         turn: Minimum ratio of height to width from which a result whose size follows from ``quad`` is rotated by 90
             degrees counter-clockwise. PaddleOCR uses 1.5. Default: no rotation.
-        align_corners: Whether the corners of ``quad`` map to the centers of the corner pixels instead of to the ends of
-            the sides, as in EasyOCR.
-        filter: Interpolation filter: ``nearest``, ``bilinear`` or ``bicubic``. None is antialiased.
-        padding_mode: Content outside the photo: ``constant`` is ``fill``, ``edge`` repeats the nearest pixel,
-            ``reflect`` and ``symmetric`` mirror the image without and with the pixel at the edge.
-        fill: Color outside the image, 0 to 255: one number, or one per channel.
+        align_corners: Whether the corners of ``quad`` map to the centers of the corner pixels, as in EasyOCR, instead
+            of to the outer corners of the result.
+        filter: Interpolation filter without antialiasing: ``nearest``, ``bilinear`` or ``bicubic``.
+        padding_mode: Content outside the photo. ``constant`` uses ``fill``, ``edge`` repeats the nearest pixel, and
+            ``reflect`` and ``symmetric`` mirror the image, without and with repeating the pixel at the edge.
+        fill: Color outside the photo, 0 to 255: one number, or one per channel.
         like: Library whose pixels the result equals. ``dali`` supports ``matrix``, ``nearest`` and ``bilinear``, and
             the padding modes ``constant`` and ``edge``. A GPU engine runs ``dali`` on the host.
-        inverse_map: Whether ``matrix`` maps a point of the result to the photo, for ``dali``; default: false.
+        inverse_map: Whether ``matrix`` maps points of the result to the photo; only for ``dali``. Default: false.
 
     Example:
         {"op": "warp", "quad": "corners", "height": 48, "width": 160}
@@ -101,38 +104,40 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     inverse_map: bool | None = None
 
     def check(self) -> None:
-        named = [field for field in _KINDS if getattr(self, field) is not None]
-        if len(named) != 1:
-            raise PipelineError('needs one of "matrix", "homography", "quad" and "points"')
-        (field,) = named
+        given = [field for field in _KINDS if getattr(self, field) is not None]
+        if len(given) != 1:
+            raise PipelineError('requires exactly one of "matrix", "homography", "quad" and "points"')
+        (field,) = given
         check_warp(self.like, self.filter, self.padding_mode)
         if WARPS[self.like].origin == "pixel":
             if self.inverse_map is not None:
-                raise PipelineError(f'"inverse_map" is not for "like": "{self.like}"')
+                raise PipelineError(f'"inverse_map" is not supported with "like": "{self.like}": remove it')
         elif field != "matrix":
-            raise PipelineError(f'"{field}" is not for "like": "{self.like}", which has "matrix"')
+            raise PipelineError(f'"{field}" is not supported with "like": "{self.like}": use "matrix"')
         check_padding(self.padding_mode, self.fill)
         if (self.template is None) != (field != "points"):
-            raise PipelineError('"template" goes with "points", and "points" need it')
+            raise PipelineError('"points" and "template" must be given together')
         if self.template is not None:
             if not 2 <= len(self.template) <= MAX_POINTS:
-                raise PipelineError(f'"template" has 2 to {MAX_POINTS} points, not {len(self.template)}')
-            _check_form("template", self.template, (len(self.template), 2), "pairs of x and y")
+                raise PipelineError(f'"template" must have 2 to {MAX_POINTS} points, not {len(self.template)}')
+            _check_shape("template", self.template, (len(self.template), 2), "a list of pairs (x, y)")
         value = getattr(self, field)
         if not isinstance(value, str):
-            form, words = _FORMS.get(field, ((len(self.template or ()), 2), 'as many pairs of x and y as "template"'))
-            _check_form(field, value, form, words)
+            shape, words = _SHAPES.get(field, ((len(self.template or ()), 2), 'as many pairs (x, y) as "template"'))
+            _check_shape(field, value, shape, words)
         if (self.height is None) != (self.width is None) or (self.height is None and field != "quad"):
-            raise PipelineError('needs "height" and "width"; with "quad" both may be left out')
+            raise PipelineError('requires "height" and "width"; only with "quad" may both be omitted')
         if self.height is None:
             settle(self, "max_size", 4096)
         elif (self.max_size, self.turn) != (None, None):
-            raise PipelineError('"max_size" and "turn" go without "height" and "width"')
+            raise PipelineError(
+                '"max_size" and "turn" have no effect if "height" and "width" are given: remove one or the other'
+            )
         if self.align_corners and field != "quad":
-            raise PipelineError('"align_corners" goes with "quad"')
+            raise PipelineError('"align_corners" requires "quad"')
         if not isinstance(value, str):
             try:
-                self._laid([number for row in value for number in row])
+                self._inverse_map([number for row in value for number in row])
             except ImageError as error:
                 raise PipelineError(f'"{field}": {error.detail}') from None
 
@@ -142,8 +147,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         return next(field for field in _KINDS if getattr(self, field) is not None)
 
     @property
-    def no_boxes(self) -> str:  # type: ignore[override]  # of most ops it is the same for all
-        """Reason why no boxes or points may come behind it; empty: they may."""
+    def no_boxes(self) -> str:  # type: ignore[override]  # a class attribute of most ops
+        """Reason why boxes and points are not supported after this op; empty if they are."""
         return shown_again(self.padding_mode)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
@@ -156,11 +161,11 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
 
     @property
     def keeps_size(self) -> bool:
-        """A warp says how large its result is."""
+        """Return False: the fields determine the size of the result."""
         return False
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the result; refuses values that are no levels."""
+        """Return the spec of the result; reject values that are not 8-bit pixel values."""
         image = super().infer(image)
         if self.height is not None and self.width is not None:
             return image.sized(self.height, self.width)
@@ -168,113 +173,142 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if self.inputs(image) and before.is_moved:
-            raise PipelineError("must come before what moves pixels: its numbers are in pixels of the photo")
+            raise PipelineError(
+                "must come before ops that move pixels, because the coordinates of a request are in pixels of the photo"
+            )
         return super().lower(before, image, key)
 
     def in_words(self) -> str:
         value = getattr(self, self.field)
-        part = f'what "{value}" says' if isinstance(value, str) else f"its {self.field}"
+        region = f'the input "{value}"' if isinstance(value, str) else f"a fixed {self.field}"
         library = WARPS[self.like].title
-        size = "its own size" if self.height is None else f"{self.height} x {self.width}"
-        return f"warp the photo by {part} to {size} ({self.filter}, {self.padding_mode}, {library}'s pixels)"
+        size = "the size of the quad" if self.height is None else f"{self.height} x {self.width}"
+        return f"warp the photo by {region} to {size} ({self.filter}, {self.padding_mode}, {library}'s pixels)"
 
     def input_words(self, row: F64 | None, height: int, width: int) -> Words:
-        """The words of what came with the photo: the matrix from the result to it, and the size of the result.
+        """Return the parameters of an input row: the matrix from the result to the photo, and the size of the result.
 
         Raises:
-            ImageError: BAD_INPUT, DOES_NOT_FIT: there is no such part, or it lies outside.
+            ImageError: BAD_INPUT, DOES_NOT_FIT: The row does not specify a valid region, or the region is entirely
+                outside the photo.
         """
         if row is None:  # an example: the whole photo
-            rows, columns = (side or min(longest, self.max_size or longest)
-                             for side, longest in ((self.height, height), (self.width, width)))  # fmt: skip
+            rows, columns = (side or min(photo_side, self.max_size or photo_side)
+                             for side, photo_side in ((self.height, height), (self.width, width)))  # fmt: skip
             matrix: Any = [width / columns, 0.0, 0.0, 0.0, height / rows, 0.0]
             return {"matrix": matrix, "height": rows, "width": columns, "turned": False}
-        words = self._laid(row.tolist())
+        words = self._inverse_map(row.tolist())
         corners = [(x, y, 1.0) for y in (0.0, words["height"] - 1.0) for x in (0.0, words["width"] - 1.0)]
-        places = np.array([*words["matrix"], 0.0, 0.0, 1.0][:9]).reshape(3, 3) @ np.array(corners).T
-        if (places[2] > 0).all():
-            x, y = places[:2] / places[2]
+        mapped = np.array([*words["matrix"], 0.0, 0.0, 1.0][:9]).reshape(3, 3) @ np.array(corners).T
+        if (mapped[2] > 0).all():
+            x, y = mapped[:2] / mapped[2]
             if x.max() <= -1 or y.max() <= -1 or x.min() >= width or y.min() >= height:
-                raise ImageError("DOES_NOT_FIT", f"it lies outside the {height} x {width} pixels")
+                raise ImageError("DOES_NOT_FIT", f"the region is outside the image of {height} x {width} pixels")
         return words
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         check_side(self.like, height, width)
         if not words:
-            words = self._laid([number for row in getattr(self, self.field) for number in row])
+            words = self._inverse_map([number for row in getattr(self, self.field) for number in row])
         size = words["height"], words["width"]
         fill, mode = colour(self.fill, color), self.padding_mode
         step = warps.Warp(tuple(words["matrix"]), size, 0, 0, *size, fill, self.filter, self.like, padding_mode=mode)
         return (step, *(rotated(*size, 90, Look(), expand=True) if words["turned"] else ()))
 
-    def _laid(self, numbers: list[float]) -> Words:
-        """The words of these numbers; see ``input_words``."""
+    def _inverse_map(self, numbers: list[float]) -> Words:
+        """Return the matrix from the result to the photo, and the size of the result; see ``input_words``.
+
+        Args:
+            numbers: Flattened value of ``matrix``, ``homography``, ``quad`` or ``points``.
+
+        Raises:
+            ImageError: BAD_INPUT, DOES_NOT_FIT: The numbers do not specify a valid region, or the result is too large.
+        """
         size = self.height or 1, self.width or 1
         forward: Matrix | None = tuple(numbers)
         if self.field in ("quad", "points") and max(np.ptp(numbers[::2]), np.ptp(numbers[1::2])) <= 1:
-            raise ImageError("BAD_INPUT", "it is no larger than a pixel: numbers are pixels of the photo, not shares")
+            raise ImageError(
+                "BAD_INPUT",
+                "the region is not larger than a pixel: coordinates must be in pixels of the photo, not normalized",
+            )
         if self.field == "quad":
-            # getPerspectiveTransform takes float32 corners alone
-            of_cv2 = np.asarray(numbers, np.float32).astype(np.float64).tolist()
-            corners = list(zip(of_cv2[::2], of_cv2[1::2], strict=True))
+            # cv2.getPerspectiveTransform supports only float32 corners
+            rounded = np.asarray(numbers, np.float32).astype(np.float64).tolist()
+            corners = list(zip(rounded[::2], rounded[1::2], strict=True))
             _check_quad(corners)
-            size = size if self.height else self._size_of(corners)
+            size = size if self.height else self._quad_size(corners)
             bottom, right = (float(side - self.align_corners) for side in size)
             if not (bottom and right):
-                raise ImageError("BAD_INPUT", "with align_corners the result needs 2 pixels a side")
+                raise ImageError("BAD_INPUT", "with align_corners, the result must be at least 2 x 2 pixels")
             forward = matrices.perspective(corners, [(0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom)])
         elif self.template is not None:
             forward = matrices.similarity(list(zip(numbers[::2], numbers[1::2], strict=True)), self.template)
         back = None if forward is None else WARPS[self.like].inverse(forward)
         if self.inverse_map and back is not None:
             back = forward
-        if back is None or not _is_usual(back):
-            raise ImageError("BAD_INPUT", "no image follows from it: it has no inverse, or one of huge numbers")
+        if back is None or not _is_well_conditioned(back):
+            raise ImageError("BAD_INPUT", "the transform is singular or ill-conditioned, so the image cannot be warped")
         turned = self.turn is not None and size[0] / size[1] >= self.turn
         return {"matrix": list(back), "height": size[0], "width": size[1], "turned": turned}
 
-    def _size_of(self, corners: list[tuple[float, float]]) -> tuple[int, int]:
-        """(height, width) that follow from the sides, whose lengths are of float32, as PaddleOCR's are."""
+    def _quad_size(self, corners: list[tuple[float, float]]) -> tuple[int, int]:
+        """Return the (height, width) of a quadrilateral, from side lengths in float32, as in PaddleOCR."""
         points = np.array(corners, np.float32)
-        above, right, below, left = np.sqrt(((points - np.roll(points, -1, 0)) ** 2).sum(1, dtype=np.float32))
-        height, width = int(max(left, right)), int(max(above, below))
+        top, right, bottom, left = np.sqrt(((points - np.roll(points, -1, 0)) ** 2).sum(1, dtype=np.float32))
+        height, width = int(max(left, right)), int(max(top, bottom))
         assert self.max_size is not None
         if not (height and width):
-            raise ImageError("BAD_INPUT", "its sides are shorter than a pixel")
+            raise ImageError("BAD_INPUT", "the quadrilateral must be at least one pixel high and wide")
         if max(height, width) > self.max_size:
-            raise ImageError("DOES_NOT_FIT", f"its {height} x {width} pixels have a side of over {self.max_size}")
+            raise ImageError(
+                "DOES_NOT_FIT", f"the result of {height} x {width} pixels exceeds the maximum side, {self.max_size}"
+            )
         return height, width
 
 
-def _is_usual(matrix: Matrix) -> bool:
-    """Tell whether a matrix has an inverse that numbers of float64 hold, with whatever is computed on the way."""
+def _is_well_conditioned(matrix: Matrix) -> bool:
+    """Return whether a matrix is invertible, and float64 can represent the inverse and all intermediate results."""
     table = np.array([*matrix, 0.0, 0.0, 1.0][:9]).reshape(3, 3)
-    sizes = np.abs(table)
-    return bool(sizes.max() < _HUGE and sizes.max(1).min() > 1 / _HUGE and abs(np.linalg.det(table)) > _HUGE**-3)
+    magnitudes = np.abs(table)
+    is_in_range = magnitudes.max() < _MAX_ENTRY and magnitudes.max(1).min() > 1 / _MAX_ENTRY
+    return bool(is_in_range and abs(np.linalg.det(table)) > _MAX_ENTRY**-3)
 
 
-def _check_form(name: str, value: Any, form: tuple[int, int], words: str) -> None:
-    rows, columns = form
-    is_form = not isinstance(value, str) and len(value) == rows and all(len(row) == columns for row in value)
-    if not is_form or not all(isfinite(number) and abs(number) <= FAR for row in value for number in row):
-        raise PipelineError(f'"{name}" is {words}, each of -{FAR:,} to {FAR:,}')
+def _check_shape(name: str, value: Any, shape: tuple[int, int], words: str) -> None:
+    """Raise PipelineError if a value is not of this shape, or contains numbers outside -FAR to FAR.
+
+    Args:
+        name: Name of the field.
+        value: Value of the field.
+        shape: Number of rows, and of numbers per row.
+        words: Description of the shape for the message.
+    """
+    rows, columns = shape
+    has_shape = not isinstance(value, str) and len(value) == rows and all(len(row) == columns for row in value)
+    if not has_shape or not all(isfinite(number) and abs(number) <= FAR for row in value for number in row):
+        raise PipelineError(f'"{name}" must be {words}, with all numbers from -{FAR:,} to {FAR:,}')
 
 
 def _check_quad(corners: list[tuple[float, float]]) -> None:
-    """Refuse corners of which three lie on a line, sides that cross, and corners that would mirror the part.
+    """Reject corners that are not those of a convex quadrilateral in clockwise order.
 
     Raises:
-        ImageError: BAD_INPUT.
+        ImageError: BAD_INPUT: Three corners are collinear, two sides intersect, a corner is concave, or the order is
+            counter-clockwise.
     """
     sides = [(x1 - x0, y1 - y0) for (x0, y0), (x1, y1) in pairwise([*corners, *corners[:1]])]
-    turns = [a * d - b * c for (a, b), (c, d) in pairwise([*sides, *sides[:1]])]
-    if 0 in turns:
-        raise ImageError("BAD_INPUT", "three of its corners lie on a line")
-    if min(turns) < 0 < max(turns):
-        raise ImageError("BAD_INPUT", "its sides cross, or a corner points inwards: give the corners in order")
-    if max(turns) < 0:
+    cross_products = [a * d - b * c for (a, b), (c, d) in pairwise([*sides, *sides[:1]])]
+    if 0 in cross_products:
+        raise ImageError("BAD_INPUT", "three of the four corners are collinear")
+    if min(cross_products) < 0 < max(cross_products):
         raise ImageError(
             "BAD_INPUT",
-            "its corners go anticlockwise, which mirrors the image: give the upper left, upper right, lower right and "
-            "lower left one; flip behind it mirrors",
+            "the corners do not form a convex quadrilateral: specify the upper left, upper right, lower right and "
+            "lower left corner, in this order",
+        )
+    if max(cross_products) < 0:
+        raise ImageError(
+            "BAD_INPUT",
+            "the corners are in counter-clockwise order, which would mirror the image: specify the upper left, upper "
+            "right, lower right and lower left corner, in this order; to mirror the image, add flip after this op",
         )

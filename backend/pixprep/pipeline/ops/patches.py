@@ -9,7 +9,7 @@ from pixprep.errors import PipelineError
 from pixprep.patch_layout import PatchLayout, PatchOrder
 from pixprep.pipeline.ops.limits import Length, Within
 from pixprep.pipeline.ops.op import OutputOp
-from pixprep.pipeline.ops.outputs import LARGEST
+from pixprep.pipeline.ops.outputs import MAX_VALUES
 from pixprep.pipeline.ops.sizes import Count
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
@@ -102,7 +102,7 @@ class Patches(_PatchOp, frozen=True, tag="patches"):
         if self.dtype == "uint8" and image.values != "levels":
             raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or drop normalize")
         largest = max(abs(image.low), abs(image.high))
-        if largest > LARGEST[self.dtype]:
+        if largest > MAX_VALUES[self.dtype]:
             raise PipelineError(f"values up to {largest:g} exceed the range of {self.dtype}")
         layout = replace(self.layout_of(image), frames=self.temporal_patch_size, layout=self.layout, is_flat=self.flat)
         most = layout.fixed or self.most(image, layout)
