@@ -618,13 +618,16 @@ LOOSE = pp.tensor(name="a", max_size=99, only="training")
         ([pp.random_iou_crop(), pp.resize(height=9, width=9)], 'random_iou_crop needs the "boxes" of each sample'),
         (
             [pp.random_crop(9), pp.trivial_augment(like="torchvision", filter="bilinear"), pp.equalize()],
-            'trivial_augment: a "fill" that is null is of no fixed op: verify it with 0',
+            'trivial_augment: "fill": null cannot be verified, because no op with fixed parameters supports it',
         ),
         (
             [pp.resize(20), LOOSE, pp.random_rotate(3), pp.random_resized_crop(9)],
             "resize: a tensor before a second resize cannot be verified: remove that tensor",
         ),
-        ([pp.random_crop(9), pp.aug_mix()], "aug_mix: no fixed op adds images up: verify the pipeline without it"),
+        (
+            [pp.random_crop(9), pp.aug_mix()],
+            "aug_mix: no op with fixed parameters mixes images: verify the pipeline without it",
+        ),
     ],
 )
 def test_what_has_no_fixed_form_is_refused_in_words(ops_, message):

@@ -136,14 +136,14 @@ def test_explain_shows_both_sides_with_the_places_in_the_file():
     assert "   5  normalize" in serving
     assert "   5  normalize" in training
     assert "random" not in serving
-    assert "take a random window of 0.35 to 1 of the area, 0.75 to 1.333 as wide as high" in training
-    assert "mirror 0.5 of the images, horizontal" in training
+    assert "crop a random window with 0.35 to 1 of the area and an aspect ratio of 0.75 to 1.333" in training
+    assert "flip 0.5 of the images horizontally" in training
     every = [pp.decode(), pp.random_zoom_out(), pp.random_iou_crop(), pp.random_crop(40, padding=2), pp.boxes(pad=9)]
     text = explain(pp.Pipeline([*every, pp.points(), pp.tensor(only="training")]))
     assert "boxes: xyxy boxes in pixels of the image at this op, 9 rows per image, padded with -1" in text
     assert "points: points, x before y, in pixels of the image at this op, one array per image" in text
-    assert "lay 0.5 of the images at random on a canvas of 1 to 4 times the sides" in text
-    assert "take a random 40 x 40, after margins of 2, 2, 2, 2" in text
+    assert "place 0.5 of the images at a random position of a canvas 1 to 4 times as high and wide" in text
+    assert "crop a random window of 40 x 40, after padding by 2, 2, 2, 2 pixels" in text
     resized = [pp.decode(), pp.random_zoom_out(), pp.resize(height=9, width=9), pp.tensor()]
     assert "e.g. 480 x 640: padded to 1185 x 1580, with the image at row 345, column 460, resized to 9 x 9" in explain(
         pp.Pipeline(resized)

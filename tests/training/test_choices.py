@@ -153,5 +153,5 @@ def test_a_choice_is_explained_by_its_parts():
     made = pp.Pipeline([pp.decode(), *CHAINS["geometry"], pp.center_crop(8), pp.boxes(), pp.tensor()]).for_training()
     text = explain(made)
     assert "where random_choice#0 chooses 1" in text
-    assert "take a random 32 x 32" in text
+    assert "crop a random window of 32 x 32" in text
     assert "ops [random_resized_crop, [resize, random_crop], []]" in text

@@ -1,6 +1,7 @@
-"""Ops that choose, for each image, which steps on levels are done to it: in training only, as torchvision v2 and timm.
+"""Augmentation policies of torchvision v2 and timm, for training: RandAugment, AutoAugment, TrivialAugment and AugMix.
 
-``pixprep.plan.draws.kinds`` has the tables, and ``plan.draws.policies`` what is drawn.
+A policy applies randomly chosen color and geometric operations, its steps, to each image. ``plan.draws.kinds`` contains
+the tables of operations and magnitudes, and ``plan.draws.policies`` samples from them.
 """
 
 from __future__ import annotations
@@ -38,19 +39,21 @@ MAX_BINS = 1000
 MAX_OPS = 20
 MAX_LEVEL = 100
 MIN_ALPHA = 0.05
-"""The least alpha: below it, float64 may hold none of the numbers whose shares are the weights."""
-_BIN = 10
-"""Bins of an ``AutoAugment`` of torchvision's, and of an ``AugMix``."""
+"""Minimum alpha; below it, sampling from the Dirichlet distribution can underflow in float64."""
+_NUM_BINS = 10
+"""Number of magnitude bins of torchvision's ``AutoAugment`` and ``AugMix``."""
 MarginOrNone = Annotated[Levels | None, Colour()]
 Bins = Annotated[int, Within(2, MAX_BINS)]
 Count = Annotated[int, Within(0, MAX_OPS)]
 
 
 _TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0), ("", 1.0), ("TranslateY", 0.0))
-"""Matrix of timm's warps: the step whose magnitude stands there, and the number where it is another step."""
+"""Affine matrix of timm's warps. For each entry, the step whose magnitude it is, and the value for all other steps."""
 
 
 class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
+    """Base of the policies."""
+
     moves: ClassVar[bool] = True
 
     filter: WarpFilter | Literal["random"] = "nearest"
@@ -59,57 +62,66 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> Rules:
-        """Rules by which steps are chosen."""
+        """Rules that sample the steps and their magnitudes."""
         raise NotImplementedError
 
     @property
     def table(self) -> Table:
-        """Kinds and magnitudes of the library."""
+        """Table of the operations that the policy may apply, and of their magnitudes."""
         return self.rules.table
 
     def check(self) -> None:
         check_warp(self.like, self._filter({}))
         if self.filter == "random" and self.table not in TIMM:
-            raise PipelineError('"filter": "random" is of timm\'s policies')
+            raise PipelineError('"filter": "random" is supported only by timm\'s policies')
         if self.table in TIMM and self.like != "pillow":
-            raise PipelineError(f'"like" must be "pillow", not "{self.like}": timm works on PIL images')
+            raise PipelineError(
+                f'"like" must be "pillow", not "{self.like}", because timm\'s policies process PIL images'
+            )
 
     @property
     def blocks(self) -> int:
-        """One a step: which, how strong, its sign, and whether; and a number each for a random filter."""
+        """Number of blocks of four random numbers.
+
+        Each step uses a block for its operation, its magnitude, its sign, and whether it is applied. A random filter
+        uses one more number per step.
+        """
         return self.rules.steps + (-(-self.rules.steps // 4) if self.filter == "random" else 0)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """The steps: ``{"ops": [{"op": "ShearX", "magnitude": -0.09}, {"op": "Equalize"}]}``."""
+        """Sample the steps for an image: ``{"ops": [{"op": "ShearX", "magnitude": -0.09}, {"op": "Equalize"}]}``."""
         steps = self.rules.steps
         rows = uniforms(0, steps).tolist() if steps else []
         if self.filter == "random":
-            filters = uniforms(steps, self.blocks - steps).ravel().tolist()
-            rows = [[*row, which] for row, which in zip(rows, filters, strict=False)]
+            u_filters = uniforms(steps, self.blocks - steps).ravel().tolist()
+            rows = [[*row, u_filter] for row, u_filter in zip(rows, u_filters, strict=False)]
         return {"ops": self.rules.drawn(rows, height, width)}
 
     def in_words(self) -> str:
         return f"{self.rules}{self._look('rgb', {})}{', or bilinear' * (self.filter == 'random')}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        made: list[LevelStep] = []
+        steps: list[LevelStep] = []
         table = self.table
         for each in words["ops"]:
             name = each["op"]
             if name not in KINDS[table]:
-                raise PipelineError(f'no draw of a policy is "{name}"; there are {", ".join(KINDS[table])}')
-            if table in TIMM and name in MOVING[:4]:  # by the number itself, and not its angle
-                matrix = tuple(each["magnitude"] if place == name else number for place, number in _TIMM_MATRIX)
-                made.append(self._look(color, each).warp(matrix, (height, width)))
+                raise PipelineError(
+                    f'unknown operation "{name}" in the recorded parameters: the policy supports '
+                    f"{', '.join(KINDS[table])}"
+                )
+            if table in TIMM and name in MOVING[:4]:  # timm uses the magnitude as a matrix entry, not as an angle
+                matrix = tuple(each["magnitude"] if entry == name else value for entry, value in _TIMM_MATRIX)
+                steps.append(self._look(color, each).warp(matrix, (height, width)))
                 continue
-            for op in self._fixed(table, each, self.fill):
-                made += op.steps({}, height, width, color)
-        return tuple(made)
+            for op in self._fixed_ops(table, each, self.fill):
+                steps += op.steps({}, height, width, color)
+        return tuple(steps)
 
     def _filter(self, step: Words) -> WarpFilter:
-        """The filter of a step that moves pixels; of one that does not, any."""
-        drawn: WarpFilter = step.get("filter", "bicubic")
-        return drawn if self.filter == "random" else self.filter
+        """Return the filter of a geometric step; the result has no effect on other steps."""
+        random_filter: WarpFilter = step.get("filter", "bicubic")
+        return random_filter if self.filter == "random" else self.filter
 
     def _look(self, color: Color, step: Words) -> Look:
         return look(self._filter(step), self.fill, self.like, color)
@@ -117,32 +129,41 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
     def fixed(self, words: Words) -> list[Op]:
         moves = any(each["op"] in MOVING for each in words["ops"])
         if moves and self.fill is None and self.filter in WARPS[self.like].mixes_fill:
-            raise PipelineError(f'{op_name(self)}: a "fill" that is null is of no fixed op: verify it with 0')
+            raise PipelineError(
+                f'{op_name(self)}: "fill": null cannot be verified, because no op with fixed parameters supports it: '
+                'verify the pipeline with "fill": 0'
+            )
         fill, table = 0 if self.fill is None else self.fill, self.table
-        return [op for each in words["ops"] for op in self._fixed(table, each, fill)]
+        return [op for each in words["ops"] for op in self._fixed_ops(table, each, fill)]
 
-    def _fixed(self, table: Table, step: Words, fill: Levels | None) -> list[SteadyOp]:
-        """One step, by the library's rules; ``fill`` of None: black, as ``rand_augment`` has it."""
+    def _fixed_ops(self, table: Table, step: Words, fill: Levels | None) -> list[SteadyOp]:
+        """Return the ops with fixed parameters that are equivalent to a sampled step.
+
+        Args:
+            table: Table of the policy.
+            step: Operation with its magnitude, if any.
+            fill: Fill color of geometric steps; None: see ``fill`` of ``RandAugment``.
+        """
         name, magnitude = step["op"], step.get("magnitude", 0.0)
-        is_x, still = name.endswith("X"), _still(self._filter(step), self.like)
+        is_x, identity = name.endswith("X"), _identity_ops(self._filter(step), self.like)
 
-        def moved(**fields: object) -> list[SteadyOp]:
-            return [drawn(still["Affine"], fill=fill, **fields)]
+        def affine(**fields: object) -> list[SteadyOp]:
+            return [drawn(identity["Affine"], fill=fill, **fields)]
 
         match name:
             case "Identity":
                 return []
-            case "ShearX" | "ShearY":  # torchvision shears by an angle, about the first pixel
+            case "ShearX" | "ShearY":  # torchvision shears by an angle about the first pixel
                 angle = degrees(atan(magnitude))
-                return moved(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0))
-            case "TranslateX" | "TranslateY" if table in TIMM:  # of parts of pixels, the other way
-                return moved(translate=(-magnitude, 0.0) if is_x else (0.0, -magnitude), center=(0.0, 0.0))
+                return affine(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0))
+            case "TranslateX" | "TranslateY" if table in TIMM:  # not truncated, and in the opposite direction
+                return affine(translate=(-magnitude, 0.0) if is_x else (0.0, -magnitude), center=(0.0, 0.0))
             case "TranslateX" | "TranslateY":
                 pixels = float(int(magnitude))
-                return moved(translate=(pixels, 0.0) if is_x else (0.0, pixels))
+                return affine(translate=(pixels, 0.0) if is_x else (0.0, pixels))
             case "Rotate":
-                return [drawn(still[name], angle=magnitude, fill=fill)]
-            case "Posterize":  # timm's may be 12, and 0, which is black
+                return [drawn(identity[name], angle=magnitude, fill=fill)]
+            case "Posterize":  # timm's number of bits may exceed 8; 0 bits make the image black
                 return [Posterize(min(8, int(magnitude))) if magnitude >= 1 else Brightness(factor=0.0)]
             case "Solarize":
                 threshold = threshold_of(table, magnitude, self.like)
@@ -153,12 +174,12 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
                 return [Autocontrast(like=self.like)]
             case "Equalize" | "Invert":
                 return [Equalize() if name == "Equalize" else Invert()]
-        return [drawn(still[name], factor=1.0 + magnitude)]
+        return [drawn(identity[name], factor=1.0 + magnitude)]
 
 
 @cache
-def _still(filter_: WarpFilter, like: ColorLike) -> dict[str, SteadyOp]:
-    """Ops that change nothing, to be ``drawn``."""
+def _identity_ops(filter_: WarpFilter, like: ColorLike) -> dict[str, SteadyOp]:
+    """Return ops that do not change the image; ``drawn`` makes copies of them with sampled parameters."""
     factors = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
     return {
         "Affine": Affine(filter=filter_, like=like),
@@ -167,27 +188,29 @@ def _still(filter_: WarpFilter, like: ColorLike) -> dict[str, SteadyOp]:
     }
 
 
-class _PolicyOfOneFilter(_Policy, frozen=True, kw_only=True):
+class _SingleFilterPolicy(_Policy, frozen=True, kw_only=True):
+    """Base of the policies that do not support ``"filter": "random"``."""
+
     filter: WarpFilter = "nearest"
 
 
-class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
-    """Applies a few random steps to each image, all with one magnitude.
+class RandAugment(Whether, _SingleFilterPolicy, frozen=True, tag="rand_augment"):
+    """Applies several random operations to each image, all with the same magnitude.
 
-    The op equals torchvision v2's ``RandAugment``. Each step is one of Identity, ShearX, ShearY, TranslateX,
+    The op equals torchvision v2's ``RandAugment``. Each operation is one of Identity, ShearX, ShearY, TranslateX,
     TranslateY, Rotate, Brightness, Color, Contrast, Sharpness, Posterize, Solarize, AutoContrast and Equalize; all are
-    equally likely and may repeat. For the steps from ShearX to Sharpness, the magnitude is negative half of the time. A
-    shear keeps the first pixel in place.
+    equally likely and may repeat. For the operations from ShearX to Sharpness, the magnitude is negative with
+    probability 0.5. Shears keep the first pixel fixed.
 
     Args:
-        num_ops: Number of steps per image.
-        magnitude: Index of the magnitude's bin; 0 changes least.
-        num_magnitude_bins: Number of bins.
+        num_ops: Number of operations per image.
+        magnitude: Index of the magnitude bin; 0 is the weakest.
+        num_magnitude_bins: Number of magnitude bins.
         p: Probability that the op is applied, 0 to 1.
-        filter: Interpolation filter of geometric steps: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``,
+        filter: Interpolation filter of geometric operations: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``,
             ``bicubic``.
-        fill: Color outside the image, 0 to 255: one number, or one per channel. null is black, except that
-            torchvision's bilinear filter differs from 0 at the edge.
+        fill: Color outside the image, 0 to 255: one number, or one per channel. null is black; with torchvision's
+            bilinear filter, the pixels at the image's edge then differ from those with 0.
         like: Library whose rounding the op reproduces.
 
     Example:
@@ -203,8 +226,8 @@ class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
         super().check()
         if not 0 <= self.magnitude < self.num_magnitude_bins:
             raise PipelineError(
-                f'"magnitude" must be 0 to {self.num_magnitude_bins - 1}, '
-                f'below "num_magnitude_bins", not {self.magnitude}'
+                f'"magnitude" must be 0 to {self.num_magnitude_bins - 1}, because "num_magnitude_bins" is '
+                f"{self.num_magnitude_bins}, not {self.magnitude}"
             )
 
     @property
@@ -212,14 +235,14 @@ class RandAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="rand_augment"):
         return Rules("rand", self.num_ops, self.magnitude, self.num_magnitude_bins)
 
 
-class TrivialAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="trivial_augment"):
-    """Applies one random step with a random magnitude to each image.
+class TrivialAugment(Whether, _SingleFilterPolicy, frozen=True, tag="trivial_augment"):
+    """Applies one random operation with a random magnitude to each image.
 
-    The op equals torchvision v2's ``TrivialAugmentWide``. The steps are those of ``rand_augment``, with a wider range
-    of magnitudes.
+    The op equals torchvision v2's ``TrivialAugmentWide``. The operations are those of ``rand_augment``, with a wider
+    range of magnitudes.
 
     Args:
-        num_magnitude_bins: Number of magnitudes of a step, which are equally likely.
+        num_magnitude_bins: Number of magnitudes of an operation, which are equally likely.
         p: Probability that the op is applied, 0 to 1.
         filter, fill, like: as in ``rand_augment``.
 
@@ -236,15 +259,15 @@ class TrivialAugment(Whether, _PolicyOfOneFilter, frozen=True, tag="trivial_augm
 
 
 class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
-    """Applies the two steps of a random pair out of 25 to each image, each step with the pair's probability.
+    """Applies one of 25 sub-policies, chosen at random, to each image: two operations, each with its own probability.
 
     The op equals torchvision v2's ``AutoAugment``, and timm's, which has different magnitudes.
 
     Args:
-        policy: Set of pairs. torchvision's sets are ``imagenet``, ``cifar10`` and ``svhn``. timm's are ``original``,
-            the pairs of ``imagenet``; ``v0``, EfficientNet's; and ``originalr`` and ``v0r``, in which a stronger
-            posterize keeps fewer bits.
-        magnitude_std: Standard deviation of each magnitude, for timm's policies.
+        policy: Set of sub-policies. torchvision's sets are ``imagenet``, ``cifar10`` and ``svhn``. timm's sets are
+            ``original``, which has the sub-policies of ``imagenet``; ``v0``, from EfficientNet; and ``originalr`` and
+            ``v0r``, where Posterize keeps fewer bits at larger magnitudes.
+        magnitude_std: Standard deviation of the magnitudes, for timm's policies.
         p: Probability that the op is applied, 0 to 1.
         filter, fill: as in ``rand_augment``; timm's policies also support ``"filter": "random"``, as in
             ``timm_rand_augment``.
@@ -261,31 +284,33 @@ class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
     def check(self) -> None:
         super().check()
         if self.magnitude_std and self.policy not in TIMM:
-            raise PipelineError(f'"magnitude_std" is of timm\'s policies, and "{self.policy}" is torchvision\'s')
+            raise PipelineError(
+                f'"magnitude_std" is supported only by timm\'s policies, but "{self.policy}" is torchvision\'s'
+            )
 
     @property
     def rules(self) -> Rules:
-        bins, most = (TIMM_BINS, TIMM_BINS - 1.0) if self.policy in TIMM else (_BIN, inf)
-        return Rules(self.policy, 2, None, bins, std=self.magnitude_std, most=most)
+        bins, max_bin = (TIMM_BINS, TIMM_BINS - 1.0) if self.policy in TIMM else (_NUM_BINS, inf)
+        return Rules(self.policy, 2, None, bins, std=self.magnitude_std, most=max_bin)
 
 
 class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
-    """Mixes the image with a few random chains of steps, with random weights.
+    """Mixes the image with several randomly augmented copies of it, with random weights.
 
-    The op equals torchvision v2's ``AugMix``, which converts a PIL image to a tensor, so its rounding is that of
-    tensors. Each step is one of ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast,
-    Equalize, Brightness, Color, Contrast and Sharpness; all are equally likely. Ops that need the position of a pixel
-    in the photo cannot follow this op.
+    The op equals torchvision v2's ``AugMix``, which converts a PIL image to a tensor, so values are rounded as for
+    tensors. Each copy is the result of a chain of operations: ShearX, ShearY, TranslateX, TranslateY, Rotate,
+    Posterize, Solarize, AutoContrast, Equalize, Brightness, Color, Contrast or Sharpness, which are equally likely.
+    Outputs with pixel coordinates, such as boxes and ``transform``, are not supported after this op.
 
     Args:
-        filter: Interpolation filter of geometric steps: ``nearest`` or ``bilinear``.
+        filter: Interpolation filter of geometric operations: ``nearest`` or ``bilinear``.
         fill: as in ``rand_augment``.
         like: Library whose rounding the op reproduces.
-        severity: Number of the lowest of a step's 10 magnitudes from which one is drawn; all are equally likely.
-        mixture_width: Number of chains.
-        chain_depth: Number of steps per chain; -1: 1 to 3, equally likely.
-        alpha: Parameter of the Dirichlet distributions, from which the weights of the image and of the chains are
-            drawn.
+        severity: Number of magnitudes to sample from, starting at the weakest of 10; all are equally likely.
+        mixture_width: Number of augmentation chains.
+        chain_depth: Number of operations per chain. -1 samples it from 1 to 3, with equal probability.
+        alpha: Parameter of the Dirichlet distributions from which the weights of the image and of the chains are
+            sampled.
         all_ops: Whether Brightness, Color, Contrast and Sharpness are included.
         p: Probability that the op is applied, 0 to 1.
 
@@ -293,13 +318,14 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
         {"op": "aug_mix"}
     """
 
-    moves: ClassVar[bool] = False  # what it moves is added to what it does not
+    moves: ClassVar[bool] = False  # the result contains the image itself, which does not move
     is_hosts: ClassVar[bool] = True
     no_places: ClassVar[str] = (
-        "nobody knows where a pixel came from behind aug_mix, which adds up those of several places: put this before it"
+        "pixels have no unique source position after aug_mix, which adds several moved copies of the image: put this "
+        "op before it"
     )
 
-    severity: Annotated[int, Within(1, _BIN)] = 3
+    severity: Annotated[int, Within(1, _NUM_BINS)] = 3
     mixture_width: Annotated[int, Within(1, MAX_OPS)] = 3
     chain_depth: int = -1
     alpha: Annotated[float, Within(MIN_ALPHA, MAX_LEVEL)] = 1.0
@@ -311,22 +337,30 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
     def check(self) -> None:
         super().check()
         if self.chain_depth != -1 and not 1 <= self.chain_depth <= MAX_OPS:
-            raise PipelineError(f'"chain_depth" must be 1 to {MAX_OPS}, or -1, which is 1 to 3, not {self.chain_depth}')
+            raise PipelineError(
+                f'"chain_depth" must be 1 to {MAX_OPS}, or -1 for a random depth of 1 to 3, not {self.chain_depth}'
+            )
 
     @property
     def rules(self) -> Rules:
         depth = self.chain_depth if self.chain_depth > 0 else 3
-        return Rules("mix" if self.all_ops else "mix_partial", depth, self.severity, _BIN, std=inf)
+        return Rules("mix" if self.all_ops else "mix_partial", depth, self.severity, _NUM_BINS, std=inf)
 
     @property
     def blocks(self) -> int:
-        """One a step, the last number of a chain's first how many it has; one or more for each weight."""
+        """Number of blocks of four random numbers.
+
+        Each operation uses one block; the last number of a chain's first block determines the depth of the chain. Each
+        gamma variable of the weights uses one or more blocks.
+        """
         return self.mixture_width * (self.rules.steps + 1) + 2
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"weights": [0.5, 0.2, 0.3], "chains": [[{"op": "Equalize"}], [{"op": "Rotate", "magnitude": 3.3}]]}``.
+        """Sample the weights and the chains for an image.
 
-        The first weight is of the image itself.
+        Returns:
+            ``{"weights": [0.5, 0.2, 0.3], "chains": [[{"op": "Equalize"}], [{"op": "Rotate", "magnitude": 3.3}]]}``.
+            The first weight is that of the image itself.
         """
         rules = self.rules
         rows = uniforms(0, self.mixture_width * rules.steps).tolist()
@@ -334,9 +368,10 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
         for begin in range(0, len(rows), rules.steps):
             depth = rules.steps if self.chain_depth > 0 else 1 + int(rows[begin][3] * rules.steps)
             chains.append(rules.drawn(rows[begin : begin + depth], height, width))
-        parts = gammas(self.alpha, uniforms, len(rows), 2 + self.mixture_width)
-        own, shared = shares(parts[:2])
-        return {"weights": [float(own), *(shares(parts[2:]) * shared).tolist()], "chains": chains}
+        gamma_variables = gammas(self.alpha, uniforms, len(rows), 2 + self.mixture_width)
+        image_weight, chains_weight = shares(gamma_variables[:2])
+        chain_weights = shares(gamma_variables[2:]) * chains_weight
+        return {"weights": [float(image_weight), *chain_weights.tolist()], "chains": chains}
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         chains = (super(AugMix, self).steps({"ops": chain}, height, width, color) for chain in words["chains"])
@@ -345,43 +380,48 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
     def in_words(self) -> str:
         rules = self.rules
         steps = rules.steps if self.chain_depth > 0 else f"1 to {rules.steps}"
-        kinds = f"AugMix's {len(KINDS[rules.table])} steps, any of the {self.severity:g} least of {_BIN} strengths"
-        return f"add the image and {self.mixture_width} chains of {steps} of {kinds}{self._look('rgb', {})}"
+        kinds = (
+            f"AugMix's {len(KINDS[rules.table])} operations, with any of the {self.severity:g} weakest of {_NUM_BINS} "
+            "magnitudes"
+        )
+        return f"mix the image and {self.mixture_width} chains of {steps} of {kinds}{self._look('rgb', {})}"
 
     def fixed(self, words: Words) -> list[Op]:
-        raise PipelineError("aug_mix: no fixed op adds images up: verify the pipeline without it")
+        raise PipelineError("aug_mix: no op with fixed parameters mixes images: verify the pipeline without it")
 
 
 class _TimmPolicy(_Policy, frozen=True, kw_only=True):
+    """Base of the policies with timm's defaults."""
+
     filter: WarpFilter | Literal["random"] = "bicubic"
     fill: MarginOrNone = 128
     like: Literal["pillow"] = "pillow"
 
 
 class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
-    """Applies a few random steps to each image, all with about the same magnitude.
+    """Applies several random operations to each image, all with a similar magnitude.
 
-    The op equals timm's ``RandAugment``, which recipes name like ``rand-m9-mstd0.5-inc1``. Each step is one of
+    The op equals timm's ``RandAugment``, which recipes specify as in ``rand-m9-mstd0.5-inc1``. Each operation is one of
     AutoContrast, Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness, Sharpness,
-    ShearX, ShearY, TranslateX and TranslateY; all are equally likely and may repeat. Half of the rotations, shears and
-    translations are negative.
+    ShearX, ShearY, TranslateX and TranslateY; all are equally likely and may repeat. Rotations, shears and translations
+    are negative with probability 0.5.
 
     Args:
-        num_ops: Number of steps per image, timm's ``n``.
-        magnitude: Magnitude of the steps, 0 to ``magnitude_max``, timm's ``m``.
-        magnitude_std: Standard deviation of the magnitude, timm's ``mstd``. ``uniform`` draws the magnitude from 0 to
-            ``magnitude``.
+        num_ops: Number of operations per image, timm's ``n``.
+        magnitude: Magnitude of the operations, 0 to ``magnitude_max``, timm's ``m``.
+        magnitude_std: Standard deviation of the magnitude, timm's ``mstd``. ``uniform`` samples the magnitude uniformly
+            from 0 to ``magnitude``.
         magnitude_max: Maximum magnitude, timm's ``mmax``; larger magnitudes are clipped to it.
-        p: Probability of each step, 0 to 1.
-        increasing: Whether color steps, posterize and solarize change more with a larger magnitude, and half of the
-            factors are below 1, timm's ``inc``. Otherwise, a factor is 0.1 to 1.9, and the middle magnitude is a factor
-            of 1.
-        weighted: Whether the steps are chosen as with ``increasing``, but some with a higher probability and none
-            twice, timm's ``tweights``.
-        filter: Interpolation filter of geometric steps: ``nearest``, ``bilinear`` or ``bicubic``. ``random`` draws
-            bilinear or bicubic for each step.
-        fill: Color outside the image, 0 to 255: one number, or one per channel; timm uses its mean.
-        like: Library whose rounding the op reproduces: timm processes PIL images.
+        p: Probability that each operation is applied, 0 to 1.
+        increasing: Whether the effect of color operations, Posterize and Solarize increases with the magnitude, and
+            color factors are below 1 with probability 0.5, timm's ``inc``. By default, a color factor increases from
+            0.1 to 1.9 with the magnitude, and is 1 at a magnitude of 5.
+        weighted: Whether operations are sampled without replacement, with timm's weights (``tweights``). The magnitudes
+            are those of ``increasing``.
+        filter: Interpolation filter of geometric operations: ``nearest``, ``bilinear`` or ``bicubic``. ``random``
+            chooses bilinear or bicubic for each operation.
+        fill: Color outside the image, 0 to 255: one number, or one per channel. timm uses the mean of the data set.
+        like: Library whose rounding the op reproduces; timm processes PIL images.
 
     Example:
         {"op": "timm_rand_augment", "magnitude": 9, "magnitude_std": 0.5, "increasing": true}

@@ -1,6 +1,6 @@
-"""Ops whose window or flip is drawn again for each sample of each epoch: in training only, with torchvision v2's rules.
+"""Random crops and flips for training, which follow torchvision v2.
 
-The numbers are a pure function of (seed, epoch, sample, op).
+The random parameters are a pure function of (seed, epoch, sample, op).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"):
     """Crops a random window of random size and aspect ratio, and resizes it to ``height`` x ``width``.
 
-    The window is that of torchvision v2's ``RandomResizedCrop``. It is the first of ten attempts that fits. Each
-    attempt has the area ``H * W * U(scale)`` and the ratio ``exp(U(log(ratio)))``, with both sides rounded, at a
-    uniform position. If none fits, the largest centered window with an allowed ratio is used. An image with too few
-    pixels for any window is rejected; torchvision raises an error, or returns a black PIL image.
+    The op equals torchvision v2's ``RandomResizedCrop``: it samples up to ten windows and uses the first one that fits
+    into the image. Each has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, with both sides
+    rounded, at a uniform position. If none fits, the largest centered window with an allowed aspect ratio is used. An
+    image that is too small for any window is rejected; torchvision raises an error, or returns a black PIL image.
 
     Args:
         height: Height of the result in pixels.
         width: Width of the result in pixels; default: ``height``.
         scale: Minimum and maximum of the window's area, as a fraction of the image's area.
-        ratio: Minimum and maximum of the window's width divided by its height.
+        ratio: Minimum and maximum of the window's aspect ratio, its width divided by its height.
         filter, antialias, like: as in ``resize``.
         p: Probability that the op is applied, 0 to 1.
 
@@ -56,7 +56,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
         {"op": "random_resized_crop", "height": 224, "scale": [0.2, 1.0]}
     """
 
-    blocks: ClassVar[int] = 10  # one a try: area, ratio, top, left
+    blocks: ClassVar[int] = 10  # one per attempt: area, ratio, top, left
 
     height: Length
     width: Length | None = None
@@ -72,7 +72,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
         settle(self, "width", self.height)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the result; refuses values that are not the decoder's levels."""
+        """Return the spec of the result; reject normalized values."""
         return resized(self, image).sized(self.height, self.width or self.height)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
@@ -80,26 +80,27 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
         return before.then(RandomStep(key, bare(self))).resized(resize)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """The first of ten tries whose window fits, or ``fallback``.
+        """Sample a window: the first of ten attempts that fits into the image, or the result of ``fallback``.
 
         Raises:
-            ImageError: DOES_NOT_FIT: the fallback has no pixel; torchvision raises there, or makes a PIL image black.
+            ImageError: DOES_NOT_FIT: A side of the fallback window is shorter than a pixel.
         """
-        lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
-        for area, ratio, top, left in uniforms(0, self.blocks).tolist():
-            share = between(self.scale, area)
-            size = fitting(height, width, share, math.exp(lowest + ratio * (highest - lowest)))
+        log_min, log_max = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for u_area, u_ratio, u_top, u_left in uniforms(0, self.blocks).tolist():
+            area = between(self.scale, u_area)
+            size = fitting(height, width, area, math.exp(log_min + u_ratio * (log_max - log_min)))
             if size is not None:
-                return window(int(top * (height - size[0] + 1)), int(left * (width - size[1] + 1)), *size)
+                return window(int(u_top * (height - size[0] + 1)), int(u_left * (width - size[1] + 1)), *size)
         rows, columns = fallback(height, width, self.ratio)
         if not (rows and columns):
-            ratios = " to ".join(f"{end:g}" for end in self.ratio)
+            ratios = " to ".join(f"{limit:g}" for limit in self.ratio)
+            # The digests of tests/golden/draws.json include this message.
             raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels have no window of the ratio {ratios}")
         return window((height - rows) // 2, (width - columns) // 2, rows, columns)
 
     def in_words(self) -> str:
         area, ratio = span_words(self.scale), span_words(self.ratio)
-        return f"take a random window of {area} of the area, {ratio} as wide as high"
+        return f"crop a random window with {area} of the area and an aspect ratio of {ratio}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [Crop(**words), as_kind(Resize, self)]
@@ -108,17 +109,17 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
 class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
     """Crops a window of fixed size at a random position.
 
-    The window is that of torchvision v2's ``RandomCrop``. An image that is too small is rejected, unless
+    The op equals torchvision v2's ``RandomCrop``. An image that is smaller than the window is rejected, unless
     ``pad_if_needed`` is true.
 
     Args:
         height: Height of the window in pixels.
         width: Width of the window in pixels; default: ``height``.
-        padding: Number of pixels of ``fill`` that are added first, as in torchvision: one number, [left and right, top
-            and bottom] or [left, top, right, bottom].
-        pad_if_needed: Whether an image that is still too small is padded on both sides.
+        padding: Number of pixels by which the image is padded before the crop, as in torchvision: one number, [left and
+            right, top and bottom] or [left, top, right, bottom].
+        pad_if_needed: Whether to pad an image that is still smaller than the window, by the same amount on both sides.
         fill: Color of the padding, 0 to 255: one number, or one per channel.
-        padding_mode: Content of the padding, see ``pad``.
+        padding_mode: Content of the padding, as in ``pad``.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
@@ -138,35 +139,38 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
     def check(self) -> None:
         settle(self, "width", self.height)
         check_padding(self.padding_mode, self.fill)
-        margins = as_tuple(self.padding)
-        if len(margins) not in (1, 2, 4) or not all(0 <= margin <= 16384 for margin in margins):
+        padding = as_tuple(self.padding)
+        if len(padding) not in (1, 2, 4) or not all(0 <= pixels <= 16384 for pixels in padding):
             raise PipelineError(
-                f'"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not {shown(self.padding)}'
+                f'"padding" must be 1, 2 or 4 numbers from 0 to 16384, as in torchvision, not {shown(self.padding)}'
             )
         if not self.may_pad and (self.fill, self.padding_mode) != (0, "constant"):
-            raise PipelineError('"fill" and "padding_mode" go with "padding" or "pad_if_needed"')
+            raise PipelineError('"fill" and "padding_mode" require "padding" or "pad_if_needed"')
 
     @property
     def margins(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right)."""
+        """Width of the padding in pixels: (top, left, bottom, right)."""
         left, top, right, bottom = (
-            int(margin) for margin in as_tuple(self.padding) * (4 // len(as_tuple(self.padding)))
+            int(pixels) for pixels in as_tuple(self.padding) * (4 // len(as_tuple(self.padding)))
         )
         return top, left, bottom, right
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the window; refuses one that no image could hold."""
+        """Return the spec of the window; reject a window that is larger than every image."""
         need_channels("fill", self.fill, image.channels)
         if self.may_pad:
             (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
         width = self.width or self.height
         top, left, bottom, right = self.margins
-        for name, length, side in (
+        for name, length, padded in (
             ("height", self.height, image.height and image.height + top + bottom),
             ("width", width, image.width and image.width + left + right),
         ):
-            if side is not None and length > side and not self.pad_if_needed:
-                raise PipelineError(f"its {name} is {length}, but that of the image is {side}: pad_if_needed allows it")
+            if padded is not None and length > padded and not self.pad_if_needed:
+                raise PipelineError(
+                    f'"{name}" is {length}, but the {name} of the image with its padding is {padded}: write '
+                    '"pad_if_needed": true to pad it'
+                )
         return image.sized(self.height, width)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
@@ -176,38 +180,47 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 
     @property
     def may_pad(self) -> bool:
-        """Tell whether the window may reach into a margin."""
+        """Return whether the window may include padding."""
         return any(self.margins) or self.pad_if_needed
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """A window, each place as likely as another.
+        """Sample the position of the window uniformly.
 
         Raises:
-            ImageError: DOES_NOT_FIT.
+            ImageError: DOES_NOT_FIT: The image with its padding is smaller than the window.
         """
         size = self.height, self.width or self.height
         u_top, u_left = uniforms(0, 1)[0, :2].tolist()
-        above, before, below, behind = self.margins
-        top = self._start(u_top, height, size[0], above, below)
-        left = self._start(u_left, width, size[1], before, behind)
+        pad_top, pad_left, pad_bottom, pad_right = self.margins
+        top = self._start(u_top, height, size[0], pad_top, pad_bottom)
+        left = self._start(u_left, width, size[1], pad_left, pad_right)
         if top is None or left is None:
             raise ImageError(
                 "DOES_NOT_FIT", f"{height} x {width} pixels are too small for the window of {size[0]} x {size[1]}"
             )
         return window(top, left, *size)
 
-    def _start(self, uniform: float, length: int, side: int, before: int, after: int) -> int | None:
-        padded = before + length + after
-        if padded < side:
+    def _start(self, uniform: float, image_side: int, window_side: int, before: int, after: int) -> int | None:
+        """Return the first row or column of the window in the image without padding; None if the window does not fit.
+
+        Args:
+            uniform: Random number in [0, 1).
+            image_side: Height or width of the image.
+            window_side: Height or width of the window.
+            before: Padding above or on the left.
+            after: Padding below or on the right.
+        """
+        padded = before + image_side + after
+        if padded < window_side:
             if not self.pad_if_needed:
                 return None
-            before += side - padded
-            padded += 2 * (side - padded)
-        return int(uniform * (padded - side + 1)) - before
+            before += window_side - padded
+            padded += 2 * (window_side - padded)
+        return int(uniform * (padded - window_side + 1)) - before
 
     def in_words(self) -> str:
-        padded = f", after margins of {', '.join(map(str, self.margins))}" if any(self.margins) else ""
-        return f"take a random {self.height} x {self.width}{padded}"
+        padding = f", after padding by {', '.join(map(str, self.margins))} pixels" if any(self.margins) else ""
+        return f"crop a random window of {self.height} x {self.width}{padding}"
 
     def fixed(self, words: Words) -> list[Op]:
         return super().fixed(words) if self.may_pad else [Crop(**words)]
@@ -216,8 +229,8 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
     """Crops a window of random size at a random position.
 
-    The op equals DETR's ``RandomSizeCrop``. Each side is a uniform integer from ``min_size`` to ``max_size`` or the
-    image's side, and the position is uniform. An image with a side below ``min_size`` is rejected.
+    The op equals DETR's ``RandomSizeCrop``. Each side is a uniform integer from ``min_size`` to ``max_size``, or to the
+    image's side if that is shorter, and the position is uniform. An image with a side below ``min_size`` is rejected.
 
     Args:
         min_size, max_size: Minimum and maximum length of each side in pixels.
@@ -238,21 +251,21 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
             raise PipelineError(f'"max_size" must be at least "min_size", {self.min_size}, not {self.max_size}')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the window: any size between both."""
-        most = (min(side or self.max_size, self.max_size) for side in (image.max_height, image.max_width))
-        height, width = most
+        """Return the spec of the window, whose sides are between ``min_size`` and ``max_size``."""
+        height, width = (min(side or self.max_size, self.max_size) for side in (image.max_height, image.max_width))
         return image.within((min(self.min_size, height), min(self.min_size, width)), (height, width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.then(RandomStep(key, bare(self)))
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw both sides, and the place.
+        """Sample the size and the position of the window.
 
         Raises:
-            ImageError: DOES_NOT_FIT.
+            ImageError: DOES_NOT_FIT: A side of the image is shorter than ``min_size``.
         """
         if min(height, width) < self.min_size:
+            # The digests of tests/golden/draws.json include this message.
             raise ImageError(
                 "DOES_NOT_FIT", f"{height} x {width} pixels are too small for a window of {self.min_size} a side"
             )
@@ -264,26 +277,26 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
         return window(int(u_top * (height - rows + 1)), int(u_left * (width - columns + 1)), rows, columns)
 
     def in_words(self) -> str:
-        return f"take a random window of {self.min_size} to {self.max_size} pixels a side"
+        return f"crop a random window with sides of {self.min_size} to {self.max_size} pixels"
 
     def fixed(self, words: Words) -> list[Op]:
         return [Crop(**words)]
 
 
 class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
-    """Mirrors some of the images, at random.
+    """Flips the image horizontally or vertically with probability ``p``.
 
     The op equals torchvision v2's ``RandomHorizontalFlip`` and ``RandomVerticalFlip``.
 
     Args:
-        axis: Direction: ``horizontal`` swaps left and right, ``vertical`` swaps top and bottom.
+        axis: Direction of the flip: ``horizontal`` swaps left and right, ``vertical`` swaps top and bottom.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
         {"op": "random_flip"}
     """
 
-    blocks: ClassVar[int] = 1  # whether
+    blocks: ClassVar[int] = 1  # whether to flip
 
     axis: Literal["horizontal", "vertical"] = "horizontal"
     p: Share = 0.5
@@ -292,39 +305,39 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
         return before.then(RandomStep(key, bare(self), axis=self.axis))
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw whether to mirror."""
+        """Sample whether to flip the image."""
         return {"flip": bool(uniforms(0, 1)[0, 0] < self.p)}
 
     def in_words(self) -> str:
-        return f"mirror {self.p:g} of the images, {self.axis}"
+        return f"flip {self.p:g} of the images {self.axis}ly"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Flip, self)] if words["flip"] else []
 
 
 class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
-    """Places some of the images at a random position of a larger canvas.
+    """Places the image at a random position of a larger canvas with probability ``p``.
 
     The op equals torchvision v2's ``RandomZoomOut``: each side of the canvas is ``int(side * U(side_range))``, with the
     same factor for both sides. Only the part of the canvas that later ops keep is filled.
 
     Args:
         fill: Color of the canvas, 0 to 255: one number, or one per channel.
-        side_range: Minimum and maximum of the canvas's side divided by the image's side, 1 to 16.
+        side_range: Minimum and maximum ratio of the canvas's sides to the image's sides, 1 to 16.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
         {"op": "random_zoom_out", "side_range": [1, 2]}
     """
 
-    blocks: ClassVar[int] = 1  # whether, side, left, top
+    blocks: ClassVar[int] = 1  # whether to zoom out, factor, left, top
 
     fill: Margin = 0
     side_range: Annotated[tuple[float, float], Rising(1, MAX_ZOOM)] = (1.0, 4.0)
     p: Share = 0.5
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the canvas: any size."""
+        """Return the spec of the canvas, whose size has no upper bound."""
         need_levels(image)
         need_channels("fill", self.fill, image.channels)
         return image.within((image.min_height, image.min_width))
@@ -333,36 +346,37 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         return before.then(RandomStep(key, bare(self), is_inside=False), fill=self.fill)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """The canvas as a window around the image; the image itself where it is left as it is."""
-        whether, side, left, top = uniforms(0, 1)[0].tolist()
-        if whether >= self.p:
+        """Sample the canvas, as a window that contains the image; it equals the image if the op is not applied."""
+        u_apply, u_factor, u_left, u_top = uniforms(0, 1)[0].tolist()
+        if u_apply >= self.p:
             return window(0, 0, height, width)
-        factor = between(self.side_range, side)
+        factor = between(self.side_range, u_factor)
         rows, columns = int(height * factor), int(width * factor)
-        return window(-int((rows - height) * top), -int((columns - width) * left), rows, columns)
+        return window(-int((rows - height) * u_top), -int((columns - width) * u_left), rows, columns)
 
     def in_words(self) -> str:
-        sides = span_words(self.side_range)
-        return f"lay {self.p:g} of the images at random on a canvas of {sides} times the sides"
+        factor = span_words(self.side_range)
+        return f"place {self.p:g} of the images at a random position of a canvas {factor} times as high and wide"
 
 
 class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
-    """Crops a random window that overlaps sufficiently with one of the sample's boxes, which are required.
+    """Crops a random window that overlaps at least one of the sample's boxes sufficiently; samples must have boxes.
 
-    The op equals torchvision v2's ``RandomIoUCrop``, from the SSD paper. First, it chooses a minimum overlap. Then it
-    takes the first of several trial windows, each with sides ``int(side * U(min_scale, max_scale))``, that contains the
-    center of a box and whose IoU with such a box is at least the overlap. If no trial succeeds, it chooses another
-    overlap, at most 20 times; after that, the image does not change. torchvision continues until it chooses an overlap
-    of 1 or more, which also keeps the whole image. Boxes whose center is outside the window are removed.
+    The op equals torchvision v2's ``RandomIoUCrop``, from the SSD paper. It first chooses a minimum IoU at random. It
+    then samples up to ``trials`` windows with sides ``int(side * U(min_scale, max_scale))``, and uses the first one
+    that contains the center of a box and has at least this IoU with such a box. If no window qualifies, it chooses a
+    minimum IoU again, at most 20 times in total; after that, the image does not change. torchvision instead continues
+    until it chooses a minimum IoU of 1 or more, which also keeps the whole image. Boxes whose center is outside the
+    window are removed.
 
     Args:
-        min_scale: Minimum of each side of the window, as a fraction of the image's side.
-        max_scale: Maximum of each side of the window, as a fraction of the image's side.
-        min_aspect_ratio: Minimum of the window's width divided by its height.
-        max_aspect_ratio: Maximum of the window's width divided by its height.
-        sampler_options: Minimum overlaps (IoU) to choose from; default: 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1, which keeps
-            the whole image.
-        trials: Number of trial windows per chosen overlap.
+        min_scale: Minimum height and width of the window, as a fraction of the image's height and width.
+        max_scale: Maximum height and width of the window, as a fraction of the image's height and width.
+        min_aspect_ratio: Minimum aspect ratio of the window, its width divided by its height.
+        max_aspect_ratio: Maximum aspect ratio of the window, its width divided by its height.
+        sampler_options: Minimum IoUs to choose from; default: 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1. A value of 1 or more
+            keeps the whole image.
+        trials: Number of windows to sample per chosen minimum IoU.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
@@ -383,10 +397,10 @@ class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
         Rising(0, 1, is_over=True).check("min_scale, max_scale", (self.min_scale, self.max_scale))
         Rising(0, 1000, is_over=True).check("min_aspect_ratio, max_aspect_ratio", ratio)
         if not self.sampler_options or not all(0 <= overlap <= 1000 for overlap in self.sampler_options):
-            raise PipelineError('"sampler_options" must be numbers of at least 0; 1 and more leave the image whole')
+            raise PipelineError('"sampler_options" must be numbers from 0 to 1000; 1 or more keeps the whole image')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the window: any size."""
+        """Return the spec of the window, whose size is at most that of the image."""
         return image.within((1, 1), (image.max_height, image.max_width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:

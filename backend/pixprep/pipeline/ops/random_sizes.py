@@ -1,4 +1,4 @@
-"""Ops whose resize is drawn again for each sample of each epoch: in training only."""
+"""Ops that resize each sample to a random size, for training."""
 
 from __future__ import annotations
 
@@ -18,45 +18,51 @@ from pixprep.plan.lowered import Lowered
 from pixprep.spec import Filter, ImageSpec, Like
 
 MAX_SIZES = 1000
-_SHOWN = 3
+"""Maximum number of sizes to choose from."""
+_NUM_SHOWN = 3
+"""Number of sizes at the beginning of a longer list that a description shows."""
 
 
 class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
-    """Fields and methods of every random resize."""
+    """Base of the random resizes."""
 
-    blocks: ClassVar[int] = 1  # which, or scale
+    blocks: ClassVar[int] = 1  # index of the size, or scale
 
     filter: Filter = "bilinear"
     antialias: bool | None = None
     like: Like = "pillow"
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of any size up to the largest; refuses values that are not the decoder's levels."""
-        return resized(self, image).within((1, 1), self._most)
+        """Return the spec of the result, with the upper bounds of its size; reject normalized values."""
+        return resized(self, image).within((1, 1), self._size_bounds)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.resized(self._step(RandomStep(key, bare(self))))
 
     @property
-    def _most(self) -> tuple[int | None, int | None]:
-        """The largest (height, width); None: it follows the image."""
+    def _size_bounds(self) -> tuple[int | None, int | None]:
+        """Maximum (height, width) of the result; None: it depends on the image."""
         return None, None
 
     def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
-        """The step of a plan that does it."""
+        """Return the resize step of the plan.
+
+        Args:
+            drawn: Step that samples the size.
+        """
         raise NotImplementedError
 
 
 class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
-    """Resizes the shorter side to one of several sizes, chosen at random; the aspect ratio is kept.
+    """Resizes the shorter side to one of several lengths, chosen at random, and keeps the aspect ratio.
 
-    The op equals torchvision v2's ``RandomShortestSize``, from the training of its detectors. One scale determines both
-    sides, as with ``"mode": "scale"`` of ``resize``. Each side has at least one pixel; torchvision raises an error
-    instead.
+    The op equals torchvision v2's ``RandomShortestSize``, from the training of its detectors. Both sides are multiplied
+    by the same scale, as with ``"mode": "scale"`` of ``resize``. Each side has at least one pixel; torchvision raises
+    an error instead.
 
     Args:
-        min_size: Length of the shorter side in pixels: one size, or several that are equally likely.
-        max_size: Maximum length of the longer side in pixels. If it would be exceeded, both sides shrink.
+        min_size: Length of the shorter side in pixels: one number, or several that are equally likely.
+        max_size: Maximum length of the longer side in pixels. If it would be exceeded, the scale is reduced.
         p: Probability that the op is applied, 0 to 1.
         filter, antialias, like: as in ``resize``.
 
@@ -71,18 +77,19 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
     def check(self) -> None:
         check_like(self)
         if not 1 <= len(self._sizes) <= MAX_SIZES:
-            raise PipelineError(f'"min_size" must be 1 to {MAX_SIZES} sizes, not {len(self._sizes):,}')
+            raise PipelineError(f'"min_size" must contain 1 to {MAX_SIZES} sizes, not {len(self._sizes):,}')
         for size in self._sizes:
             Within(1, MAX_SIDE, " pixels").check("min_size", size)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw one of the sizes."""
+        """Choose one of the sizes."""
         sizes = self._sizes
         return {"size": sizes[int(uniforms(0, 1)[0, 0] * len(sizes))]}
 
     def in_words(self) -> str:
         sizes = [str(size) for size in self._sizes]
-        return f"one of {', '.join(sizes if len(sizes) <= _SHOWN + 1 else [*sizes[:_SHOWN], '...', sizes[-1]])}"
+        shown = sizes if len(sizes) <= _NUM_SHOWN + 1 else [*sizes[:_NUM_SHOWN], "...", sizes[-1]]
+        return f"one of {', '.join(shown)}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, size=words["size"], mode="scale", rounding="down")]
@@ -92,7 +99,7 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
         return (self.min_size,) if isinstance(self.min_size, int) else self.min_size
 
     @property
-    def _most(self) -> tuple[int | None, int | None]:
+    def _size_bounds(self) -> tuple[int | None, int | None]:
         return self.max_size, self.max_size
 
     def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
@@ -101,15 +108,15 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
 
 
 class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
-    """Resizes the shorter side to a random size; the longer side keeps the aspect ratio.
+    """Resizes the shorter side to a random length, and keeps the aspect ratio.
 
-    The op equals torchvision v2's ``RandomResize``, from its segmentation references. The longer side is ``int(size *
-    longer / shorter)``, as with ``size`` of ``resize``. ``pad`` with ``"larger": "keep"`` and then ``random_crop``
-    produce a fixed size.
+    The op equals torchvision v2's ``RandomResize``, from its segmentation references. The longer side becomes
+    ``int(size * longer / shorter)``, as with ``size`` of ``resize``. To produce a fixed size, add ``pad`` with
+    ``"larger": "keep"`` and then ``random_crop``.
 
     Args:
         min_size: Minimum length of the shorter side in pixels.
-        max_size: Exclusive upper bound of the shorter side in pixels; all sizes are equally likely.
+        max_size: Exclusive upper bound of the shorter side in pixels; all lengths are equally likely.
         p: Probability that the op is applied, 0 to 1.
         filter, antialias, like: as in ``resize``.
 
@@ -124,10 +131,10 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
     def check(self) -> None:
         check_like(self)
         if self.min_size >= self.max_size:
-            raise PipelineError(f'"max_size" must be over "min_size", {self.min_size}, not {self.max_size}')
+            raise PipelineError(f'"max_size" must be greater than "min_size", {self.min_size}, not {self.max_size}')
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw one of the sizes."""
+        """Sample the length of the shorter side."""
         return {"size": self.min_size + int(uniforms(0, 1)[0, 0] * (self.max_size - self.min_size))}
 
     def in_words(self) -> str:
@@ -141,19 +148,19 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
 
 
 class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
-    """Resizes the image by a random scale, as large-scale jitter does.
+    """Resizes the image by a random scale, as in large-scale jittering.
 
     The op equals torchvision v2's ``ScaleJitter``: a scale of 1 yields the largest size inside ``height`` x ``width``
     with the same aspect ratio. Both sides are computed in float32 and truncated, as in torchvision. Each side has at
-    least one pixel; torchvision raises an error instead. Without ``height``, a scale of 1 is the image's own size, and
-    both sides are computed in float64, as in Albumentations' ``RandomScale``. ``random_crop`` with ``pad_if_needed``
-    then produces a fixed size.
+    least one pixel; torchvision raises an error instead. Without ``height``, the scale is relative to the image's own
+    size, and both sides are computed in float64, as in Albumentations' ``RandomScale``. To produce a fixed size, add
+    ``random_crop`` with ``pad_if_needed``.
 
     Args:
-        height: Height in pixels that an image fits into at a scale of 1, torchvision's ``target_size[1]``. Default: the
-            height of the image.
-        width: Width in pixels that an image fits into at a scale of 1, ``target_size[0]``; default: ``height``.
-        scale_range: Minimum and maximum scale; the maximum is at most 16.
+        height: Maximum height in pixels at a scale of 1, torchvision's ``target_size[1]``. Default: the height of the
+            image.
+        width: Maximum width in pixels at a scale of 1, torchvision's ``target_size[0]``; default: ``height``.
+        scale_range: Minimum and maximum scale, greater than 0 and at most 16.
         p: Probability that the op is applied, 0 to 1.
         filter, antialias, like: as in ``resize``.
 
@@ -170,30 +177,35 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
         check_like(self)
         settle(self, "width", self.height)
         if self.height is None and self.width is not None:
-            raise PipelineError('"width" goes with "height"')
+            raise PipelineError('"width" requires "height"')
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """The sides in float32, operation by operation as PyTorch computes them, cut to whole pixels, 1 at least."""
-        scale, uniform = self.scale_range, uniforms(0, 1)[0, 0]
+        """Sample the size of the result.
+
+        With ``height``, the operations in float32 are those of PyTorch. Both sides are truncated to integers, and are
+        at least 1.
+        """
+        scale_range, uniform = self.scale_range, uniforms(0, 1)[0, 0]
         if self.height is None or self.width is None:
-            exact = between(scale, float(uniform))
-            return {"height": max(1, int(height * exact)), "width": max(1, int(width * exact))}
-        drawn = np.float32(scale[0]) + np.float32(uniform) * np.float32(scale[1] - scale[0])
-        factor = np.float32(min(self.height / height, self.width / width)) * drawn
+            scale64 = between(scale_range, float(uniform))
+            return {"height": max(1, int(height * scale64)), "width": max(1, int(width * scale64))}
+        scale32 = np.float32(scale_range[0]) + np.float32(uniform) * np.float32(scale_range[1] - scale_range[0])
+        factor = np.float32(min(self.height / height, self.width / width)) * scale32
         return {name: max(1, int(np.float32(side) * factor)) for name, side in (("height", height), ("width", width))}
 
     def in_words(self) -> str:
-        whole = "its own size" if self.height is None else f"what fits into {self.height} x {self.width}"
-        return f"{span_words(self.scale_range)} times {whole}"
+        size = "its own size" if self.height is None else f"the largest size inside {self.height} x {self.width}"
+        return f"{span_words(self.scale_range)} times {size}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, height=words["height"], width=words["width"])]
 
     @property
-    def _most(self) -> tuple[int | None, int | None]:
+    def _size_bounds(self) -> tuple[int | None, int | None]:
         if self.height is None or self.width is None:
             return None, None
-        height, width = (int(side * self.scale_range[1]) + 1 for side in (self.height, self.width))  # float32 rounds
+        # float32 arithmetic may round up by a pixel
+        height, width = (int(side * self.scale_range[1]) + 1 for side in (self.height, self.width))
         return height, width
 
     def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
