@@ -90,7 +90,8 @@ def from_albumentations(
         return assembled(served, training=trained, like="opencv", **origin)
     except PipelineError as error:
         text = str(error) if served and trained else _named_by(str(error), places)
-        remedy = "; in this importer, set the option max_size, such as max_size=4096" if "no upper bound" in text else ""
+        has_no_bound = "no upper bound" in text
+        remedy = "; in this importer, set the option max_size, such as max_size=4096" if has_no_bound else ""
         raise PipelineError(text + remedy) from None
 
 
