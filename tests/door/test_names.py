@@ -72,7 +72,7 @@ MISTAKES = [
     ),
     # orders
     (lambda: pp.Pipeline(pp.decode(), pp.tensor()), "Pipeline: too many positional arguments: the ops are one list"),
-    (lambda: pp.Loader(PIPELINE, [SAMPLE], batch_size=1), "source: a Pipeline: pass the source first"),
+    (lambda: pp.Loader(PIPELINE, [SAMPLE], batch_size=1), "source of samples, not a Pipeline: pass the source first"),
     (
         lambda: pp.apply(PIPELINE, np.zeros((9, 9, 3), np.uint8)),
         "apply accepts ops, not a Pipeline: run a Pipeline with an Engine",
@@ -80,7 +80,7 @@ MISTAKES = [
     # the Loader
     (
         lambda: pp.Loader([SAMPLE], PIPELINE, 4),
-        "too many positional arguments: what comes behind the pipeline has a name",
+        "too many positional arguments: arguments after the pipeline are keyword-only",
     ),
     (lambda: pp.Loader([SAMPLE], PIPELINE), f"Loader: missing a required {KIND}argument: 'batch_size'"),
     (lambda: pp.Loader([SAMPLE], [pp.decode()], batch_size=1), "not list: Pipeline([...]) is one of ops"),
@@ -104,7 +104,7 @@ MISTAKES = [
         lambda: pp.Loader("train", PIPELINE, batch_size=1),
         "source: 'train' is a path or a single image: pixprep.read.files",
     ),
-    (lambda: first([{"img": b""}]), 'sample 0 has no "image"; it has img'),
+    (lambda: first([{"img": b""}]), 'sample 0 has no field "image"; its fields are: img'),
     (lambda: first([(b"", 1)]), 'samples must be dicts with an "image", not tuple: pixprep.read.rows(rows, image=0'),
     (
         lambda: first([SAMPLE])["label"],

@@ -247,7 +247,7 @@ def test_a_sample_of_another_shape_is_a_broken_one():
         (
             scene(4, 4),
             pp.presets.imagenet(),
-            "must be the bytes of a file or its pathlib.Path, not ndarray: a pipeline whose first op is pixels takes",
+            "must be the bytes of a file or its pathlib.Path, not ndarray: to pass an array of pixels, begin",
         ),
     ],
     ids=["bytes", "floats", "an array for decode"],

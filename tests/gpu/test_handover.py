@@ -288,6 +288,8 @@ def test_floats_become_another_float_and_whole_numbers_stay(play):
     assert equal(seen, [[images.astype(np.float16), labels] for images, labels in expected()])
     with (
         loader() as ours,
-        pytest.raises(PipelineError, match="one of PyTorch's floats, such as \"bfloat16\", not 'uint8'"),
+        pytest.raises(
+            PipelineError, match="must be a floating-point dtype of PyTorch, such as \"bfloat16\", not 'uint8'"
+        ),
     ):
         next(iter(ours)).torch("tensor", dtype="uint8")

@@ -224,7 +224,7 @@ def test_a_manifest_may_be_a_table(photos, tmp_path, suffix):
     else:
         pq.write_table(table, path)
     assert pixprep.ray.batch(path, PIPELINE, tmp_path, workers=1).rows == 2
-    with pytest.raises(pp.PixprepError, match="no column 'file'; name one: id, path"):
+    with pytest.raises(pp.PixprepError, match="has no column 'file': select one of id, path"):
         pixprep.ray.batch(path, PIPELINE, tmp_path / "other", column="file", workers=1)
 
 
@@ -359,10 +359,12 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
         return capsys.readouterr().err
 
     manifest, out = photos / "manifest.txt", tmp_path / "out"
-    names = "a manifest has one image per line, or is a .csv or a .parquet"
+    names = "a manifest is a text file with one image path per line, or a .csv or .parquet file"
     assert said(photos / "no.txt", out) == f"pixprep: {photos}/no.txt: no such file: {names}\n"
     assert said(manifest, file) == f"pixprep: {file}: File exists\n"
-    columns = "a column applies to a .csv or a .parquet; this file has one image per line"
+    columns = (
+        "a column can be selected only in .csv and .parquet files, and this is a text file with one image path per line"
+    )
     assert said(manifest, out, "--column", "x") == f"pixprep: {manifest}: {columns}\n"
     assert (
         said(manifest, out, "--workers", 99)
@@ -370,7 +372,9 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
     )
     for name, text in {"no.parquet": b"no table", "no.csv": b'path\n"' + b"x" * 200_000}.items():
         (tmp_path / name).write_bytes(text)
-        assert re.fullmatch(rf"pixprep: {tmp_path}/{name}: is no (Parquet file|CSV): .*\n", said(tmp_path / name, out))
+        assert re.fullmatch(
+            rf"pixprep: {tmp_path}/{name}: is not a valid (Parquet|CSV) file: .*\n", said(tmp_path / name, out)
+        )
     taking = pp.Pipeline([pp.decode(), pp.flip(when="turned"), pp.resize(height=8, width=8), pp.tensor()])
     taking.save(tmp_path / "taking.json")
     turned = 'the pipeline has the per-image input "turned" (bool [n, 1]), which is not supported here'

@@ -113,8 +113,8 @@ def test_padding_that_nobody_would_see_is_said(caplog):
         ours.tuples("tensor", "label")
     (record,) = caplog.records
     assert record.getMessage() == (
-        'an epoch is filled up with 5 samples that come twice: name "is_padding", too, and leave those rows '
-        'out of what you count, or take last="drop"'
+        'the last batch is padded with 5 samples that occur twice: add the name "is_padding", and exclude these '
+        'samples from metrics, or use last="drop"'
     )
     for options in ({"shard": (0, 1)}, {"shuffle": True, "last": "pad"}, {"last": "drop"}, {"source": samples(16)}):
         with loader(**{"source": samples(11), "shard": (0, 2), "batch_size": 4} | options) as ours:
@@ -246,13 +246,13 @@ def test_boxes_stay_with_their_images_where_samples_are_broken(on_error):
 @pytest.mark.parametrize(
     ("ops", "name", "value", "words"),
     [
-        ([], "boxes", [[0, 0, 9, 9]], "they are in pixels of the photos, not of the tensors: add the op boxes"),
+        ([], "boxes", [[0, 0, 9, 9]], "refer to the original images, not to the tensors: add the op boxes"),
         (["points"], "boxes", [[0, 0, 9, 9]], "add the op boxes"),
         (["boxes"], "points", [[[5, 5]]] * 3, "add the op points"),
-        (["boxes"], "keypoints", [[5, 5]], 'call the field "points", which the op points moves'),
-        (["boxes"], "mask", b"PNG", "not of the tensors: add the op mask"),
+        (["boxes"], "keypoints", [[5, 5]], 'rename the field to "points", and add the op points'),
+        (["boxes"], "mask", b"PNG", "not to the tensors: add the op mask"),
         (["boxes"], "masks", np.zeros((3, 33, 43)), "add the op masks"),
-        ([], "segmentation", b"PNG", 'call the field "mask", which the op mask moves'),
+        ([], "segmentation", b"PNG", 'rename the field to "mask", and add the op mask'),
         ([], "depth", np.zeros((33, 43)), "it is not cropped"),
         ([], "parts", np.zeros((5, 33, 43)), "it is not cropped"),
         ([], "drawn", Image.new("L", (43, 33)), "it is not cropped"),
@@ -268,10 +268,10 @@ def test_what_lies_in_the_photo_and_is_not_moved_is_told_of_once(ops, name, valu
     with loader(source, pipeline=pipeline, batch_size=1) as ours:
         list(ours)
         list(ours)
-    told = [record.message for record in caplog.records if record.message.startswith("no op moves")]
+    told = [record.message for record in caplog.records if record.message.startswith("no op transforms")]
     assert len(told) == (words is not None)
     if words is not None:
-        assert f'no op moves batch["{name}"]: ' in told[0]
+        assert f'no op transforms batch["{name}"], so ' in told[0]
         assert words in told[0]
 
 

@@ -88,14 +88,14 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, n
         (["gone-*.tar"], "gone-*.tar: no file with this name or matching this pattern"),
         (
             ["x.bin"],
-            "x.bin: specify its kind: "
-            "coco:, files:, lmdb:, parquet:, table:, tar:, tfrecord:, videos:, voc: before the path",
+            "x.bin: the kind of source cannot be determined from the name: prefix the path with "
+            "coco:, files:, lmdb:, parquet:, table:, tar:, tfrecord:, videos:, voc:",
         ),
-        (["i.json"], "i.json: specify the folder of the images: --option images=FOLDER"),
-        (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; it has split, classes"),
+        (["i.json"], "i.json: COCO annotations need the folder of the images: add --option images=FOLDER"),
+        (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; its options are split, classes"),
         (
             ["i.json", "--option", "image=x"],
-            "coco has no option 'image'; it has images, keypoints, masks, crowd, empty",
+            "coco has no option 'image'; its options are images, keypoints, masks, crowd, empty",
         ),
     ],
 )

@@ -53,8 +53,8 @@ def test_a_loader_that_is_made_anew_in_each_epoch_is_told_that_it_repeats(caplog
                 list(ours)
     (record,) = caplog.records
     assert record.getMessage() == (
-        "a Loader with the same arguments has had epoch 0, and this one repeats its order and draws: keep one Loader "
-        "for all epochs, or give each its epoch=1, 2, ..."
+        "a Loader with the same arguments has already run epoch 0, and this one repeats its order and random "
+        "parameters: use one Loader for all epochs, or pass epoch=1, 2, ... to each new one"
     )
 
 
@@ -145,10 +145,14 @@ def test_a_state_fits_another_world_size():
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"seed": 2}, pp.PipelineError, "the state is of seed=1, and this Loader has seed=2"),
-        ({"shuffle": False}, pp.PipelineError, "the state is of shuffle=True, and this Loader has shuffle=False"),
-        ({"source": samples(41)}, pp.DataError, "the state belongs to a different source: 40 samples"),
-        ({"source": samples(40)[::-1]}, pp.DataError, "the state belongs to a different source: 40 samples"),
+        ({"seed": 2}, pp.PipelineError, "the state was saved with seed=1, but this Loader has seed=2"),
+        (
+            {"shuffle": False},
+            pp.PipelineError,
+            "the state was saved with shuffle=True, but this Loader has shuffle=False",
+        ),
+        ({"source": samples(41)}, pp.DataError, "the state belongs to a different source: it has 40 samples"),
+        ({"source": samples(40)[::-1]}, pp.DataError, "the state belongs to a different source: it has 40 samples"),
     ],
 )
 def test_a_state_of_something_else_is_refused(options, kind, words):
@@ -157,7 +161,10 @@ def test_a_state_of_something_else_is_refused(options, kind, words):
     with loader(**{"shuffle": True, "seed": 1} | options) as other, pytest.raises(kind, match=re.escape(words)):
         other.load_state_dict(state)
     for wrong in ({"epoch": 3}, None, [1]):
-        with loader() as other, pytest.raises(pp.PipelineError, match="this is not a state of a Loader"):
+        with (
+            loader() as other,
+            pytest.raises(pp.PipelineError, match=r"state must be a result of Loader\.state_dict, not "),
+        ):
             other.load_state_dict(wrong)
 
 
@@ -170,7 +177,9 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
     with loader() as ours:
         next(iter(ours))
         state = ours.state_dict()
-        with pytest.raises(pp.PipelineError, match=f"^the state's {name} is .*: it is damaged$"):
+        with pytest.raises(
+            pp.PipelineError, match=f'^the state is damaged: "{name}" must be an integer from 0 to .*, not '
+        ):
             ours.load_state_dict(state | {name: value})
         assert ours.state_dict() == state
 

@@ -37,7 +37,7 @@ def test_the_cache_is_bounded():
         list(ours)
         list(ours)
         assert 5 <= ours.stats().cached < 10
-        assert f"the pixels of {ours.stats().cached} samples are kept" in str(ours.stats())
+        assert f"the pixels of {ours.stats().cached} samples are cached" in str(ours.stats())
 
 
 def test_memory_and_threads_go_when_the_iterator_is_dropped_in_mid_epoch():
@@ -120,7 +120,7 @@ def test_a_newer_epoch_ends_the_older_one():
         next(older)
         newer = iter(ours)
         next(newer)
-        with pytest.raises(pp.SetupError, match="this epoch is over: a new one has begun"):
+        with pytest.raises(pp.SetupError, match="this epoch has ended, because a new one was started"):
             next(older)
         assert len(list(newer)) == 4
 
@@ -240,14 +240,15 @@ def test_a_fork_is_refused_and_ends():
     )
     result = run(code)
     words = (
-        "a Loader works only in the process that created it, and this is a fork of that "
-        "process: make one there. In a PyTorch DataLoader "
-        "take num_workers=0: the Loader's own threads do what its workers would do"
+        "a Loader works only in the process that created it, not in a fork of it: create a Loader in each process that "
+        "needs one; with a PyTorch DataLoader, use num_workers=0, because the Loader reads and decodes in its own "
+        "threads"
     )
     assert result.stdout.splitlines() == [words] * 3 + ["7 49"]
     assert result.stderr == ""
 
 
 def test_it_cannot_be_sent_to_another_process():
-    with loader() as ours, pytest.raises(pp.SetupError, match="a Loader cannot be sent to another process: make one"):
+    words = "a Loader cannot be pickled or sent to another process: create a Loader in each process"
+    with loader() as ours, pytest.raises(pp.SetupError, match=words):
         pickle.dumps(ours)

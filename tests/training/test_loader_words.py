@@ -33,9 +33,12 @@ def test_stats_say_who_waited_for_whom():
     ("times", "words"),
     [
         ({"starved_s": 0.5}, "for 5% of the time: the Loader keeps up"),
-        ({"starved_s": 5, "reading_s": 5, "working_s": 4}, "for 50% of the time: it waits for files"),
-        ({"starved_s": 5, "reading_s": 1, "working_s": 8}, "for 50% of the time: it waits for decoding and resizing"),
-        ({"decode_s": 3, "transform_s": 1}, "75% was decoding, 25% resizing and arithmetic"),
+        ({"starved_s": 5, "reading_s": 5, "working_s": 4}, "for 50% of the time: reading is the bottleneck"),
+        (
+            {"starved_s": 5, "reading_s": 1, "working_s": 8},
+            "for 50% of the time: decoding and resizing are the bottleneck",
+        ),
+        ({"decode_s": 3, "transform_s": 1}, "75% of the computing time on decoding, and 25% on resizing"),
     ],
 )
 def test_stats_name_what_to_do(times, words):
@@ -109,14 +112,14 @@ def test_a_closed_loader_says_so():
     ours = loader()
     ours.close()
     for use in (ours.__iter__, ours.example, lambda: ours.replay(0, 0)):
-        with pytest.raises(pp.SetupError, match="this Loader was closed: create a new one"):
+        with pytest.raises(pp.SetupError, match="this Loader is closed: create a new one"):
             use()
     ours.close()
 
 
 @pytest.mark.parametrize("index", [-1, 40])
 def test_a_sample_that_is_not_there_is_not_replayed(index):
-    with loader() as ours, pytest.raises(IndexError, match=f"no sample {index}: there are 40"):
+    with loader() as ours, pytest.raises(IndexError, match=f"index must be from 0 to 39, not {index}"):
         ours.replay(0, index)
 
 
@@ -127,7 +130,7 @@ def test_who_trains_with_the_serving_side_is_told(shuffle, sides, caplog):
     flips = [pp.random_flip()] if sides else []
     pipeline = pp.Pipeline([pp.decode(), *flips, pp.resize(height=8, width=8), pp.center_crop(8, **only), pp.tensor()])
     loader(pipeline=pipeline.at("serving"), shuffle=shuffle).close()
-    words = 'the Loader shuffles, and serving leaves out ops[1] "random_flip": pipeline.for_training() is the other'
+    words = 'the Loader shuffles, but serving leaves out ops[1] "random_flip": use pipeline.for_training() to apply'
     assert (words in caplog.text) == (shuffle and sides)
     caplog.clear()
     loader(pipeline=pipeline.for_training(), shuffle=True).close()
@@ -141,12 +144,12 @@ def test_a_field_that_the_batch_hides_is_told_once(caplog):
             assert batch["tensor"].ndim == 4
             assert len(set(batch["index"].tolist())) == len(batch)
     for name in ("index", "tensor"):
-        assert caplog.text.count(f'batch["{name}"] is not the field of that name of the samples') == 1
+        assert caplog.text.count(f'batch["{name}"] hides the samples\' field "{name}": rename the field') == 1
 
 
 def test_several_processes_without_a_shard_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(pp.PipelineError, match="shard: WORLD_SIZE is 2, and no shard is given"):
+    with pytest.raises(pp.PipelineError, match="WORLD_SIZE is 2, but shard is not set"):
         loader()
     with loader(shard=(0, 1)) as ours:
         assert len(list(ours)) == 5

@@ -130,7 +130,7 @@ def test_a_row_without_another_sample_stays_as_it_is():
 def test_a_batch_that_would_have_too_few_other_samples_is_refused():
     for size, repeats, shard in ((1, 1, (0, 1)), (5, 3, (0, 1)), (3, 4, (0, 2))):
         least = 2 * -(-repeats // shard[1])
-        with pytest.raises(pp.PipelineError, match=f"a batch of {size} may .*: take a batch_size of {least} at least$"):
+        with pytest.raises(pp.PipelineError, match=f"a batch of {size} may .*: use a batch_size of at least {least}$"):
             loader(batch_size=size, repeats=repeats, shard=shard)
         loader(batch_size=least, repeats=repeats, shard=shard).close()
 

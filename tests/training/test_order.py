@@ -131,15 +131,15 @@ def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
 
 
 @pytest.mark.parametrize(
-    ("shard", "words"), [(None, "no shard is given"), ((1, 2), "shard is (1, 2), one of 2"), ((0, 8), "(0, 8), one of")]
+    ("shard", "words"), [(None, "shard is not set"), ((1, 2), "shard is (1, 2)"), ((0, 8), "shard is (0, 8)")]
 )
 def test_several_processes_whose_shards_are_not_theirs_are_refused(shard, words):
     with pytest.raises(pp.PipelineError) as caught:
         shard_of(shard, {"WORLD_SIZE": "4", "RANK": "2"})
     assert words in str(caught.value)
-    assert str(caught.value).startswith("shard: WORLD_SIZE is 4, and ")
+    assert str(caught.value).startswith("WORLD_SIZE is 4, but ")
     assert str(caught.value).endswith(
-        ": take shard=(rank, world), here (2, 4), or shard=(0, 1) if each process is to see all samples"
+        ": set shard=(rank, world), which is (2, 4) here, or shard=(0, 1) if every process should use all samples"
     )
 
 
@@ -230,7 +230,7 @@ def test_an_order_that_is_the_sources_own_takes_no_memory():
 
 @pytest.mark.parametrize("how", [{"shuffle": True}, {"shuffle": "blocks"}, {"shuffle": True, "epoch_samples": 10**17}])
 def test_an_order_that_does_not_fit_in_memory_is_refused(how, monkeypatch):
-    words = "an epoch draws from 100,000,000,000,000,000 samples, whose order does not fit in memory"
+    words = "the order of 100,000,000,000,000,000 samples does not fit in memory"
     with pytest.raises(pp.DataError, match=words):
         Order(samples=9 if "epoch_samples" in how else 10**17, batch_size=2, **how)
     small = Order(samples=9, batch_size=2, shuffle=how["shuffle"])
@@ -239,5 +239,5 @@ def test_an_order_that_does_not_fit_in_memory_is_refused(how, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("pixprep.training.order._words", words_of_none)
-    with pytest.raises(pp.DataError, match="an epoch draws from 9 samples, whose order does not fit in memory"):
+    with pytest.raises(pp.DataError, match="the order of 9 samples does not fit in memory"):
         small.order(0)

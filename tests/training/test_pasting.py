@@ -163,7 +163,7 @@ def test_an_image_that_would_have_more_boxes_than_rows_stays_as_it_was(mix, capl
                 stayed.append(count > 4)
     assert {*stayed} == {True, False}
     words = (
-        f'{type(mix).__name__}: images stay as they are where boxes has too few rows, "pad": 4: give it a larger one'
+        f'{type(mix).__name__}: images with more boxes than "pad": 4 remain unchanged: increase "pad" of the op boxes'
     )
     assert caplog.messages.count(words) == 1
 
@@ -171,6 +171,6 @@ def test_an_image_that_would_have_more_boxes_than_rows_stays_as_it_was(mix, capl
 def test_what_some_boxes_only_say_is_refused():
     source = list(photos())
     del source[4]["box_double"]
-    refused = pytest.raises(pp.DataError, match='"box_double" is of some samples only')
+    refused = pytest.raises(pp.DataError, match='some samples have no "box_double"')
     with pp.Loader(source, pipeline(), batch_size=6, mix=pp.Mosaic()) as ours, refused:
         list(ours)

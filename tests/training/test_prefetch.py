@@ -22,7 +22,7 @@ def test_no_more_items_are_made_ahead_than_may_wait():
             event.set()
             yield event
 
-    ahead = Prefetch(items(), most=2, name="test", timeline=Timeline())
+    ahead = Prefetch(items(), size=2, name="test", timeline=Timeline())
     ahead.start()
     try:
         assert begun[1].wait(20)

@@ -195,7 +195,7 @@ def test_photos_are_grouped_by_the_aspect_that_their_headers_say(tmp_path, is_tu
             again.load_state_dict(state)
         with (
             loader(source, pipeline, batch_size=2, group_by="aspect") as other,
-            pytest.raises(pp.PipelineError, match="or with group_by of other global batches"),
+            pytest.raises(pp.PipelineError, match="or with group_by and a different global batch size"),
         ):
             other.load_state_dict(state)
 
@@ -255,7 +255,8 @@ def test_a_state_is_of_one_sampler():
         again.load_state_dict(state)
         assert len(list(again)) == 4
     for other in ({}, {"repeats": 3}, {"weights": WEIGHTS}):
-        with loader(**other) as ours, pytest.raises(pp.PipelineError, match="the state is of other weights, shares, "):
+        words = "the state was saved with different weights, shares, "
+        with loader(**other) as ours, pytest.raises(pp.PipelineError, match=words):
             ours.load_state_dict(state)
     with loader() as ours:
         old = {name: value for name, value in ours.state_dict().items() if name != "sampler"}

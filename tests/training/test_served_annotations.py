@@ -77,5 +77,5 @@ def test_what_stands_before_a_resize_of_serving_is_of_training_alone(caplog):
     with pp.Loader([sample()], pipeline.for_serving(), batch_size=1) as loader:
         (batch,) = loader
     assert batch["boxes"] == [sample()["boxes"]]
-    assert 'no op moves batch["boxes"]' in caplog.text
+    assert 'no op transforms batch["boxes"]' in caplog.text
     assert list(pipeline.for_training().plan.annotations) == ["boxes", "mask"]

@@ -1,1 +1,1 @@
-"""The data side: where training samples come from, and how they reach a model."""
+"""Training: sources of samples, and the Loader that turns them into batches."""

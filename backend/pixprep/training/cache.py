@@ -1,4 +1,4 @@
-"""Decoded images, kept from one epoch to the next."""
+"""Cache of decoded images for later epochs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from pixprep.pipeline.pipeline import Pipeline
 
 
 class PixelCache:
-    """Keeps the pixels of the first images that come, until they take ``max_bytes``. None ever goes to make room.
+    """Keeps the pixels of decoded images until they take ``max_bytes``. Images are never evicted.
 
-    Each epoch takes every sample once, so no sample is more likely to be asked for next than another.
+    Each epoch uses every sample once, so replacing one image by another would not improve the hit rate.
+
+    Args:
+        max_bytes: Maximum size of the cache in bytes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -26,12 +29,17 @@ class PixelCache:
         return len(self._kept)
 
     def get(self, index: int, identity: object) -> Kept | None:
-        """Return the cached pixels of a sample if its image has not changed, which a source may do per epoch."""
+        """Return the cached pixels of a sample, or None. A source may return a different image in each epoch.
+
+        Args:
+            index: Index of the sample.
+            identity: See ``Sample.identity``. The cached pixels are returned only if it has not changed.
+        """
         kept_of, kept = self._kept.get(index, (None, None))
         return kept if kept_of == identity else None
 
     def keep(self, index: int, identity: object, image: Decoded) -> None:
-        """Copy the pixels of a sample, if there is room."""
+        """Copy the pixels of a sample into the cache if they fit."""
         n_bytes = image.pixels.nbytes
         with self._lock:
             if index in self._kept or n_bytes > self._left:
@@ -41,10 +49,10 @@ class PixelCache:
 
 
 def pixel_cache(cache: str | None, max_bytes: int, device: str, pipeline: Pipeline) -> PixelCache | None:
-    """Make the cache that a Loader's arguments ask for.
+    """Return the cache for the arguments of a Loader. None if ``cache`` is None.
 
     Raises:
-        PipelineError: there is none such.
+        PipelineError: An argument is invalid, or the device or the pipeline does not support a cache.
     """
     if cache is None:
         return None
@@ -53,13 +61,16 @@ def pixel_cache(cache: str | None, max_bytes: int, device: str, pipeline: Pipeli
     if device != "cpu":
         raise PipelineError(f'cache="pixels" requires device="cpu", not "{device}"')
     if pipeline.plan.clip is not None:
-        raise PipelineError('cache="pixels" stores images, but this pipeline takes video clips: remove it')
+        raise PipelineError('cache="pixels" does not support pipelines for video clips: remove it')
     if pipeline.plan.takes:
-        raise PipelineError('cache="pixels" stores decoded images, but this pipeline takes pixels: remove it')
+        raise PipelineError(
+            'cache="pixels" stores decoded images, but the input of this pipeline is already decoded: remove it'
+        )
     if pipeline.plan.reduced:
         raise PipelineError(
-            'cache="pixels" stores images at full size, but decode(reduced=True) makes smaller ones: remove one of them'
+            'cache="pixels" stores images at full size, but decode(reduced=True) decodes at a reduced size: remove one '
+            "of them"
         )
     if not isinstance(max_bytes, int) or max_bytes < 0:
-        raise PipelineError(f"cache_bytes must be a number of bytes, such as 4 << 30, not {max_bytes!r}")
+        raise PipelineError(f"cache_bytes must be a nonnegative integer, such as 4 << 30, not {max_bytes!r}")
     return PixelCache(max_bytes)

@@ -1,4 +1,4 @@
-"""Every sample of a source decoded once: what a training would stumble over, before it does."""
+"""Reads and decodes every sample of a source once, to find broken samples before a training does."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def check(
 
     Args:
         source: Source from ``pixprep.read``.
-        pipeline: Pipeline that is applied to the samples. Default: decode with EXIF orientation; for clips, decode 16
-            frames.
+        pipeline: Pipeline that is applied to the samples. Default: one that only decodes the images, or 16 frames of
+            each clip.
         threads: Number of threads, as in ``Loader``.
         on_broken: Callback that receives each broken sample as soon as it is found.
         on_progress: Callback that receives the number of completed samples and the total.
 
     Returns:
-        The broken samples in the order of the source.
+        The broken samples, in the order of the source.
     """
     crop = CenterCrop(height=1, width=1)
     ops: list[Op] = [Decode(), crop, Tensor(dtype="uint8")]

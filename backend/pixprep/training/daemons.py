@@ -1,4 +1,4 @@
-"""Threads that the end of the process does not wait for: a read from a network mount may never return."""
+"""A pool of daemon threads, which do not block the exit of the process if a read from a network mount hangs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PATIENCE_S = 0.25
 
 
 class Daemons:
-    """Pool of daemon threads, where Python joins those of a ``ThreadPoolExecutor`` at its exit.
+    """Pool of daemon threads. Unlike those of a ``ThreadPoolExecutor``, Python does not join them at exit.
 
     Args:
-        count: Maximum number of threads; each is started when no other one is idle.
+        count: Maximum number of threads. A thread is started only when all others are busy.
         name: Name of each thread.
     """
 
@@ -29,7 +29,10 @@ class Daemons:
         self._threads: list[Thread] = []
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Run a function in one of the threads. An exception may be set on the future while the function runs."""
+        """Run a function in one of the threads.
+
+        The caller may set an exception on the future while the function runs, to stop waiting for its result.
+        """
         future: Future[Any] = Future()
         self._tasks.put((future, function, arguments))
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._count:
@@ -39,7 +42,7 @@ class Daemons:
         return future
 
     def close(self) -> None:
-        """End each thread after its task, and wait for that no longer than a quarter of a second."""
+        """End each thread after its current task. Wait for the threads for at most 0.25 s."""
         for _ in self._threads:
             self._tasks.put(None)
         until = monotonic() + _PATIENCE_S
@@ -62,10 +65,10 @@ def _work(tasks: SimpleQueue[_Task | None], idle: Semaphore) -> None:
 def _run(future: Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     if not future.set_running_or_notify_cancel():
         return
-    with suppress(InvalidStateError):  # the future was given up
+    with suppress(InvalidStateError):  # the caller has set an exception on the future
         try:
             result = function(*arguments)
-        except BaseException as error:  # noqa: BLE001  (whoever waits for it gets it)
+        except BaseException as error:  # noqa: BLE001  (``future.result`` raises it)
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -1,4 +1,4 @@
-"""The course of a training: which epoch is under way, how far it is, and how long its parts took."""
+"""Progress of a training: the current epoch, the position in it, and how much time was spent on what."""
 
 from __future__ import annotations
 
@@ -23,23 +23,29 @@ from pixprep.training.timeline import Stats
 log = logging.getLogger(__name__)
 
 _LAST: dict[str, int] = {}
-"""The last complete epoch of each Loader of this process, by the arguments that determine its random parameters."""
+"""Number of the last complete epoch, by the arguments of the Loader that determine its order and random parameters."""
 HERE = (
-    "make one there. In a PyTorch DataLoader take num_workers=0: the Loader's own threads do what its workers would do"
+    "create a Loader in each process that needs one; with a PyTorch DataLoader, use num_workers=0, because the Loader "
+    "reads and decodes in its own threads"
 )
 
 
 class Course:
-    """The epochs of a Loader in sequence.
+    """The sequence of a Loader's epochs.
 
     Args:
-        order, maker: Order and Maker of the Loader.
+        order: Order of the samples.
+        maker: Maker of the batches.
         epoch: Number of the first epoch.
         with_bar: Whether to show a progress bar for each epoch.
 
     Attributes:
-        epoch, position: Epoch of the last batch that was delivered, and the position after it.
-        batches, samples: Number of batches and samples delivered so far.
+        order: Order of the samples.
+        maker: Maker of the batches.
+        epoch: Number of the current epoch.
+        position: Position in the epoch after the last delivered batch.
+        batches: Number of batches delivered so far, in all epochs.
+        samples: Number of samples delivered so far, in all epochs.
     """
 
     def __init__(self, order: Order, maker: Maker, *, epoch: int, with_bar: bool) -> None:
@@ -53,24 +59,24 @@ class Course:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Epoch and position of the next batch, which is the start of the next epoch if this one has ended."""
+        """Epoch and position of the next batch. After the end of an epoch, this is the start of the next one."""
         return (self.epoch, self.position) if self.order.batches(self.position) else (self.epoch + 1, 0)
 
     def go_to(self, epoch: int, position: int) -> None:
-        """Set the position at which the next ``begin`` starts."""
+        """Set the epoch and the position at which the next ``begin`` starts."""
         self.epoch, self.position, self._is_begun = epoch, position, False
         self.epoch, self.position = self.place
 
     def next_is(self, epoch: int) -> None:
-        """Select the next epoch. It starts at the restored position if that is of this epoch, else at position 0."""
+        """Select the next epoch. It starts at the restored position if that belongs to this epoch, and else at 0."""
         if self._is_begun or epoch != self.epoch:
             self.end()
             self.go_to(epoch, 0)
 
     def begin(self, prefetch: int) -> Epoch:
-        """Begin an epoch: the one that ``go_to`` named, or the next one."""
+        """Start the epoch that ``go_to`` has selected, or the next one."""
         self.end()
-        if self._is_begun:  # and was left before its end
+        if self._is_begun:  # the previous epoch was left before its end
             self.completed()
         self._warn_of_repeats()
         epoch = Epoch(self, prefetch)
@@ -78,25 +84,23 @@ class Course:
         return epoch
 
     def end(self) -> None:
-        """End the epoch that is under way."""
+        """End the active epoch, if there is one."""
         self.check_process()
         if (epoch := self._under_way()) is not None:
             epoch.close()
 
     def check_process(self) -> None:
-        """Refuse to go on in a fork, where the threads are not.
+        """Check that this is the process that created the Loader. Threads do not survive a fork.
 
         Raises:
-            SetupError: this is one.
+            SetupError: This is a forked process.
         """
         if os.getpid() != self._process:
-            raise SetupError(
-                f"a Loader works only in the process that created it, and this is a fork of that process: {HERE}"
-            )
+            raise SetupError(f"a Loader works only in the process that created it, not in a fork of it: {HERE}")
 
     @property
     def total_s(self) -> float:
-        """Seconds of all epochs so far."""
+        """Duration of all epochs so far, in seconds."""
         epoch, timeline = self._under_way(), self.maker.timeline
         under_way_s = 0.0 if epoch is None or epoch.is_closed else timeline.now() - epoch.span.begin
         return timeline.seconds["epoch"] + under_way_s
@@ -120,21 +124,26 @@ class Course:
         )
 
     def delivered(self, position: int, samples: int) -> None:
-        """Count a batch; ``position`` is the one after it."""
+        """Record a delivered batch.
+
+        Args:
+            position: Position in the epoch after the batch.
+            samples: Number of samples in the batch.
+        """
         self.position, self._is_begun = position, True
         self.batches += 1
         self.samples += samples
         if self._bar is not None:
-            whole = self.order.batches()
-            self._bar.to(whole - self.order.batches(position), whole)
+            total = self.order.batches()
+            self._bar.to(total - self.order.batches(position), total)
 
     def completed(self) -> None:
-        """Go on to the next epoch."""
+        """Advance to the next epoch."""
         self.epoch, self.position, self._is_begun = self.epoch + 1, 0, False
 
     @cached_property
     def _arguments(self) -> str | None:
-        """Arguments that decide the order and the draws of its epochs; None: each epoch is as the others."""
+        """Arguments that determine the order and the random parameters. None if all epochs are identical."""
         order, engine = self.order, self.maker.engine
         if not (order.shuffle or engine.plan.is_random):
             return None
@@ -142,57 +151,60 @@ class Course:
         return repr((*key, engine.pipeline.side, engine.pipeline.to_json()))
 
     def _warn_of_repeats(self) -> None:
-        """Warn where an equal Loader of this process has had epoch 0 and no other: its order and draws come again."""
+        """Warn if a Loader with the same arguments has already completed epoch 0 in this process, and no other epoch.
+
+        This happens if a training script creates a new Loader for each epoch. All epochs are then identical.
+        """
         if self._arguments is not None and (self.epoch, self.position) == (0, 0) and _LAST.get(self._arguments) == 0:
             log.warning(
-                "a Loader with the same arguments has had epoch 0, and this one repeats its order and draws: keep one "
-                "Loader for all epochs, or give each its epoch=1, 2, ..."
+                "a Loader with the same arguments has already run epoch 0, and this one repeats its order and random "
+                "parameters: use one Loader for all epochs, or pass epoch=1, 2, ... to each new one"
             )
 
-    def left(self, *, is_whole: bool) -> None:
-        """End the bar of an epoch, and give memory back unless it is whole."""
-        if is_whole and self._arguments is not None:
+    def left(self, *, is_complete: bool) -> None:
+        """Close the progress bar of an epoch. Free the memory if the epoch is incomplete."""
+        if is_complete and self._arguments is not None:
             _LAST[self._arguments] = self.epoch
         if self._bar is not None:
             self._bar.__exit__()
             self._bar = _bar()
-        if not is_whole:
-            self.maker.rest()
+        if not is_complete:
+            self.maker.free_memory()
 
 
 class Epoch(Iterator[Batch]):
-    """Iterator over the batches of an epoch or its remainder. Closing or deleting it also ends its threads."""
+    """Iterator over the batches of an epoch, or over the rest of it. Closing or deleting it ends its threads."""
 
     def __init__(self, course: Course, prefetch: int) -> None:
         self._course = course
         maker = course.maker
         reader = maker.reader()
         batches = maker.batches(course.epoch, course.position, reader)
-        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader", timeline=maker.timeline, stop=reader.stop)
+        self._ready = Prefetch(batches, size=prefetch, name="pixprep-loader", timeline=maker.timeline, stop=reader.stop)
         self._is_over = False
         self.span = maker.timeline.span("epoch")
         self._ready.start()
 
     def __next__(self) -> Batch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
-            ImageError: a sample is broken, with ``on_error="raise"``.
-            DataError: too many are, or the source gives what is no sample.
-            SetupError: this is a forked process, or another ``for`` over the Loader has ended this one.
+            ImageError: A sample is broken, with ``on_error="raise"``.
+            DataError: Too many samples are broken, or the source returns an object that is not a sample.
+            SetupError: This is a forked process, or a new epoch of the Loader has ended this one.
         """
         self._course.check_process()
         if self._is_over:
             raise StopIteration
         if self.is_closed:
-            raise SetupError("this epoch is over: a new one has begun, or the Loader was closed")
+            raise SetupError("this epoch has ended, because a new one was started or the Loader was closed")
         try:
             position, batch = next(self._ready)
         except BaseException as end:
             self._is_over = True
-            is_whole = isinstance(end, StopIteration)
-            self.close(is_whole=is_whole, timeout_s=None if isinstance(end, Exception) else 0.0)
-            if is_whole:
+            is_complete = isinstance(end, StopIteration)
+            self.close(is_complete=is_complete, timeout_s=None if isinstance(end, Exception) else 0.0)
+            if is_complete:
                 self._course.completed()
             raise
         self._course.delivered(position, len(batch))
@@ -200,26 +212,26 @@ class Epoch(Iterator[Batch]):
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether its threads have ended."""
+        """Whether the threads of the epoch have ended."""
         return self._ready.is_closed
 
-    def close(self, *, is_whole: bool = False, timeout_s: float | None = None) -> None:
-        """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next.
+    def close(self, *, is_complete: bool = False, timeout_s: float | None = None) -> None:
+        """End the threads, and drop the prefetched batches.
 
         Args:
-            is_whole: The epoch has come to its end.
-            timeout_s: Maximum time to wait for the threads: 0 after an interrupt.
+            is_complete: Whether all batches of the epoch were delivered. The memory is then kept for the next epoch.
+            timeout_s: Maximum time in seconds to wait for the threads: 0 after an interrupt. None: no limit.
         """
         if not self.is_closed and self._ready.close(timeout_s):
             self.span.timeline.end(self.span)
-            self._course.left(is_whole=is_whole)
+            self._course.left(is_complete=is_complete)
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # it was not begun
+        with suppress(AttributeError):  # ``__init__`` has failed
             self.close()
 
 
 def _bar() -> Any:
     if find_spec("tqdm") is None:
-        raise SetupError("progress=True needs tqdm: pip install tqdm")
+        raise SetupError("progress=True requires tqdm: pip install tqdm")
     return Progress("batches")

@@ -1,4 +1,4 @@
-"""Fields of samples other than the image: their transform along with the image, and their form in a batch."""
+"""The fields of samples besides the image: how they are transformed with the image, and collated into a batch."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _OPS = {
     "masks": "masks",
     "segmentation": "mask",
 }
-"""The ops that would move a field."""
+"""Names of fields that usually contain coordinates, and the op that transforms each."""
 _SURE = 8
-"""Samples of equally many boxes and values, after which these are taken for those of the boxes."""
+"""Number of samples after which a field with one value per box in all of them is assumed to belong to the boxes."""
 
 
 def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dict[str, Any]:
     """Collate the fields of samples by name.
 
+    A field that is a number in every sample becomes an array (n,) of int64, float64 or bool, as in NumPy. Arrays of the
+    same shape and dtype are stacked into an array (n, *shape), except for boxes and data per box, because the number of
+    boxes varies. All other fields become a list, with None for samples that lack the field.
+
     Args:
         fields: Fields of each sample.
         samples: Names of the samples, for messages.
 
-    If every sample has a number, the result is an array (n,) of int64, float64 or bool, as in NumPy. Arrays of the same
-    shape and dtype are stacked into an array (n, *shape), except for data of boxes, whose number differs from image to
-    image. All other fields become a list, with None for a sample that lacks the field.
-
     Raises:
-        DataError: A sample lacks the label that other samples have.
+        DataError: A sample has no "label", but other samples have one.
     """
     names = dict.fromkeys(name for each in fields for name in each)
     if "label" in names:
@@ -55,35 +55,36 @@ def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dic
 def left_behind(
     fields: Mapping[str, Any], moved: Container[str], size: tuple[int, int] | None
 ) -> Iterator[tuple[str, str]]:
-    """Return the fields of a sample with coordinates in its photo that no op transforms, each with a warning.
+    """Yield the fields of a sample that refer to positions in its image but that no op transforms, each with a warning.
 
     Args:
         fields: Fields of one sample.
-        moved: Names of fields that are transformed, or that were already reported.
-        size: (height, width) of the photo: an array or a picture of this size is one of its pixels.
+        moved: Names of fields that are transformed, or for which a warning was already logged.
+        size: (height, width) of the image. A field of this size is assumed to contain one value per pixel.
     """
     for name, value in fields.items():
         if name in moved:
             continue
         if op := _OPS.get(name):
-            remedy = f"add the op {op}" if name == op else f'call the field "{op}", which the op {op} moves'
-            yield name, f'no op moves batch["{name}"]: they are in pixels of the photos, not of the tensors: {remedy}'
+            hint = f"add the op {op}" if name == op else f'rename the field to "{op}", and add the op {op}'
+            what = "so its coordinates refer to the original images, not to the tensors"
+            yield name, f'no op transforms batch["{name}"], {what}: {hint}'
         elif _is_of_pixels(value, size):
-            how = "it is not cropped, resized and flipped as its photo is: see batch.placed"
-            yield name, f'no op moves batch["{name}"]: {how}'
+            what = "so it is not cropped, resized or flipped with its image: batch.placed contains the transforms"
+            yield name, f'no op transforms batch["{name}"], {what}'
 
 
 def as_long_as_boxes(
     fields: Mapping[str, Any], counts: dict[str, Counter[int]], plan: BoxesPlan, left: int
 ) -> Iterator[tuple[str, str]]:
-    """Return the fields that so far had one value per box and are not filtered with the boxes, each with a warning.
+    """Yield the fields that seem to have one value per box but are not filtered with the boxes, each with a warning.
 
     Args:
-        fields: of one sample.
-        counts: by each field's name the numbers of boxes of which there were as many values, and in how many samples;
-            of a field that once had another number, none.
-        plan: Plan of the boxes, which names the fields that go with them.
-        left: Number of boxes that are left of the sample's.
+        fields: Fields of one sample.
+        counts: State, by the name of each field: a Counter of the samples in which it had one value per box, by the
+            number of boxes. Empty for a field that once had a different number of values.
+        plan: Plan of the boxes, which names the fields that are filtered with them.
+        left: Number of boxes of the sample that were kept.
     """
     if not hasattr(fields.get("boxes"), "__len__"):
         return
@@ -98,12 +99,15 @@ def as_long_as_boxes(
         elif found:
             found[number] += 1
         if len(found.keys() - {0}) > 1 or (left < number and sum(found.values()) >= _SURE):
-            what = "has a value for each box, and keeps those of boxes that go"
-            yield name, f'batch["{name}"] {what}: name it in "follow" of the op boxes, and it goes with them'
+            what = "seems to have one value per box, but keeps the values of removed boxes"
+            yield name, f'batch["{name}"] {what}: to remove them, add the field to "follow" of the op boxes'
 
 
 def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
-    """Tell whether it has a value for each pixel: (height, width, ...), (..., height, width), or a Pillow picture."""
+    """Return whether a field has one value per pixel.
+
+    This is an array (height, width, ...) or (..., height, width), or a Pillow image of that size.
+    """
     shape = getattr(value, "shape", ())
     if size is None:
         return False
@@ -122,26 +126,27 @@ def _column(name: str, values: list[Any]) -> Any:
 
 
 class Annotated:
-    """The place of one sample, that moves the sample's annotation with its image.
+    """Transforms the annotations of one sample together with its image.
 
-    Called with the height and width of the decoded image, as any ``place``; an ImageError of the annotation is then
-    that image's, as one of its pixels would be.
+    The object is called with the height and the width of the decoded image, like every ``place`` function of the
+    engine. An error in the annotations is therefore reported as an error of that image.
 
     Args:
-        plan: Plan that specifies the image and the format of boxes, points and masks.
+        plan: Plan that specifies the geometry of the image and the format of boxes, points and masks.
         place: Function from ``plan.placing``.
-        sample: Sample with the annotated ``size`` (height, width), ``boxes``, ``points``, ``mask``, ``masks`` and data
-            per box, if there are any.
-        is_late: the call only places. An engine places one image at a time, and the PNG of a mask takes 0.3 ms.
+        sample: Fields of the sample. The annotations are ``size`` (height, width), ``boxes``, ``points``, ``mask``,
+            ``masks`` and data per box, as far as they exist.
+        is_late: Whether the annotations are transformed by ``finish`` instead of by the call. The engine makes these
+            calls one at a time, and decoding the PNG of a mask takes 0.3 ms.
 
     Attributes:
-        fields: after the call, or ``finish``, what the plan makes of the annotation: its outputs, and what follows the
-            boxes.
+        fields: Transformed annotations: outputs of the plan, and fields that are filtered with the boxes. Empty before
+            the call or ``finish``.
 
     Raises:
-        ImageError: BAD_RECORD: the annotation is of an image of another size, or contradicts itself; DOES_NOT_FIT:
-            there are more rows than ``pad``, or what ``place`` raises.
-        PipelineError: an output of the plan is to be made of a field that the sample lacks.
+        ImageError: BAD_RECORD: The annotated size differs from that of the image, or annotations contradict each other.
+            DOES_NOT_FIT: There are more boxes or points than ``pad``, or the image is too small for the pipeline.
+        PipelineError: The sample lacks a field that an output of the plan requires.
     """
 
     def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any], *, is_late: bool = False) -> None:
@@ -149,11 +154,11 @@ class Annotated:
         self.fields: dict[str, Any] = {}
 
     def __call__(self, height: int, width: int) -> Placed:
-        """See above."""
+        """Return the geometry of the image, and transform the annotations unless ``is_late`` is set."""
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
             if any(isinstance(each, BoxesPlan) for each in self._plan.annotations.values()):
-                read_boxes(self._sample, height, width)  # random_iou_crop reads them first
+                read_boxes(self._sample, height, width)  # check them before random_iou_crop reads them
             else:
                 read_field(self._sample, "boxes", 4)
         self._placed = self._place(height, width)
@@ -162,6 +167,6 @@ class Annotated:
         return self._placed
 
     def finish(self) -> None:
-        """Make the fields, if that is to come late."""
+        """Transform the annotations if ``is_late`` is set."""
         if self._is_late:
             self.fields = annotated(self._plan, self._placed, self._sample)

@@ -1,9 +1,11 @@
-"""Loader: makes batches for training from a source of samples and a pipeline.
+"""The Loader builds training batches from a source of samples and a pipeline.
 
-order      chooses the samples of a batch     integers that depend on the seed and the epoch
-reading    samples -> encoded bytes           threads, two batches ahead
-making     encoded bytes -> tensors           the engine; replaces broken samples
-prefetch   holds finished batches             at most ``prefetch``
+Modules, in the order in which a batch passes through them:
+
+order      selects the samples of a batch     a function of the seed and the epoch
+reading    samples -> encoded bytes           in threads, two batches ahead
+making     encoded bytes -> tensors           runs the engine and replaces broken samples
+prefetch   queues finished batches            at most ``prefetch`` batches
 caller     ``for batch in loader``
 """
 
@@ -39,87 +41,90 @@ from pixprep.training.timeline import Stats
 log = logging.getLogger(__name__)
 
 EXAMPLES = 100
-"""Number of samples that ``example`` tries until one is not broken."""
+"""Maximum number of samples that ``example`` tries until it finds one that is not broken."""
 
 
 class Loader:
-    """Iterates over batches for training; each ``for`` loop is one epoch.
+    """Iterate over training batches. Each ``for`` loop is one epoch.
 
     >>> loader = Loader(pp.read.files("train/"), pipeline, batch_size=64, shuffle=True)      # doctest: +SKIP
     >>> for epoch in range(90):                                                              # doctest: +SKIP
     ...     for batch in loader:
     ...         images, labels = batch.torch("tensor", "label", device="cuda")
 
-    A batch contains the outputs of the pipeline and the fields of the samples. A field of numbers is an array, and any
-    other field is a list. Four fields are added to those of the samples:
+    A batch contains the outputs of the pipeline and the fields of the samples. Numeric fields are collated into an
+    array, all other fields into a list. The Loader adds four fields:
 
     - ``index`` (int64): index of each sample in the source.
-    - ``attempt`` (int64): 0, or the number of the replacement of a broken sample. The k-th repetition of a sample in an
-      epoch begins at k * 128.
-    - ``is_padding`` (bool): whether the sample only fills the last batch.
-    - ``frames`` (int64, clips x frames): indices of the frames of each clip in its file; only for clips.
+    - ``attempt`` (int64): attempt number of each sample: 0, or n if the sample is the n-th replacement of a broken one.
+      If a sample occurs several times per epoch, the attempts of its k-th repetition start at k * 128.
+    - ``is_padding`` (bool): whether the sample only fills up the last batch.
+    - ``frames`` (int64, clips x frames): indices of the frames of each clip in its video; only for clips.
 
-    The samples of a batch and their random parameters depend only on ``seed`` and the epoch, and not on threads, the
-    device, or earlier reads. If an epoch is left early, the next ``for`` loop begins the next epoch. Leaving an epoch
-    early frees its memory. After a complete epoch the memory is reused for the next one, until ``close``.
+    The samples of a batch and their random parameters depend only on ``seed`` and the epoch, not on the number of
+    threads, the device, or previous reads. If you break out of an epoch, its memory is freed, and the next ``for`` loop
+    starts the next epoch. After a complete epoch, the memory is reused for the next one, until ``close``.
 
     A Loader must be used by one thread at a time, in the process that created it.
 
     Args:
-        source: An object with ``len()`` that returns a sample, a dict, for each index, such as a list of dicts.
-            ``image`` contains the encoded bytes or a ``pathlib.Path``. Several threads read the source at once.
+        source: Samples to read: a source from ``pixprep.read``, or any object with ``len()`` and indexing that returns
+            dicts, such as a list of dicts. The key ``image`` contains the encoded bytes or a ``pathlib.Path``. Several
+            threads read the source concurrently.
         pipeline: The pipeline that is applied to each image: ``pipeline.for_training()`` or ``.for_serving()``.
         batch_size: Number of samples per batch in this shard.
-        shuffle: True, False, or ``"blocks"``. Blocks shuffle only neighbors in the source, for disks with slow seeks.
+        shuffle: True, False, or ``"blocks"``, which shuffles blocks of neighbouring samples, for disks with slow seeks.
         seed: Seed of the order and of all random parameters, 0 to 2**32 - 1.
-        shard: Rank of this process and number of processes, (rank, world). All shards have the same number of batches.
-            Default: all samples, unless WORLD_SIZE shows that there are several processes.
-        weights: Relative probability of each sample, drawn with replacement: an array, or ``"balanced"`` for equal
-            probabilities of all classes. Default: each sample occurs once per epoch.
-        shares: Fraction of the samples of an epoch for each source of a ``pixprep.read.concat``. A sample of a source
-            is repeated only after all of its other samples have occurred.
-        repeats: Number of times that each sample occurs, each copy with its own random parameters. Shards take turns
-            with the copies. The number of rows of an epoch stays the same, so it has fewer distinct samples.
-        epoch_samples: Number of samples per epoch; the next epoch continues after them. Default: the length of the
+        shard: Rank of this process and number of processes: (rank, world). All shards have the same number of batches.
+            Default: a single shard with all samples. If WORLD_SIZE shows that there are several processes, ``shard``
+            is required.
+        weights: Sampling weight of each sample, as an array, or ``"balanced"`` to sample all classes with equal
+            probability. Samples are drawn with replacement. Default: each sample occurs once per epoch.
+        shares: Fraction of an epoch's samples that comes from each source of a ``pixprep.read.concat``. No sample of a
+            source is repeated until all of that source's samples have been used.
+        repeats: Number of times that each sample occurs per epoch, each time with different random parameters (repeated
+            augmentation). The copies of a sample are distributed over the shards. The length of an epoch does not
+            change, so it contains fewer distinct samples.
+        epoch_samples: Number of samples per epoch. The next epoch continues after them. Default: the length of the
             source.
-        group_by: An integer per sample. All samples of a batch, on all shards, belong to the same group, and ``last``
-            applies to each group. ``"aspect"`` separates images that are at least as wide as high from the others;
-            sizes that the source does not know are read once from the headers. Default: one group.
-        last: Treatment of samples that do not fill a batch: ``drop``, ``short`` (a smaller batch), or ``pad`` (filled
-            with other samples; see ``is_padding``). Default: ``drop`` with ``shuffle``, where each epoch drops
-            different samples; ``short`` on one shard; ``pad`` on several shards.
-        on_error: Treatment of a broken sample. ``raise`` raises an ImageError. ``replace`` uses a different sample,
-            the same one after resuming. ``skip`` returns a smaller batch, whose rows may be in a different order.
-            ``replace`` and ``skip`` log a warning, and ``errors`` lists the samples.
-        max_errors: Maximum number of broken samples per epoch, as a fraction of this shard's samples or as an
-            integer. Above it, a DataError is raised.
+        group_by: Group of each sample, as integers. All samples of a batch, on all shards, belong to the same group,
+            and ``last`` applies to each group. ``"aspect"`` makes two groups: images that are at least as wide as high,
+            and all others. Image sizes that the source does not provide are read once from the file headers. Default:
+            a single group.
+        last: Treatment of the remaining samples that do not fill a batch: ``drop``, ``short`` (a smaller batch), or
+            ``pad`` (filled up with other samples; see ``is_padding``). Default: ``drop`` with ``shuffle``, which drops
+            different samples in each epoch; without ``shuffle``, ``short`` on one shard and ``pad`` on several.
+        on_error: Treatment of broken samples. ``raise`` raises an ImageError. ``replace`` uses a different sample,
+            which is the same one after resuming. ``skip`` returns a smaller batch, in which the order of the samples
+            may differ. ``replace`` and ``skip`` log a warning, and ``errors`` lists the broken samples.
+        max_errors: Maximum number of broken samples per epoch, as an integer or as a fraction (float) of this shard's
+            samples. If more are broken, a DataError is raised.
         device: Device of the engine and of the outputs: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``. ``"cuda:1"`` means
             ``"gpu:1"``.
         threads: Number of threads that decode and resize. Default: the number of cores available to this process.
         prefetch: Number of batches that are prepared ahead.
-        cache: ``"pixels"`` keeps decoded images for later epochs, up to ``cache_bytes``; only on the CPU.
+        cache: ``"pixels"`` keeps decoded images in memory for later epochs; only on the CPU. Default: no cache.
         cache_bytes: Maximum size of the cache in bytes.
-        mix: A ``Mix``, ``Mosaic`` or ``CopyPaste`` that combines the samples of a batch. ``replay`` returns samples
-            without it.
-        epoch: Number of the first epoch, for a Loader that is created again for each epoch.
-        limits: Limits of the images; see ``Engine``.
+        mix: A ``Mix``, ``Mosaic`` or ``CopyPaste`` that combines the samples of a batch. ``replay`` does not apply it.
+        epoch: Number of the first epoch, from 0. Set it if you create a new Loader for each epoch.
+        limits: Limits on the size of images; see ``Engine``.
         damage: Policy for damaged JPEGs; see ``Engine``.
         decoder: Decoder on a GPU; see ``Engine``.
-        odd_range: Whether an unusual range of values is intended; see ``Engine``.
+        odd_range: Whether an unusual range of tensor values is intended; see ``Engine``.
         progress: Whether to show a progress bar for each epoch, on a terminal or in a notebook.
 
     Attributes:
-        source: The source.
-        pipeline: The pipeline.
-        order: The order of the samples; it lists the samples of each batch.
+        source: Source of the samples.
+        pipeline: Pipeline that is applied to each image.
+        order: Order of the samples, which determines the samples of each batch.
 
     Raises:
         PipelineError: An argument is unknown or has an invalid value.
-        DataError: The source is empty, or has no length or no random access.
+        DataError: The source is empty, or does not support ``len()`` or indexing.
         SetupError: The device is not available.
     """
 
-    @explained(LOADER, "what comes behind the pipeline has a name, such as batch_size=64")
+    @explained(LOADER, "arguments after the pipeline are keyword-only: write batch_size=64, for example")
     def __init__(
         self,
         source: AnySource,
@@ -151,9 +156,9 @@ class Loader:
         progress: bool = False,
     ) -> None:
         if isinstance(source, Pipeline):
-            raise DataError("source: a Pipeline: pass the source first, then the pipeline")
+            raise DataError("source must be a source of samples, not a Pipeline: pass the source first")
         if not isinstance(pipeline, Pipeline):
-            raise PipelineError(f"pipeline: must be a Pipeline, {not_a_pipeline(pipeline)}")
+            raise PipelineError(f"pipeline must be a Pipeline, {not_a_pipeline(pipeline)}")
         check_source(source)
         check_in_order(
             source,
@@ -166,7 +171,7 @@ class Loader:
         )
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch must be an integer of at least 1, not {prefetch!r}")
-        device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # a PyTorch device may also be an object
+        device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # ``device`` may be a ``torch.device``
         self.source = source
         self.pipeline = pipeline
         self.order = Order(
@@ -188,7 +193,7 @@ class Loader:
         )
         if mix is not None:
             if isinstance(mix, type) or not isinstance(mix, Mixing):
-                raise PipelineError(f"mix must be one Mix, Mosaic or CopyPaste, not {mix!r}")
+                raise PipelineError(f"mix must be a single Mix, Mosaic or CopyPaste object, not {mix!r}")
             mix.check(pipeline, self.order)
         self._prefetch = prefetch
         self._maker = Maker(
@@ -196,7 +201,8 @@ class Loader:
             order=self.order,
             on_error=checked_on_error(on_error, self.order.shard[1]),
             max_errors=error_limit(max_errors, self.order),
-            # of what is made and waits, of what the consumer has and has just let go of, and of a copy under way
+            # Memory for the prefetched batches, for the consumer's current and previous batch, and for a batch that is
+            # being copied to a GPU.
             recycler=Recycler(prefetch + 3) if device == "cpu" else None,
             cache=pixel_cache(cache, cache_bytes, device, pipeline),
             mix=mix,
@@ -211,7 +217,9 @@ class Loader:
             ),
         )
         if shuffle and pipeline.side == "serving" and pipeline.left_out:
-            log.warning("the Loader shuffles, and %s: pipeline.for_training() is the other side", pipeline.left_out)
+            log.warning(
+                "the Loader shuffles, but %s: use pipeline.for_training() to apply the training ops", pipeline.left_out
+            )
         self._is_closed = False
         self._course = Course(self.order, self._maker, epoch=checked_epoch(epoch), with_bar=progress)
         self._epoch: Epoch | None = None
@@ -226,23 +234,23 @@ class Loader:
         return self.order.batches()
 
     def __iter__(self) -> Epoch:
-        """Begin the epoch of a loaded state, or the next epoch."""
+        """Start the next epoch, or continue at a loaded state."""
         self._check_open()
         return self._course.begin(self._prefetch)
 
     def __next__(self) -> Batch:
-        """Return the next batch of the current epoch, or begin the next epoch."""
+        """Return the next batch, starting a new epoch if none is active."""
         if self._epoch is None or self._epoch.is_closed:
             self._epoch = iter(self)
         return next(self._epoch)
 
     def __getitem__(self, index: object) -> Batch:
         raise TypeError(
-            f"a Loader returns batches and has no index: source[{index}] is a sample, and "
-            f"loader.replay(epoch, {index}) returns its tensors"
+            f"a Loader cannot be indexed: source[{index}] returns a sample, and loader.replay(epoch, {index}) returns "
+            "its tensors"
         )
 
-    def __enter__(self) -> Loader:  # noqa: PYI034  (typing.Self begins with Python 3.11)
+    def __enter__(self) -> Loader:  # noqa: PYI034  (typing.Self requires Python 3.11)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -252,16 +260,18 @@ class Loader:
         """Stop the threads and free the memory. The Loader cannot be used afterwards."""
         self._course.end()
         self._is_closed = True
-        self._maker.rest()
+        self._maker.free_memory()
         self._maker.engine.close()
 
     @property
     def epoch(self) -> int:
-        """Number of the current epoch; between two epochs, number of the next one."""
+        """Number of the current epoch, or of the next one between two epochs."""
         return self._course.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the next epoch. If a loaded state is in the middle of this epoch, the epoch continues from there.
+        """Set the number of the next epoch.
+
+        If a loaded state is in the middle of this epoch, the epoch continues from there.
 
         Args:
             epoch: Number of the epoch, 0 to 2**32 - 1.
@@ -273,14 +283,14 @@ class Loader:
 
     @property
     def errors(self) -> list[Broken]:
-        """Broken samples that were replaced or left out, each once, in the order in which they were found."""
+        """Broken samples that were replaced or skipped, each listed once, in the order in which they were found."""
         return list(self._maker.broken.values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the training after the last returned batch, as values that JSON can represent.
+        """Return the position in the training after the last returned batch, as a dict that JSON can represent.
 
-        Batches that are prepared ahead do not count. After the last batch of an epoch, the position is the beginning of
-        the next epoch. The state is the same in all shards, and can be loaded with a different number of shards.
+        Prefetched batches do not count as returned. After the last batch of an epoch, the position is the start of the
+        next epoch. The state is the same on all shards, and can be loaded with a different number of shards.
         """
         epoch, position = self._course.place
         return {
@@ -295,12 +305,13 @@ class Loader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume at a state: the next ``for`` loop returns the rest of that epoch, and reads only these samples.
+        """Resume from a state: the next ``for`` loop returns the rest of that epoch, and reads only its samples.
 
-        The number of shards and ``batch_size`` can change: the rest of the epoch is distributed again.
+        The number of shards and ``batch_size`` may differ from those of the state: the rest of the epoch is distributed
+        again.
 
         Args:
-            state: A result of ``state_dict``.
+            state: Result of ``state_dict``.
 
         Raises:
             DataError: The state belongs to different samples.
@@ -314,9 +325,9 @@ class Loader:
         """Return one sample exactly as it was in an epoch, in a batch of one.
 
         Args:
-            epoch: Number of the epoch: ``Loader.epoch`` at that time.
+            epoch: Number of the epoch: the value of ``Loader.epoch`` at that time.
             index: Index of the sample, from ``batch["index"]``.
-            attempt: Attempt of the sample, from ``batch["attempt"]``.
+            attempt: Attempt number of the sample, from ``batch["attempt"]``.
 
         Raises:
             ImageError: The sample is broken.
@@ -324,14 +335,14 @@ class Loader:
         """
         self._check_open()
         if not 0 <= index < self.order.samples:
-            raise IndexError(f"no sample {index}: there are {self.order.samples:,}")
+            raise IndexError(f"index must be from 0 to {self.order.samples - 1:,}, not {index:,}")
         return self._maker.one(epoch, index, attempt)
 
     def example(self) -> Batch:
-        """Return a batch of one sample, the first that is not broken, to inspect the content of a batch.
+        """Return a batch that contains only the first valid sample, to inspect outputs and fields.
 
         Raises:
-            ImageError: The first samples are all broken.
+            ImageError: All of the first 100 samples are broken.
         """
         self._check_open()
         for index in range(min(EXAMPLES, self.order.samples)):
@@ -348,7 +359,7 @@ class Loader:
         """Return the batches as tuples: ``for images, labels in loader.tuples("tensor", "label")``.
 
         Args:
-            names: Names of outputs and fields; at least one. Each is a NumPy array or a list.
+            names: Names of at least one output or field. Each element of a tuple is a NumPy array or a list.
         """
         if not names:
             raise PipelineError('tuples: pass the names of outputs and fields, such as tuples("tensor", "label")')
@@ -357,17 +368,17 @@ class Loader:
     def torch(
         self, *names: str, padded: bool = False, device: Any = None, non_blocking: bool = False, dtype: Any = None
     ) -> Any:
-        """Return the batches as a PyTorch ``IterableDataset`` of tensors, for Lightning, accelerate and others.
+        """Return the batches as a PyTorch ``IterableDataset`` of tensors, for Lightning, accelerate and other trainers.
 
-        The data set has ``state_dict``, ``load_state_dict`` and ``len``. PyTorch's DataLoader accepts it with
+        The dataset supports ``state_dict``, ``load_state_dict`` and ``len``. PyTorch's DataLoader accepts it with
         ``batch_size=None`` and ``num_workers=0``.
 
         Args:
-            names: Names of outputs and fields. Default: all, as a dict.
-            padded: Whether lists of arrays are padded to one array; see ``Batch.padded``.
+            names: Names of outputs and fields. Default: all of them, as a dict.
+            padded: Whether a list of arrays is padded and stacked into a single tensor; see ``Batch.padded``.
             device: PyTorch device. Default: the device of the outputs.
             non_blocking: Whether copies to the device are asynchronous; see ``Batch.torch``.
-            dtype: Type of the floating-point tensors; see ``Batch.torch``.
+            dtype: Data type to which floating-point tensors are converted; see ``Batch.torch``.
 
         Raises:
             SetupError: PyTorch is not installed.
@@ -377,14 +388,15 @@ class Loader:
         )
 
     def tf(self, *names: str, padded: bool = False) -> Any:
-        """Return the batches as a ``tf.data.Dataset``. Each iteration is an epoch; one sample determines the types.
+        """Return the batches as a ``tf.data.Dataset``. Each iteration is one epoch.
 
-        The data set has a ``len``, except with ``on_error="skip"`` and in the middle of a resumed epoch.
+        The element spec is determined from one sample. The dataset supports ``len``, except with ``on_error="skip"``
+        and in the middle of a resumed epoch.
 
         Args:
-            names: Names of outputs and fields. Default: all, as a dict. A list of arrays becomes a
+            names: Names of outputs and fields. Default: all of them, as a dict. A list of arrays becomes a
                 ``tf.RaggedTensor``.
-            padded: Whether a list of arrays is padded to one tensor instead; see ``Batch.padded``.
+            padded: Whether a list of arrays is instead padded and stacked into a single tensor; see ``Batch.padded``.
 
         Raises:
             DataError: A field cannot be represented as a tensor.
@@ -395,10 +407,10 @@ class Loader:
     def keras(self, *names: str) -> Any:
         """Return the batches as a ``keras.utils.PyDataset``: ``model.fit(loader.keras("tensor", "label"), epochs=3)``.
 
-        Lists of arrays are padded to one array; see ``Batch.padded``.
+        A list of arrays is padded and stacked into a single array; see ``Batch.padded``.
 
         Args:
-            names: Names of outputs and fields.
+            names: Names of outputs and fields. Default: all of them, as a dict.
 
         Raises:
             SetupError: Keras is not installed.
@@ -406,21 +418,21 @@ class Loader:
         return library("keras").Dataset(self, names)
 
     def stats(self) -> Stats:
-        """Return the times for which the training loop and the Loader have waited for each other; printable as text."""
+        """Return how long the training loop and the Loader have waited for each other. ``print`` shows a summary."""
         return self._course.stats()
 
     def trace(self, path: str | Path) -> None:
-        """Write a trace of the last work of each thread, to be opened in https://ui.perfetto.dev.
+        """Write a trace of the recent work of all threads, which can be opened in https://ui.perfetto.dev.
 
         Args:
-            path: File that is written, as JSON.
+            path: JSON file to write.
         """
         self._maker.timeline.save(path)
 
     def _check_open(self) -> None:
         self._course.check_process()
         if self._is_closed:
-            raise SetupError("this Loader was closed: create a new one")
+            raise SetupError("this Loader is closed: create a new one")
 
     def __reduce__(self) -> Any:
-        raise SetupError(f"a Loader cannot be sent to another process: {HERE}")
+        raise SetupError(f"a Loader cannot be pickled or sent to another process: {HERE}")

@@ -1,4 +1,4 @@
-"""Batches out of samples: what an epoch's thread does, and what it does about broken samples."""
+"""Builds the batches of an epoch in a worker thread, and handles broken samples."""
 
 from __future__ import annotations
 
@@ -38,22 +38,25 @@ log = logging.getLogger(__name__)
 OnError = Literal["raise", "replace", "skip"]
 ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
 MAX_ATTEMPTS = 100
-"""Maximum number of replacements per broken sample. With half of all samples broken, ten fail once in a thousand."""
+"""Maximum number of replacements that are tried per broken sample. Even if half of all samples are broken, ten attempts
+in a row fail only with a probability of 1 in 1,024."""
 COPY = 128
-"""Attempt number of the first repeat of a sample in an epoch. The k-th repeat starts at ``k * COPY``."""
-_NAMED = 3
+"""Distance between the attempt numbers of the copies of a sample in an epoch: those of the k-th repetition start at
+``k * COPY``."""
+_MAX_NAMED = 3
+"""Maximum number of broken samples that a message names."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A sample that could not be delivered.
+    """A sample that could not be read or decoded.
 
     Attributes:
         epoch: Epoch in which the sample was requested.
         index: Index of the sample in the source.
         name: Name of the sample in the source.
-        error: Reason why it could not be read or decoded.
-        replaced_by: Index of the sample that replaced it. None: it was skipped.
+        error: Error that was raised when it was read or decoded.
+        replaced_by: Index of the sample that replaced it, or None if it was skipped.
     """
 
     epoch: int
@@ -63,31 +66,39 @@ class Broken:
     replaced_by: int | None = None
 
     def __str__(self) -> str:
-        what = "left out" if self.replaced_by is None else f"sample {self.replaced_by:,} came in its place"
+        what = "skipped" if self.replaced_by is None else f"replaced by sample {self.replaced_by:,}"
         return f"epoch {self.epoch}, sample {self.index:,}: {printable(self.error)}: {what}"
 
 
 def checked_on_error(on_error: OnError, world: int) -> OnError:
-    """Reject an invalid ``on_error``, or one that a shard does not support.
+    """Return ``on_error`` if it is valid.
+
+    Args:
+        on_error: Argument of the Loader.
+        world: Number of shards.
 
     Raises:
-        PipelineError: see above.
+        PipelineError: The value is unknown, or it is "skip" with several shards.
     """
     if on_error not in ON_ERRORS:
         raise PipelineError(f"on_error must be one of {', '.join(ON_ERRORS)}, not {on_error!r}")
     if on_error == "skip" and world > 1:
         raise PipelineError(
-            'on_error="skip" makes batches of different sizes on the shards, and distributed training would hang or be '
-            'wrong: use on_error="replace"'
+            'on_error="skip" is not supported with several shards: their batches would differ in size, and distributed '
+            'training would hang or average gradients incorrectly; use on_error="replace"'
         )
     return on_error
 
 
 def error_limit(max_errors: float, order: Order) -> int:
-    """Return the maximum number of broken samples per epoch and shard from ``max_errors``, a number or a fraction.
+    """Return the maximum number of broken samples per epoch and shard.
+
+    Args:
+        max_errors: Argument of the Loader: a fraction of the samples (float), or a number of samples (int).
+        order: Order of the samples.
 
     Raises:
-        PipelineError: ``max_errors`` is neither.
+        PipelineError: ``max_errors`` is neither a fraction nor a nonnegative integer.
     """
     if isinstance(max_errors, float) and 0 <= max_errors <= 1:
         return ceil(max_errors * order.length / order.shard[1])
@@ -98,14 +109,14 @@ def error_limit(max_errors: float, order: Order) -> int:
 
 @dataclass
 class _Rows:
-    """The samples of a batch.
+    """The samples of a batch, one per batch index ("row").
 
     Attributes:
         samples: The samples that were read.
-        attempts: Attempt number of each sample: 0 for the sample itself, n for its n-th replacement. The k-th repeat of
-            a sample starts at ``k * COPY``.
-        is_padding: Padding flags, as in ``Part``.
-        annotated: The transformed annotations of each sample.
+        attempts: Attempt number of each sample: 0 for the sample itself, n for its n-th replacement. The attempts of
+            the k-th repetition of a sample start at ``k * COPY``.
+        is_padding: Whether each sample only fills up the batch, as in ``Part``.
+        annotated: Transformed annotations of each sample.
     """
 
     samples: list[Sample]
@@ -116,19 +127,22 @@ class _Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Maker:
-    """Makes the batches of epochs, one thread at a time.
+    """Builds batches. Only one thread at a time may use it.
 
     Attributes:
-        source, order, engine: Source of the samples, their order, and the engine that preprocesses them.
-        on_error, max_errors: Treatment of broken samples, and their maximum number per epoch.
-        recycler: Recycler for the memory of the outputs. None: the device has its own.
-        cache: Cache of decoded pixels.
-        mix: Operation that mixes the images of a batch.
+        source: Source of the samples.
+        order: Order of the samples.
+        engine: Engine that preprocesses the images.
+        on_error: Treatment of broken samples.
+        max_errors: Maximum number of broken samples per epoch.
+        recycler: Memory pool for the outputs. None: the device manages its own memory.
+        cache: Cache of decoded images, if enabled.
+        mix: Batch augmentation, such as mixup, if there is one.
         timeline: Timeline that records the work.
-        blocks: Memory for encoded files.
-        broken: Samples that were skipped or replaced, by their indices.
-        warned: Names of fields for which a warning was already logged.
-        lengths: See ``as_long_as_boxes``.
+        blocks: Memory pool for encoded files.
+        broken: Samples that were skipped or replaced, by sample index.
+        warned: Names of the fields for which a warning was already logged.
+        lengths: State of ``as_long_as_boxes``.
     """
 
     source: AnySource
@@ -144,10 +158,10 @@ class Maker:
     broken: dict[int, Broken] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
     lengths: dict[str, Counter[int]] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
+    _lock: Lock = field(default_factory=Lock)  # the thread of an epoch and ``replay`` share the engine
 
     def reader(self) -> Reader:
-        """Make the reader of samples for ``batches``, which closes it."""
+        """Return a new reader of samples. ``batches`` closes it."""
         takes = self.engine.plan.takes
         return Reader(
             self.source,
@@ -161,31 +175,32 @@ class Maker:
         )
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
-        """Yield batches, each preceded by the position in the epoch after it.
+        """Yield pairs of the position in the epoch after a batch, and the batch.
 
         Raises:
-            ImageError, DataError: a sample is broken, or too many are.
+            ImageError: A sample is broken, with ``on_error="raise"``.
+            DataError: Too many samples are broken, or the source returns an object that is not a sample.
         """
         met: dict[int, str] = {}
         try:
             with closing(reader), closing(reader.ahead(self.order.parts(epoch, position))) as ahead:
                 for part, samples in ahead:
-                    made = self._made(epoch, part, samples, reader, met)
+                    made = self._built(epoch, part, samples, reader, met)
                     if len(made) and self.mix is not None:
                         made = self.mixed(made, (self.order.seed, epoch, part.end, self.order.shard[0]))
                     if len(made):
                         yield part.end, made
-                    del made  # or this frame would keep it while the next one is made
+                    del made  # do not keep the batch alive while the next one is being built
         finally:
             if met:
-                done = "left out" if self.on_error == "skip" else "replaced"
+                done = "skipped" if self.on_error == "skip" else "replaced"
                 log.warning("epoch %d: %d broken samples were %s: %s", epoch, len(met), done, _some(met))
 
     def one(self, epoch: int, index: int, attempt: int) -> Batch:
-        """A batch of one sample.
+        """Return a batch that contains a single sample, without mixing.
 
         Raises:
-            ImageError: it is broken.
+            ImageError: The sample is broken.
         """
         with closing(self.reader()) as reader:
             samples = reader.samples([index])
@@ -196,18 +211,19 @@ class Maker:
         return self._finished(made, rows)
 
     def mixed(self, made: Batch, key: Key) -> Batch:
-        """The batch, mixed by the numbers of its key."""
+        """Apply the batch augmentation. The key seeds its random parameters."""
         assert self.mix is not None
         return self.mix.mixed(made, key, self.engine.pipeline)
 
-    def rest(self) -> None:
-        """Give memory back, until the next batch."""
+    def free_memory(self) -> None:
+        """Free the pooled memory. The next batch allocates it again."""
         if self.recycler is not None:
             self.recycler.clear()
         self.blocks.clear()
         self.engine.trim()
 
-    def _made(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
+    def _built(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
+        """Build a batch, and handle its broken samples. ``met`` collects their names by index."""
         rows = _Rows(samples, (part.copies * COPY).tolist(), part.is_padding)
         with self.timeline.span("decode and transform", samples=len(samples)):
             made = self._run(rows, epoch)
@@ -222,30 +238,30 @@ class Maker:
         return self._finished(made, rows)
 
     def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
-        """Count a broken sample, or raise its error."""
+        """Record a broken sample, or raise its error."""
         assert error is not None
-        if self.on_error == "raise":  # by a new one, or frame, error and batch would hold each other
-            raise ImageError(error.reason, f"{error.detail}{self._remedy(sample, error)}")
+        if self.on_error == "raise":  # a copy: the original would form a reference cycle with this frame and the batch
+            raise ImageError(error.reason, f"{error.detail}{self._hint(sample, error)}")
         if not met:
             log.warning("epoch %d: %s", epoch, printable(error))
         met[sample.index] = printable(sample.name)
         self.broken.setdefault(sample.index, Broken(epoch, sample.index, sample.name, error))
         if len(met) > self.max_errors:
             raise DataError(
-                f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.max_errors:,}: "
-                f"{_some(met)}; the last: {printable(error)}"
+                f"{len(met):,} samples of epoch {epoch} are broken, but max_errors allows only {self.max_errors:,}: "
+                f"{_some(met)}; the last error: {printable(error)}"
             )
 
-    def _remedy(self, sample: Sample, error: ImageError) -> str:
-        """Remedy that lets a damaged JPEG pass; empty of anything else."""
+    def _hint(self, sample: Sample, error: ImageError) -> str:
+        """Return the end of the message for a damaged JPEG: how to accept or replace it. Empty for other errors."""
         is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
         is_mild = self.engine.options.damage in ("pillow", "lenient")
         if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or is_mild:
             return ""
-        return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
+        return ': damage="pillow" accepts the files that Pillow loads; on_error="replace" uses a different sample'
 
     def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
-        """Replace each row whose sample is broken with a different sample."""
+        """Replace the broken samples of a batch with different samples."""
         wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
         copies = {row: rows.attempts[row] for row in wanted}
         left = list(wanted)
@@ -260,18 +276,24 @@ class Maker:
             left = [row for row in left if made.errors[row] is not None]
             if not left:
                 return
-        raise DataError(f"no valid sample was found in {MAX_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
+        raise DataError(
+            f"{wanted[left[0]].name} is broken, and so are all of the {MAX_ATTEMPTS} samples that were tried as its "
+            "replacement"
+        )
 
     def _without(self, made: Batch, epoch: int, rows: _Rows) -> Batch:
-        """The batch without its broken rows: the last whole ones are made again in their places."""
-        whole = [row for row, error in enumerate(made.errors) if error is None]
-        holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(whole)]
-        moved = whole[len(whole) - len(holes) :]
+        """Return the batch without its broken samples.
+
+        The outputs must stay contiguous, so the last valid samples are computed again in the rows of the broken ones.
+        """
+        valid = [row for row, error in enumerate(made.errors) if error is None]
+        holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(valid)]
+        moved = valid[len(valid) - len(holes) :]
         others = _Rows([rows.samples[row] for row in moved], [rows.attempts[row] for row in moved])
         self._run_into(made, holes, others, epoch, rows)
         is_padding = rows.is_padding.copy()
         is_padding[holes] = is_padding[moved]
-        kept = slice(len(whole))
+        kept = slice(len(valid))
         made.outputs = {name: array[kept] for name, array in made.outputs.items()}
         made.errors, made.placed, made.rows = made.errors[kept], made.placed[kept], made.rows[kept]
         made.decode_s, made.transform_s = made.decode_s[kept], made.transform_s[kept]
@@ -280,7 +302,7 @@ class Maker:
         )
 
     def _run_into(self, made: Batch, places: Sequence[int], others: _Rows, epoch: int, rows: _Rows) -> None:
-        """Make other samples in rows of a batch, and enter those that are whole."""
+        """Compute other samples into the given rows of a batch, and record those that are valid."""
         again = self._run(others, epoch, into=made, places=places)
         for other, row in enumerate(places):
             made.errors[row], made.placed[row] = again.errors[row], again.placed[row]
@@ -289,7 +311,14 @@ class Maker:
                 rows.annotated[row] = others.annotated[other]
 
     def _run(self, rows: _Rows, epoch: int, *, into: Batch | None = None, places: Sequence[int] | None = None) -> Batch:
-        """The outputs of samples, and errors that name them; into rows of another batch, if it is given."""
+        """Run the engine on samples. Its errors name the samples.
+
+        Args:
+            rows: The samples.
+            epoch: Number of the epoch.
+            into: Batch into whose outputs the results are written. None: allocate new outputs.
+            places: Rows of ``into`` for the samples.
+        """
         cache, samples = self.cache, rows.samples
         placings = self._placings(rows, epoch)
 
@@ -302,7 +331,7 @@ class Maker:
             made = self.engine.run_batch(
                 [sample.image for sample in samples],
                 places=placings,
-                into=into.outputs if into else self._room(len(samples)),
+                into=into.outputs if into else self._allocated(len(samples)),
                 rows=places,
                 keep=keep,
                 keep_whole=cache is not None,
@@ -315,14 +344,17 @@ class Maker:
         return made
 
     def _known(self, fields: Mapping[str, Any]) -> Plan:
-        """The plan; of serving without the annotations that a sample lacks, for photos without labels are served."""
+        """Return the plan, without annotations that the sample lacks if the pipeline is in serving mode.
+
+        In serving mode, samples need no annotations.
+        """
         plan = self.engine.plan
         if self.engine.pipeline.side == "training" or all(each.field in fields for each in plan.annotations.values()):
             return plan
         return replace(plan, annotations={n: each for n, each in plan.annotations.items() if each.field in fields})
 
     def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
-        """Placing of each sample by its draws; a function of the image's size."""
+        """Return, for each sample, the function from image size to geometry, using its random parameters."""
         plan = self.engine.plan
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
@@ -333,8 +365,8 @@ class Maker:
             for place in (_nowhere if isinstance(sample.image, ImageError) else plan.placing(each, sample.fields),)
         ]
 
-    def _room(self, count: int) -> dict[str, Any]:
-        """Arrays for the tensors of a batch; on a GPU, CuPy's memory pool reuses freed ones."""
+    def _allocated(self, count: int) -> dict[str, Any]:
+        """Return arrays for the tensors of a batch. Empty on a GPU, where CuPy's memory pool reuses freed memory."""
         if self.recycler is None:
             return {}
         specs = {name: self.engine.pipeline.outputs[name].spec for name in self.engine.tensors}
@@ -342,7 +374,7 @@ class Maker:
         return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in closed.items()}
 
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
-        """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
+        """Add the fields of the samples to a batch, and warn about fields that no op transforms."""
         plan, records = self.engine.plan, []
         of_boxes = [(name, each) for name, each in plan.annotations.items() if isinstance(each, BoxesPlan)]
         for sample, placed, annotated in zip(rows.samples, made.placed, rows.annotated, strict=True):
@@ -354,7 +386,7 @@ class Maker:
                 left = len(annotated.get(name, sample.fields.get("boxes", ())))
                 self._warn(as_long_as_boxes(sample.fields, self.lengths, each, left))
         fields = collated(records, [sample.name for sample in rows.samples])
-        for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
+        for name in moving(plan):  # remove the untransformed fields, in case the op's output has a different name
             fields.pop(name, None)
         fields |= columns(plan, rows.annotated)
         own = {
@@ -364,13 +396,13 @@ class Maker:
         }
         if plan.clip is not None:
             own["frames"] = np.array([placed.frames for placed in made.placed if placed is not None])
-        hidden = 'batch["{}"] is not the field of that name of the samples: give that another name'
+        hidden = 'batch["{0}"] hides the samples\' field "{0}": rename the field'
         self._warn((name, hidden.format(name)) for name in fields.keys() & {*own, *made.outputs})
         made.fields, made.annotations = MappingProxyType(_sizes(made) | fields | own), plan.annotations
         return made
 
     def _warn(self, found: Iterable[tuple[str, str]]) -> None:
-        """Warn of fields, each once."""
+        """Log warnings about fields, at most one per field."""
         for name, words in found:
             if name not in self.warned:
                 self.warned.add(name)
@@ -378,7 +410,7 @@ class Maker:
 
 
 def _sizes(made: Batch) -> dict[str, Any]:
-    """(height, width) of each image in its tensor, where that may be padded: int64 (n, 2), as ``sizes``."""
+    """Return the field ``sizes`` if images may be padded: the (height, width) of each image, int64 (n, 2)."""
     for name, each in made.plans.items():
         if isinstance(each, TensorPlan) and each.spec.layout and "t" not in each.spec.layout:
             is_padded = each.spec.is_open or each.spec.padding[1:] != NO_PADDING[1:]
@@ -388,8 +420,9 @@ def _sizes(made: Batch) -> dict[str, Any]:
 
 
 def _some(met: Mapping[int, str]) -> str:
-    return ", ".join(list(met.values())[:_NAMED]) + ", …" * (len(met) > _NAMED)
+    """List the names of the first broken samples."""
+    return ", ".join(list(met.values())[:_MAX_NAMED]) + ", …" * (len(met) > _MAX_NAMED)
 
 
 def _nowhere(height: int, width: int) -> Placed:
-    raise AssertionError(f"an image that could not be read has a size: {height} x {width}")
+    raise AssertionError(f"an image that could not be read must not have a size: {height} x {width}")

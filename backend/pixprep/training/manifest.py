@@ -1,4 +1,4 @@
-"""A manifest: the paths of many images in one file, read a row at a time."""
+"""Reads manifests: files that list the paths of many images."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from pixprep.errors import PixprepError
 def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
     """Yield the paths of a manifest: one per line, or a column of a CSV or Parquet file.
 
-    Relative paths are relative to the folder of the manifest. A row without a path is None. Bytes that are not UTF-8
-    are escaped, so such a path does not name a file.
+    Relative paths are resolved against the folder of the manifest. None is yielded for rows without a path. Bytes that
+    are not valid UTF-8 are replaced by escape sequences, so files with such names are not found.
 
     Raises:
         PixprepError: The file or column does not exist, or the file is not a valid table.
     """
     if not path.is_file():
-        raise PixprepError(f"{path}: no such file: a manifest has one image per line, or is a .csv or a .parquet")
+        raise PixprepError(
+            f"{path}: no such file: a manifest is a text file with one image path per line, or a .csv or .parquet file"
+        )
     rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
     return (str(path.parent / row) if row and isinstance(row, str) else None for row in rows)
 
 
 def digest(path: Path) -> str:
-    """64 hexadecimal digits that differ where the file does.
+    """Return the SHA-256 digest of a file, as 64 hexadecimal digits.
 
     Raises:
-        PixprepError: it cannot be read.
+        PixprepError: The file cannot be read.
     """
     found = hashlib.sha256()
     try:
@@ -47,7 +49,10 @@ def digest(path: Path) -> str:
 
 def _lines(path: Path, column: str | None) -> Iterator[str]:
     if column is not None:
-        raise PixprepError(f"{path}: a column applies to a .csv or a .parquet; this file has one image per line")
+        raise PixprepError(
+            f"{path}: a column can be selected only in .csv and .parquet files, and this is a text file with one image "
+            "path per line"
+        )
     with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
         yield from (line.rstrip("\n") for line in file if line.strip())
 
@@ -59,7 +64,7 @@ def _csv(path: Path, column: str | None) -> Iterator[Any]:
             name = _column(path, column, rows.fieldnames or [])
             yield from (row[name] for row in rows)
         except csv.Error as error:
-            raise PixprepError(f"{path}: is not a CSV file: line {rows.line_num}: {error}") from None
+            raise PixprepError(f"{path}: is not a valid CSV file: line {rows.line_num}: {error}") from None
 
 
 def _parquet(path: Path, column: str | None) -> Iterator[Any]:
@@ -70,7 +75,7 @@ def _parquet(path: Path, column: str | None) -> Iterator[Any]:
                 yield from batch.column(0).to_pylist()
     except pa.ArrowException as error:
         first = str(error).partition("\n")[0]
-        raise PixprepError(f"{path}: is not a Parquet file: {first}") from None
+        raise PixprepError(f"{path}: is not a valid Parquet file: {first}") from None
 
 
 _READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv, ".parquet": _parquet}
@@ -79,5 +84,5 @@ _READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv
 def _column(path: Path, column: str | None, names: Sequence[str]) -> str:
     name = column or ("path" if "path" in names else names[0] if len(names) == 1 else "")
     if name not in names:
-        raise PixprepError(f"{path}: no column {name or 'path'!r}; name one: {', '.join(names)}")
+        raise PixprepError(f"{path}: has no column {name or 'path'!r}: select one of {', '.join(names)}")
     return name

@@ -1,6 +1,7 @@
-"""mixup and cutmix: each image of a batch with another one of it, and its label with that one's.
+"""MixUp and CutMix: combine each image of a batch with another image of the batch, and mix their labels.
 
-The formulas are torchvision v2's ``MixUp`` and ``CutMix``; the numbers are a pure function of seed, epoch and batch.
+The formulas are those of torchvision v2's ``MixUp`` and ``CutMix``. The random parameters are a pure function of the
+seed, the epoch and the batch.
 """
 
 from __future__ import annotations
@@ -20,41 +21,41 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.training.order import Indices, Order
 
 Key = tuple[int, int, int, int]
-"""Seed, epoch, the position after the batch, and the rank."""
+"""Key of the random parameters of a batch: seed, epoch, position in the epoch after the batch, and rank."""
 _MIXES = 3
 """Last word of the Philox counter, distinct from those of ``training.order``."""
 
 
 @runtime_checkable
 class Mixing(Protocol):
-    """A change of whole batches: ``Mix``, ``Mosaic`` or ``CopyPaste``."""
+    """A batch augmentation: ``Mix``, ``Mosaic`` or ``CopyPaste``."""
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
-        """Refuse a pipeline and an order that it does not go with, by a PipelineError."""
+        """Raise a PipelineError if the augmentation does not support the pipeline or the order."""
 
     def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
-        """The batch, changed in its place by the numbers of its key."""
+        """Apply the augmentation to a batch in place, and return it. The key determines the random parameters."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """mixup and cutmix for the batches of a Loader: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
+    """Apply MixUp and CutMix to the batches of a Loader: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
 
-    Labels become class probabilities, float32 (n, classes). With both alphas, each batch gets one of the two with equal
-    probability. ``batch["mix"]`` contains the kind and the random parameters for each image; ``{}`` means that the
-    image
-    did not change. The formulas are those of torchvision v2's ``MixUp`` and ``CutMix``.
+    Labels become class probabilities, float32 (n, classes). If both alphas are set, one of the two augmentations is
+    chosen at random for each batch, with equal probability. ``batch["mix"]`` contains a dict with the augmentation and
+    its random parameters for each image, which is empty if the image did not change. The formulas are those of
+    torchvision v2's ``MixUp`` and ``CutMix``.
 
-    An image is mixed with the preceding image of the batch. If the batch contains copies of a sample, it is mixed with
-    the
-    last image of a different sample. If a sample fills more than half of a batch, some of its rows do not change.
+    Each image is mixed with the previous image of the batch. If the batch contains several copies of a sample, each
+    copy is mixed with an image of a different sample. If one sample fills more than half of a batch, some of its copies
+    do not change.
 
     Args:
-        classes: Number of classes; labels are integers below it.
-        mixup: Alpha of mixup. None: no mixup.
-        cutmix: Alpha of cutmix. None: no cutmix.
+        classes: Number of classes. Labels are integers from 0 to ``classes - 1``.
+        mixup: Alpha of MixUp. None disables it.
+        cutmix: Alpha of CutMix. None disables it.
         p: Probability that a batch is mixed.
-        image: Name of the tensor that is mixed; it must be of floats.
+        image: Name of the tensor that is mixed. It must have a floating-point dtype.
         label: Name of the field that contains the labels.
 
     Raises:
@@ -69,18 +70,22 @@ class Mix:
     label: str = "label"
 
     def __post_init__(self) -> None:
-        """Refuse values that contradict each other."""
+        """Check the arguments."""
         alphas = [alpha for alpha in (self.mixup, self.cutmix) if alpha is not None]
         if not alphas or not all(isfinite(alpha) and alpha > 0 for alpha in alphas):
             raise PipelineError("Mix: set mixup, cutmix or both, each to an alpha greater than 0")
         if not isinstance(self.classes, int) or self.classes < 1 or not 0 <= self.p <= 1:
-            raise PipelineError("Mix: classes must be an integer of at least 1, and p from 0 to 1")
+            raise PipelineError(
+                f"Mix: classes must be an integer of at least 1, and p a number from 0 to 1, not {self.classes!r} and "
+                f"{self.p!r}"
+            )
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
-        """Refuse a pipeline whose tensor cannot be mixed, and batches that are too small.
+        """Check that the images of the pipeline can be mixed, and that the batches are large enough.
 
         Raises:
-            PipelineError: see above.
+            PipelineError: The tensor does not exist or cannot be mixed, the pipeline has outputs for annotations, or
+                the batches are too small.
         """
         if self.image not in pipeline.outputs:
             raise PipelineError(
@@ -88,7 +93,9 @@ class Mix:
             )
         spec = pipeline.outputs[self.image].spec
         for name in pipeline.plan.annotations:
-            raise PipelineError(f'Mix mixes only images and labels, but "{name}" would still belong to one image')
+            raise PipelineError(
+                f'Mix mixes only images and labels, but the pipeline has the annotations "{name}": remove that op'
+            )
         if spec.is_open:
             raise PipelineError(f'Mix: all images must have the same size, but "{self.image}" is {spec}')
         if not spec.dtype.startswith("float") or spec.layout is None:
@@ -96,17 +103,21 @@ class Mix:
         copies = -(-order.repeats // order.shard[1])
         if order.batch_size < 2 * copies:
             raise PipelineError(
-                f"Mix: an image is mixed with that of another sample, and a batch of {order.batch_size} may have too "
-                f"few others: take a batch_size of {2 * copies} at least"
+                f"Mix: images are mixed with images of other samples, of which a batch of {order.batch_size} may have "
+                f"too few: use a batch_size of at least {2 * copies}"
             )
 
     def draw(self, key: Key, height: int, width: int) -> dict[str, Any]:
-        """The numbers of one batch: ``{}``, ``{"mixup": share}`` or ``{"cutmix": [top, left, bottom, right]}``.
+        """Sample the random parameters of a batch.
 
         Args:
-            key: see ``Key``.
-            height: of the image.
-            width: of the image.
+            key: See ``Key``.
+            height: Height of the images in pixels.
+            width: Width of the images in pixels.
+
+        Returns:
+            ``{"mixup": lam}``, where ``lam`` is the weight of the image itself; ``{"cutmix": [top, left, bottom,
+            right]}``, the region that is replaced; or ``{}`` if the batch is not mixed.
         """
         rng = generator(key, _MIXES)
         is_done, is_second = rng.random() < self.p, rng.random() < 0.5
@@ -122,51 +133,54 @@ class Mix:
         return {"cutmix": [max(box[0], 0), max(box[1], 0), min(box[2], height), min(box[3], width)]}
 
     def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
-        """The batch, its tensor changed in its place by the numbers of ``draw``.
+        """Mix the images of a batch in place, and return it with mixed labels.
 
         Raises:
-            DataError: A label is outside the range of the classes.
+            DataError: A label is not an integer, or is outside the range of the classes.
         """
         images = pipeline.outputs[self.image].spec.planes(batch.outputs[self.image])
         height, width = images.shape[-2:]
-        words = self.draw(key, height, width)
+        params = self.draw(key, height, width)
         labels = np.asarray(batch.fields.get(self.label))
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or not ((labels >= 0) & (labels < self.classes)).all():
             raise DataError(f'Mix: "{self.label}" of each sample must be an integer from 0 to {self.classes - 1}')
         soft = np.zeros((len(labels), self.classes), np.float32)
         soft[np.arange(len(labels)), labels] = 1
-        share = 1.0
-        window: tuple[Any, ...] = ()
-        if "mixup" in words:
-            share = words["mixup"]
-        elif "cutmix" in words:
-            top, left, bottom, right = words["cutmix"]
-            share = 1.0 - (bottom - top) * (right - left) / (height * width)
-            window = ..., slice(top, bottom), slice(left, right)
+        lam = 1.0
+        region: tuple[Any, ...] = ()
+        if "mixup" in params:
+            lam = params["mixup"]
+        elif "cutmix" in params:
+            top, left, bottom, right = params["cutmix"]
+            lam = 1.0 - (bottom - top) * (right - left) / (height * width)
+            region = ..., slice(top, bottom), slice(left, right)
         indices = batch.fields["index"]
         others = partners(indices)
-        is_mixed = (indices[others] != indices) & bool(words)
-        if words:
-            _mix(images, others, is_mixed, share, window)
-            soft[is_mixed] = (soft[others] * np.float32(1.0 - share) + soft * np.float32(share))[is_mixed]
-        fields = {**batch.fields, self.label: soft, "mix": [dict(words) if each else {} for each in is_mixed]}
+        is_mixed = (indices[others] != indices) & bool(params)
+        if params:
+            _mix(images, others, is_mixed, lam, region)
+            soft[is_mixed] = (soft[others] * np.float32(1.0 - lam) + soft * np.float32(lam))[is_mixed]
+        fields = {**batch.fields, self.label: soft, "mix": [dict(params) if each else {} for each in is_mixed]}
         batch.fields = MappingProxyType(fields)
         return batch
 
 
 def generator(key: Key, word: int) -> np.random.Generator:
-    """Return random numbers of one batch; ``word`` selects one of its independent streams."""
+    """Return a random generator for a batch. ``word`` selects one of its independent streams."""
     seed, epoch, end, rank = key
     counter, pair = np.array([0, rank, end, word], np.uint64), np.array([seed, epoch], np.uint64)
     return np.random.Generator(np.random.Philox(counter=counter, key=pair))
 
 
 def partners(indices: Indices) -> Indices:
-    """The row that each row of a batch is mixed with: int64 (n,) of the samples' indices.
+    """Return, for each row of a batch, the row with which it is mixed, int64 (n,).
 
-    The rows of a sample are put beside each other, and each takes the row that is as many before it as the most
-    frequent sample has. So none meets its own sample, unless that has more than half of the rows. If all samples
-    differ, it is the row before, as in torchvision.
+    The rows are sorted so that the copies of a sample are adjacent, and then shifted by the number of copies of the
+    most frequent sample. No row is therefore mixed with a copy of its own sample, unless that sample has more than half
+    of the rows. If all samples differ, each row is mixed with the previous row, as in torchvision.
+
+    Args:
+        indices: Sample index of each row, int64 (n,).
     """
     _, first, sample, counts = np.unique(indices, return_index=True, return_inverse=True, return_counts=True)
     rows = np.argsort(first[sample], kind="stable")
@@ -175,8 +189,19 @@ def partners(indices: Indices) -> Indices:
     return found
 
 
-def _mix(images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], share: float, window: tuple[Any, ...]) -> None:
-    """Mix images in their place, each with its other one before that is mixed, and while it is in the cache."""
+def _mix(images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], lam: float, region: tuple[Any, ...]) -> None:
+    """Mix images in place, following the cycles of the permutation ``others``.
+
+    Each image is mixed before its partner changes, so only one image per cycle is copied. The partner is mixed next,
+    while it is still in the CPU cache.
+
+    Args:
+        images: Images as planes, (n, ..., height, width).
+        others: Row with which each row is mixed, from ``partners``.
+        is_mixed: Whether each row is mixed.
+        lam: Weight of the image itself, for MixUp.
+        region: Index of the region that CutMix replaces. Empty for MixUp.
+    """
     done: set[int] = set()
     for first in reversed(range(len(images))):
         if first in done:
@@ -186,12 +211,12 @@ def _mix(images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], share: f
             done.add(row)
             next_row = int(others[row])
             other = kept if next_row == first else images[next_row]
-            if is_mixed[row] and window:
-                images[row][window] = other[window]
+            if is_mixed[row] and region:
+                images[row][region] = other[region]
             elif is_mixed[row]:
-                images[row] *= share
-                images[row] += other * images.dtype.type(1.0 - share)
+                images[row] *= lam
+                images[row] += other * images.dtype.type(1.0 - lam)
             row = next_row
 
 
-Mix.__init__ = explained(MIX, "give them by name")(Mix.__init__)  # type: ignore[method-assign]
+Mix.__init__ = explained(MIX, "pass mixup, cutmix and p by name")(Mix.__init__)  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A source from words: what the command line takes for one."""
+"""Opens the source that a command-line argument specifies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pixprep.training import read
 from pixprep.training.sources import Source
 from pixprep.training.sources.storage import is_remote
 
-_GIVEN = ("concat", "iterable", "rows", "subset")  # and not opened
+_GIVEN = ("concat", "iterable", "rows", "subset")  # these wrap Python objects, and cannot be opened by path
 KINDS: dict[str, Callable[..., Source]] = {
     **{name: getattr(read, name) for name in read.__all__ if name not in _GIVEN},
     "coco": lambda path, images, **options: read.coco(images, path, **options),
@@ -25,21 +25,22 @@ _SUFFIXES = {
     ".tfrecord": "tfrecord",
     ".parquet": "parquet",
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {"tar": {"label": None}}  # an archive need not have labels to be looked at
+_DEFAULTS: dict[str, dict[str, Any]] = {"tar": {"label": None}}  # the commands accept archives without labels
 
 
 def open_source(text: str, options: Mapping[str, Any]) -> Source:
-    """Open the source ``KIND:PATH``, or a path whose kind follows from its name.
+    """Open a source from ``KIND:PATH``, or from a path whose name determines the kind.
 
-    A folder is ``voc`` if it has VOC's folders, else ``files``. ``.csv`` and ``.tsv`` are ``table``, ``.json`` is
-    ``coco``, ``.tar`` is ``tar``, ``.parquet`` is ``parquet``, and a name that contains ``tfrecord`` is ``tfrecord``.
+    A folder is opened as ``voc`` if it contains the folders of Pascal VOC, and as ``files`` otherwise. ``.csv`` and
+    ``.tsv`` files are opened as ``table``, ``.json`` as ``coco``, ``.tar`` as ``tar``, ``.parquet`` as ``parquet``, and
+    paths whose name contains ``tfrecord`` as ``tfrecord``.
 
     Args:
-        text: Text such as ``train/``, ``flowers-*.tfrecord``, ``coco:instances.json``.
-        options: Arguments of the function of ``pixprep.read``; ``coco`` needs ``images``.
+        text: The argument, such as ``train/``, ``flowers-*.tfrecord`` or ``coco:instances.json``.
+        options: Keyword arguments for the function of ``pixprep.read``. ``coco`` requires ``images``.
 
     Raises:
-        DataError: the kind is not plain, an option is unknown or missing, or the source cannot be read.
+        DataError: The kind cannot be determined, an option is unknown or missing, or the source cannot be read.
     """
     kind, colon, path = text.partition(":")
     if not (colon and kind in KINDS):
@@ -47,7 +48,7 @@ def open_source(text: str, options: Mapping[str, Any]) -> Source:
     make = KINDS[kind]
     _check(kind, read.coco if kind == "coco" else make, options)
     if kind == "coco" and "images" not in options:
-        raise DataError(f"{path}: specify the folder of the images: --option images=FOLDER")
+        raise DataError(f"{path}: COCO annotations need the folder of the images: add --option images=FOLDER")
     return make(path, **{**_DEFAULTS.get(kind, {}), **options})
 
 
@@ -62,16 +63,17 @@ def _kind(text: str) -> str:
     if is_remote(text):
         return "files"
     if path.exists():
-        raise DataError(f"{text}: specify its kind: {', '.join(f'{kind}:' for kind in KINDS)} before the path")
+        kinds = ", ".join(f"{kind}:" for kind in KINDS)
+        raise DataError(f"{text}: the kind of source cannot be determined from the name: prefix the path with {kinds}")
     raise DataError(f"{text}: no such file or folder")
 
 
 def _check(kind: str, make: Callable[..., Source], options: Mapping[str, Any]) -> None:
-    """Refuse an option that the function does not have."""
+    """Reject options that are not parameters of the function."""
     parameters = list(inspect.signature(make).parameters.values())
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return
     known = [each.name for each in parameters if each.name not in ("where", "path", "folder", "annotations")]
     for name in options:
         if name not in known:
-            raise DataError(f"{kind} has no option {name!r}; it has {', '.join(known)}")
+            raise DataError(f"{kind} has no option {name!r}; its options are {', '.join(known)}")

@@ -1,7 +1,8 @@
-"""mosaic and copy-paste: images of a batch in one, or objects of one in another, with their boxes and masks.
+"""Mosaic and copy-paste augmentations, which combine several images of a batch with their boxes and masks.
 
-``Mosaic`` is Ultralytics' of four images, before its affine map. ``CopyPaste`` is Ghiasi's (2021), as torchvision's
-reference for detection has it, without the blending. The numbers are a pure function of seed, epoch and batch.
+``Mosaic`` is Ultralytics' mosaic of four images, without the affine transform that follows it. ``CopyPaste`` is the
+augmentation of Ghiasi et al. (2021) as in torchvision's detection reference, without blending. The random parameters
+are a pure function of the seed, the epoch and the batch.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ log = logging.getLogger(__name__)
 
 F64 = npt.NDArray[np.float64]
 Objects = dict[str, npt.NDArray[Any]]
-"""The boxes of an image, float64 (n, 4) xyxy in pixels, under ``_CORNERS``, and by their names what belongs to them."""
+"""The objects of an image: boxes, float64 (n, 4) xyxy in pixels, under the key ``_CORNERS``, and by name all other
+arrays with one value per box, such as masks."""
 _CORNERS = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Pasting:
-    """Base of what puts images of a batch into each other, in the pixels of their tensors.
+    """Base class of augmentations that paste parts of some images of a batch into others, in tensor coordinates.
 
     Attributes:
-        p: how often an image is changed.
-        image: the tensor that is.
-        least: images of a batch, at least.
+        p: Probability that an image is changed.
+        image: Name of the tensor that contains the images.
+        min_images: Minimum batch size.
         word: Last word of the Philox counter, distinct from those of ``training.mixing``.
     """
 
     p: float = 1.0
     image: str = "tensor"
-    least: ClassVar[int]
+    min_images: ClassVar[int]
     word: ClassVar[int]
 
     def __post_init__(self) -> None:
@@ -54,10 +56,11 @@ class _Pasting:
             raise PipelineError(f"{type(self).__name__}: p must be from 0 to 1, not {self.p!r}")
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
-        """Refuse a pipeline whose annotations are not of its tensor, and batches that are too small.
+        """Check that the annotations of the pipeline match its tensor, and that the batches are large enough.
 
         Raises:
-            PipelineError: see above.
+            PipelineError: The tensor does not exist or has a variable size, an annotation is not supported or in
+                different coordinates, or the batches are too small.
         """
         name, plan = type(self).__name__, pipeline.plan
         output = plan.outputs.get(self.image)
@@ -69,7 +72,7 @@ class _Pasting:
             raise PipelineError(f'{name}: all images must have the same size, but "{self.image}" is {output.spec}')
         for each, annotation in plan.annotations.items():
             if not isinstance(annotation, BoxesPlan | MaskPlan):
-                raise PipelineError(f'{name} moves only boxes and masks, but "{each}" is neither')
+                raise PipelineError(f'{name} supports only boxes and masks, but "{each}" is neither: remove that op')
             theirs, ours = annotation.geometry, output.geometry
             if (theirs.before, theirs.resize, theirs.after) != (ours.before, ours.resize, ours.after):
                 raise PipelineError(
@@ -77,37 +80,40 @@ class _Pasting:
                     f'"{self.image}": place it before the op of that image'
                 )
         if sum(isinstance(each, BoxesPlan) for each in plan.annotations.values()) > 1:
-            raise PipelineError(f"{name}: there are several outputs of boxes: keep one")
-        if order.batch_size < self.least:
-            raise PipelineError(f"{name} takes {self.least} images of a batch, but batch_size is {order.batch_size}")
+            raise PipelineError(f"{name} supports only one output of boxes, but the pipeline has several: keep one")
+        if order.batch_size < self.min_images:
+            raise PipelineError(
+                f"{name} combines {self.min_images} images of a batch: batch_size must be at least {self.min_images}, "
+                f"not {order.batch_size}"
+            )
 
     def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
-        """A batch of such images; ``batch["mix"]`` says of each what was done."""
+        """Apply the augmentation to a batch in place, and return it. ``batch["mix"]`` describes each image's change."""
         images = pipeline.outputs[self.image].spec.planes(batch.outputs[self.image])
         work, rng = _Work(batch, pipeline.plan.annotations, images), generator(key, self.word)
         work.put_back(batch, [self._changed(row, work, rng) for row in range(len(batch))])
         if work.is_overfull:
-            _warn_of(type(self).__name__, work.pad)
+            _warn_overfull(type(self).__name__, work.pad)
         return batch
 
     def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
-        """Modify one image in place, and return a description of the change."""
+        """Modify one image in place, and return a description of the change: ``{}`` if there is none."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mosaic(_Pasting):
-    """Combines four images into one: ``pp.Loader(..., mix=pp.Mosaic())``, for batches of tensors of equal size.
+    """Combine four images into one: ``pp.Loader(..., mix=pp.Mosaic())``. All images must have the same size.
 
-    Four images of the batch meet at a random point: this image is at the upper left, and the three preceding ones are
-    at the
-    upper right, lower left and lower right. The result equals the center of Ultralytics' mosaic with an identity affine
-    matrix, except that the padding of a ``letterbox`` is part of a tensor. Boxes are clipped to their quarter, and
-    removed
-    according to ``min_size`` and ``min_visible`` of the op ``boxes``.
+    Four images of the batch meet at a random point: each image is at the upper left of its own mosaic, and the three
+    previous images of the batch are at the upper right, lower left and lower right. The result equals the central part
+    of Ultralytics' mosaic with an identity affine transform, except that the padding of a ``letterbox`` is part of each
+    image here. Boxes are clipped to their quadrant, and removed according to ``min_size``, ``min_area`` and
+    ``min_visible`` of the op ``boxes``.
 
-    ``batch["mix"]`` contains ``{"mosaic": [y, x], "of": [index, ...]}``; ``{}`` means that the image did not change. An
-    image also does not change if its mosaic would have more boxes than ``pad`` of the op ``boxes`` allows.
+    ``batch["mix"]`` contains ``{"mosaic": [y, x], "of": [index, ...]}`` for each image: the point in pixels, and the
+    indices of the four samples. It contains ``{}`` if the image did not change. An image also remains unchanged if its
+    mosaic would have more boxes than ``pad`` of the op ``boxes`` allows.
 
     Args:
         p: Probability that an image becomes a mosaic.
@@ -117,7 +123,7 @@ class Mosaic(_Pasting):
         PipelineError: An argument is invalid.
     """
 
-    least: ClassVar[int] = 4
+    min_images: ClassVar[int] = 4
     word: ClassVar[int] = 4
 
     def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
@@ -126,11 +132,11 @@ class Mosaic(_Pasting):
             return {}
         (height, width), count = work.size, len(work.indices)
         tiles, center = [(row - back) % count for back in range(4)], (int(y * height), int(x * width))
-        quarters = [*zip(tiles, _quarters(center, work.size), strict=True)]
-        parts = [work.moved(work.objects_before[tile], *quarter) for tile, quarter in quarters]
+        quadrants = [*zip(tiles, _quadrants(center, work.size), strict=True)]
+        parts = [work.moved(work.objects_before[tile], *quadrant) for tile, quadrant in quadrants]
         if not work.enter(row, parts):
             return {}
-        for tile, (into, out, _) in quarters:
+        for tile, (into, out, _) in quadrants:
             for now, before in zip(work.planes, work.planes_before, strict=True):
                 now[row][(..., *into)] = before[tile][(..., *out)]
         return {"mosaic": [*center], "of": [int(work.indices[tile]) for tile in tiles]}
@@ -138,33 +144,35 @@ class Mosaic(_Pasting):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyPaste(_Pasting):
-    """Pastes objects of one image into another: ``pp.Loader(..., mix=pp.CopyPaste(p=0.5))``.
+    """Paste objects of one image into another: ``pp.Loader(..., mix=pp.CopyPaste(p=0.5))``.
 
-    The pipeline needs the op ``masks``. Each image receives objects of a different image of the batch at their
-    positions, each object with probability 0.5. Hidden parts are removed from the existing masks. The boxes of these
-    masks become the bounding boxes of the visible parts. An object without visible parts, or one that ``min_size`` of
-    the op ``boxes`` rejects, is removed. A map ``mask`` receives the labels of the map from which the objects come.
+    The pipeline must contain the ops ``boxes`` and ``masks``. Objects of a different image of the batch are pasted into
+    each image at their original positions; each object is selected with a probability of 0.5. The pasted objects hide
+    parts of the existing ones: these parts are removed from the masks, and the boxes become the bounding boxes of the
+    visible parts. An object that is completely hidden, or that is too small for ``min_size`` or ``min_area`` of the op
+    ``boxes``, is removed. A segmentation map ``mask`` receives the labels of the pasted pixels.
 
-    ``batch["mix"]`` contains ``{"of": index, "pasted": [number, ...]}``; ``{}`` means that the image did not change. An
-    image also does not change if it would have more boxes than ``pad`` of the op ``boxes`` allows.
+    ``batch["mix"]`` contains ``{"of": index, "pasted": [number, ...]}`` for each image: the sample index of the other
+    image, and the numbers of its pasted objects. It contains ``{}`` if the image did not change. An image also remains
+    unchanged if it would have more boxes than ``pad`` of the op ``boxes`` allows.
 
     Args:
-        p: Probability that an image receives objects.
+        p: Probability that objects are pasted into an image.
         image: Name of the tensor that is changed.
 
     Raises:
         PipelineError: An argument is invalid.
     """
 
-    least: ClassVar[int] = 2
+    min_images: ClassVar[int] = 2
     word: ClassVar[int] = 5
 
     def check(self, pipeline: Pipeline, order: Order) -> None:
-        """See ``_Pasting.check``. The pipeline must also return masks."""
+        """See ``_Pasting.check``. The pipeline must also contain the ops ``boxes`` and ``masks``."""
         super().check(pipeline, order)
         fields = {each.field for each in pipeline.plan.annotations.values()}
         if not {"boxes", "masks"} <= fields:
-            raise PipelineError("CopyPaste pastes objects, which need boxes and masks: add the ops boxes and masks")
+            raise PipelineError("CopyPaste requires the boxes and masks of objects: add the ops boxes and masks")
 
     def _changed(self, row: int, work: _Work, rng: np.random.Generator) -> dict[str, Any]:
         other, (masks,) = work.partners[row], work.masks
@@ -181,24 +189,25 @@ class CopyPaste(_Pasting):
         if not work.enter(row, [work.large_enough({**old, masks: left, _CORNERS: corners}), new]):
             return {}
         for now, before in zip(work.planes, work.planes_before, strict=True):
-            at = np.asarray(hides, like=now)  # CuPy's of a GPU's
+            at = np.asarray(hides, like=now)  # a CuPy array if the images are on a GPU
             now[row] = now[row] * ~at + before[other] * at
         return {"of": int(work.indices[other]), "pasted": pasted.tolist()}
 
 
 class _Work:
-    """A batch's annotations, taken apart: without padding, the boxes as corners in pixels.
+    """The images and annotations of a batch while they are being modified.
 
     Attributes:
         size: (height, width) of the tensors.
-        indices: Indices of the samples.
+        indices: Sample indices, int64 (n,).
         partners: Row of the image with which each row is combined; see ``partners``.
-        objects: Objects of each image.
-        planes: the images and the map of labels, if there is one, each (images, ..., height, width).
-        objects_before, planes_before: the same, and copies of them.
-        masks: names of the masks of objects.
-        pad: rows of boxes, if the op ``boxes`` names a number.
-        is_overfull: ``pad`` has had no room for the boxes of an image.
+        objects: Objects of each image, without padding, which the augmentation replaces.
+        objects_before: Objects of each image before the augmentation.
+        planes: Images, and segmentation maps if there are any, each (n, ..., height, width), modified in place.
+        planes_before: Copies of ``planes`` before the augmentation.
+        masks: Names of the fields that contain masks of objects: at most one.
+        pad: Number of rows to which boxes are padded by the op ``boxes``, or None.
+        is_overfull: Whether an image would have received more boxes than ``pad``.
     """
 
     def __init__(self, batch: Batch, plans: Mapping[str, Any], images: Any) -> None:
@@ -211,7 +220,7 @@ class _Work:
         follow = [name for name in batch.fields if self._plan and self._plan.takes_along(name)]
         for name in follow:
             if any(values is None for values in batch.fields[name]):
-                raise DataError(f'"{name}" is of some samples only: images that are put together need it of all')
+                raise DataError(f'some samples have no "{name}": Mosaic and CopyPaste need it for every sample')
         self._names = [self._boxes, *self.masks, *follow] if self._plan else []
         self.planes = [images, batch.fields[named["mask"][0]]] if "mask" in named else [images]
         self.planes_before = [each.copy("K") for each in self.planes]
@@ -229,7 +238,14 @@ class _Work:
         return {**taken, _CORNERS: corners * (width, height, width, height)}
 
     def moved(self, objects: Objects, into: Window, out: Window, shift: tuple[int, int]) -> Objects:
-        """Return the objects of a tile that are visible in a window, in the coordinates of the window."""
+        """Return the objects of a tile that are visible in its quadrant, in the coordinates of the mosaic.
+
+        Args:
+            objects: Objects of the tile.
+            into: Window of the mosaic that the tile fills.
+            out: Window of the tile that is visible.
+            shift: (y, x) offset from tile coordinates to mosaic coordinates.
+        """
         if not objects:
             return {}
         (top, bottom), (left, right) = ((side.start, side.stop) for side in into)
@@ -244,13 +260,17 @@ class _Work:
         return self.large_enough({**made, _CORNERS: (seen if self._plan.clip else moved)[kept]})
 
     def large_enough(self, objects: Objects) -> Objects:
-        """The objects whose boxes ``min_size`` and ``min_area`` keep."""
+        """Remove the objects whose boxes are smaller than ``min_size`` or ``min_area`` of the op ``boxes``."""
         sides = objects[_CORNERS][:, 2:] - objects[_CORNERS][:, :2]
         kept = (sides >= max(self._plan.min_size, 1e-9)).all(axis=1) & (sides.prod(axis=1) >= self._plan.min_area)
         return {name: values[kept] for name, values in objects.items()}
 
     def enter(self, row: int, parts: Sequence[Objects]) -> bool:
-        """Give an image the objects of several, unless ``pad`` has no room for them."""
+        """Set the objects of an image to those of several parts.
+
+        Returns:
+            Whether the image was changed. False if it would have more boxes than ``pad``.
+        """
         count = sum(len(part.get(_CORNERS, ())) for part in parts)
         if self.pad is not None and count > self.pad:
             self.is_overfull = True
@@ -258,9 +278,14 @@ class _Work:
         self.objects[row] = _joined(parts)
         return True
 
-    def put_back(self, batch: Batch, words: Sequence[Mapping[str, Any]]) -> None:
-        """Give the batch its annotations, in the form of the plan."""
-        fields = {**batch.fields, "mix": list(words)}
+    def put_back(self, batch: Batch, changes: Sequence[Mapping[str, Any]]) -> None:
+        """Store the objects in the fields of the batch, in the box format and with the padding of the plan.
+
+        Args:
+            batch: Batch that receives the fields.
+            changes: Description of each image's change, for the field ``mix``.
+        """
+        fields = {**batch.fields, "mix": list(changes)}
         for name in self._names:
             columns = [self._formed(name, objects) for objects in self.objects]
             fields[name] = columns if self.pad is None else np.stack(columns)
@@ -281,17 +306,26 @@ class _Work:
 Window = tuple[slice, slice]
 
 
-def _quarters(center: tuple[int, int], size: tuple[int, int]) -> list[tuple[Window, Window, tuple[int, int]]]:
-    """Quarters: window in the result, window in the tile, and the way from there to here, y before x."""
-    ways = []
-    for at, side in zip(center, size, strict=True):
-        first = slice(0, at), slice(side - at, side), at - side
-        ways.append((first, (slice(at, side), slice(0, side - at), at)))
-    return [((y[0], x[0]), (y[1], x[1]), (y[2], x[2])) for y in ways[0] for x in ways[1]]
+def _quadrants(center: tuple[int, int], size: tuple[int, int]) -> list[tuple[Window, Window, tuple[int, int]]]:
+    """Return the quadrants of a mosaic: upper left, upper right, lower left and lower right.
+
+    Args:
+        center: Point (y, x) at which the quadrants meet.
+        size: (height, width) of the mosaic and of each tile.
+
+    Returns:
+        For each quadrant, its window in the mosaic, the window of the tile that is visible, and the (y, x) offset from
+        tile coordinates to mosaic coordinates.
+    """
+    halves = []
+    for at, length in zip(center, size, strict=True):
+        first = slice(0, at), slice(length - at, length), at - length
+        halves.append((first, (slice(at, length), slice(0, length - at), at)))
+    return [((y[0], x[0]), (y[1], x[1]), (y[2], x[2])) for y in halves[0] for x in halves[1]]
 
 
 def _around(mask: npt.NDArray[Any]) -> tuple[float, float, float, float]:
-    """Return the bounding box xyxy of a mask, whose end is exclusive; all zeros for an empty mask."""
+    """Return the bounding box of a mask as (x1, y1, x2, y2) with exclusive ends. All zeros for an empty mask."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return 0.0, 0.0, 0.0, 0.0
@@ -299,9 +333,9 @@ def _around(mask: npt.NDArray[Any]) -> tuple[float, float, float, float]:
 
 
 @cache
-def _warn_of(kind: str, pad: int) -> None:
-    """Warn once of images that stay as they were."""
-    log.warning('%s: images stay as they are where boxes has too few rows, "pad": %d: give it a larger one', kind, pad)
+def _warn_overfull(kind: str, pad: int) -> None:
+    """Warn once that images with too many boxes remain unchanged."""
+    log.warning('%s: images with more boxes than "pad": %d remain unchanged: increase "pad" of the op boxes', kind, pad)
 
 
 def _joined(parts: Sequence[Objects]) -> Objects:

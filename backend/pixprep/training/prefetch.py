@@ -1,4 +1,4 @@
-"""An iterator that runs in a thread of its own, a few items ahead of who asks for them."""
+"""An iterator that runs in its own thread, a few items ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _PATIENCE_S = 1.0
 
 
 class Prefetch(Generic[T]):
-    """Runs a generator ahead of its consumer. Closing it ends the thread and drops all items.
+    """Runs a generator in a thread, ahead of its consumer.
 
-    Who starts it closes it.
+    ``close`` ends the thread and drops the items that are ready. The caller of ``start`` must also call ``close``.
 
     Args:
         items: Generator to run. It is closed in the thread that ran it.
-        most: Maximum number of items that are ready or being made.
+        size: Maximum number of items that are ready or being generated.
         name: Name of the thread.
-        timeline: Timeline that records the waits of both sides and each item.
-        stop: Function that ends the waiting of the generator; ``close`` calls it.
+        timeline: Timeline that records the generation of each item, and the waiting times of the generator and of the
+            consumer.
+        stop: Function that interrupts the generator if it is waiting. ``close`` calls it.
 
     Attributes:
         is_closed: Whether ``close`` has been called.
@@ -36,25 +37,26 @@ class Prefetch(Generic[T]):
         self,
         items: Generator[T, None, None],
         *,
-        most: int,
+        size: int,
         name: str,
         timeline: Timeline,
         stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._items = items
         self._stop = stop
-        self._most = most
+        self._size = size
         self._ready: deque[T] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_done = self.is_closed = False
         self._timeline = timeline
         self._process = os.getpid()
-        # A daemon: Python joins all other threads before it runs ``atexit``, and this one may wait for room.
+        # A daemon, because Python joins all other threads before it runs ``atexit`` functions. If the queue is full,
+        # this thread would wait forever.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         atexit.register(self._end)
         self._thread.start()
 
@@ -62,10 +64,11 @@ class Prefetch(Generic[T]):
         """End the thread after its current item, and drop the items that are ready.
 
         Args:
-            timeout_s: Maximum time to wait for the thread; default: until it has ended.
+            timeout_s: Maximum time to wait for the thread, in seconds. Default: no limit.
 
         Returns:
-            False in a forked process, where there is no thread, and whose locks nobody may ever open.
+            Whether the thread was closed. False in a forked process, which has no such thread, and in which a lock may
+            stay locked forever.
         """
         if os.getpid() != self._process:
             return False
@@ -75,22 +78,22 @@ class Prefetch(Generic[T]):
             self._ready.clear()
             self._changed.notify_all()
         self._stop()
-        if self._thread is not threading.current_thread():  # which also runs the garbage collector
+        if self._thread is not threading.current_thread():  # the garbage collector may call this in any thread
             self._thread.join(timeout_s)
         return True
 
     def _end(self) -> None:
-        """Close at the exit of the process, which may be that of an interrupt."""
+        """Close at the exit of the process. The time limit keeps an interrupted process from hanging."""
         self.close(timeout_s=_PATIENCE_S)
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        """The next item, which nothing here refers to any more.
+        """Return the next item, and keep no reference to it.
 
         Raises:
-            BaseException: what the generator raised, after the items before it.
+            BaseException: The generator raised this exception, and all items before it were returned.
         """
         with self._changed:
             with self._timeline.span("wait for a batch"):
@@ -102,7 +105,7 @@ class Prefetch(Generic[T]):
         try:
             raise error
         finally:
-            del error  # whose traceback holds this frame, and through it the thread's
+            del error  # break the reference cycle between the traceback and this frame
 
     def _run(self) -> None:
         try:
@@ -112,11 +115,11 @@ class Prefetch(Generic[T]):
                 with self._changed:
                     if not self.is_closed:
                         self._ready.append(item)
-                    del item  # or this frame would keep it while the next one is made
+                    del item  # do not keep the item alive while the next one is being generated
                     self._changed.notify_all()
-        except (StopIteration, CancelledError):  # it is over, or was stopped
+        except (StopIteration, CancelledError):  # the generator has finished, or was stopped
             pass
-        except BaseException as error:  # noqa: BLE001  (whoever asks gets it)
+        except BaseException as error:  # noqa: BLE001  (``__next__`` raises it)
             self._error = error
         finally:
             self._items.close()
@@ -125,7 +128,7 @@ class Prefetch(Generic[T]):
                 self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        """Wait for room; False once it is closed."""
+        """Wait until another item may be generated. Return False if the prefetcher was closed."""
         with self._timeline.span("wait for room"), self._changed:
-            self._changed.wait_for(lambda: len(self._ready) < self._most or self.is_closed)
+            self._changed.wait_for(lambda: len(self._ready) < self._size or self.is_closed)
             return not self.is_closed

@@ -1,4 +1,7 @@
-"""``pixprep.read``: every source, by a function. ``pixprep.training.sources`` says what a source and a sample are."""
+"""``pixprep.read``: functions that open sources of samples.
+
+``pixprep.training.sources`` defines the interface of sources and samples.
+"""
 
 from pixprep.names import SOURCES, hint, meant
 from pixprep.training.sources.coco import coco

@@ -1,4 +1,4 @@
-"""Samples read ahead of the engine, by as many threads as it takes to keep the engine busy."""
+"""Reads samples ahead of the engine, with as many threads as are needed to keep the engine busy."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from pixprep.training.timeline import Timeline
 
 MAX_THREADS = 32
 _AHEAD = 2
-"""Batches that are read before the engine takes the first of them."""
+"""Number of batches that are read ahead of the one that the engine processes."""
 _SLOW = 0.1
-"""Reading is too slow if the engine waits for it for more than this share of the time: then more threads read."""
+"""If the engine waits for samples for more than this fraction of the time, the number of threads is doubled."""
 
 _HINTS: Mapping[type, str] = {
     str: ": use pathlib.Path(text), or pixprep.read.rows, which accepts str",
-    dict: ': pixprep.read.rows takes {"bytes": ..., "path": ...}',
+    dict: ': pixprep.read.rows accepts {"bytes": ..., "path": ...}',
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample, read.
+    """A sample that was read from the source.
 
     Attributes:
-        index: in the source.
-        name: for messages.
-        image: Encoded bytes or pixels, or the error.
-        fields: everything else.
-        identity: Path of the image, or size and checksum of its bytes, where pixels are cached: they are of this image.
+        index: Index of the sample in the source.
+        name: Name of the sample, for messages.
+        image: Encoded bytes or pixels, or the error that was raised when the sample was read.
+        fields: All other fields of the sample.
+        identity: Path of the image, or size and checksum of its bytes, to detect whether cached pixels are outdated.
+            None if pixels are not cached.
     """
 
     index: int
@@ -53,14 +54,18 @@ class Sample:
     identity: object = None
 
     def error(self, error: ImageError) -> ImageError:
-        """The reason why a sample is missing, its name first; ``error`` is the engine's, if the image could be read."""
+        """Return the error of a broken sample, with its name.
+
+        Args:
+            error: Error of the engine. It is ignored if the image could not even be read.
+        """
         if isinstance(self.image, ImageError):
             return self.image
         return ImageError(error.reason, f"{self.name}: {error.detail}")
 
 
 def _encoded(image: Any) -> Encoded | None:
-    """Return contiguous bytes as a memoryview; None for anything else, including an array of pixels."""
+    """Return contiguous bytes, as ``bytes`` or a memoryview. None for anything else, such as an array of pixels."""
     if isinstance(image, bytes):
         return image
     try:
@@ -71,7 +76,7 @@ def _encoded(image: Any) -> Encoded | None:
 
 
 def _identity(image: Any) -> object:
-    """Return the path of an image, or the size and checksum of its bytes; None if the value is not an image."""
+    """Return the path of an image, or the size and checksum of its bytes. None for any other object."""
     if isinstance(image, Path):
         return str(image)
     encoded = _encoded(image)
@@ -81,22 +86,22 @@ def _identity(image: Any) -> object:
 class Reader:
     """Reads the samples of batches, two batches ahead.
 
-    It starts with two threads and doubles their number, up to 32, whenever the engine waits for it. Files on a local
-    disk need two threads; files on a network, which take 20 ms each, need all of them.
+    It starts with two threads, and doubles their number, up to 32, when the engine has to wait for samples. Two threads
+    are enough for a local disk. Files on a network, which take about 20 ms each, need all of them.
 
     Args:
         source: Source of the samples.
         limits: Limits on the size of the files that are read.
-        timeline: Timeline that records a span for each thread's part of a batch and for each wait of the engine.
-        cache: Cache of images that need not be read.
-        dtypes: Accepted dtypes of pixel arrays. Empty: images are encoded.
-        files: Names of fields that may be paths of files, which are then read also.
-        blocks: Memory for files. Default: memory of its own.
-        is_patient: Whether an error of the source that may concern only one sample, such as OSError, makes the sample a
-            broken one.
+        timeline: Timeline that records each thread's part of a batch, and each time that the engine waits.
+        cache: Cache of decoded images. Cached images are not read.
+        dtypes: Accepted dtypes of pixel arrays. If it is empty, images must be encoded.
+        files: Names of the fields that can contain paths, besides the image. These files are also read.
+        blocks: Memory pool for files. Default: a new one.
+        is_patient: Whether errors of the source that may affect only one sample, such as OSError, mark the sample as
+            broken instead of ending the epoch.
 
     Attributes:
-        width: Number of threads that currently read.
+        width: Current number of threads.
     """
 
     def __init__(
@@ -119,21 +124,21 @@ class Reader:
         self._timeline = timeline
         self._cache = cache
         self._blocks = blocks or Blocks()
-        self._most = 1 if getattr(source, "is_in_order", False) else MAX_THREADS
-        self._pool = Daemons(self._most, "pixprep-read")
+        self._max_width = 1 if getattr(source, "is_in_order", False) else MAX_THREADS
+        self._pool = Daemons(self._max_width, "pixprep-read")
         self._is_stopped = False
         self._awaited: Sequence[Future[list[Sample]]] = ()
-        self.width = min(2, self._most)
+        self.width = min(2, self._max_width)
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
-        """Read samples at once; only the thread that takes those of ``ahead`` may call this.
+        """Read samples and wait for them. Only the thread that iterates over ``ahead`` may call this.
 
         Raises:
-            CancelledError: the reader was stopped, which ends the wait for a sample that hangs.
+            CancelledError: The reader was stopped, possibly while a read was hanging.
         """
         self._awaited = (self._pool.submit(self._samples, indices),)
         try:
-            if self._is_stopped:  # before it could see this one
+            if self._is_stopped:  # ``stop`` may have run before ``_awaited`` was set
                 raise CancelledError
             return self._awaited[0].result()
         finally:
@@ -152,7 +157,7 @@ class Reader:
             LIMITS.reset(token)
 
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
-        """The samples of each part, in order."""
+        """Yield each part with its samples, in order."""
         pending: deque[tuple[Part, list[Future[list[Sample]]]]] = deque()
         since = self._timeline.now()
         try:
@@ -163,16 +168,16 @@ class Reader:
             while pending:
                 since = yield from self._first(pending, since)
         finally:
-            for _, shares in pending:
-                for future in shares:
+            for _, futures_of_part in pending:
+                for future in futures_of_part:
                     future.cancel()
 
     def stop(self) -> None:
-        """Read no further sample, and let nobody wait for one that is being read; any thread may call this."""
+        """Stop reading, and end the wait for samples that are being read. Any thread may call this."""
         self._is_stopped = True
         for future in self._awaited:
-            with suppress(InvalidStateError):  # it has just ended
-                if not future.cancel():  # it has begun
+            with suppress(InvalidStateError):  # the read has just finished
+                if not future.cancel():  # the read has started
                     future.set_exception(CancelledError())
 
     def close(self) -> None:
@@ -181,7 +186,7 @@ class Reader:
         self._pool.close()
 
     def _read(self, index: int) -> Sample:
-        """One sample; of a broken one its error, and what is known of it.
+        """Read a sample. If it is broken, its ``image`` is the error.
 
         Raises:
             DataError: The source raises an error, or returns an object that is not a sample.
@@ -194,15 +199,18 @@ class Reader:
         except DataError:
             raise
         except Exception as error:
-            words = f"sample {index:,} of the source: {type(error).__name__}: {error}"
+            message = f"sample {index:,} of the source: {type(error).__name__}: {error}"
             if self._is_patient and isinstance(error, OSError | KeyError | futures.TimeoutError):
-                return Sample(index, f"sample {index:,}", ImageError("UNREADABLE", words), {})
-            raise DataError(words) from error
+                return Sample(index, f"sample {index:,}", ImageError("UNREADABLE", message), {})
+            raise DataError(message) from error
         if fields is None:
-            what = f'is no dict with an "image", but {type(sample).__name__}: pixprep.read.rows takes other rows'
-            raise DataError(f"sample {index:,} {what}")
+            raise DataError(
+                f'sample {index:,} must be a dict with an "image", not {type(sample).__name__}: pixprep.read.rows '
+                "accepts other types of rows"
+            )
         if "image" not in fields:
-            raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
+            found = ", ".join(map(printable, fields)) or "none"
+            raise DataError(f'sample {index:,} has no field "image"; its fields are: {found}')
         image = fields.pop("image")
         name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
         try:
@@ -227,36 +235,41 @@ class Reader:
             return encoded
         hint = _HINTS.get(type(image), "")
         if hasattr(image, "__array_interface__"):
-            hint = ": a pipeline whose first op is pixels takes arrays"
+            hint = ": to pass an array of pixels, begin the pipeline with the op pixels"
         what = f"must be the bytes of a file or its pathlib.Path, not {type(image).__name__}{hint}"
         raise DataError(f'{printable(name)}: "image" {what}')
 
     def _started(self, part: Part) -> list[Future[list[Sample]]]:
         indices = part.indices.tolist()
         width = min(self.width, len(indices))
-        return [self._pool.submit(self._share, indices[thread::width]) for thread in range(width)]
+        return [self._pool.submit(self._part, indices[thread::width]) for thread in range(width)]
 
-    def _share(self, indices: Sequence[int]) -> list[Sample]:
+    def _part(self, indices: Sequence[int]) -> list[Sample]:
         with self._timeline.span("read", samples=len(indices)):
             return self._samples(indices)
 
     def _first(
         self, pending: deque[tuple[Part, list[Future[list[Sample]]]]], since: float
     ) -> Generator[tuple[Part, list[Sample]], None, float]:
-        """Give the samples of the first part; return the time at which they were asked for."""
+        """Yield the first part with its samples, and return the time at which the engine requested them.
+
+        Args:
+            pending: Parts that are being read, each with one future per thread.
+            since: Time at which the engine requested the previous part.
+        """
         part, self._awaited = pending.popleft()
         wait = self._timeline.span("wait for files")
         with wait:
-            if self._is_stopped:  # before it could see these
+            if self._is_stopped:  # ``stop`` may have run before ``_awaited`` was set
                 raise CancelledError
-            shares = [future.result() for future in self._awaited]
+            read = [future.result() for future in self._awaited]
         end = self._timeline.now()
         if end - wait.begin > _SLOW * (end - since):
-            self.width = min(2 * self.width, self._most)
+            self.width = min(2 * self.width, self._max_width)
         samples: list[Any] = [None] * len(part.indices)
-        for thread, share in enumerate(shares):
-            samples[thread :: len(shares)] = share
+        for thread, read_by_thread in enumerate(read):
+            samples[thread :: len(read)] = read_by_thread
         self._awaited = ()
-        del shares
+        del read
         yield part, samples
         return end

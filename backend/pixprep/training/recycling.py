@@ -1,9 +1,9 @@
-"""Memory for batches and for encoded files, used again once nobody refers to it any more.
+"""Memory pools for batches and for encoded files, which reuse memory that is no longer referenced.
 
-A large array is new memory of the kernel's each time, whose pages it clears when they are written: 3 of the 9 ms that
-a batch of 38.5 MB takes, and 0.08 of the 1 ms that an image of 110 kB takes. Memory is used again where the count of
-references says that the consumer let go of the array, of every view of it, and of every tensor that shares its memory:
-these all hold a reference to it. So does a copy to a GPU that is under way.
+The allocator returns the memory of large arrays to the operating system, which then has to clear each page again on
+first use. This takes 3 of the 9 ms for a batch of 38.5 MB, and 0.08 of the 1 ms for an image of 110 kB. The pools reuse
+memory when its reference count shows that the consumer has released the array, all views of it, and all tensors that
+share its memory, because each of these holds a reference. A running copy to a GPU also holds one.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import numpy.typing as npt
 from pixprep.spec import DType
 
 ALIGNMENT = 64
-"""Bytes: what JAX and TensorFlow share without a copy begins at a multiple of this."""
+"""Alignment of arrays in bytes. JAX and TensorFlow share memory without a copy only if it is aligned like this."""
 _IDLE = [np.empty(0, np.uint8)]
 _UNUSED = sys.getrefcount(_IDLE[0])
-"""References to an array that only a list holds."""
+"""Reference count of an array to which only a list refers."""
 
 
 Memory = npt.NDArray[np.uint8]
 
 
 class Copies:
-    """Asynchronous copies to a GPU for all batches; thread-safe.
+    """Tracks the asynchronous copies of batches to a GPU. Thread-safe.
 
     Attributes:
-        allocate: Function that allocates a number of bytes for batches. From the first copy on, the memory is pinned,
-            so copies run concurrently with the host and the GPU's kernels.
+        allocate: Function that allocates a number of bytes for a batch. After the first copy, it allocates pinned
+            memory, so that copies run concurrently with the host and with GPU kernels.
     """
 
     def __init__(self) -> None:
@@ -43,13 +43,18 @@ class Copies:
         self._under_way: list[tuple[Callable[[], bool], Any]] = []
 
     def hold(self, source: Any, is_done: Callable[[], bool]) -> None:
-        """Keep a reference to the source of a copy until the event after the copy shows that it has ended."""
+        """Keep a reference to the source of a copy until the copy has finished.
+
+        Args:
+            source: Array or tensor that is being copied.
+            is_done: Function that returns whether the copy has finished, such as the query of an event.
+        """
         self.let_go()
         with self._lock:
             self._under_way.append((is_done, source))
 
     def let_go(self) -> None:
-        """Forget the copies that have ended."""
+        """Release the sources of all finished copies."""
         with self._lock:
             self._under_way = [each for each in self._under_way if not each[0]()]
 
@@ -62,26 +67,26 @@ COPIES = Copies()
 
 
 class Recycler:
-    """Makes arrays, and gives those out again that came back. One thread at a time asks it.
+    """Memory pool for the arrays of batches. Only one thread at a time may use it.
 
     Args:
-        most: how many arrays it remembers; more may be in use.
+        capacity: Maximum number of arrays in the pool. More arrays may be in use.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._memories: list[Memory] = []
         self._allocate = COPIES.allocate
 
     def empty(self, shape: Sequence[int], dtype: DType) -> npt.NDArray[np.generic]:
-        """An array whose values are not set, which begins at a multiple of 64 bytes."""
+        """Return an uninitialized array that is aligned to 64 bytes."""
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         memory = self._memory(n_bytes)
         begin = -memory.ctypes.data % ALIGNMENT
         return memory[begin : begin + n_bytes].view(dtype).reshape(shape)
 
     def clear(self) -> None:
-        """Forget all; an array that is in use stays its user's."""
+        """Empty the pool. Arrays that are in use remain valid."""
         self._memories.clear()
         COPIES.let_go()
 
@@ -95,21 +100,21 @@ class Recycler:
             if unused and self._memories[place].nbytes == n_bytes + ALIGNMENT:
                 return self._memories[place]
         memory = self._allocate(n_bytes + ALIGNMENT)
-        if len(self._memories) == self._most:
-            self._memories.pop(0)  # the block has a different size, or is still in use
+        if len(self._memories) == self._capacity:
+            self._memories.pop(0)  # the oldest array has a different size, or is still in use
         self._memories.append(memory)
         return memory
 
 
 BLOCK_BYTES = 4 << 20
-"""Memory of encoded files, one after the other."""
+"""Minimum size of a block in bytes. A block contains several encoded files."""
 
 
 class Blocks:
-    """Memory for encoded files. Any thread may ask it.
+    """Memory pool for encoded files. Thread-safe.
 
-    A block is used again when no file in it is referred to any more. So there are as many blocks as files were held at
-    once, and one.
+    Files are stored consecutively in blocks. A block is reused when none of its files is referenced any more. In the
+    worst case, when every file that is in use keeps a different block, there is one more block than files in use.
     """
 
     def __init__(self) -> None:
@@ -118,16 +123,16 @@ class Blocks:
         self._free = memoryview(b"")
 
     def take(self, n_bytes: int) -> memoryview:
-        """So many bytes, whose values are not set."""
+        """Return uninitialized memory for a file."""
         with self._lock:
             if n_bytes > len(self._free):
-                self._free = memoryview(b"")  # what is left of a block is no reason to keep it
+                self._free = memoryview(b"")  # release the unused rest, which would count as a reference to its block
                 self._free = self._block(n_bytes).data
             taken, self._free = self._free[:n_bytes], self._free[n_bytes:]
             return taken
 
     def clear(self) -> None:
-        """Forget all; a block that is in use stays its user's."""
+        """Empty the pool. Blocks that are in use remain valid."""
         with self._lock:
             self._blocks.clear()
             self._free = memoryview(b"")
@@ -138,6 +143,7 @@ class Blocks:
         for place in unused:
             if self._blocks[place].nbytes >= n_bytes:
                 return self._blocks[place]
-        self._blocks = [self._blocks[place] for place in range(count) if place not in unused]  # those are too small
+        # Drop the unused blocks, which are too small.
+        self._blocks = [self._blocks[place] for place in range(count) if place not in unused]
         self._blocks.append(np.empty(max(n_bytes, BLOCK_BYTES), np.uint8))
         return self._blocks[-1]

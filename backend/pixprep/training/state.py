@@ -1,4 +1,4 @@
-"""State of a training, as JSON holds it: what it may be, and whether it is of the Loader that takes it."""
+"""Validates the state of a Loader before it is loaded: its format, and whether it matches the Loader."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_EPOCHS = (1 << 32) - 1
 
 
 def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int) -> tuple[int, int]:
-    """Return the epoch and the position of a state.
+    """Return the epoch and the position of a valid state.
 
     Args:
-        state: Result of ``Loader.state_dict``, possibly of a different shard.
-        now: Current state of the Loader that restores it.
+        state: Result of ``Loader.state_dict``, possibly from a different shard.
+        now: Current state of the Loader that loads it.
         length: Number of samples per epoch.
 
     Raises:
@@ -27,41 +27,43 @@ def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int)
     if isinstance(state, Mapping):
         state = {"sampler": None, **state}  # states of older versions lack this field
     if not isinstance(state, Mapping) or set(state) != set(now) or state["version"] != STATE_VERSION:
-        raise PipelineError(f"this is not a state of a Loader: {state!r}")
+        raise PipelineError(f"state must be a result of Loader.state_dict, not {state!r}")
     for name in ("seed", "shuffle"):
         if state[name] != now[name]:
             raise PipelineError(
-                f"the state is of {name}={state[name]!r}, and this Loader has {name}={now[name]!r}: the rest of "
-                "the epoch would be other samples"
+                f"the state was saved with {name}={state[name]!r}, but this Loader has {name}={now[name]!r}: the rest "
+                f"of the epoch would contain different samples; use the same {name}"
             )
     epoch = _number(state, "epoch", MAX_EPOCHS)
     _number(state, "samples", (1 << 63) - 1)
     if (state["samples"], state["source"]) != (now["samples"], now["source"]):
         raise DataError(
-            f"the state belongs to a different source: {state['samples']:,} samples ({state['source']}), and here are "
-            f"{now['samples']:,} ({now['source']})"
+            f"the state belongs to a different source: it has {state['samples']:,} samples (fingerprint "
+            f"{state['source']}), but this Loader's source has {now['samples']:,} (fingerprint {now['source']})"
         )
     if state["sampler"] != now["sampler"]:
         raise PipelineError(
-            "the state is of other weights, shares, repeats, epoch_samples or group_by, or with group_by of other "
-            "global batches (batch_size times shards): the rest of the epoch would be different samples"
+            "the state was saved with different weights, shares, repeats, epoch_samples or group_by, or with group_by "
+            "and a different global batch size (batch_size times shards): the rest of the epoch would contain other "
+            "samples; use the same arguments"
         )
     return epoch, _number(state, "position", length)
 
 
 def checked_epoch(epoch: int) -> int:
-    """A number of an epoch.
+    """Return the number of an epoch as an int.
 
     Raises:
-        PipelineError: The epoch is invalid.
+        PipelineError: It is not an integer in the valid range.
     """
     if isinstance(epoch, bool) or not isinstance(epoch, Integral) or not 0 <= int(epoch) <= MAX_EPOCHS:
         raise PipelineError(f"epoch must be an integer from 0 to {MAX_EPOCHS:,}, not {epoch!r}")
     return int(epoch)
 
 
-def _number(state: Mapping[str, Any], name: str, most: int) -> int:
-    if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
-        what = f"is {state[name]!r}, and not an integer from 0 to {most:,}"
-        raise PipelineError(f"the state's {name} {what}: it is damaged")
+def _number(state: Mapping[str, Any], name: str, maximum: int) -> int:
+    if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= maximum:
+        raise PipelineError(
+            f'the state is damaged: "{name}" must be an integer from 0 to {maximum:,}, not {state[name]!r}'
+        )
     return int(state[name])

@@ -1,4 +1,4 @@
-"""Uses of an epoch's time: in words for ``Loader.stats``, as a file for Perfetto for ``Loader.trace``."""
+"""Records how the Loader spends its time: a summary for ``Loader.stats``, and a trace for ``Loader.trace``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from pixprep.files import write
 
 EVENTS = 50_000
-"""Number of most recent events that are kept: those of an hour, or of a few epochs. They take 15 MB."""
+"""Maximum number of events that are kept, which covers about an hour or a few epochs and takes 15 MB. Older events are
+dropped."""
 
 
 class Timeline:
-    """Clock of a Loader: spans of time, each on the track of its thread. Any thread may write to it.
+    """Records the time spans of a Loader, with one track per thread. Thread-safe.
 
     Attributes:
         seconds: Total duration of the completed spans in seconds, by name.
@@ -31,26 +32,31 @@ class Timeline:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def now(self) -> float:
-        """Seconds since it was made."""
+        """Return the time since the Timeline was created, in seconds."""
         return perf_counter() - self._begin
 
     def span(self, name: str, **facts: Any) -> Span:
-        """A span that begins now; everything inside its ``with`` belongs to it."""
+        """Return a span that begins now. Use it as a context manager: it ends at the end of the ``with`` block.
+
+        Args:
+            name: Name of the span.
+            facts: Details that the trace shows, such as the number of samples.
+        """
         return Span(self, name, self.now(), facts)
 
     def end(self, span: Span) -> None:
-        """End a span."""
+        """End a span, and record it."""
         seconds = self.now() - span.begin
         self.add(span.name, seconds)
         self._events.append((threading.current_thread().name, span.name, span.begin, seconds, span.facts))
 
     def add(self, name: str, seconds: float) -> None:
-        """Count time that was measured elsewhere."""
+        """Add a duration that was measured elsewhere to the total of a name."""
         with self._lock:
             self.seconds[name] += seconds
 
     def save(self, path: str | Path) -> None:
-        """Write the events in the JSON of Chrome's traces, which ui.perfetto.dev opens."""
+        """Write the events to a file in Chrome's trace event format (JSON), which ui.perfetto.dev can open."""
         events, process = list(self._events), os.getpid()
         numbers = {track: number for number, track in enumerate(dict.fromkeys(track for track, *_ in events), 1)}
         rows: list[dict[str, Any]] = [
@@ -74,7 +80,7 @@ class Span(NamedTuple):
     facts: dict[str, Any]
 
     def __enter__(self) -> None:
-        """See ``Timeline.span``: it has begun."""
+        """Do nothing, because the span has already begun when ``Timeline.span`` created it."""
 
     def __exit__(self, *_: object) -> None:
         self.timeline.end(self)
@@ -82,19 +88,23 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Stats:
-    """Times for which the training loop and the Loader waited for each other; ``str`` returns a summary.
+    """Times that the training loop and the Loader spent waiting for each other. ``str`` returns a summary.
+
+    All times are in seconds.
 
     Attributes:
-        batches, samples: Number of batches and samples delivered so far.
+        batches: Number of batches delivered so far.
+        samples: Number of samples delivered so far.
         broken: Number of samples that were skipped or replaced, in all epochs.
         cached: Number of samples whose pixels are cached.
-        total_s: Time from each ``iter`` to the end of its epoch, in seconds. The next four times are parts of it.
-        starved_s: Time for which the training loop waited for a batch.
-        reading_s: Time for which the Loader waited for files.
-        working_s: Time for which the engine decoded and transformed images.
-        blocked_s: Time for which the Loader, with batches ready, waited for the training loop.
-        decode_s, transform_s: Time for decoding, and for resizing and the following ops, summed over all threads.
-        threads: Number of threads that work at once.
+        total_s: Total duration of all epochs. The next four times are parts of it.
+        starved_s: Time that the training loop spent waiting for a batch.
+        reading_s: Time that the Loader spent waiting for files.
+        working_s: Time that the engine spent decoding and transforming images.
+        blocked_s: Time that the Loader spent waiting for the training loop, because enough batches were ready.
+        decode_s: Time for decoding, summed over all threads.
+        transform_s: Time for resizing and all following ops, summed over all threads.
+        threads: Number of threads that decode and transform.
     """
 
     batches: int
@@ -116,19 +126,20 @@ class Stats:
         total = self.total_s or 1e-9
         lines = [
             f"{self.batches:,} batches, {self.samples:,} samples in {self.total_s:.1f} s: "
-            f"{self.samples / total:,.0f} samples a second",
+            f"{self.samples / total:,.0f} samples per second",
             f"the training loop waited for batches for {self.starved_s / total:.0%} of the time: {self._verdict()}",
-            f"the Loader read for {self.reading_s / total:.0%} of the time, decoded and transformed for "
-            f"{self.working_s / total:.0%}, and waited for the training loop for {self.blocked_s / total:.0%}",
+            f"the Loader spent {self.reading_s / total:.0%} of the time waiting for files, "
+            f"{self.working_s / total:.0%} decoding and transforming, and {self.blocked_s / total:.0%} waiting for the "
+            "training loop",
         ]
         busy = self.decode_s + self.transform_s
         if busy:
             lines.append(
-                f"of the work on {self.threads} thread{'s' * (self.threads > 1)}, {self.decode_s / busy:.0%} was "
-                f"decoding, {self.transform_s / busy:.0%} resizing and arithmetic"
+                f"{self.threads} thread{'s' * (self.threads > 1)} spent {self.decode_s / busy:.0%} of the computing "
+                f"time on decoding, and {self.transform_s / busy:.0%} on resizing and other transforms"
             )
         if self.cached:
-            lines.append(f"the pixels of {self.cached:,} samples are kept")
+            lines.append(f"the pixels of {self.cached:,} samples are cached")
         if self.broken:
             lines.append(f"{self.broken:,} samples are broken: see loader.errors")
         return "\n".join(lines)
@@ -137,5 +148,5 @@ class Stats:
         if self.starved_s < 0.1 * self.total_s:
             return "the Loader keeps up"
         if self.reading_s > self.working_s:
-            return "it waits for files; a faster disk, or files in fewer and larger pieces, would help"
-        return 'it waits for decoding and resizing; more cores, a GPU, or cache="pixels" would help'
+            return "reading is the bottleneck; a faster disk, or fewer and larger files, would help"
+        return 'decoding and resizing are the bottleneck; more cores, a GPU, or cache="pixels" would help'

@@ -118,7 +118,9 @@ def test_a_dataset_knows_how_many_batches_it_has(loader, again):
     for _, _ in zip(range(3), again, strict=False):
         state = again.state_dict()
     loader.load_state_dict(state)
-    with pytest.raises(tf.errors.UnknownError, match=r"2 of 5 batches are left of this epoch: call tf\(\) after load_"):
+    with pytest.raises(
+        tf.errors.UnknownError, match=r"this epoch has only 2 of 5 batches left: call tf\(\) after load_"
+    ):
         list(dataset)
     loader.load_state_dict(state)
     rest = loader.tf("tensor")

@@ -121,12 +121,15 @@ def test_pytorchs_dataloader_passes_the_batches_on(loader, again):
 
 @pytest.mark.parametrize(
     ("context", "words"),
-    [("fork", "a Loader works in the process that made it"), ("spawn", "a Loader cannot be sent to another process")],
+    [
+        ("fork", "a Loader works only in the process"),
+        ("spawn", "a Loader cannot be pickled or sent to another process"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore")  # Python warns of a fork with threads, PyTorch of processes not its own
 def test_workers_are_refused_with_a_remedy(loader, context, words):
     next(iter(loader))
-    with pytest.raises(pp.SetupError, match=f"(?s){words}.*take num_workers=0"):
+    with pytest.raises(pp.SetupError, match=f"(?s){words}.*use num_workers=0"):
         list(DataLoader(loader.torch("tensor"), batch_size=None, num_workers=1, multiprocessing_context=context))
     assert len(list(loader)) == 5
 

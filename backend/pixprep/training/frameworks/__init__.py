@@ -1,4 +1,4 @@
-"""Batches as other libraries have them. One module a library, imported on demand."""
+"""Converts batches for other libraries, such as PyTorch. Each library has its own module, imported on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Library = Literal["torch", "jax", "tensorflow", "cupy", "keras"]
 
 
 class Batches(Protocol):
-    """Parts of a Loader that the modules here need; see there."""
+    """The methods of ``Loader`` that these modules use."""
 
     order: Order
 
@@ -37,10 +37,10 @@ class Batches(Protocol):
 
 
 def library(name: Library) -> ModuleType:
-    """Our module for a library.
+    """Import the module for a library.
 
     Raises:
-        SetupError: the library is not installed.
+        SetupError: The library is not installed.
     """
     try:
         found: ModuleType = load(f"pixprep.training.frameworks.{name}")
@@ -48,25 +48,38 @@ def library(name: Library) -> ModuleType:
         if (error.name or "").startswith("pixprep"):
             raise
         package = "cupy-cuda12x" if name == "cupy" else name
-        raise SetupError(f"this needs {error.name}, which is not installed: pip install {package}") from None
+        raise SetupError(f"this requires {error.name}, which is not installed: pip install {package}") from None
     return found
 
 
 def checked_names(loader: Batches, names: Sequence[str]) -> Sequence[str]:
-    """The names of what a batch becomes, with a warning where rows would be counted twice unseen."""
+    """Return the names, and warn if they hide that samples which pad the last batch occur twice.
+
+    Args:
+        loader: Loader whose batches are converted.
+        names: Names of the outputs and fields to which the user restricts each batch.
+    """
     order = loader.order
     padding = len(loader) * order.global_size - order.length
     if order.last == "pad" and order.shuffle is False and padding and names and "is_padding" not in names:
         log.warning(
-            'an epoch is filled up with %d samples that come twice: name "is_padding", too, and leave those '
-            'rows out of what you count, or take last="drop"',
+            'the last batch is padded with %d samples that occur twice: add the name "is_padding", and exclude these '
+            'samples from metrics, or use last="drop"',
             padding,
         )
     return names
 
 
 def handed_over(batch: Batch, names: Sequence[str], name: Library, *, is_padded: bool = False, **options: Any) -> Any:
-    """Hand arrays over, for ``Batch.torch`` and the others."""
+    """Convert arrays of a batch for a library. ``Batch.torch`` and similar methods call this.
+
+    Args:
+        batch: Batch to convert.
+        names: Names of outputs and fields; see ``chosen``.
+        name: Name of the library.
+        is_padded: Whether a list of arrays is padded and stacked first.
+        options: Options of the library's ``converted``.
+    """
     convert = library(name).converted
     return chosen(
         names,
@@ -76,7 +89,7 @@ def handed_over(batch: Batch, names: Sequence[str], name: Library, *, is_padded:
 
 
 def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str], Any]) -> Any:
-    """One value for one name, a tuple for several, and for none a dict of all."""
+    """Return the value for a single name, a tuple for several names, or a dict of all values if there are no names."""
     if not names:
         return {name: value(name) for name in all_names}
     values = tuple(value(name) for name in names)
@@ -84,20 +97,24 @@ def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str]
 
 
 def value(batch: Batch, name: str, *, is_padded: bool = False) -> Any:
-    """An output or a field, for a library that takes no list of images: these and masks as one padded array."""
+    """Return an output or a field for a library that does not accept lists of images.
+
+    Lists of images and of masks are padded and stacked into one array. Other lists of arrays are so only if
+    ``is_padded``.
+    """
     is_image = name in batch.outputs or isinstance(batch.annotations.get(name), MaskPlan)
     return _found(batch, name, is_padded=is_padded or is_image)
 
 
 def _found(batch: Batch, name: str, *, is_padded: bool) -> Any:
-    """An output or a field; padded, a list of arrays as one array, and all else as it is."""
+    """Return an output or a field. If ``is_padded``, a list of arrays is padded and stacked into one array."""
     found = batch[name]
     is_list = isinstance(found, list) and any(map(is_array, found)) and all(e is None or is_array(e) for e in found)
     return batch.padded(name) if is_padded and is_list else found
 
 
 def mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """An array converted, a list of arrays as a list of what they become, and all else as it is."""
+    """Convert an array, or each array of a list. All other values are returned unchanged."""
     if is_array(value):
         return convert(value)
     if isinstance(value, list) and value and all(map(is_array, value)):
@@ -106,12 +123,12 @@ def mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether it is an array of numbers, on any device."""
+    """Return whether a value is a numeric array, on any device."""
     return hasattr(value, "__dlpack__") and value.dtype.kind in "biufc"
 
 
 class Tuples:
-    """See ``Loader.tuples``: an epoch for each ``for``."""
+    """Iterable over the batches of a Loader as tuples; see ``Loader.tuples``. Each iteration is one epoch."""
 
     def __init__(self, loader: Batches, names: Sequence[str]) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""CuPy: arrays on the GPU; those that are there already are the batch's own."""
+"""Converts batches to CuPy arrays. Arrays that are already on the GPU are not copied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pixprep.training.recycling import COPIES, Memory
 
 
 def converted(value: Any, *, non_blocking: bool = False) -> Any:
-    """Arrays on the current GPU; see ``Batch.cupy``."""
+    """Return arrays on the current GPU; see ``Batch.cupy``."""
     made = mapped(value, _sent)
     if non_blocking:
         COPIES.allocate = _pinned
@@ -20,7 +20,7 @@ def converted(value: Any, *, non_blocking: bool = False) -> Any:
 
 
 def _sent(array: Any) -> Any:
-    """Return an array on the GPU. CuPy does not wait for a copy from pinned memory."""
+    """Return an array on the GPU. Copies from pinned memory are asynchronous, so the source is kept until they end."""
     copy = cupy.asarray(array)
     if copy is not array:
         event = cupy.cuda.get_current_stream().record()

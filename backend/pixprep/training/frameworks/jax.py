@@ -1,4 +1,4 @@
-"""JAX: arrays that share the batch's memory on the CPU, where it begins at a multiple of 64 bytes."""
+"""Converts batches to JAX arrays. On the CPU, they share the memory of the batch, which is aligned to 64 bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pixprep.training.frameworks import mapped
 
 
 def converted(value: Any, *, device: Any = None, dtype: Any = None) -> Any:
-    """Arrays on JAX's device of the same kind, or on another; 64-bit numbers are copied to 32 bits by default."""
+    """Return arrays on the same kind of device, or on ``device``.
+
+    By default, JAX converts 64-bit numbers to 32 bits, which copies them.
+    """
     return mapped(value, lambda array: _array(array, device, dtype))
 
 

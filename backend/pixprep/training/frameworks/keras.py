@@ -1,4 +1,4 @@
-"""Keras, on whatever it runs."""
+"""A Keras ``PyDataset`` over the batches of a Loader, for all backends of Keras."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from pixprep.training.frameworks import Batches, checked_names, chosen, value
 
 
 class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """The batches of a Loader in its own order, whichever Keras asks for: ``fit`` would shuffle them again.
+    """The batches of a Loader, in the Loader's order.
 
-    Before an epoch Keras looks at two batches; they come again in the epoch.
+    The index that Keras passes is ignored, because ``fit`` would shuffle the batches again. Before training starts,
+    Keras requests two batches to inspect them. These are returned again in the epoch.
     """
 
     def __init__(self, loader: Batches, names: Sequence[str]) -> None:
-        super().__init__()  # one worker: the Loader has its own threads
+        super().__init__()  # one worker by default, because the Loader has its own threads
         self._loader = loader
         self._names = checked_names(loader, names)
         self._epoch: Iterator[Batch] | None = None
         self._is_begun = False
-        self._looked_at: list[Batch] = []
+        self._inspected: list[Batch] = []
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __getitem__(self, index: int) -> Any:
-        """The next batch; after the last of an epoch comes the first of the next."""
+        """Return the next batch. The last batch of an epoch is followed by the first of the next epoch."""
         del index
-        batch = self._looked_at.pop(0) if self._is_begun and self._looked_at else self._next()
+        batch = self._inspected.pop(0) if self._is_begun and self._inspected else self._next()
         if not self._is_begun:
-            self._looked_at.append(batch)
+            self._inspected.append(batch)
         return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: value(batch, name, is_padded=True))
 
     def _next(self) -> Batch:
@@ -44,11 +45,11 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
         return batch
 
     def on_epoch_begin(self) -> None:
-        """See Keras."""
+        """Return the inspected batches again from now on."""
         self._is_begun = True
 
     def on_epoch_end(self) -> None:
-        """End an epoch: free its memory. Keras also calls this before the first epoch."""
+        """End the epoch, and free its memory. Keras also calls this before the first epoch."""
         if self._is_begun:
             self._epoch = None
         self._is_begun = False

@@ -1,4 +1,4 @@
-"""TensorFlow: tensors that share the batch's memory, and a tf.data.Dataset."""
+"""Converts batches to TensorFlow tensors that share their memory, and a Loader to a ``tf.data.Dataset``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pixprep.training.recycling import ALIGNMENT
 
 
 def converted(value: Any, *, dtype: Any = None) -> Any:
-    """Tensors over the same memory where TensorFlow can; texts become its strings."""
+    """Return tensors, which share the memory of the arrays if possible. Lists of str or bytes become string tensors."""
     if isinstance(value, list) and value and all(isinstance(each, str | bytes) for each in value):
         return tf.constant(value)
     return mapped(value, lambda array: _cast(_tensor(array), dtype))
@@ -27,16 +27,30 @@ def _cast(tensor: Any, dtype: Any) -> Any:
 
 
 def _tensor(array: Any) -> Any:
-    """TensorFlow 2.21 ends the process when it reads shared memory that begins anywhere else."""
+    """Return a tensor that shares the memory of an array if it is aligned, and a copy otherwise.
+
+    TensorFlow 2.21 aborts the process when it reads shared memory that is not aligned to 64 bytes.
+    """
     if isinstance(array, np.ndarray) and (array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous):
         return tf.constant(array)
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool, is_padded: bool = False) -> Any:
-    """See ``Loader.tf``. The number of rows stays open: of a known one, Keras counts a batch more, as all wrong.
+    """Return the batches of a Loader as a dataset; see ``Loader.tf``.
 
-    TensorFlow ends with an error where the batches are fewer than was said, so the rest of an epoch has no number.
+    The batch dimension of the element spec is None, because with a known batch size, Keras adds an extra batch to its
+    metrics, with all predictions wrong. The rest of a resumed epoch has unknown cardinality, because TensorFlow raises
+    an error if there are fewer batches than asserted.
+
+    Args:
+        loader: Loader of the batches.
+        names: Names of outputs and fields. Empty: all that can be represented as tensors.
+        is_counted: Whether the number of batches per epoch is known in advance.
+        is_padded: Whether a list of arrays is padded and stacked into one tensor, instead of a ``tf.RaggedTensor``.
+
+    Raises:
+        DataError: A field cannot be represented as a tensor.
     """
     example = loader.example()
     names = checked_names(loader, names)
@@ -50,7 +64,9 @@ def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool, is_padde
         epoch = iter(loader)
         left = loader.order.batches(loader.state_dict()["position"])
         if is_counted and left != len(loader):
-            raise DataError(f"{left} of {len(loader)} batches are left of this epoch: call tf() after load_state_dict")
+            raise DataError(
+                f"this epoch has only {left} of {len(loader)} batches left: call tf() after load_state_dict, not before"
+            )
         return map(values, epoch)
 
     def values(batch: Batch) -> Any:
@@ -67,7 +83,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _signature(name: str, example: Batch, *, is_padded: bool) -> Any:
-    """Return the TensorSpec of a value with any number of rows, inferred from a value with one row."""
+    """Return the spec of an output or field, inferred from a batch of one sample. The batch dimension is None."""
     one = value(example, name, is_padded=is_padded)
     if is_array(one):
         sides = one.shape[1:]
@@ -81,11 +97,14 @@ def _signature(name: str, example: Batch, *, is_padded: bool) -> Any:
         return tf.RaggedTensorSpec((None, None, *first.shape[1:]), first.dtype, ragged_rank=1)
     if isinstance(first, str | bytes):
         return tf.TensorSpec((None,), tf.string)
-    raise DataError(f'the field "{name}" is not a tensor but {type(first).__name__}: name the fields that you need')
+    raise DataError(
+        f'the field "{name}" cannot be converted to a tensor, because it contains {type(first).__name__}: pass only '
+        "the names of the fields that you need"
+    )
 
 
 def _value(value: Any) -> Any:
-    """Value that a generator gives: tf.data takes NumPy's arrays."""
+    """Convert a value for the generator of a dataset: tf.data accepts NumPy arrays and ragged tensors."""
     if isinstance(value, list) and is_array(value[0]):
         return tf.RaggedTensor.from_row_lengths(np.concatenate(value), [len(each) for each in value])
     return value if is_array(value) else np.array(value, object)

@@ -1,4 +1,4 @@
-"""PyTorch: tensors that share the batch's memory, and an IterableDataset for what wants one."""
+"""Converts batches to PyTorch tensors that share their memory, and a Loader to an ``IterableDataset``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pixprep.training.recycling import COPIES, Memory
 
 
 def converted(value: Any, *, device: Any = None, non_blocking: bool = False, dtype: Any = None) -> Any:
-    """Tensors over the same memory, or on another device; see ``Batch.torch``."""
+    """Return tensors that share the memory of the arrays, or copies on ``device``; see ``Batch.torch``."""
     where = None if device is None else torch.device(device)
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype is not None and not (isinstance(wanted, torch.dtype) and wanted.is_floating_point):
-        raise PipelineError(f'dtype is one of PyTorch\'s floats, such as "bfloat16", not {dtype!r}')
+        raise PipelineError(f'dtype must be a floating-point dtype of PyTorch, such as "bfloat16", not {dtype!r}')
 
     def tensor(array: Any) -> Any:
         found = torch.from_dlpack(array)
@@ -32,22 +32,30 @@ def converted(value: Any, *, device: Any = None, non_blocking: bool = False, dty
 
 
 def _sent(tensor: Any, device: Any) -> Any:
-    """Return a tensor on a GPU, copied on a separate stream in parallel to the kernels of the stream that reads it."""
+    """Copy a tensor to a GPU asynchronously, on a separate stream.
+
+    The copy runs concurrently with the kernels of the current stream, which waits for it before it reads the tensor.
+    """
     reader, stream = torch.cuda.current_stream(device), _stream(device, torch.cuda.current_device())
     source = tensor if tensor.is_pinned() else tensor.pin_memory()
-    COPIES.allocate = _pinned  # not before: where nothing can be pinned, this has raised
+    COPIES.allocate = _pinned  # only now, because ``pin_memory`` raises an error if memory cannot be pinned
     with torch.cuda.stream(stream):
         copy = source.to(device, non_blocking=True)
         event = stream.record_event()
     COPIES.hold(source, event.query)
     reader.wait_event(event)
-    copy.record_stream(reader)  # or PyTorch would give its memory to the next copy while it is read
+    copy.record_stream(reader)  # otherwise PyTorch could reuse its memory for the next copy while it is being read
     return copy
 
 
 @cache
 def _stream(device: Any, current: int) -> Any:
-    """The stream of copies to a GPU, for ``cuda`` the current one."""
+    """Return the stream for copies to a GPU.
+
+    Args:
+        device: PyTorch device. If it has no index, the current GPU is meant.
+        current: Index of the current GPU. It is part of the cache key.
+    """
     return torch.cuda.Stream(device if device.index is not None else current)
 
 
@@ -57,7 +65,7 @@ def _pinned(n_bytes: int) -> Memory:
 
 
 class Dataset(IterableDataset):  # type: ignore[misc]
-    """The batches of a Loader: one epoch for each ``iter``. See ``Loader.torch``."""
+    """The batches of a Loader as an ``IterableDataset``; see ``Loader.torch``. Each iteration is one epoch."""
 
     def __init__(self, loader: Batches, names: Sequence[str], **options: Any) -> None:
         self._loader = loader
@@ -72,7 +80,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         return map(self._handed_over, epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """See ``Loader.set_epoch``: accelerate calls it before each epoch, and Hugging Face's Trainer by it."""
+        """See ``Loader.set_epoch``. accelerate, and thereby the Trainer of Hugging Face, calls it before each epoch."""
         self._loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
