@@ -93,8 +93,12 @@ from pixprep.pipeline.ops.random_sizes import RandomShortestSize as random_short
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as scale_jitter
 from pixprep.pipeline.ops.random_warp import RandomWarp as random_warp
 from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as random_warp_perspective
+from pixprep.pipeline.ops.rules import ResizeByRule as resize_by_rule
 from pixprep.pipeline.ops.sizes import ResizeToPatches as resize_to_patches
 from pixprep.pipeline.ops.sizes import ResizeToPixels as resize_to_pixels
+from pixprep.pipeline.ops.tiles import ResizeToTiles as resize_to_tiles
+from pixprep.pipeline.ops.tiles import TileCount as tile_count
+from pixprep.pipeline.ops.tiles import Tiles as tiles
 from pixprep.pipeline.ops.warp import Affine as affine
 from pixprep.pipeline.ops.warp import RandomAffine as random_affine
 from pixprep.pipeline.ops.warp import RandomRotate as random_rotate

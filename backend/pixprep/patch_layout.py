@@ -29,6 +29,8 @@ class PatchLayout:
             channel, frame, row, column.
         layout: Order of the values within a patch.
         fixed: Number of patches of every tensor; missing patches are padding. None: the number depends on the image.
+        thumbnail: Position of one more patch that shows the whole image. None: the tensor lacks it.
+        is_always: Whether an image of a single patch has a thumbnail as well.
         is_flat: Whether a patch is one row of values. If not, it is an array (channels * frames, rows, columns) in the
             layout ``chw``.
     """
@@ -40,6 +42,8 @@ class PatchLayout:
     layout: PatchOrder = "chw"
     fixed: int | None = None
     is_flat: bool = True
+    thumbnail: Literal["first", "last"] | None = None
+    is_always: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,8 +70,13 @@ class PatchLayout:
         return height // self.size[0], width // self.size[1]
 
     def count(self, height: int, width: int) -> int:
-        """Return the number of patches of an image of this size."""
+        """Return the number of patches of the grid of an image of this size."""
         return prod(self.grid(height, width))
+
+    def total(self, height: int, width: int) -> int:
+        """Return the number of patches of an image of this size, with its thumbnail."""
+        count = self.count(height, width)
+        return count + (self.thumbnail is not None and (self.is_always or count > 1))
 
     def fits(self, height: int, width: int) -> bool:
         """Return whether an image of this size consists of complete merge windows, and not of too many patches."""

@@ -378,7 +378,7 @@ class TensorSpec:
     def shape_of(self, height: int, width: int) -> tuple[int, ...]:
         """Return the shape of the tensor of an image whose size before this output is ``height`` x ``width``."""
         if self.patches is not None:
-            return self.patches.fixed or self.patches.count(height, width), *self.patches.shape
+            return self.patches.fixed or self.patches.total(height, width), *self.patches.shape
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
         return tuple(sides.get(axis, length) for axis, length in zip(self.layout or "", self.shape, strict=True))
 

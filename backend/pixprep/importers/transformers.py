@@ -32,6 +32,7 @@ from pixprep.importers.transformers_classes import (
     WITHOUT_PIL,
 )
 from pixprep.importers.transformers_patches import PATCHED, patched
+from pixprep.importers.transformers_sizes import SIZED, sized
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
@@ -44,6 +45,7 @@ from pixprep.pipeline.ops import (
     Reals,
     Resize,
     Tensor,
+    Tiles,
     changed,
 )
 from pixprep.pipeline.pipeline import Pipeline
@@ -55,7 +57,7 @@ Backend = Literal["torchvision", "pil"]
 Sides = tuple[int, ...]
 
 LIKE: dict[Backend, Like] = {"torchvision": "torchvision", "pil": "pillow"}
-CLASSES = DEFAULTS | {name: each.defaults for name, each in PATCHED.items()}
+CLASSES = DEFAULTS | {name: row.defaults for table in (PATCHED, SIZED) for name, row in table.items()}
 """Supported image processors, with the default values of their fields."""
 INVALID_SIZE = f"must be a height and a width, a shortest_edge, or a number, from 1 to {MAX_SIDE} pixels each"
 SIZE_KEYS = (
@@ -127,14 +129,15 @@ def from_transformers(
         outputs: list[Op] = []
         if is_patched:
             geometry, outputs = patched(fields, processor, LIKE[backend])
+        elif processor in SIZED:
+            geometry, outputs = sized(fields, processor, _filter(fields, backend), LIKE[backend])
         else:
             geometry = _geometry(fields, processor, backend)
         arithmetic = _arithmetic(fields, processor, backend)
         why = 'is not supported: remove it, and set "layout": "hwc" in the op tensor of the pipeline'
         fields.expect("data_format", "channels_first", why=why)
-        padded_size = (
-            _padded_size(fields, processor, geometry) if not pads and fields.flag("do_pad") and not is_patched else ()
-        )
+        is_padded = fields.flag("do_pad") and not (pads or outputs)
+        padded_size = _padded_size(fields, processor, geometry) if is_padded else ()
         if is_video:
             fields.expect_false("do_sample_frames")
         decode = Decode(
@@ -157,11 +160,11 @@ def from_transformers(
     tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout)
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
-    if is_patched:
+    if outputs:
         # the PIL backend converts pixel values to floats, except in Siglip2ImageProcessor
-        is_float = backend == "pil" and "max_num_patches" not in defaults
+        is_float = backend == "pil" and is_patched and "max_num_patches" not in defaults
         dtype: TensorDType = "float32" if is_float else tensor.dtype
-        outputs = [changed(op, dtype=dtype) if isinstance(op, Patches) else op for op in outputs]
+        outputs = [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | Tiles) else op for op in outputs]
     return assembled(
         [first, *pads, *geometry, *arithmetic, *(outputs or [tensor])],
         library="transformers",
@@ -269,10 +272,7 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             known_size, how = _dpt_size(fields)
         else:
             known_size, own_crop = _size(fields, processor)
-        filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
-        if filter_ == "nearest" and backend == "torchvision":
-            filter_ = "nearest_exact"
-        ops.append(resize(known_size, filter=filter_, like=LIKE[backend], **how))
+        ops.append(resize(known_size, filter=_filter(fields, backend), like=LIKE[backend], **how))
         if own_crop:
             ops.append(_center_crop(fields, "crop_pct", own_crop, known_size, backend))
             known_size = own_crop
@@ -284,6 +284,12 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             fields.refuse("crop_size", "must have a height and a width")
         ops.append(_center_crop(fields, "crop_size", window, known_size, backend))
     return ops
+
+
+def _filter(fields: Fields, backend: Backend) -> Filter:
+    """Return the filter of the resize."""
+    filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
+    return "nearest_exact" if filter_ == "nearest" and backend == "torchvision" else filter_
 
 
 def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:

@@ -68,14 +68,18 @@ TIPS = class_fields((448, 448), BILINEAR, NONE, do_convert_rgb=True, do_normaliz
 TILES = {"crop_to_patches": False, "min_patches": 1, "max_patches": 12}
 
 FIXED: dict[str, dict[str, Any]] = {
+    "AriaImageProcessor": {"split_image": False},
     "Gemma3ImageProcessor": {"do_pan_and_scan": False},
-    "GotOcr2ImageProcessor": {"crop_to_patches": False},
-    "Ovis2ImageProcessor": {"crop_to_patches": False},
+    "Idefics2ImageProcessor": {"do_image_splitting": False},
     "SuperPointImageProcessor": {"do_grayscale": False},
 }
 """Fields that are supported with one value only."""
 
-WITHOUT_PIL = ("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor")
+WITHOUT_PIL = (
+    *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
+    *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
+    *("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor"),
+)
 """Classes that transformers implements only with torchvision."""
 
 # DINOv3 is missing because it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
@@ -102,15 +106,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
             "pan_and_scan_min_ratio_to_activate",
         )
     ),
-    "GotOcr2ImageProcessor": class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True) | TILES,
     "LevitImageProcessor": class_fields((224,), BICUBIC, IMAGENET, 224),
     "LlavaImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
     "MobileNetV1ImageProcessor": class_fields((256,), BILINEAR, HALF, 224),
     "MobileNetV2ImageProcessor": class_fields((256,), BILINEAR, HALF, 224),
     "MobileViTImageProcessor": class_fields((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
     "OwlViTImageProcessor": class_fields((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
-    "Ovis2ImageProcessor": class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True, use_covering_area_grid=True)
-    | TILES,
     "PPChart2TableImageProcessor": class_fields((1024, 1024), BICUBIC, CLIP),
     "PoolFormerImageProcessor": class_fields((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
     "PvtImageProcessor": class_fields((224, 224), BICUBIC, IMAGENET),
@@ -144,9 +145,7 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
 
 UNUSED = {
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
-    **dict.fromkeys(
-        ("Gemma3ImageProcessor", "GotOcr2ImageProcessor", "SuperPointImageProcessor"), ("do_center_crop", "crop_size")
-    ),
+    **dict.fromkeys(("Gemma3ImageProcessor", "SuperPointImageProcessor"), ("do_center_crop", "crop_size")),
     "LlavaImageProcessor": ("pad_size",),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
     "Sam2ImageProcessor": ("mask_size",),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Patches, Tensor, op_name
+from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
 from pixprep.pipeline.ops.choices import whether
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.lowered import Lowered
@@ -202,7 +202,7 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
                 kinds = Counter(type(each) for each in annotations.values())
                 if max(kinds[BoxesPlan], kinds[PointsPlan]) > 1:
                     raise PipelineError("there is one already, and labels can follow only one")
-    if not any(isinstance(node.op, Tensor | Patches) for node in passed):
+    if not any(isinstance(plan, TensorPlan) for plan in plans.values()):
         raise PipelineError("ops: no op gives a tensor: end with tensor")
     _check_annotations(passed, where)
     _check_size(n_bytes(outputs), f"ops: {where}")

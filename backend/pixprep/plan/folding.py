@@ -6,7 +6,7 @@ Random parameters and inputs of the image are known at that time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 from typing import Any, cast
 
@@ -57,6 +57,7 @@ class Geometry:
         fill: Input that specifies the color of the padding, if there is one.
         photo: Steps on the pixel values of the whole image, before all others; they do not move pixels.
         most: Maximum side of the result in pixels; None: unlimited.
+        thumbnail: Second resize of the same image, for the thumbnail that accompanies its tiles.
     """
 
     before: tuple[GeometryStep, ...]
@@ -67,6 +68,7 @@ class Geometry:
     fill: inputs.Fill | None = None
     photo: tuple[LevelsStep, ...] = ()
     most: int | None = None
+    thumbnail: Resize | None = None
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
@@ -164,6 +166,8 @@ class Geometry:
             span.stretch = stretch(box[axis::2], margins[axis], begin[axis], ratio[axis], is_mirrored=mirrors[axis])
             if seen[axis].is_swapped:
                 span.flip()
+        if resize is not None and (canvas := resize.canvas(*size)) is not None:
+            _lay(rows, columns, canvas, beyond="refuse_larger", is_fixed=False)
         for step in self.after:
             _apply(step, rows, columns, drawing)
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
@@ -193,7 +197,13 @@ class Geometry:
             photo=photo,
             begin=begin,
             swaps=(seen[0].is_swapped, seen[1].is_swapped),
+            thumbnail=self._place_thumbnail(height, width, drawing),
         )
+
+    def _place_thumbnail(self, height: int, width: int, drawing: Drawing) -> Placement | None:
+        if self.thumbnail is None:
+            return None
+        return replace(self, resize=self.thumbnail, thumbnail=None).place(height, width, drawing)
 
     @staticmethod
     def _placed_levels(

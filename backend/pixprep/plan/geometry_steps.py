@@ -20,6 +20,7 @@ from pixprep.plan.profiles.windows import Order
 from pixprep.plan.sizes import Sizer
 from pixprep.plan.steps.levels import LevelStep, Resample
 from pixprep.plan.steps.step import Traits
+from pixprep.plan.tile_grids import TileGrid
 from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
 
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
@@ -306,6 +307,13 @@ class Resize(Traits):
             max(1, rounded(rows / of_rows, self.rounding)) * of_rows,
             max(1, rounded(columns / of_columns, self.rounding)) * of_columns,
         )
+
+    def canvas(self, height: int, width: int) -> tuple[int, int, int, int] | None:
+        """Return the window (top, left, height, width) that pads the result. None if the rule does not pad."""
+        if not isinstance(self.sizer, TileGrid) or not self.sizer.pads:
+            return None
+        (rows, columns), (high, wide) = self.size(height, width), self.sizer.canvas(height, width)
+        return -((high - rows) // 2), -((wide - columns) // 2), high, wide
 
     def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:
         """Return the parts of the rows and the columns of an image of this size that become the result."""

@@ -221,8 +221,11 @@ _MEANINGS = {
     "transform": "here = decoded * scale + offset",
     "patch_grid": "number of patches along each axis",
     "patch_mask": "1 for each patch of the image, 0 for padding",
+    "tile_count": "number of tiles, with the thumbnail",
 }
-NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform", "patch_grid", "patch_mask"]
+NumbersKind = Literal[
+    "original_size", "image_size", "scale_factor", "transform", "patch_grid", "patch_mask", "tile_count"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,8 +253,8 @@ class NumbersPlan:
         """The name of each number."""
         if self.kind == "patch_grid":
             return ("frames", "rows", "columns")[-self.spec.shape[0] :]
-        if self.kind == "patch_mask":
-            return ("mask",)
+        if self.kind in ("patch_mask", "tile_count"):
+            return (self.kind.removeprefix("patch_").replace("_", " "),)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))
         if self.kind == "transform":
@@ -283,6 +286,8 @@ class NumbersPlan:
         """Return the numbers of a grid of patches, for an image of this size."""
         if self.kind == "patch_grid":
             return (1, *patches.grid(height, width))[-self.spec.shape[0] :]
+        if self.kind == "tile_count":
+            return (patches.total(height, width),)
         count = patches.count(height, width)
         return (1,) * count + (0,) * (self.spec.shape[0] - count)
 

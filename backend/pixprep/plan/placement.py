@@ -65,6 +65,7 @@ class Placement(NamedTuple):
         erasures: Steps that then change the tensor; their values are those of its channels.
         photo: Steps that change the pixel values of the whole image before all others.
         leaf: Number of the plan, if a choice selects one of several.
+        thumbnail: Position of the thumbnail that follows or precedes the tiles of the image.
     """
 
     box: tuple[int, int, int, int]
@@ -84,6 +85,7 @@ class Placement(NamedTuple):
     leaf: int = 0
     begin: tuple[float, float] = (0.0, 0.0)
     swaps: tuple[bool, bool] = (False, False)
+    thumbnail: Placement | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -119,12 +121,19 @@ class Placement(NamedTuple):
         top, left, bottom, right = (self.reduction.position(index % 2, edge) for index, edge in enumerate(self.box))
         return floor(top), floor(left), ceil(bottom), ceil(right)
 
+    def reduced(self, reduction: Reduction) -> Placement:
+        """Return the same placement in pixels that were decoded to a fraction of the image's size."""
+        thumbnail = self.thumbnail and self.thumbnail.reduced(reduction)
+        return self._replace(reduction=reduction, thumbnail=thumbnail)
+
     def part(self, reach: int) -> Part | None:
         """Return the part of the image that the region reads; None if the region is empty.
 
         Args:
             reach: Reach of the filter from the center of an output pixel (``Resize.reach``).
         """
+        if self.thumbnail is not None:
+            return self.box
         parts = []
         for axis in (0, 1):
             begin, end = self.region[axis::2]

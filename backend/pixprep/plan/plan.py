@@ -347,7 +347,7 @@ class Placed(NamedTuple):
 
     def reduced(self, reduction: Reduction) -> Placed:
         """Return the same image in pixels that were decoded to a fraction of its size."""
-        placements = {name: each._replace(reduction=reduction) for name, each in self.placements.items()}
+        placements = {name: each.reduced(reduction) for name, each in self.placements.items()}
         rows = tuple(row if isinstance(row, ImageError) else row.reduced(reduction) for row in self.rows)
         return self._replace(placements=placements, rows=rows)
 

@@ -4,13 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 from pixprep.errors import ImageError
 
 Size = tuple[int, int]
 """Height and width in pixels."""
 Small = Literal["keep", "truncate", "round"]
+MAX_SIDE = 16384
+
+
+class Bounds(NamedTuple):
+    """Limits of the size that a rule returns, for images of any size.
+
+    Attributes:
+        multiples: Factors of the height and the width.
+        max_sides: Maximum height and width in pixels. None means unlimited.
+        max_pixels: Maximum number of pixels. None means the product of the maximum sides.
+    """
+
+    multiples: tuple[int, int]
+    max_sides: tuple[int | None, int | None]
+    max_pixels: int | None
+
+
+class Sizer(Protocol):
+    """A rule that computes both sides of a resized image."""
+
+    def size(self, height: int, width: int) -> Size:
+        """Return the size of the result for an image of this size.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The rule does not support the image.
+        """
+
+    @property
+    def bounds(self) -> Bounds:
+        """Limits of the result; those of the canvas if the rule also pads."""
+
+
+def _multiples(factor: int, max_pixels: int) -> Bounds:
+    """Return the limits of sides that are multiples of a factor, with a maximum number of pixels in total."""
+    longest = min(MAX_SIDE, max_pixels // factor) // factor * factor
+    return Bounds((factor, factor), (longest, longest), max_pixels)
 
 
 @dataclass(frozen=True)
@@ -89,6 +125,11 @@ class PixelBudget:
         enlarged = max((longer + self.factor) * (shorter + self.factor), (sqrt(fewest) + self.factor) ** 2)
         return ceil(max(most, narrow, enlarged))
 
+    @property
+    def bounds(self) -> Bounds:
+        """See ``Sizer``."""
+        return _multiples(self.factor, self.max_result)
+
     def __str__(self) -> str:
         frames = f" of {self.frames} frames" if self.frames > 1 else ""
         return f"to multiples of {self.factor}, {self.min_pixels:,} to {self.max_pixels:,} pixels{frames} in total"
@@ -131,12 +172,9 @@ class PatchBudget:
         return self.max_patches * self.patch**2
 
     @property
-    def factor(self) -> int:
-        """Common factor of both sides."""
-        return self.patch
+    def bounds(self) -> Bounds:
+        """See ``Sizer``."""
+        return _multiples(self.patch, self.max_result)
 
     def __str__(self) -> str:
         return f"to at most {self.max_patches:,} patches of {self.patch} x {self.patch} pixels"
-
-
-Sizer = PixelBudget | PatchBudget

@@ -18,7 +18,7 @@ from pixprep.engine.engine import Engine
 from pixprep.engine.kernels.levels import done
 from pixprep.engine.options import USUAL, EngineOptions
 from pixprep.errors import PipelineError, needed
-from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Patches, Tensor
+from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Patches, Tensor, Tiles
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.boxes import around
 from pixprep.plan.output_plans import TensorPlan
@@ -193,10 +193,10 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
     plans: dict[str, TensorPlan] = {}
     for name, plan in pipeline.plan.outputs.items():
         *chain, end = pipeline.outputs[name].chain[1:]
-        if isinstance(plan, TensorPlan) and isinstance(end, Tensor | Patches):
+        if isinstance(plan, TensorPlan) and isinstance(end, Tensor | Patches | Tiles):
             index = len(plans)
             plans[name] = plan
-            if isinstance(end, Patches):  # the picture shows the image that the patches are made of
+            if isinstance(end, Patches | Tiles):  # the picture shows the image that the patches are made of
                 end = Tensor(dtype=end.dtype)
             dtype: TensorDType = "float32" if plan.is_real else "uint8"
             levels = Tensor(dtype=dtype, layout="hwc", max_size=end.max_size, name=f"levels_{index}")

@@ -90,8 +90,13 @@ class CpuKernel:
         """
         rows, columns = placement.size
         assert patches.fits(rows, columns), f"{rows} x {columns} pixels for {patches}"  # C would write past its end
-        count = patches.count(rows, columns)
-        out[count:] = self._plan.spec.margin
+        count, total = patches.count(rows, columns), patches.total(rows, columns)
+        out[total:] = self._plan.spec.margin
+        if total > count:
+            assert placement.thumbnail is not None
+            is_first = patches.thumbnail == "first"
+            self._run_one(pixels, placement.thumbnail, out[0 if is_first else count])
+            out = out[int(is_first) :]
         is_one_pass = not (placement.levels or placement.erasures or self._own or self._is_real or placement.flips[0])
         if is_one_pass and _size(placement) == (rows, columns) and out.flags.c_contiguous:
             grid, first = resize.grid(patches, out, columns)

@@ -24,8 +24,8 @@ from pixprep.pipeline.ops.op import (
 from pixprep.spec import Anchor, Arithmetic, Fill, Levels, Reals, TensorDType, as_tuple
 
 _ORDER = (
-    "decode geometry sizes crops canvas random random_sizes color random_color warp perspective alignment random_warp "
-    "elastic filters erasing policies extern choices normalize outputs patches"
+    "decode geometry sizes rules crops canvas random random_sizes color random_color warp perspective alignment "
+    "random_warp elastic filters erasing policies extern choices normalize outputs patches tiles"
 )
 """The modules in the order of the docs; those that are not named come last."""
 

@@ -92,8 +92,12 @@ from pixprep.pipeline.ops.random_sizes import RandomShortestSize as RandomShorte
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as ScaleJitter
 from pixprep.pipeline.ops.random_warp import RandomWarp as RandomWarp
 from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as RandomWarpPerspective
+from pixprep.pipeline.ops.rules import ResizeByRule as ResizeByRule
 from pixprep.pipeline.ops.sizes import ResizeToPatches as ResizeToPatches
 from pixprep.pipeline.ops.sizes import ResizeToPixels as ResizeToPixels
+from pixprep.pipeline.ops.tiles import ResizeToTiles as ResizeToTiles
+from pixprep.pipeline.ops.tiles import TileCount as TileCount
+from pixprep.pipeline.ops.tiles import Tiles as Tiles
 from pixprep.pipeline.ops.warp import Affine as Affine
 from pixprep.pipeline.ops.warp import RandomAffine as RandomAffine
 from pixprep.pipeline.ops.warp import RandomRotate as RandomRotate

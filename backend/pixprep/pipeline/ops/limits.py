@@ -8,9 +8,9 @@ from typing import Annotated, Any, Protocol
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.inputs import Number, number
+from pixprep.plan.sizes import MAX_SIDE as MAX_SIDE  # noqa: PLC0414
 from pixprep.spec import Bound, Fill, ImageSpec, InputSpec, Layout, Levels, Reals, as_tuple
 
-MAX_SIDE = 16384
 MAX_ONES = 2
 """Dims of one in a layout."""
 MAX_RATIO = 1000.0

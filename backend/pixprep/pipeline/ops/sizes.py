@@ -7,18 +7,18 @@ from typing import Annotated
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.geometry import check_like, resize_step, resized
-from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Within
+from pixprep.pipeline.ops.limits import Length, Within
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.sizes import PatchBudget, PixelBudget, Sizer, Small
+from pixprep.plan.sizes import PatchBudget, PixelBudget, Size, Sizer, Small
 from pixprep.spec import Filter, ImageSpec, Like
 
 Pixels = Annotated[int, Within(1, MAX_RESIZED_PIXELS, " pixels")]
 Count = Annotated[int, Within(1, 1 << 20, " patches")]
 
 
-class _BySize(ImageOp, frozen=True, kw_only=True):
+class BySize(ImageOp, frozen=True, kw_only=True):
     """A resize to a size that ``sizer`` computes; ``Resize`` describes the fields."""
 
     filter: Filter = "bilinear"
@@ -35,21 +35,24 @@ class _BySize(ImageOp, frozen=True, kw_only=True):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec after the resize: both sides are multiples of a number."""
-        image, sizer = resized(self, image), self.sizer
-        multiples = (sizer.factor, sizer.factor)
+        image, bounds = resized(self, image), self.sizer.bounds
         if image.height is not None and image.width is not None:
             try:
-                return replace(image.sized(*sizer.size(image.height, image.width)), multiples=multiples)
+                return replace(image.sized(*self.size_of(image.height, image.width)), multiples=bounds.multiples)
             except ImageError as error:
                 raise PipelineError(error.detail) from None
-        longest = min(MAX_SIDE, sizer.max_result // sizer.factor) // sizer.factor * sizer.factor
-        return replace(image.within(multiples, (longest, longest)), multiples=multiples, max_pixels=sizer.max_result)
+        image = image.within(bounds.multiples, bounds.max_sides)
+        return replace(image, multiples=bounds.multiples, max_pixels=bounds.max_pixels)
+
+    def size_of(self, height: int, width: int) -> Size:
+        """Return the size after the op, for an image of this size."""
+        return self.sizer.size(height, width)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer))
 
 
-class ResizeToPixels(_BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
+class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     """Resizes the image to sides that are multiples of a number, with a limited number of pixels in total.
 
     The size is that of ``smart_resize`` in Hugging Face transformers, as the processors of Qwen2-VL and related models
@@ -87,7 +90,7 @@ class ResizeToPixels(_BySize, frozen=True, kw_only=True, tag="resize_to_pixels")
         return PixelBudget(self.multiple, self.min_pixels, self.max_pixels, self.frames, self.small)
 
 
-class ResizeToPatches(_BySize, frozen=True, kw_only=True, tag="resize_to_patches"):
+class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"):
     """Resizes the image to the largest size whose patches do not exceed a number, and keeps the aspect ratio.
 
     The size is that of SigLIP 2's NaFlex processor in Hugging Face transformers: both sides are scaled by one factor

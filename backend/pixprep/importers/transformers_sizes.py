@@ -1,0 +1,374 @@
+"""Image processors of transformers with a formula for the size of their own, or that divide an image into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from pixprep.importers.fields import Fields, sides
+from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, IMAGENET, NONE, TILES, class_fields
+from pixprep.pipeline.ops import (
+    MAX_SIDE,
+    CenterCrop,
+    ImageSize,
+    Op,
+    OriginalSize,
+    Pad,
+    PatchGrid,
+    Resize,
+    ResizeByRule,
+    ResizeToTiles,
+    Tensor,
+    TileCount,
+    Tiles,
+)
+from pixprep.pipeline.ops.tiles import MAX_TILES
+from pixprep.spec import Filter, Like
+
+MAX_OPEN_SIDE = 4096
+"""Maximum side of a tensor whose class does not limit the size of an image, because tensors require an upper bound."""
+
+
+class Made(NamedTuple):
+    """Ops of a class.
+
+    Attributes:
+        geometry: Ops before the normalization.
+        outputs: Outputs after it.
+    """
+
+    geometry: list[Op]
+    outputs: list[Op]
+
+
+Make = Callable[[Fields, Filter, Like], Made]
+
+
+class Sized(NamedTuple):
+    """A supported class.
+
+    Attributes:
+        defaults: Values of all fields that a configuration may omit.
+        make: Function that returns the ops of a configuration.
+        is_flagged: Whether ``do_resize`` controls the resize.
+        crops: Whether ``make`` supports ``do_center_crop``.
+    """
+
+    defaults: dict[str, Any]
+    make: Make
+    is_flagged: bool = True
+    crops: bool = False
+
+
+def _pixtral(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("longest_edge",), ("height", "width"))
+    patch = _edges(fields, "patch_size", ("height", "width"), is_square=True)
+    if patch[0] != patch[1]:
+        fields.refuse("patch_size", "must have an equal height and width")
+    width = size[1] if len(size) > 1 and size[1] != size[0] else None
+    resize = ResizeByRule(rule="shrink", size=size[0], width=width, multiple=patch[0], filter=filter_, like=like)
+    return Made([resize], [ImageSize(dtype="int64", name="image_sizes"), _tensor()])
+
+
+def _glpn(fields: Fields, filter_: Filter, like: Like) -> Made:
+    multiple = _length(fields, "size_divisor")
+    return Made([ResizeByRule(rule="multiple", multiple=multiple, filter=filter_, like=like)], [_tensor(MAX_OPEN_SIDE)])
+
+
+def _textnet(fields: Fields, filter_: Filter, like: Like) -> Made:
+    (size,), multiple = _edges(fields, "size", ("shortest_edge",)), _length(fields, "size_divisor")
+    resize = ResizeByRule(rule="shorter_up", size=size, multiple=multiple, filter=filter_, like=like)
+    return Made([resize], [_tensor(max(MAX_OPEN_SIDE, size))])
+
+
+def _vilt(fields: Fields, filter_: Filter, like: Like) -> Made:
+    (size,), multiple = _edges(fields, "size", ("shortest_edge",)), _length(fields, "size_divisor")
+    return Made(
+        [ResizeByRule(rule="shorter_down", size=size, multiple=multiple, filter=filter_, like=like)], [_tensor()]
+    )
+
+
+def _bridgetower(fields: Fields, filter_: Filter, like: Like) -> Made:
+    made = _vilt(fields, filter_, like)
+    if fields.flag("do_center_crop"):
+        (window,) = _edges(fields, "crop_size", ("shortest_edge",))
+        size = made.geometry[0]
+        assert isinstance(size, ResizeByRule)
+        if like == "pillow" and (size.size or 1) // size.multiple * size.multiple < window:
+            fields.refuse("crop_size", "may pad the image, which is not supported for the PIL backend")
+        made.geometry.append(CenterCrop(window, window, rounding="down"))
+    return made
+
+
+def _idefics2(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("shortest_edge", "longest_edge"), ("height", "width"))
+    if {*fields.mapping("size")} == {"height", "width"}:
+        return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like)], [_tensor()])
+    resize = ResizeByRule(rule="bounded", size=size[1], min_size=size[0], filter=filter_, like=like)
+    return Made([resize], [_tensor()])
+
+
+def _janus(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size, least = _edges(fields, "size", ("height", "width"), is_square=True), _length(fields, "min_size")
+    if size[0] != size[1] or least > size[0]:
+        fields.refuse("size", "must have an equal height and width, and not be smaller than min_size")
+    geometry: list[Op] = [
+        ResizeByRule(rule="longer_even", size=size[0], min_size=least, filter=filter_, like=like),
+    ]
+    if fields.flag("do_pad"):
+        geometry.append(Pad(height=size[0], width=size[0], fill=_mean_colour(fields)))
+    return Made(geometry, [_tensor()])
+
+
+def _aria(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size, least = _length(fields, "max_image_size"), _length(fields, "min_image_size")
+    if size not in (490, 980):
+        fields.refuse("max_image_size", "must be 490 or 980")
+    if least > size:
+        fields.refuse("min_image_size", f"must not exceed max_image_size, {size}")
+    resize = ResizeByRule(rule="longer", size=size, min_size=least, filter=filter_, like=like)
+    return Made([resize, Pad(height=size, width=size, anchor="top_left")], [_tensor()])
+
+
+def _maskformer(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("shortest_edge", "longest_edge"), ("height", "width"))
+    multiple = fields.take("size_divisor", 0) or 1
+    if type(multiple) is not int or not 1 <= multiple <= MAX_SIDE:
+        fields.refuse("size_divisor", f"must be an integer of 0 to {MAX_SIDE}")
+    if {*fields.mapping("size")} == {"height", "width"}:
+        height, width = (-(-side // multiple) * multiple for side in size)
+        return Made([Resize(height=height, width=width, filter=filter_, like=like)], [_tensor()])
+    resize = ResizeByRule(rule="detr", size=size[0], max_size=size[1], multiple=multiple, filter=filter_, like=like)
+    return Made([resize], [_tensor()])
+
+
+def _perceiver(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("height", "width"), is_square=True)
+    ops: list[Op] = [Resize(height=size[0], width=size[1], filter=filter_, like=like)]
+    if fields.flag("do_center_crop"):
+        crop = _edges(fields, "crop_size", ("height", "width"), is_square=True)
+        fraction = size[0] / crop[0]
+        if fraction != size[1] / crop[1] or fraction > 1:
+            fields.refuse("crop_size", "must be at least size, and have the same ratio to it on both sides")
+        ops.insert(0, CenterCrop(fraction=fraction, rounding="down"))
+    return Made(ops, [_tensor()])
+
+
+def _paddle(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("height", "width"), is_square=True)
+    return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like, antialias=False)], [_tensor()])
+
+
+def _inside(fields: Fields, filter_: Filter, like: Like) -> Made:
+    height, width = _edges(fields, "size", ("max_height", "max_width"))
+    resize = ResizeByRule(
+        rule="contain", size=height, width=None if width == height else width, filter=filter_, like=like
+    )
+    if not fields.flag("do_pad"):
+        return Made([resize], [_tensor()])
+    canvas = _edges(fields, "pad_size", ("height", "width")) if fields.has("pad_size") else (0, 0)
+    if canvas[0] < height or canvas[1] < width:
+        fields.refuse("pad_size", "must have a height and a width, at least max_height and max_width of size")
+    return Made([resize], [Tensor(min_height=canvas[0], min_width=canvas[1], name="pixel_values")])
+
+
+def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "ovis", "cohere"]) -> Made:
+    """Return the ops for GOT-OCR 2 and InternVL, Ovis 2, or Command A Vision."""
+    size = _edges(fields, "size", ("height", "width"), is_square=True)
+    if not fields.flag("crop_to_patches"):
+        return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like)], [_tensor()])
+    if size[0] != size[1]:
+        fields.refuse("size", 'must have an equal height and width if "crop_to_patches" is true')
+    most = _length(fields, "max_patches", MAX_TILES)
+    is_ovis = family == "ovis"
+    covers = is_ovis and fields.flag("use_covering_area_grid")
+    fewest = 1 if covers or family == "cohere" else _length(fields, "min_patches", most)
+    tiles: dict[str, Any] = {"tile_size": size[0], "thumbnail": "first" if is_ovis else "last"}
+    resize = ResizeToTiles(
+        tile_size=size[0],
+        max_tiles=most,
+        min_tiles=fewest,
+        choose="coverage" if covers else "scale" if family == "cohere" else "aspect_ratio",
+        filter=filter_,
+        like=like,
+    )
+    count = PatchGrid(size[0], name="grids") if is_ovis else TileCount(**tiles, name="num_patches")
+    return Made([resize], [Tiles(**tiles, name="pixel_values"), count])
+
+
+def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("height", "width"), ("shortest_edge",), is_square=True)
+    tile = size[0]
+    if len({*size}) > 1:
+        fields.refuse("size", "must have an equal height and width")
+    if fields.has("crop_size") and _edges(fields, "crop_size", ("height", "width"), is_square=True) != (tile, tile):
+        fields.refuse("crop_size", f"must have the height and width of size, {tile}")
+    points = fields.take("image_grid_pinpoints")
+    is_list = isinstance(points, list | tuple) and all(isinstance(each, list | tuple) for each in points)
+    if not is_list or not points or any(len(sides(each)) != 2 for each in points):
+        fields.refuse("image_grid_pinpoints", "must be a list of pairs of a height and a width")
+    grids = tuple((height // tile, width // tile) for height, width in points)
+    if any(
+        each != (rows * tile, columns * tile) for each, (rows, columns) in zip(map(tuple, points), grids, strict=True)
+    ):
+        fields.refuse("image_grid_pinpoints", f"must consist of multiples of size, {tile}")
+    resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", pad=True, filter=filter_, like=like)
+    tiles = Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")
+    return Made([resize], [tiles, OriginalSize(dtype="int64", name="image_sizes")])
+
+
+def _perception(fields: Fields, filter_: Filter, like: Like) -> Made:
+    tile = _length(fields, "tile_size")
+    if fields.take("vision_input_type") != "thumb+tile":
+        return Made([Resize(height=tile, width=tile, filter=filter_, like=like)], [_tensor()])
+    most = _length(fields, "max_num_tiles", MAX_TILES)
+    resize = ResizeToTiles(tile_size=tile, max_tiles=most, choose="canvas", filter=filter_, like=like)
+    return Made([resize], [Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")])
+
+
+_DIVISOR = {"size_divisor": 32}
+_MASKS = class_fields((1, 1), BILINEAR, IMAGENET, default_to_square=False, do_reduce_labels=False) | {
+    "size": {"shortest_edge": 800, "longest_edge": 1333}
+}
+_JANUS = class_fields((384, 384), BICUBIC, CLIP, do_pad=True, min_size=14)
+_PADDLE = class_fields((800, 800), BICUBIC, ((0, 0, 0), (1, 1, 1)))
+_ONEVISION = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
+_NEXT = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
+
+SIZED: dict[str, Sized] = {
+    "AriaImageProcessor": Sized(
+        class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, do_resize=None)
+        | {"size": None, "split_image": False, "split_resolutions": None, "max_image_size": 980, "min_image_size": 336},
+        _aria,
+        is_flagged=False,
+    ),
+    "BridgeTowerImageProcessor": Sized(
+        class_fields((288,), BICUBIC, CLIP, do_center_crop=True, do_pad=True)
+        | {"crop_size": {"shortest_edge": 288}, **_DIVISOR},
+        _bridgetower,
+        crops=True,
+    ),
+    "Cohere2VisionImageProcessor": Sized(
+        class_fields((512, 512), BICUBIC, CLIP, do_convert_rgb=True) | TILES | {"crop_to_patches": True},
+        partial(_tiled, family="cohere"),
+    ),
+    "DeepseekVLImageProcessor": Sized(_JANUS, _janus),
+    "GLPNImageProcessor": Sized(
+        class_fields((1, 1), BILINEAR, NONE, do_normalize=None) | {"size": None, **_DIVISOR}, _glpn
+    ),
+    "GotOcr2ImageProcessor": Sized(
+        class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True) | TILES, partial(_tiled, family="got")
+    ),
+    "Idefics2ImageProcessor": Sized(
+        class_fields((1,), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, do_image_splitting=False)
+        | {"size": {"shortest_edge": 378, "longest_edge": 980}},
+        _idefics2,
+    ),
+    "JanusImageProcessor": Sized(_JANUS, _janus),
+    "LlavaNextImageProcessor": Sized(
+        class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=True, image_grid_pinpoints=_NEXT),
+        _llava,
+        crops=True,
+    ),
+    "LlavaOnevisionImageProcessor": Sized(
+        class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True, do_pad=True, default_to_square=False)
+        | {"image_grid_pinpoints": _ONEVISION},
+        _llava,
+        crops=True,
+    ),
+    "Mask2FormerImageProcessor": Sized(_MASKS | _DIVISOR, _maskformer),
+    "MaskFormerImageProcessor": Sized(_MASKS | _DIVISOR, _maskformer),
+    "OneFormerImageProcessor": Sized(
+        _MASKS
+        | {"do_convert_rgb": True, "repo_path": "shi-labs/oneformer_demo"}
+        | dict.fromkeys(("class_info_file", "num_text", "num_labels", "ignore_index")),
+        _maskformer,
+    ),
+    "Ovis2ImageProcessor": Sized(
+        class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True, use_covering_area_grid=True) | TILES,
+        partial(_tiled, family="ovis"),
+    ),
+    "PI0ImageProcessor": Sized(
+        class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, do_pad=True, default_to_square=False)
+        | {"size": {"max_height": 224, "max_width": 224}, "pad_size": {"height": 224, "width": 224}},
+        _inside,
+    ),
+    "PPDocLayoutV2ImageProcessor": Sized(_PADDLE, _paddle),
+    "PPDocLayoutV3ImageProcessor": Sized(_PADDLE, _paddle),
+    "PerceiverImageProcessor": Sized(class_fields((224, 224), BICUBIC, IMAGENET, 256), _perceiver, crops=True),
+    "PerceptionLMImageProcessor": Sized(
+        class_fields((448, 448), BICUBIC, HALF, do_convert_rgb=True)
+        | {"vision_input_type": "thumb+tile", "tile_size": 448, "max_num_tiles": 36},
+        _perception,
+    ),
+    "PixtralImageProcessor": Sized(
+        class_fields((1, 1), BICUBIC, CLIP, do_convert_rgb=True, do_pad=True)
+        | {"size": {"longest_edge": 1024}, "patch_size": {"height": 16, "width": 16}},
+        _pixtral,
+    ),
+    "TextNetImageProcessor": Sized(
+        class_fields((640,), BILINEAR, IMAGENET, 224, do_center_crop=False, do_convert_rgb=True, **_DIVISOR), _textnet
+    ),
+    "ViltImageProcessor": Sized(class_fields((384,), BICUBIC, HALF, do_pad=True, **_DIVISOR), _vilt),
+}
+"""Supported classes."""
+
+
+def sized(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
+    """Return the ops of a class.
+
+    Args:
+        fields: Fields of the configuration and the defaults of the class.
+        processor: Name of the class.
+        filter_: Filter of the resize.
+        like: Library whose resize the backend calls.
+
+    Raises:
+        PipelineError: A field is not supported.
+    """
+    row = SIZED[processor]
+    if row.is_flagged and not fields.flag("do_resize"):
+        fields.refuse("do_resize", f"is not supported for {processor}")
+    if not row.crops:
+        fields.expect_false("do_center_crop")
+    return row.make(fields, filter_, like)
+
+
+def _tensor(max_size: int | None = None) -> Tensor:
+    return Tensor(name="pixel_values", max_size=max_size)
+
+
+def _edges(fields: Fields, field: str, *spellings: tuple[str, ...], is_square: bool = False) -> tuple[int, ...]:
+    """Return the lengths of a size that is written with one of these sets of keys, in their order."""
+    value = fields.take(field)
+    if is_square and type(value) is int:
+        value = {"height": value, "width": value}
+    if isinstance(value, dict):
+        edges = {key: side for key, side in value.items() if side is not None}
+        for keys in spellings:
+            if edges.keys() == {*keys} and (found := sides([edges[key] for key in keys])):
+                return found
+    words = ", or ".join(" and ".join(keys) for keys in spellings)
+    fields.refuse(field, f"must have {words}, from 1 to {MAX_SIDE} pixels")
+    raise AssertionError
+
+
+def _mean_colour(fields: Fields) -> tuple[int, ...]:
+    """Return the truncated mean as a colour, which fills the padding."""
+    if not fields.has("image_mean"):
+        return (127, 127, 127)
+    mean = fields.numbers("image_mean")
+    levels = tuple(int(value * 255) for value in mean) if isinstance(mean, tuple) else ()
+    if len(levels) != 3 or not all(0 <= level <= 255 for level in levels):
+        fields.refuse("image_mean", "must be three numbers from 0 to 1, because it is also the padding colour")
+    return levels
+
+
+def _length(fields: Fields, field: str, most: int = MAX_SIDE) -> int:
+    """Return an integer of at least 1."""
+    value = fields.take(field)
+    if type(value) is not int or not 1 <= value <= most:
+        fields.refuse(field, f"must be an integer of 1 to {most}")
+    number: int = value
+    return number

@@ -1,0 +1,72 @@
+"""The op that resizes by one of the formulas of the image processors in Hugging Face transformers."""
+
+from __future__ import annotations
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import Length
+from pixprep.pipeline.ops.sizes import BySize
+from pixprep.plan.side_rules import Rule, SideRule
+
+
+class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
+    """Resizes the image to a size that a formula of an image processor in Hugging Face transformers computes.
+
+    The formulas keep the aspect ratio and differ in their rounding, so that a general resize differs by a row or a
+    column for some sizes. ``size`` is the number in each formula:
+
+    - ``shrink``: the image fits into ``size``, and is never enlarged. Both sides are rounded down, and then up to
+      ``multiple`` (Pixtral).
+    - ``contain``: the image fits into ``size``, and both sides are rounded down (``max_height`` and ``max_width``).
+    - ``longer``, ``longer_even``: the longer side becomes ``size``. Both sides are rounded down, or to the nearest
+      integer, and are at least ``min_size`` (Aria; DeepSeek-VL and Janus).
+    - ``bounded``: the longer side is at most ``size``, and both sides are at least ``min_size`` (Idefics 2).
+    - ``multiple``: both sides are rounded down to ``multiple`` (GLPN).
+    - ``shorter_up``: the shorter side becomes ``size``, and both are rounded up to ``multiple`` (TextNet).
+    - ``shorter_down``: the shorter side becomes ``size`` and the longer one at most ``int(1333 / 800 * size)``. Both
+      are rounded down to ``multiple`` (ViLT, BridgeTower).
+    - ``detr``: the shorter side becomes ``size`` and the longer one at most ``max_size``, as for DETR. Both are rounded
+      up to ``multiple`` (MaskFormer and Mask2Former).
+
+    An image is rejected if a side would become 0.
+
+    Args:
+        rule: Formula.
+        size: Length in pixels, as above. ``multiple`` does not have this field.
+        width: Width in pixels, if it differs from the height ``size``; for ``shrink`` and ``contain``.
+        multiple: Factor of both sides.
+        min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
+        max_size: Maximum length of the longer side in pixels; for ``detr``.
+        filter, antialias, like: as in ``resize``.
+
+    Example:
+        {"op": "resize_by_rule", "rule": "shrink", "size": 1024, "multiple": 16, "filter": "bicubic"}
+    """
+
+    rule: Rule
+    size: Length | None = None
+    width: Length | None = None
+    multiple: Length = 1
+    min_size: Length | None = None
+    max_size: Length | None = None
+
+    def check(self) -> None:
+        super().check()
+        has = {
+            "size": self.rule != "multiple",
+            "max_size": self.rule == "detr",
+            "width": self.rule in ("shrink", "contain"),
+            "min_size": self.rule in ("longer", "longer_even", "bounded"),
+        }
+        for field, is_used in has.items():
+            is_given = getattr(self, field) is not None
+            if is_given and not is_used:
+                raise PipelineError(f'"{field}" has no effect with "rule": "{self.rule}": remove it')
+            if is_used and not is_given and field in ("size", "max_size"):
+                raise PipelineError(f'the field "{field}" is missing, which "rule": "{self.rule}" requires')
+        if self.multiple > 1 and self.rule in ("contain", "longer", "longer_even", "bounded"):
+            raise PipelineError(f'"multiple" has no effect with "rule": "{self.rule}": remove it')
+
+    @property
+    def sizer(self) -> SideRule:
+        size = self.size or 1
+        return SideRule(self.rule, size, self.width or size, self.multiple, self.min_size or 1, self.max_size)

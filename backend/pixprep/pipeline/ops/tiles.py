@@ -1,0 +1,175 @@
+"""Tiles of an image and a thumbnail of it, as vision-language models with a fixed input size require."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.limits import Length, Within
+from pixprep.pipeline.ops.op import OutputOp
+from pixprep.pipeline.ops.patches import Patches
+from pixprep.pipeline.ops.sizes import BySize
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.output_plans import NumbersPlan, TensorPlan
+from pixprep.plan.sizes import Size
+from pixprep.plan.tile_grids import Choice, TileGrid, grids_of
+from pixprep.spec import ImageSpec, TensorDType, TensorSpec
+
+MAX_TILES = 64
+TileNumber = Annotated[int, Within(1, MAX_TILES, " tiles")]
+
+
+class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
+    """Resizes the image to a grid of square tiles, whose numbers of rows and columns suit the image best.
+
+    ``tiles`` then returns each tile as an image of its own. ``choose`` selects the criterion of a family of models in
+    Hugging Face transformers:
+
+    - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
+    - ``scale``: the grid that enlarges the image least, or shrinks it least if all grids shrink it (Command A Vision).
+    - ``resolution``: the grid that preserves the largest number of the image's pixels, then the grid with the smallest
+      padding (LLaVA-NeXT,
+      LLaVA-OneVision).
+    - ``coverage``: the grid with the fewest tiles that cover 90 % of the image's pixels (Ovis 2).
+    - ``canvas``: the grid that contains the image and enlarges it most; for a larger image, the closest aspect ratio
+      (PerceptionLM).
+
+    Args:
+        tile_size: Side of a tile in pixels.
+        max_tiles: Maximum number of tiles.
+        min_tiles: Minimum number of tiles, except for ``canvas``.
+        grids: Grids to choose from, each as the numbers of rows and columns, in place of all grids with ``min_tiles``
+            to ``max_tiles`` tiles.
+        choose: Criterion, see above.
+        pad: Whether the image keeps its aspect ratio and is centred on black pixels. If false, it is stretched.
+        filter, antialias, like: as in ``resize``.
+
+    Example:
+        {"op": "resize_to_tiles", "tile_size": 448, "max_tiles": 12, "filter": "bicubic"}
+    """
+
+    tile_size: Length
+    max_tiles: TileNumber | None = None
+    min_tiles: TileNumber = 1
+    grids: tuple[tuple[int, int], ...] = ()
+    choose: Choice = "aspect_ratio"
+    pad: bool = False
+
+    def check(self) -> None:
+        super().check()
+        if (self.max_tiles is None) == (not self.grids):
+            raise PipelineError('needs either "max_tiles" or "grids"')
+        if self.max_tiles is not None and self.min_tiles > self.max_tiles:
+            raise PipelineError(f'"min_tiles" {self.min_tiles} must not exceed "max_tiles" {self.max_tiles}')
+        if any(rows < 1 or columns < 1 or rows * columns > MAX_TILES for rows, columns in self.grids):
+            raise PipelineError(f'"grids" must be pairs of rows and columns, each with 1 to {MAX_TILES} tiles')
+        if self.choose == "canvas" and (self.grids or self.min_tiles > 1):
+            raise PipelineError('"choose": "canvas" requires "max_tiles" alone, without "grids" and "min_tiles"')
+        if self.tile_size**2 * max(rows * columns for rows, columns in self.sizer.grids) > 1 << 28:
+            raise PipelineError("the tiles have more than 2^28 pixels in total: choose fewer or smaller tiles")
+
+    @property
+    def sizer(self) -> TileGrid:
+        grids = self.grids or grids_of(self.min_tiles, self.max_tiles or 1, self.choose)
+        return TileGrid(self.tile_size, grids, self.choose, self.pad)
+
+    def size_of(self, height: int, width: int) -> Size:
+        return self.sizer.canvas(height, width)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        lowered = super().lower(before, image, key)
+        return replace(lowered, fill=(0,)) if self.pad else lowered
+
+
+class _TileOp(OutputOp, frozen=True):
+    """An output that depends on the tiles of an image."""
+
+    tile_size: Length
+    thumbnail: Literal["first", "last"] | None = None
+    thumbnail_of_one: bool = False
+
+    def check(self) -> None:
+        if self.thumbnail_of_one and self.thumbnail is None:
+            raise PipelineError('"thumbnail_of_one" requires "thumbnail": "first" or "last"')
+
+    def spec_of(self, image: ImageSpec, dtype: TensorDType) -> TensorSpec:
+        """Return the spec of the tensor of all tiles.
+
+        Raises:
+            PipelineError: The image does not consist of complete tiles, or its values do not fit the dtype.
+        """
+        spec = Patches(self.tile_size, flat=False, dtype=dtype).infer(image)
+        assert spec.patches is not None
+        layout = replace(spec.patches, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one)
+        more = int(self.thumbnail is not None and (self.thumbnail_of_one or spec.largest[0] > 1))
+        count = spec.shape[0] if spec.is_open else spec.shape[0] + more
+        most = (spec.most[0] + more, *spec.most[1:]) if spec.most else ()
+        return replace(spec, shape=(count, *spec.shape[1:]), most=most, patches=layout)
+
+
+class Tiles(_TileOp, frozen=True, tag="tiles"):
+    """Defines an output: the image as square tiles, and optionally a thumbnail, as a batch of images of one size.
+
+    The shape is ``[tiles, 3, tile_size, tile_size]``, where the number of tiles depends on the image. Tiles are in
+    row-major order. The image before this op must consist of complete tiles, as after ``resize_to_tiles``.
+
+    Args:
+        tile_size: Side of a tile in pixels.
+        thumbnail: Position of a tile that shows the whole image before ``resize_to_tiles``, resized to a tile without
+            regard to its aspect ratio. Default: without a thumbnail.
+        thumbnail_of_one: Whether an image that is a single tile has a thumbnail as well, as for LLaVA-NeXT.
+        dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
+
+    Example:
+        {"op": "tiles", "tile_size": 448, "thumbnail": "last"}
+    """
+
+    dtype: TensorDType = "float32"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        return self.spec_of(image, self.dtype)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> TensorPlan:
+        plan, resize = before.tensor(spec), before.resize
+        if self.thumbnail is None:
+            return plan
+        if resize is None or not isinstance(resize.sizer, TileGrid) or before.after or before.levels:
+            raise PipelineError(
+                '"thumbnail" requires that no op changes the image between resize_to_tiles and tiles, except normalize'
+            )
+        small = replace(resize, rule="both", height=self.tile_size, width=self.tile_size, sizer=None)
+        return replace(plan, geometry=replace(plan.geometry, thumbnail=small))
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        where = {"first": " after a thumbnail", "last": " and a thumbnail", None: ""}[self.thumbnail]
+        return f"return the image as {self.dtype} tiles of {self.tile_size} x {self.tile_size} pixels{where}"
+
+
+class TileCount(_TileOp, frozen=True, tag="tile_count"):
+    """Defines an output: the number of tiles of the image, including the thumbnail, as in ``tiles``.
+
+    It is the ``num_patches`` of InternVL. ``patch_grid`` with ``tile_size`` as ``patch_size`` returns the numbers of
+    rows and columns.
+
+    Args:
+        tile_size, thumbnail, thumbnail_of_one: as in ``tiles``.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "tile_count", "tile_size": 448, "thumbnail": "last"}
+    """
+
+    dtype: Literal["int64", "int32"] = "int64"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        self.spec_of(image, "float32")
+        return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=MAX_TILES + 1)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        layout = Patches(self.tile_size).grid_of(before)
+        layout = replace(layout, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one)
+        return NumbersPlan(spec=spec, kind="tile_count", geometry=before.geometry, patches=layout)
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"return {self.lower(before, self.infer(image)).meaning}"

@@ -1,0 +1,163 @@
+"""Rules for the size of a resized image that keep its aspect ratio, as the processors of transformers compute it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+from typing import Literal
+
+from pixprep.errors import ImageError
+from pixprep.plan.sizes import Bounds, Size
+from pixprep.spec import upward
+
+Rule = Literal[
+    "shrink", "contain", "longer", "longer_even", "shorter_up", "shorter_down", "multiple", "detr", "bounded"
+]
+
+
+@dataclass(frozen=True)
+class SideRule:
+    """A size that keeps the aspect ratio, with sides that are rounded to multiples.
+
+    Attributes:
+        rule: Formula; see the op ``resize_by_rule``.
+        height, width: Size in the formula. They are equal if it uses one side.
+        multiple: Factor of both sides.
+        min_side: Minimum length of both sides.
+        max_side: Maximum length of the longer side.
+    """
+
+    rule: Rule
+    height: int
+    width: int
+    multiple: int = 1
+    min_side: int = 1
+    max_side: int | None = None
+
+    def size(self, height: int, width: int) -> Size:
+        """Return the size of the result for an image of this size.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: A side would become 0, or the longer side is too long.
+        """
+        rows, columns = self._sides(height, width)
+        if not (rows and columns):
+            raise ImageError("DOES_NOT_FIT", f"a side of {height} x {width} pixels would be resized to 0")
+        most_rows, most_columns = self.bounds.max_sides
+        if (most_rows and rows > most_rows) or (most_columns and columns > most_columns):
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels would be resized to {rows} x {columns}")
+        return rows, columns
+
+    def _sides(self, height: int, width: int) -> Size:
+        match self.rule:
+            case "shrink":
+                ratio = max(height / self.height, width / self.width)
+                if ratio > 1:
+                    height, width = floor(height / ratio), floor(width / ratio)
+                return upward(height, self.multiple), upward(width, self.multiple)
+            case "contain":
+                scale = min(self.height / height, self.width / width)
+                return int(height * scale), int(width * scale)
+            case "longer" | "longer_even":
+                return self._by_longer(height, width)
+            case "bounded":
+                return self._bounded(height, width)
+            case "multiple":
+                return height // self.multiple * self.multiple, width // self.multiple * self.multiple
+            case "shorter_up":
+                rows, columns = self._by_shorter(height, width)
+                return upward(rows, self.multiple), upward(columns, self.multiple)
+            case "shorter_down":
+                return self._by_vilt(height, width)
+            case "detr":
+                rows, columns = self._by_detr(height, width)
+                return upward(rows, self.multiple), upward(columns, self.multiple)
+
+    def _by_longer(self, height: int, width: int) -> Size:
+        """Return the size that transformers computes for Aria, or for DeepSeek-VL and Janus (``longer_even``)."""
+        scale = self.height / max(height, width)
+        if self.rule == "longer_even":
+            rows, columns = round(height * scale), round(width * scale)
+        else:
+            rows = self.height if height > width else int(height * scale)
+            columns = self.height if width >= height else int(width * scale)
+        return max(rows, self.min_side), max(columns, self.min_side)
+
+    def _by_shorter(self, height: int, width: int) -> Size:
+        """Return the size of torchvision's ``resize`` of the shorter side."""
+        if width <= height:
+            return int(self.height * height / width), self.height
+        return self.height, int(self.height * width / height)
+
+    def _bounded(self, height: int, width: int) -> Size:
+        """Return the size of transformers' Idefics 2: at most ``height`` and at least ``min_side``."""
+        ratio, most = width / height, self.height
+        if width >= height and width > most:
+            width, height = most, int(most / ratio)
+        elif height > width and height > most:
+            height, width = most, int(most * ratio)
+        return max(height, self.min_side), max(width, self.min_side)
+
+    def _by_vilt(self, height: int, width: int) -> Size:
+        """Return the size of transformers' ViLT: the longer side is at most ``int(1333 / 800 * shorter)``."""
+        scale, most = self.height / min(height, width), int(1333 / 800 * self.height)
+        rows, columns = (self.height, scale * width) if height < width else (scale * height, self.height)
+        if max(rows, columns) > most:
+            scale = most / max(rows, columns)
+            rows, columns = scale * rows, scale * columns
+        rows, columns = int(rows + 0.5), int(columns + 0.5)
+        return rows // self.multiple * self.multiple, columns // self.multiple * self.multiple
+
+    def _by_detr(self, height: int, width: int) -> Size:
+        """Return the size of ``get_size_with_aspect_ratio`` of transformers."""
+        assert self.max_side is not None
+        least, longest = min(height, width), max(height, width)
+        is_over = longest / least * self.height > self.max_side
+        exact = self.max_side * least / longest if is_over else self.height
+        shorter = round(exact)
+        if shorter == least:
+            return height, width
+        return (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
+
+    @property
+    def bounds(self) -> Bounds:
+        """See ``Sizer``."""
+        multiples = (self.multiple, self.multiple)
+        sides: tuple[int | None, int | None]
+        match self.rule:
+            case "shrink":
+                sides = (
+                    upward(self.height, self.multiple),
+                    upward(self.width, self.multiple),
+                )
+            case "contain":
+                sides = self.height, self.width
+            case "longer" | "longer_even" | "bounded":
+                longest = max(self.height, self.min_side)
+                sides = longest, longest
+            case "shorter_down":
+                longest = int(1333 / 800 * self.height)
+                sides = longest, longest
+            case "detr":
+                assert self.max_side is not None
+                longest = upward(self.max_side + self.max_side // 31, self.multiple)
+                sides = longest, longest
+            case _:
+                sides = None, None
+        return Bounds(multiples, sides, None)
+
+    def __str__(self) -> str:
+        size = f"{self.height}" if self.height == self.width else f"{self.height} x {self.width}"
+        to = {
+            "shrink": f"to fit into {size}, never enlarging, rounded up",
+            "contain": f"to fit into {size}",
+            "longer": f"the longer side to {size}",
+            "longer_even": f"the longer side to {size}, rounded",
+            "bounded": f"the longer side to at most {size}",
+            "multiple": "rounded down",
+            "shorter_up": f"the shorter side to {size}, rounded up",
+            "shorter_down": f"the shorter side to {size}, the longer one to at most 1333 / 800 of it, rounded down",
+            "detr": f"the shorter side to {size}, the longer one to at most {self.max_side}, rounded up",
+        }[self.rule]
+        to += "" if self.multiple == 1 else f" to multiples of {self.multiple}"
+        return to + ("" if self.min_side == 1 else f", at least {self.min_side}")
