@@ -90,7 +90,7 @@ def test_a_mask_gets_the_label_of_fill_mask_where_no_image_is(label, caplog):
     assert pp.mask not in map(type, from_albumentations(training=chain, max_size=20).ops)
     assert caplog.messages == [
         f'Albumentations pads masks with "fill_mask" {expected}, but the op mask pads with 255 by default: set the '
-        "option mask to add the op with that label"
+        "option mask to add the op with this value"
     ]
 
 

@@ -1,7 +1,8 @@
-"""Importer of Albumentations, which reads a ``Compose`` as ``A.save`` and ``A.to_dict`` write it, without the library.
+"""Import an Albumentations ``Compose`` that was serialized with ``A.save`` or ``A.to_dict``.
 
-The behavior is that of Albumentations 2.0.8 and 1.4.24. Fields that 2.0 renamed are read by both names. The images are
-RGB, as after ``cv2.imread`` and ``cvtColor``, with the EXIF orientation applied.
+Albumentations need not be installed for this. The pipeline equals Albumentations 2.0.8 and 1.4.24; fields that 2.0
+renamed are accepted by both names. The transforms receive RGB images with the EXIF orientation applied, as from
+``cv2.imread`` followed by ``cvtColor``.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from pixprep.spec import BoxFormat, Side
 
 log = logging.getLogger(__name__)
 
-NOT_SERVED = (
+_NOT_FOR_SERVING = (
     "is random, which is not supported for serving: pass these transforms as --training, and the serving transforms as "
     "the source"
 )
-_LISTS = {"Compose": 1.0, "ReplayCompose": 1.0, "Sequential": None}
-"""Containers of transforms, with their default ``p``. None: the container must specify it."""
+_CONTAINERS = {"Compose": 1.0, "ReplayCompose": 1.0, "Sequential": None}
+"""Containers of transforms, with the default of their ``p``. None means that ``p`` is required."""
 _BOXES: dict[str, tuple[BoxFormat, bool]] = {
     "pascal_voc": ("xyxy", False),
     "coco": ("xywh", False),
     "albumentations": ("xyxy", True),
     "yolo": ("cxcywh", True),
 }
-"""Box formats, and whether the coordinates are normalized by the image's sides."""
+"""Box formats of Albumentations, as the format in pixprep and whether coordinates are normalized to 0 to 1."""
 
 
 def from_albumentations(
@@ -55,55 +56,61 @@ def from_albumentations(
     max_size: int | None = None,
     mask: bool = False,
 ) -> Pipeline:
-    """Create the pipeline of a ``Compose``, equal bit for bit.
-
-    Without ``ToTensorV2``, the tensor has the layout (height, width, channels), as in the library.
+    """Convert an Albumentations ``Compose`` into a pipeline whose tensors are bit-identical to Albumentations'.
 
     Args:
-        source: The serving transforms: a file written by ``A.save``, a result of ``A.to_dict``, or the ``Compose``
-            itself. None: build no serving side.
-        training: The training transforms, in the same forms; they can be random. Default: the serving transforms.
-        name: Name that the pipeline records as its origin. Default: the name of the file.
-        apply_exif_orientation: Whether to apply the EXIF orientation, as ``cv2.imread`` does and ``Image.open`` does
-            not.
-        max_size: Maximum side in pixels, for transforms that keep the size of each image.
-        mask: Whether to add the op ``mask`` to the training side, with ``fill_mask`` as its ``ignore``. Default: False,
-            and a warning names the label that your own op ``mask`` needs.
+        source: Transforms for serving: a file from ``A.save``, a dictionary from ``A.to_dict``, or the ``Compose``
+            itself. If None and ``training`` is given, the pipeline is only for training.
+        training: Transforms for training, which can be random, in one of the same forms. Default: the transforms for
+            serving.
+        name: Name of the model to record in the pipeline. Default: the name of the file, or ``Compose``.
+        apply_exif_orientation: Whether to apply the EXIF orientation. ``cv2.imread`` applies it, and
+            ``PIL.Image.open`` does not.
+        max_size: Maximum height and width of the tensor in pixels. Required if the transforms do not resize or crop
+            images to a fixed size.
+        mask: Whether to add the op ``mask`` to the training ops. Its ``ignore``, the class index in the padding of a
+            mask, is the ``fill_mask`` of the transforms. If false, a warning reports the ``fill_mask``, in case you add
+            the op yourself.
+
+    Returns:
+        The pipeline. Unless ``ToTensorV2`` is among the transforms, the tensor has the layout ``hwc``, as in
+        Albumentations.
 
     Raises:
-        PipelineError: A transform or one of its fields is not supported, or is at an invalid position; the serving side
-            is random; or the two sides are not compatible.
+        PipelineError: A transform or one of its fields is not supported; a transform is at an invalid position; the
+            transforms for serving are random; or the transforms for training and for serving cannot be combined in one
+            pipeline.
     """
     served = trained = None
     version = "unknown"
     first = Decode(apply_exif_orientation=apply_exif_orientation)
     if source is not None or training is None:
         values, where = _read(source, "transforms")
-        version, served, places = _ops(values, where, "serving", first, max_size)
+        version, served, paths = _ops(values, where, "serving", first, max_size)
     if training is not None:
         values, where = _read(training, "training")
-        version, trained, places = _ops(values, where, "training", first, max_size, mask=mask)
+        version, trained, paths = _ops(values, where, "training", first, max_size, mask=mask)
     definition = training if source is None else source
     name = name or (Path(definition).name if isinstance(definition, str | Path) else "Compose")
     origin = {"library": "albumentations", "version": version, "name": name, "where": where}
     try:
         return assembled(served, training=trained, like="opencv", **origin)
     except PipelineError as error:
-        text = str(error) if served and trained else _named_by(str(error), places)
-        has_no_bound = "no upper bound" in text
-        remedy = "; in this importer, set the option max_size, such as max_size=4096" if has_no_bound else ""
-        raise PipelineError(text + remedy) from None
+        text = str(error) if served and trained else _with_path(str(error), paths)
+        is_unbounded = "no upper bound" in text
+        hint = "; in this importer, set the option max_size, such as max_size=4096" if is_unbounded else ""
+        raise PipelineError(text + hint) from None
 
 
-def _named_by(text: str, places: Sequence[str]) -> str:
-    """Replace the op in an error message by the path of the transform that the op came from."""
+def _with_path(text: str, paths: Sequence[str]) -> str:
+    """Replace the name of an op in an error message by the path of the transform that was converted to it."""
     found = re.match(r'\w+: ops\[(\d+)\] "\w+": ', text)
-    index = int(found[1]) - 1 if found else -1  # counts from the op after decode
-    return places[index] + text[found.end() - 2 :] if found and 0 <= index < len(places) else text
+    index = int(found[1]) - 1 if found else -1  # paths do not include the op decode
+    return paths[index] + text[found.end() - 2 :] if found and 0 <= index < len(paths) else text
 
 
 def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
-    """Return the result of ``A.to_dict``, and the prefix of error messages."""
+    """Return the transforms in the format of ``A.to_dict``, and the prefix of error messages."""
     if isinstance(source, str | Path) and (path := Path(source)).suffix in (".yaml", ".yml"):
         raise PipelineError(
             f'{path.name}: YAML is not supported: save the transforms with A.save(transform, path, data_format="json")'
@@ -111,161 +118,164 @@ def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
     if isinstance(source, Mapping | str | Path):
         return opened(source, where)
     if not (type(source).__module__.startswith("albumentations.") and hasattr(source, "to_dict")):
-        kind = type(source)
-        raise PipelineError(
-            f"{where} {kind.__name__}: this class is defined in {kind.__module__}, not in albumentations"
-        )
+        cls = type(source)
+        raise PipelineError(f"{where} {cls.__name__}: this class is defined in {cls.__module__}, not in albumentations")
     try:
-        written = json.dumps(source.to_dict(), default=lambda each: getattr(each, "value", None) or each.tolist())
+        text = json.dumps(source.to_dict(), default=lambda value: getattr(value, "value", None) or value.tolist())
     except (AttributeError, NotImplementedError, ValueError) as error:
         raise PipelineError(f"{where}: {error}") from None
-    made = json.loads(written)
-    if version_of(made.get("__version__")) < _SAID and not {*_positions(source)} <= {None, "center"}:
+    values = json.loads(text)
+    if version_of(values.get("__version__")) < _SAVES_POSITION and not {*_positions(source)} <= {None, "center"}:
         raise PipelineError(
             f'{where} PadIfNeeded: Albumentations 1.4.2 and earlier do not save "position": use Albumentations 2.0'
         )
-    return made, where
+    return values, where
 
 
-_LAST = (2, 0, 8)
-"""Last version of Albumentations. Higher version numbers belong to AlbumentationsX, whose fields differ."""
-_SAID = (1, 4, 3)
-"""First version that writes the position of the image in PadIfNeeded. For older files, ``A.load`` centers the image."""
+_LAST_VERSION = (2, 0, 8)
+"""Last version of Albumentations. Later versions are AlbumentationsX, whose fields differ."""
+_SAVES_POSITION = (1, 4, 3)
+"""First version that saves the ``position`` of PadIfNeeded. For older files, ``A.load`` assumes ``center``."""
 
 
 def _positions(transform: Any) -> Iterator[str | None]:
-    """Yield the ``position`` of a transform and of all transforms inside it."""
+    """Yield the attribute ``position`` of a transform and of all transforms that it contains, or None without one."""
     yield getattr(getattr(transform, "position", None), "value", None)
-    for each in getattr(transform, "transforms", ()):
-        yield from _positions(each)
+    for inner in getattr(transform, "transforms", ()):
+        yield from _positions(inner)
 
 
 def _ops(
     values: Mapping[str, Any], where: str, side: Side, first: Decode, max_size: int | None, *, mask: bool = False
 ) -> tuple[str, list[Op], list[str]]:
-    """Return the library's version, the ops of one side, and the path of the transform that each op came from."""
+    """Convert the transforms for training or for serving.
+
+    Returns:
+        The version of Albumentations, the ops, and for each op after ``decode`` the path of its transform.
+    """
     with reading(values, where) as fields:
         version, transform = fields.text("__version__", "unknown"), fields.mapping("transform")
     if not transform:
         raise PipelineError(f'{where}: "transform" is missing: pass the result of A.save or A.to_dict')
-    if version_of(version) > _LAST:
+    if version_of(version) > _LAST_VERSION:
         raise PipelineError(
             f"{where}: AlbumentationsX {version} is not supported: create the transforms with Albumentations 2.0"
         )
     walk = Walk(side, version)
-    _take(walk, transform, where)
+    _add_transform(walk, transform, where)
     if side == "training":
-        _mask(walk, is_wanted=mask)
+        _add_mask(walk, is_requested=mask)
     ops = [first, *walk.finished(where), *walk.annotations]
-    return version, [*ops, Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)], walk.places
+    return version, [*ops, Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)], walk.paths
 
 
-def _mask(walk: Walk, *, is_wanted: bool) -> None:
-    """Add the op ``mask``, or log a warning that masks are padded with a different label than in the library.
+def _add_mask(walk: Walk, *, is_requested: bool) -> None:
+    """Add the op ``mask`` if it is requested, or warn if its default for the padding differs from ``fill_mask``.
 
     Raises:
-        PipelineError: The masks are padded with several labels, or with a label that is not an integer from 0 to 255.
+        PipelineError: The transforms pad masks with different values, or with a value that is not an integer from 0 to
+            255.
     """
-    labels = [*walk.mask_fills] or [0]
-    odd = [each for each in labels if not (isinstance(each, int | float) and each == int(each) and 0 <= each <= 255)]
-    if is_wanted and (odd or len(labels) > 1):
-        with error_prefix(walk.mask_fills[(odd or labels[1:])[0]]):
-            such = (
-                f"pads masks with {odd[0]}"
-                if odd
-                else f'has "fill_mask" {labels[1]}, but an earlier transform has {labels[0]}'
+    fills = [*walk.mask_fills] or [0]
+    invalid = [fill for fill in fills if not (isinstance(fill, int | float) and fill == int(fill) and 0 <= fill <= 255)]
+    if is_requested and (invalid or len(fills) > 1):
+        with error_prefix(walk.mask_fills[(invalid or fills[1:])[0]]):
+            problem = (
+                f"pads masks with {invalid[0]}"
+                if invalid
+                else f'has "fill_mask" {fills[1]}, but an earlier transform has {fills[0]}'
             )
-            raise PipelineError(f"{such}: the op mask pads with a single label, an integer from 0 to 255")
-    if is_wanted:
-        walk.annotations += (Mask(ignore=int(cast("float", labels[0]))),)
+            raise PipelineError(f"{problem}: the op mask pads with a single label, an integer from 0 to 255")
+    if is_requested:
+        walk.annotations += (Mask(ignore=int(cast("float", fills[0]))),)
     elif walk.mask_fills:
-        such = ", ".join(map(str, labels))
+        listed = ", ".join(map(str, fills))
         log.warning(
             'Albumentations pads masks with "fill_mask" %s, but the op mask pads with 255 by default: set the option '
-            "mask to add the op with that label",
-            such,
+            "mask to add the op with this value",
+            listed,
         )
 
 
-def _take(walk: Walk, values: Any, where: str, share: float | None = None) -> None:
-    """Add the ops of one transform and of the transforms inside it.
+def _add_transform(walk: Walk, values: Any, where: str, p: float | None = None) -> None:
+    """Convert a transform, including the transforms that it contains, and add its ops to the walk.
 
     Args:
         walk: Walk that collects the ops.
-        values: Serialized transform.
+        values: Transform in the format of ``A.to_dict``.
         where: Path of the transform, for error messages.
-        share: Probability that the transform is applied. Default: its own ``p``.
+        p: Probability of applying the transform. Default: the field ``p`` of the transform.
     """
     if not isinstance(values, Mapping):
         raise PipelineError(f"{where}: must be an object, as written by A.to_dict")
     full = str(values.get("__class_fullname__", "a transform without a name"))
     name = full.rpartition(".")[2] if full.startswith("albumentations.") else full
-    place = f"{where} {name}"
+    path = f"{where} {name}"
     if "." in name:
-        raise PipelineError(f"{place}: this class is defined in {full.rpartition('.')[0]}, not in albumentations")
+        raise PipelineError(f"{path}: this class is defined in {full.rpartition('.')[0]}, not in albumentations")
     renamed = RENAMED.get(name, {})
     by_new_names = {renamed.get(key, key): value for key, value in values.items()}
-    with reading(by_new_names, place) as fields:
+    with reading(by_new_names, path) as fields:
         fields.ignore("__class_fullname__", "save_key")
         parts = fields.take("transforms", ())
-        is_known = name in TRANSFORMS | RANDOM or name in (*_LISTS, "OneOf", "NoOp")
-        p = _share(fields, _LISTS.get(name, None if is_known else 1.0))
-        if fields.flag("always_apply"):  # written up to 1.4.9; overrides p
-            p = 1.0
-        share = p if share is None else share
-        is_drawn = name in RANDOM or share < 1 or (name == "OneOf" and len(parts) != 1)
-        if share == 0 or name == "NoOp":
+        is_known = name in TRANSFORMS | RANDOM or name in (*_CONTAINERS, "OneOf", "NoOp")
+        own_p = _probability(fields, _CONTAINERS.get(name, None if is_known else 1.0))
+        if fields.flag("always_apply"):  # saved by versions up to 1.4.9, and takes precedence over p
+            own_p = 1.0
+        p = own_p if p is None else p
+        is_random = name in RANDOM or p < 1 or (name == "OneOf" and len(parts) != 1)
+        if p == 0 or name == "NoOp":
             fields.ignore(*by_new_names)
             return
-        if walk.side == "serving" and is_drawn:
-            raise PipelineError(NOT_SERVED)
+        if walk.side == "serving" and is_random:
+            raise PipelineError(_NOT_FOR_SERVING)
         if not is_known:
             raise PipelineError(
                 "is not supported: write a custom operator (docs/own-operators.md), or remove the transform"
             )
-        own = walk if share == 1 else walk.branch()
+        branch = walk if p == 1 else walk.branch()
         if name in TRANSFORMS | RANDOM:
-            (TRANSFORMS | RANDOM)[name](own, fields)
+            (TRANSFORMS | RANDOM)[name](branch, fields)
         else:
             if not isinstance(parts, list | tuple):
                 fields.refuse("transforms", "must be a list")
-            _annotate(own, fields)
-    if name in _LISTS:
+            _add_annotations(branch, fields)
+    if name in _CONTAINERS:
         for index, part in enumerate(parts):
-            _take(own, part, f"{where}[{index}]")
+            _add_transform(branch, part, f"{where}[{index}]")
     elif name == "OneOf":
-        _choose(own, parts, where)
-    if share < 1:
-        with error_prefix(place):
-            walk.apply_randomly(own, share)
-    walk.places += [place] * (len(walk.ops) - len(walk.places))
+        _choose(branch, parts, where)
+    if p < 1:
+        with error_prefix(path):
+            walk.apply_randomly(branch, p)
+    walk.paths += [path] * (len(walk.ops) - len(walk.paths))
 
 
-def _share(fields: Fields, default: float | None) -> float:
-    """Return the probability of a transform. Without a ``p``, it is 0.5, as in ``A.load``."""
-    share = fields.number("p", default)
-    return share if 0 <= share <= 1 else fields.refuse("p", "must be from 0 to 1")
+def _probability(fields: Fields, default: float | None) -> float:
+    """Return the field ``p``: the probability of applying a transform."""
+    p = fields.number("p", default)
+    return p if 0 <= p <= 1 else fields.refuse("p", "must be from 0 to 1")
 
 
 def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
-    """Add ``OneOf``, which always applies exactly one part, with probabilities proportional to the parts' ``p``."""
+    """Convert ``OneOf``, which applies exactly one of its transforms. Their ``p`` are the weights of the choice."""
     if len(parts) == 1:
-        _take(walk, parts[0], f"{where}[0]", 1.0)
+        _add_transform(walk, parts[0], f"{where}[0]", 1.0)
         return
     branches, weights = [], []
     for index, part in enumerate(parts):
-        place = f"{where}[{index}]"
-        with reading(part if isinstance(part, Mapping) else {}, place) as fields:
-            weights.append(_share(fields, _LISTS.get(str(fields.take("__class_fullname__")))))
+        path = f"{where}[{index}]"
+        with reading(part if isinstance(part, Mapping) else {}, path) as fields:
+            weights.append(_probability(fields, _CONTAINERS.get(str(fields.take("__class_fullname__")))))
             fields.ignore(*(part if isinstance(part, Mapping) else ()))
         branches.append(walk.branch())
-        _take(branches[-1], part, place, 1.0)
+        _add_transform(branches[-1], part, path, 1.0)
     with error_prefix(where):
         walk.choose(branches, weights)
 
 
-def _annotate(walk: Walk, fields: Fields) -> None:
-    """Add the outputs of the training side that a ``Compose`` configures for boxes and points."""
+def _add_annotations(walk: Walk, fields: Fields) -> None:
+    """Convert ``bbox_params`` and ``keypoint_params`` of a ``Compose`` to the ops ``boxes`` and ``points``."""
     fields.ignore("is_check_shapes")
     if fields.take("additional_targets") and walk.side == "training":
         fields.refuse(
@@ -275,19 +285,21 @@ def _annotate(walk: Walk, fields: Fields) -> None:
         with reading(fields.mapping("bbox_params"), "bbox_params") as boxes:
             form, is_normalized = boxes.choice("format", _BOXES)
             boxes.ignore("check_each_transform", "clip", "filter_invalid_bboxes")
-            along = boxes.take("label_fields") or ()
-            if not (isinstance(along, list | tuple) and all(isinstance(each, str) for each in along)):
+            labels = boxes.take("label_fields") or ()
+            if not (isinstance(labels, list | tuple) and all(isinstance(label, str) for label in labels)):
                 boxes.refuse("label_fields", "must be a list of names")
             if boxes.has("max_accept_ratio"):
                 boxes.refuse("max_accept_ratio")
-            least = boxes.number("min_width", 0.0)
+            min_size = boxes.number("min_width", 0.0)
             boxes.expect(
-                "min_height", least, why="must equal min_width, because the op boxes has one minimum for both sides"
+                "min_height",
+                min_size,
+                why="must equal min_width, because the op boxes has the same minimum for width and height",
             )
             visible, area = boxes.number("min_visibility", 0.0), boxes.number("min_area", 0.0)
-        follow = tuple(name for name in along if name not in OF_EACH_BOX and not name.startswith("box_"))
-        kept = Boxes(form, is_normalized, min_size=least, min_visible=visible, min_area=area, follow=follow)
-        walk.annotations += (kept,)
+        follow = tuple(name for name in labels if name not in OF_EACH_BOX and not name.startswith("box_"))
+        op = Boxes(form, is_normalized, min_size=min_size, min_visible=visible, min_area=area, follow=follow)
+        walk.annotations += (op,)
     if fields.has("keypoint_params"):
         with reading(fields.mapping("keypoint_params"), "keypoint_params") as points:
             points.choice("format", ("xy",))
@@ -296,7 +308,6 @@ def _annotate(walk: Walk, fields: Fields) -> None:
                 points.refuse("remove_invisible", "must be false: the op points keeps points outside the image")
         walk.annotations += (Points(),)
         log.warning(
-            "the coordinate 0 is the left edge of a pixel, not its center: a horizontal flip maps x to width - x, "
-            "but in "
-            "Albumentations to width - 1 - x"
+            "in pixprep, the coordinate 0 of a point is the left edge of the image, not the centre of the first pixel: "
+            "a horizontal flip maps x to width - x, but in Albumentations to width - 1 - x"
         )

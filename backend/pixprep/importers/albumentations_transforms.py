@@ -1,7 +1,7 @@
-"""Single transforms of Albumentations, as ops. ``albumentations`` walks over them and reads their probabilities.
+"""Conversion of each Albumentations transform to ops. The module ``albumentations`` calls these functions.
 
-All pixel values equal OpenCV's. After ``ToFloat`` and ``Normalize``, the values are float32, and only ops that move
-pixels without resampling them are supported.
+All pixel values equal OpenCV's. After ``ToFloat`` and ``Normalize``, the values are float32, and only crops, flips and
+rotations by multiples of 90° are supported, because they do not interpolate.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from pixprep.spec import Anchor, Filter, ImageSpec, Layout, PaddingMode, Side, T
 log = logging.getLogger(__name__)
 
 FILTERS: dict[Any, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos4"}
-"""Filters by OpenCV's interpolation constants."""
-_NEW_BLUR = _NEW_GRAY = 2, 0, 5
-_NEW_WARP = 1, 4, 15
-_NEW_LEVELS = 1, 4, 10
-"""First versions whose transforms behave as they are read here."""
-_MARGINS: dict[Any, PaddingMode] = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
+"""Filters by OpenCV's constants, such as ``cv2.INTER_LINEAR``."""
+_BLUR_SINCE = _GRAY_SINCE = 2, 0, 5
+_WARP_SINCE = 1, 4, 15
+_FLOAT32_SINCE = 1, 4, 10
+"""First versions whose transforms compute the same pixel values as 2.0.8."""
+_PADDING_MODES: dict[Any, PaddingMode] = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
 _ANCHORS: dict[str, Anchor] = {"center": "center", "top_left": "top_left"}
-_NO_PAD = (
+_MISSING_PAD = (
     'LongestMaxSize with both sides in "max_size_hw" must be followed by PadIfNeeded with the same height and width'
 )
-_FILLS = {"value": "fill", "mask_value": "fill_mask"}
+_FILL_NAMES = {"value": "fill", "mask_value": "fill_mask"}
 RENAMED: Mapping[str, Mapping[str, str]] = {
-    "PadIfNeeded": _FILLS,
+    "PadIfNeeded": _FILL_NAMES,
     "CoarseDropout": {"fill_value": "fill", "mask_fill_value": "fill_mask"},
 }
-"""Names in version 1.4 of fields that 2.0 renamed, by transform."""
+"""Fields that Albumentations 2.0 renamed, per transform, as a mapping of old to new names."""
 
 
 class Walk(_Walk):
-    """The ops so far, and the state of the data after them.
+    """Ops of the transforms that were visited so far, and the state of the data after these ops.
 
     Attributes:
-        version: Version of the library that wrote the transforms, as a tuple of integers. Empty if it is not known.
-        annotations: Ops on the annotations of an image.
-        values: Arithmetic ops so far. They are applied last, because no later transform combines neighboring pixels.
+        version: Version of Albumentations that saved the transforms, as a tuple of integers, or ``()`` if unknown.
+        annotations: Ops for boxes, points and masks, which follow the ops for the image.
+        values: ``normalize`` ops. They are appended after all other ops, which does not change the result, because the
+            ops after ``ToFloat`` and ``Normalize`` do not interpolate.
         layout: Layout of the tensor.
-        channels: Number of channels of the tensor: 1 after a ToGray that produces one channel. None: the image's
-            channels.
-        is_open: Whether the last op is a letterbox whose padding has not been read yet.
-        places: Path of the transform that each of ``ops`` came from.
-        mask_fills: Labels that masks receive in the padding, or the ``border_mode`` that fills the padding with labels
-            of the mask; each with the path of its transform.
+        channels: 1 if the tensor has one channel because of ``ToGray``. None if it has three channels.
+        awaits_padding: Whether the last op is a letterbox whose padding is defined by the next transform.
+        paths: Path of the transform of each op in ``ops``, for error messages.
+        mask_fills: Values that fill the padding of masks, each with the path of its transform. A value can also be a
+            padding mode such as ``edge``.
     """
 
-    STATE = ("values", "layout", "channels", "is_open")
+    STATE = ("values", "layout", "channels", "awaits_padding")
 
     def __init__(self, side: Side, version: str) -> None:
         super().__init__(side)
@@ -68,43 +68,46 @@ class Walk(_Walk):
         self.values: tuple[Normalize, ...] = ()
         self.layout: Layout = "hwc"
         self.channels: Literal[1] | None = None
-        self.is_open = False
-        self.places: list[str] = []
+        self.awaits_padding = False
+        self.paths: list[str] = []
         self.mask_fills: dict[object, str] = {}
 
     @property
     def dtype(self) -> TensorDType:
-        """Data type of the tensor."""
+        """Dtype of the tensor."""
         return "float32" if self.values else "uint8"
 
-    def move(self, op: ImageOp) -> None:
-        """Add an op that crops or flips without resampling."""
+    def add(self, op: ImageOp) -> None:
+        """Add an op that also supports float32 values, because it does not interpolate."""
         if self.layout == "chw":
             raise PipelineError("comes after ToTensorV2, which must be the last transform")
-        if self.is_open:
-            raise PipelineError(_NO_PAD)
+        if self.awaits_padding:
+            raise PipelineError(_MISSING_PAD)
         self.ops.append(op)
 
-    def change(self, op: ImageOp) -> None:
-        """Add an op that changes pixel values or resamples them."""
+    def add_uint8(self, op: ImageOp) -> None:
+        """Add an op that changes or interpolates pixel values, and therefore requires uint8."""
         if self.values:
             raise PipelineError("is not supported for float32 values: move it before Normalize and ToFloat")
         if self.channels and not (isinstance(op, ops.Resize | ops.Pad) and isinstance(getattr(op, "fill", 0), int)):
             raise PipelineError("is not supported after ToGray with one output channel: move it before ToGray")
-        self.move(op)
+        self.add(op)
 
     def resize(self, fields: Fields, **how: Any) -> None:
-        """Add a resize as OpenCV computes it."""
-        self.change(ops.Resize(filter=_filter_of(fields), like="opencv", **how))
+        """Add a resize op that equals OpenCV's."""
+        self.add_uint8(ops.Resize(filter=_filter_of(fields), like="opencv", **how))
 
     def branch(self) -> Walk:
-        """Return a walk that starts in the same state and has its own list of ops."""
+        """Return a walk that starts in the current state of the data, with an empty list of ops."""
         made = super().branch()
-        made.places = []
+        made.paths = []
         return made
 
     def apply_randomly(self, branch: _Walk, p: float) -> None:
-        """Add the ops of a branch with probability ``p``. A flip or a gray conversion becomes its random op."""
+        """Apply the ops of a branch with probability ``p``.
+
+        A single ``flip`` or ``grayscale`` is replaced by ``random_flip`` or ``random_gray``.
+        """
         match branch.ops:
             case [ops.Flip(axis=axis)]:
                 branch.ops = [ops.RandomFlip(axis, 1.0)]
@@ -113,9 +116,9 @@ class Walk(_Walk):
         super().apply_randomly(branch, p)
 
     def finished(self, where: str) -> list[Op]:
-        """Return all ops between ``decode`` and ``tensor``."""
-        if self.is_open:
-            raise PipelineError(f"{where}: {_NO_PAD}")
+        """Return all ops for the image between ``decode`` and ``tensor``."""
+        if self.awaits_padding:
+            raise PipelineError(f"{where}: {_MISSING_PAD}")
         if self.channels and self.layout == "hwc":
             raise PipelineError(
                 f"{where}: without ToTensorV2, ToGray with one output channel returns an array with two axes, which is "
@@ -125,16 +128,16 @@ class Walk(_Walk):
 
 
 def version_of(version: object) -> tuple[int, ...]:
-    """Return a version as a tuple of integers. The tuple is empty if the version is not known."""
+    """Return a version as a tuple of integers, or ``()`` if it is unknown."""
     return tuple(map(int, re.findall(r"\d{1,9}", str(version))))
 
 
-Read = Callable[[Walk, Fields], None]
-"""Function that adds a transform to a walk, from its fields. The walk itself reads ``p``."""
+Reader = Callable[[Walk, Fields], None]
+"""Function that reads the fields of a transform, except ``p``, and adds its ops to a walk."""
 
 
 def _filter_of(fields: Fields) -> Filter:
-    """Return the filter for images. The filter for masks is always nearest."""
+    """Return the filter for images. Masks must use ``nearest``, because pixprep always does."""
     fields.expect("mask_interpolation", 0, why="must be 0 (nearest)")
     if fields.take("area_for_downscale") is not None:
         fields.refuse(
@@ -144,21 +147,24 @@ def _filter_of(fields: Fields) -> Filter:
     return fields.choice("interpolation", FILTERS)
 
 
-def _margin(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Return ``fill`` and ``padding_mode`` of an op that pads. The walk records the label of a mask's padding."""
-    labels = {*finite(fields.take("fill_mask", 0))}
-    if len(labels) != 1:
+def _padding_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
+    """Return the fields ``padding_mode`` and, if it is ``constant``, ``fill`` of an op that pads.
+
+    The value that fills the padding of masks is added to ``walk.mask_fills``.
+    """
+    mask_values = {*finite(fields.take("fill_mask", 0))}
+    if len(mask_values) != 1:
         fields.refuse("fill_mask", "must be one finite number, or the same number for each channel of a mask")
-    mode, label = fields.choice("border_mode", _MARGINS), labels.pop()
+    mode, value = fields.choice("border_mode", _PADDING_MODES), mask_values.pop()
     walk.mask_fills.setdefault(
-        mode if mode != "constant" else int(label) if label.is_integer() else label, fields.where
+        mode if mode != "constant" else int(value) if value.is_integer() else value, fields.where
     )
     fill = one_level(fields.colour("fill"))
     return {"fill": fill, "padding_mode": mode} if mode == "constant" else {"padding_mode": mode}
 
 
 def _resize(walk: Walk, fields: Fields) -> None:
-    """Add a resize. Images that already have the size do not change."""
+    """Convert ``Resize``. If the preceding ops already return images of this size, no op is added."""
     height, width, image = fields.side("height"), fields.side("width"), ImageSpec()
     for op in walk.ops:
         image = op.infer(image)
@@ -168,10 +174,11 @@ def _resize(walk: Walk, fields: Fields) -> None:
     walk.resize(fields, height=height, width=width)
 
 
-def _max_size(side: Literal["longer", "shorter"]) -> Read:
-    """Return the reader of ``LongestMaxSize`` or ``SmallestMaxSize``.
+def _max_size(side: Literal["longer", "shorter"]) -> Reader:
+    """Return the function that converts ``LongestMaxSize`` or ``SmallestMaxSize``.
 
-    One scale applies to both sides, each rounded half to even.
+    These transforms multiply height and width by the same factor and round each to the nearest integer, with ties to
+    even.
     """
 
     def read(walk: Walk, fields: Fields) -> None:
@@ -179,7 +186,7 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
         if bounds is None:
             if len(finite(fields.take("max_size"))) > 1:
                 fields.refuse(
-                    "max_size", "selects one of several sizes at random, which is not supported: set one size"
+                    "max_size", "selects one of several sizes at random, which is not supported: use one size"
                 )
             walk.resize(fields, size=fields.side("max_size"), side=side, mode="scale", rounding="half_even")
             return
@@ -187,49 +194,55 @@ def _max_size(side: Literal["longer", "shorter"]) -> Read:
         pair = tuple(bounds) if isinstance(bounds, list | tuple) else ()
         if len(pair) != 2 or pair == (None, None):
             fields.refuse("max_size_hw", "must be [height, width], where one of the two may be null")
-        sides = Fields({name: x for name, x in zip(("height", "width"), pair, strict=True) if x}, fields.where)
+        sides = Fields({name: side for name, side in zip(("height", "width"), pair, strict=True) if side}, fields.where)
         found = {name: sides.side(name) for name in ("height", "width") if sides.has(name)}
         if len(found) == 1:
             walk.resize(fields, **found, rounding="half_even")
         elif side == "longer":
             height, width = found["height"], found["width"]
-            walk.change(ops.Letterbox(height, width, fill=0, filter=_filter_of(fields), like="opencv"))
-            walk.is_open = True
+            walk.add_uint8(ops.Letterbox(height, width, fill=0, filter=_filter_of(fields), like="opencv"))
+            walk.awaits_padding = True
         else:
             fields.refuse(
-                "max_size_hw", "is supported only with one side, because no op rounds two sides in this way: use null"
+                "max_size_hw",
+                "is supported only if height or width is null, because no op rounds two sides in the same way",
             )
 
     return read
 
 
 def _pad(walk: Walk, fields: Fields) -> None:
-    """Add padding for images that are too small. After ``LongestMaxSize`` with two sides, it completes a letterbox."""
+    """Convert ``PadIfNeeded``.
+
+    After ``LongestMaxSize`` with a height and a width, it defines the padding of the letterbox.
+    """
     fields.ignore("padding")
-    anchor, how = fields.choice("position", _ANCHORS, "center"), _margin(walk, fields)
+    anchor, how = fields.choice("position", _ANCHORS, "center"), _padding_fields(walk, fields)
     divisors = [fields.has(name) for name in ("pad_height_divisor", "pad_width_divisor")]
     if any(divisors):
         multiple = fields.side("pad_height_divisor" if divisors[0] else "pad_width_divisor")
         if not all(divisors) or fields.side("pad_width_divisor") != multiple:
-            fields.refuse("pad_width_divisor", "must equal pad_height_divisor, because the op pad has one multiple")
+            fields.refuse(
+                "pad_width_divisor", "must equal pad_height_divisor, because the op pad has the same multiple for both"
+            )
         for name in ("min_height", "min_width"):
             fields.expect(name, None, why="is not supported together with a divisor: use null")
-        walk.change(ops.Pad(multiple=multiple, anchor=anchor, **how))
+        walk.add_uint8(ops.Pad(multiple=multiple, anchor=anchor, **how))
         return
     height, width = fields.side("min_height"), fields.side("min_width")
-    last = walk.ops[-1] if walk.is_open and not walk.values and how["padding_mode"] == "constant" else None
+    last = walk.ops[-1] if walk.awaits_padding and not walk.values and how["padding_mode"] == "constant" else None
     if isinstance(last, ops.Letterbox) and (last.height, last.width) == (height, width):
-        walk.ops[-1], walk.is_open = ops.changed(last, anchor=anchor, fill=how["fill"]), False
+        walk.ops[-1], walk.awaits_padding = ops.changed(last, anchor=anchor, fill=how["fill"]), False
         return
-    walk.change(ops.Pad(height, width, anchor=anchor, larger="keep", **how))
+    walk.add_uint8(ops.Pad(height, width, anchor=anchor, larger="keep", **how))
 
 
-def _padded(walk: Walk, fields: Fields) -> tuple[int, int]:
-    """Return the (height, width) of a crop, after adding the padding that it requests for smaller images."""
+def _crop_size(walk: Walk, fields: Fields) -> tuple[int, int]:
+    """Return the (height, width) of a crop. If it has ``pad_if_needed``, an op that pads smaller images is added."""
     size = fields.side("height"), fields.side("width")
     if fields.flag("pad_if_needed"):
         anchor = fields.choice("pad_position", _ANCHORS, "center")
-        walk.change(ops.Pad(*size, anchor=anchor, larger="keep", **_margin(walk, fields)))
+        walk.add_uint8(ops.Pad(*size, anchor=anchor, larger="keep", **_padding_fields(walk, fields)))
     fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
     return size
 
@@ -238,56 +251,62 @@ def _crop(walk: Walk, fields: Fields) -> None:
     fields.expect_false("pad_if_needed")
     fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
     left, top, right, bottom = (fields.integer(name) for name in ("x_min", "y_min", "x_max", "y_max"))
-    walk.move(ops.Crop(top, left, bottom - top, right - left))
+    walk.add(ops.Crop(top, left, bottom - top, right - left))
 
 
 def _to_gray(walk: Walk, fields: Fields) -> None:
-    """Add OpenCV's luma, in all channels or in a single channel of the tensor."""
+    """Convert ``ToGray``, which returns OpenCV's grayscale image with one channel, or with three equal channels."""
     fields.expect("method", "weighted_average")
-    one: Literal[1] | None = fields.choice("num_output_channels", {1: 1, 3: None}, 3)
-    walk.change(ops.Grayscale("opencv"))
-    walk.channels = one
+    channels: Literal[1] | None = fields.choice("num_output_channels", {1: 1, 3: None}, 3)
+    walk.add_uint8(ops.Grayscale("opencv"))
+    walk.channels = channels
 
 
 def _to_float(walk: Walk, fields: Fields) -> None:
-    """Add a float32 division for integer pixel values. Values that are already float32 do not change."""
-    most = fields.number("max_value", 255.0, positive=True)
+    """Convert ``ToFloat``, which divides uint8 pixel values by ``max_value`` and does not change float32 values."""
+    max_value = fields.number("max_value", 255.0, positive=True)
     if not walk.values:
-        if np.float32(1 / (1 / most)) != np.float32(most):
+        if np.float32(1 / (1 / max_value)) != np.float32(max_value):
             fields.refuse(
                 "max_value", "is not supported, because its reciprocal cannot be inverted in float32: use 255"
             )
-        walk.values += (Normalize(scale=1 / most, arithmetic="divide"),)
+        walk.values += (Normalize(scale=1 / max_value, arithmetic="divide"),)
 
 
 def _normalize(walk: Walk, fields: Fields) -> None:
-    """Add ``(value - mean * most) * (1 / (std * most))``, with each constant and each step rounded to float32."""
-    if fields.choice("normalization", ("standard", *_BY_IMAGE), "standard") != "standard":
+    """Convert ``Normalize``, which computes ``(value - mean * maximum) * (1 / (std * maximum))``.
+
+    ``maximum`` is ``max_pixel_value``. All constants and intermediate results are float32.
+    """
+    if fields.choice("normalization", ("standard", *_IMAGE_STATISTICS), "standard") != "standard":
         fields.refuse("normalization", 'computes statistics of each image, which is not supported: use "standard"')
     means, stds = as_tuple(fields.numbers("mean")), as_tuple(fields.numbers("std", positive=True))
     for name in ("mean", "std"):
         if walk.channels and len(as_tuple(fields.numbers(name))) > 1:
             fields.refuse(name, "must be one number after ToGray with one output channel")
-        if walk.version < _NEW_LEVELS and isinstance(one := fields.take(name), list | tuple) and len(one) == 1:
+        if walk.version < _FLOAT32_SINCE and isinstance(one := fields.take(name), list | tuple) and len(one) == 1:
             fields.refuse(name, "applies only to red in Albumentations before 1.4.10: give one number for each channel")
-    most = np.float32(fields.number("max_pixel_value", positive=True))
+    maximum = np.float32(fields.number("max_pixel_value", positive=True))
     walk.values += (
         Normalize(
-            reals([float(str(mean)) for mean in np.array(means, np.float32) * most]),
-            reals([_divisor(std) for std in np.array(stds, np.float32) * most]),
+            reals([float(str(mean)) for mean in np.array(means, np.float32) * maximum]),
+            reals([_as_decimal(std) for std in np.array(stds, np.float32) * maximum]),
             scale=1.0,
             arithmetic="fused_multiply",
         ),
     )
 
 
-_BY_IMAGE = ("image", "image_per_channel", "min_max", "min_max_per_channel")
+_IMAGE_STATISTICS = ("image", "image_per_channel", "min_max", "min_max_per_channel")
 
 
-def _divisor(std: np.float32) -> float:
-    """Return the shortest decimal of a float32 value, if the op computes the same reciprocal from it."""
-    short = float(str(std))
-    return short if np.float32(1 / short) == np.reciprocal(std) else float(std)
+def _as_decimal(std: np.float32) -> float:
+    """Return the shortest decimal that rounds to a float32 number, for a readable pipeline file.
+
+    If the op ``normalize`` would compute a different reciprocal from the decimal, return the exact value.
+    """
+    decimal = float(str(std))
+    return decimal if np.float32(1 / decimal) == np.reciprocal(std) else float(std)
 
 
 def _to_tensor(walk: Walk, fields: Fields) -> None:
@@ -296,66 +315,66 @@ def _to_tensor(walk: Walk, fields: Fields) -> None:
 
 
 def _transpose(walk: Walk, _: Fields) -> None:
-    for op in (*_turned(1), ops.Flip("vertical")):
-        walk.move(op)
+    for op in (*_quarter_turns(1), ops.Flip("vertical")):
+        walk.add(op)
 
 
-def _turned(times: int) -> tuple[ImageOp, ...]:
-    """Return ops that rotate by quarter turns counterclockwise, without resampling."""
+def _quarter_turns(times: int) -> tuple[ImageOp, ...]:
+    """Return the ops that rotate an image counterclockwise by ``times`` * 90°."""
     return (ops.Rotate(90 * times, expand=True),) if times else ()
 
 
-TRANSFORMS: dict[str, Read] = {
+TRANSFORMS: dict[str, Reader] = {
     "Resize": _resize,
     "LongestMaxSize": _max_size("longer"),
     "SmallestMaxSize": _max_size("shorter"),
     "PadIfNeeded": _pad,
-    "CenterCrop": lambda walk, fields: walk.move(
-        ops.CenterCrop(*_padded(walk, fields), rounding="down", smaller="refuse")
+    "CenterCrop": lambda walk, fields: walk.add(
+        ops.CenterCrop(*_crop_size(walk, fields), rounding="down", smaller="refuse")
     ),
     "Crop": _crop,
-    "HorizontalFlip": lambda walk, _: walk.move(ops.Flip()),
-    "VerticalFlip": lambda walk, _: walk.move(ops.Flip("vertical")),
+    "HorizontalFlip": lambda walk, _: walk.add(ops.Flip()),
+    "VerticalFlip": lambda walk, _: walk.add(ops.Flip("vertical")),
     "Transpose": _transpose,
-    "InvertImg": lambda walk, _: walk.change(ops.Invert()),
+    "InvertImg": lambda walk, _: walk.add_uint8(ops.Invert()),
     "ToGray": _to_gray,
     "ToFloat": _to_float,
     "Normalize": _normalize,
     "ToTensorV2": _to_tensor,
 }
-"""Deterministic transforms, which can still have a probability of being applied."""
+"""Transforms without random parameters. They can still be applied at random, with probability ``p``."""
 
 
 def _random_resized_crop(walk: Walk, fields: Fields) -> None:
     scale, ratio = fields.span("scale"), fields.span("ratio")
-    is_old = fields.has("height")  # 1.3's names
+    is_old = fields.has("height")  # names of version 1.3
     size = (fields.side("height"), fields.side("width")) if is_old else fields.pair("size")
-    walk.change(ops.RandomResizedCrop(*size, scale, ratio, filter=_filter_of(fields), like="opencv"))
+    walk.add_uint8(ops.RandomResizedCrop(*size, scale, ratio, filter=_filter_of(fields), like="opencv"))
 
 
-def _about_one(fields: Fields) -> tuple[float, float]:
-    """Return the limits of a scale. ``scale_limit`` stores them minus 1."""
+def _scale_range(fields: Fields) -> tuple[float, float]:
+    """Return the minimum and maximum of a scale factor, which are 1 plus the values of ``scale_limit``."""
     low, high = fields.span("scale_limit")
     return 1 + low, 1 + high
 
 
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
-    """Add a blur with a random kernel size from ``blur_limit``.
+    """Convert ``GaussianBlur``, which samples a kernel size from the integers in ``blur_limit``.
 
-    Even sizes are increased by one; 0 derives the size from sigma.
+    Even sizes are increased by 1. For a size of 0, the size is computed from sigma.
     """
-    if walk.version < _NEW_BLUR:
+    if walk.version < _BLUR_SINCE:
         raise PipelineError(
             "uses a different kernel in Albumentations before 2.0.5: create and save it again with a newer version"
         )
-    sigma, bounds = fields.span("sigma_limit"), fields.span("blur_limit")
+    sigma, (low, high) = fields.span("sigma_limit"), fields.span("blur_limit")
     if sigma[0] < LEAST_SIGMA:
         fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: a smaller sigma does not blur")
-    if not 0 <= bounds[0] <= bounds[1] <= MAX_TAPS:
+    if not 0 <= low <= high <= MAX_TAPS:
         fields.refuse("blur_limit", f"must be [low, high] with 0 <= low <= high <= {MAX_TAPS}")
-    sizes = Counter(size + (size % 2 == 0 and size > 0) for size in range(int(bounds[0]), int(bounds[1]) + 1))
+    sizes = Counter(size + (size % 2 == 0 and size > 0) for size in range(int(low), int(high) + 1))
     blurs = [ops.RandomGaussianBlur(size, sigma, like="opencv") for size in sizes]
-    walk.change(blurs[0] if len(blurs) == 1 else ops.RandomChoice(tuple(blurs), tuple(sizes.values())))
+    walk.add_uint8(blurs[0] if len(blurs) == 1 else ops.RandomChoice(tuple(blurs), tuple(sizes.values())))
 
 
 def _brightness_contrast(walk: Walk, fields: Fields) -> None:
@@ -363,38 +382,41 @@ def _brightness_contrast(walk: Walk, fields: Fields) -> None:
         fields.refuse("brightness_by_max", "uses the mean of each image, which is not supported: use true")
     fields.expect_false("ensure_safe_range")
     brightness, contrast = fields.span("brightness_limit"), fields.span("contrast_limit")
-    walk.change(ops.RandomBrightnessContrast(brightness, contrast, 1.0))
+    walk.add_uint8(ops.RandomBrightnessContrast(brightness, contrast, 1.0))
 
 
 def _hue_saturation_value(walk: Walk, fields: Fields) -> None:
-    if walk.version < _NEW_LEVELS:
+    if walk.version < _FLOAT32_SINCE:
         raise PipelineError("rounds differently in Albumentations before 1.4.10: create and save it again with 2.0")
-    if walk.version < _NEW_GRAY:
+    if walk.version < _GRAY_SINCE:
         log.warning(
             "%s: Albumentations before 2.0.5 changes the color of gray pixels, but pixprep keeps them gray",
             fields.where,
         )
     hue, saturation, value = (fields.span(f"{name}_shift_limit") for name in ("hue", "sat", "val"))
-    walk.change(ops.RandomHueSaturationValue(hue, saturation, value, 1.0))
+    walk.add_uint8(ops.RandomHueSaturationValue(hue, saturation, value, 1.0))
 
 
 def _coarse_dropout(walk: Walk, fields: Fields) -> None:
     if fields.has("fill_mask"):
         fields.refuse("fill_mask", "also fills the holes in masks, which is not supported: use null")
-    if fields.has("max_holes"):  # 1.3's names
-        old = ("holes", "height", "width")
-        count, height, width = ((fields.number(f"min_{name}"), fields.number(f"max_{name}")) for name in old)
+    if fields.has("max_holes"):  # names of version 1.3
+        names = ("holes", "height", "width")
+        count, height, width = ((fields.number(f"min_{name}"), fields.number(f"max_{name}")) for name in names)
         if isinstance(fields.take("max_height"), float) and height[1] >= 1:
             fields.refuse("max_height", "must be less than 1, because floats are fractions of the image")
     else:
         count, height, width = (fields.span(f"{name}_range") for name in ("num_holes", "hole_height", "hole_width"))
-    whole = int(count[0]), int(count[1])
-    walk.change(ops.CoarseDropout(whole, height, width, one_level(fields.colour("fill")), 1.0))
+    holes = int(count[0]), int(count[1])
+    walk.add_uint8(ops.CoarseDropout(holes, height, width, one_level(fields.colour("fill")), 1.0))
 
 
-def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
-    """Add a warp as OpenCV computes it. Boxes are warped as with the ``rotate_method`` for corners."""
-    if walk.version < _NEW_WARP:
+def _warp(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
+    """Add an op that warps the image as OpenCV does.
+
+    Boxes are the bounding boxes of their four warped corners, which is the ``rotate_method`` ``largest_box``.
+    """
+    if walk.version < _WARP_SINCE:
         raise PipelineError(
             "uses a different matrix in Albumentations before 1.4.15: create and save it again with 2.0"
         )
@@ -403,10 +425,10 @@ def _warped(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarp
     )
     fields.expect_false("fit_output")
     found = _filter_of(fields)
-    filter_: Filter = "bilinear" if found == "area" else found  # as OpenCV itself does for warps
+    filter_: Filter = "bilinear" if found == "area" else found  # OpenCV's warps replace area by bilinear
     if filter_ not in ("nearest", "bilinear", "bicubic"):
         fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
-    walk.change(op(**{"filter": filter_, "p": 1.0} | _margin(walk, fields) | how))
+    walk.add_uint8(op(**{"filter": filter_, "p": 1.0} | _padding_fields(walk, fields) | how))
 
 
 def _affine(walk: Walk, fields: Fields) -> None:
@@ -418,26 +440,28 @@ def _affine(walk: Walk, fields: Fields) -> None:
                     pixels.refuse(
                         axis, "is in pixels, which is not supported: use translate_percent, a fraction of the image"
                     )
-    how: dict[str, Any] = {"translate": _axes(fields, "translate_percent")} if fields.has("translate_percent") else {}
-    how |= {name: _axes(fields, name) for name in ("scale", "shear")}
-    _warped(walk, fields, ops.RandomWarp, degrees=fields.span("rotate"), keep_ratio=fields.flag("keep_ratio"), **how)
+    how: dict[str, Any] = (
+        {"translate": _range_per_axis(fields, "translate_percent")} if fields.has("translate_percent") else {}
+    )
+    how |= {name: _range_per_axis(fields, name) for name in ("scale", "shear")}
+    _warp(walk, fields, ops.RandomWarp, degrees=fields.span("rotate"), keep_ratio=fields.flag("keep_ratio"), **how)
 
 
-def _axes(fields: Fields, name: str) -> tuple[float, ...]:
-    """Return the limits of x, then those of y."""
+def _range_per_axis(fields: Fields, name: str) -> tuple[float, ...]:
+    """Return the minimum and maximum for x, followed by the minimum and maximum for y."""
     with reading(fields.mapping(name), name) as axes:
         return (*axes.span("x"), *axes.span("y"))
 
 
 def _shift_scale_rotate(walk: Walk, fields: Fields) -> None:
-    moves = (*fields.span("shift_limit_x"), *fields.span("shift_limit_y"))
-    how: dict[str, Any] = {"degrees": fields.span("rotate_limit"), "translate": moves}
-    _warped(walk, fields, ops.RandomWarp, **how, scale=_about_one(fields) * 2)
+    shifts = (*fields.span("shift_limit_x"), *fields.span("shift_limit_y"))
+    how: dict[str, Any] = {"degrees": fields.span("rotate_limit"), "translate": shifts}
+    _warp(walk, fields, ops.RandomWarp, **how, scale=_scale_range(fields) * 2)
 
 
 def _rotate(walk: Walk, fields: Fields) -> None:
     fields.expect_false("crop_border")
-    _warped(walk, fields, ops.RandomWarp, degrees=fields.span("limit"))
+    _warp(walk, fields, ops.RandomWarp, degrees=fields.span("limit"))
 
 
 def _perspective(walk: Walk, fields: Fields) -> None:
@@ -446,25 +470,25 @@ def _perspective(walk: Walk, fields: Fields) -> None:
     how: dict[str, Any] = {"scale": fields.span("scale")}
     level = fields.take("fill")
     if isinstance(level, int | float) and level and fields.take("border_mode") == 0:
-        how["fill"] = (one_level(fields.colour("fill")), 0, 0)  # OpenCV receives one number, for red
-    _warped(walk, fields, ops.RandomWarpPerspective, **how)
+        how["fill"] = (one_level(fields.colour("fill")), 0, 0)  # OpenCV uses a single number for red only
+    _warp(walk, fields, ops.RandomWarpPerspective, **how)
 
 
-_ACROSS, _DOWN = (ops.Flip(),), (ops.Flip("vertical"),)
+_HORIZONTAL, _VERTICAL = (ops.Flip(),), (ops.Flip("vertical"),)
 
-RANDOM: dict[str, Read] = {
-    "RandomRotate90": lambda walk, _: walk.move(ops.RandomChoice(tuple(map(_turned, range(4))))),
-    "D4": lambda walk, _: walk.move(
-        ops.RandomChoice(tuple((*_turned(times), *flip) for times in range(4) for flip in ((), _DOWN)))
+RANDOM: dict[str, Reader] = {
+    "RandomRotate90": lambda walk, _: walk.add(ops.RandomChoice(tuple(map(_quarter_turns, range(4))))),
+    "D4": lambda walk, _: walk.add(
+        ops.RandomChoice(tuple((*_quarter_turns(times), *flip) for times in range(4) for flip in ((), _VERTICAL)))
     ),
-    "Flip": lambda walk, _: walk.move(ops.RandomChoice((_DOWN, _ACROSS, (*_DOWN, *_ACROSS)))),
-    "RandomCrop": lambda walk, fields: walk.move(ops.RandomCrop(*_padded(walk, fields))),
+    "Flip": lambda walk, _: walk.add(ops.RandomChoice((_VERTICAL, _HORIZONTAL, (*_VERTICAL, *_HORIZONTAL)))),
+    "RandomCrop": lambda walk, fields: walk.add(ops.RandomCrop(*_crop_size(walk, fields))),
     "RandomResizedCrop": _random_resized_crop,
-    "RandomScale": lambda walk, fields: walk.change(
-        ops.ScaleJitter(scale_range=_about_one(fields), filter=_filter_of(fields), like="opencv")
+    "RandomScale": lambda walk, fields: walk.add_uint8(
+        ops.ScaleJitter(scale_range=_scale_range(fields), filter=_filter_of(fields), like="opencv")
     ),
     "GaussianBlur": _gaussian_blur,
-    "ColorJitter": lambda walk, fields: walk.change(
+    "ColorJitter": lambda walk, fields: walk.add_uint8(
         ops.ColorJitter(**fields.each(Fields.span, "brightness", "contrast", "saturation", "hue"), like="opencv")
     ),
     "RandomBrightnessContrast": _brightness_contrast,

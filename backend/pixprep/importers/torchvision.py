@@ -99,7 +99,7 @@ def from_torchvision(
 
 def _ops(transforms: Any, where: str, data: Data, side: Side) -> list[Op]:
     walk = Walk(data, side)
-    _take(walk, transforms, where)
+    _add_transform(walk, transforms, where)
     return _finished(walk, where)
 
 
@@ -136,7 +136,7 @@ def _weights(name: str) -> Any:
         ) from None
 
 
-def _take(walk: Walk, transform: Any, where: str) -> None:
+def _add_transform(walk: Walk, transform: Any, where: str) -> None:
     """Convert a transform, including the transforms that it contains, and add its ops to the walk."""
     cls = type(transform)
     package, name = cls.__module__, cls.__name__
@@ -144,13 +144,13 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
     is_own = package.startswith("torchvision.transforms.")
     if name == "Sequential" or (name == "Compose" and is_own):
         for index, part in enumerate(transform if name == "Sequential" else transform.transforms):
-            _take(walk, part, f"{where if '[' in outer else outer}[{index}]")
+            _add_transform(walk, part, f"{where if '[' in outer else outer}[{index}]")
         return
     if name in _PRESETS and not is_own and hasattr(transform, "transforms"):
-        _take(walk, transform.transforms, f"{where}.transforms")
+        _add_transform(walk, transform.transforms, f"{where}.transforms")
         return
     if name in _CHOICES and is_own and walk.side == "training":
-        _take_choice(walk, transform, where)
+        _add_choice(walk, transform, where)
         return
     if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
         return
@@ -172,7 +172,7 @@ def _take(walk: Walk, transform: Any, where: str) -> None:
         (known | RANDOM)[name](walk, fields)
 
 
-def _take_choice(walk: Walk, transform: Any, where: str) -> None:
+def _add_choice(walk: Walk, transform: Any, where: str) -> None:
     """Add the ops of ``RandomChoice``, ``RandomApply`` or ``RandomOrder``, which contain other transforms.
 
     Each alternative starts in the current state of the data.
@@ -182,7 +182,7 @@ def _take_choice(walk: Walk, transform: Any, where: str) -> None:
     for group in [list(numbered)] if name == "RandomApply" else [[each] for each in numbered]:
         branches.append(walk.branch())
         for index, part in group:
-            _take(branches[-1], part, f"{where}[{index}]")
+            _add_transform(branches[-1], part, f"{where}[{index}]")
     with error_prefix(where):
         if name == "RandomApply":
             walk.apply_randomly(branches[0], transform.p)
