@@ -161,7 +161,7 @@ def field_hint(field: str, known: Iterable[str]) -> str:
         near = meant(field, fields)
         ours = (near,) if near else ()
     if not ours:
-        return f"; there are {', '.join(fields)}"
+        return f"; valid fields: {', '.join(fields)}"
     return f"; did you mean {' and '.join(chr(34) + each + chr(34) for each in ours)}?"
 
 

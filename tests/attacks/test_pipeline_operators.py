@@ -177,7 +177,7 @@ def test_fields_of_other_types_and_names_are_refused(fields, message):
 
 
 def test_fields_end_where_the_file_ends():
-    with pytest.raises(pp.PipelineError, match="is not a pipeline file: it has over"):
+    with pytest.raises(pp.PipelineError, match="not a pipeline file: it has more than"):
         pp.Pipeline.from_json(text("acme.typed", mode="x" * MAX_BYTES), operators=[typed])
     deep = with_op(
         '"op": "extern", "operator": "acme.typed", "version": 1, "fields": ' + '{"a": ' * 9000 + "1" + "}" * 9000

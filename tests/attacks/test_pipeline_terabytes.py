@@ -24,7 +24,8 @@ def test_outputs_of_hundreds_of_gigabytes_are_refused_with_both_numbers():
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline(square(16384, dtype="float32", outputs=250))
     assert str(caught.value) == (
-        "ops: the outputs of one image take 805,306,368,000 bytes; at most 2,147,483,647 leave the server in one answer"
+        "ops: the outputs of one image take 805,306,368,000 bytes, but a response of the server may contain at most "
+        "2,147,483,647"
     )
 
 

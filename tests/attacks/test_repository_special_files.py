@@ -28,7 +28,7 @@ SPECIAL = {
     "a socket": (make_socket, "cannot be read: No such device or address"),
     "a directory": (
         lambda path: path.mkdir(),
-        {PIPELINE: "is a folder: name the pipeline file in it", CONFIG: "cannot be read: Is a directory"},
+        {PIPELINE: "is a folder: pass the path of a pipeline file", CONFIG: "cannot be read: Is a directory"},
     ),
 }
 
@@ -52,7 +52,7 @@ def test_a_loop_of_links_ends(models):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (PIPELINE, "is not a pipeline file: it has over 1,048,576 bytes"),
+        (PIPELINE, "not a pipeline file: it has more than 1,048,576 bytes"),
         (CONFIG, "the file exceeds the limit of 262,144 bytes"),
     ],
 )

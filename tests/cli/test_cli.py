@@ -278,7 +278,7 @@ def test_verify_compares_the_training_side_by_its_draws(pixprep):
     pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(only="serving")]).save("serving.json")
     code, out, err = pixprep("verify", "serving.json", "--training")
     assert (code, out) == (1, "")
-    assert "there is no training side" in err
+    assert "the pipeline has no training side" in err
 
 
 # run

@@ -106,7 +106,7 @@ def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
     pixprep("import", "config.json", "p.json")
     assert pixprep("check", "p.json")[1].endswith("p.json: is equal to its source config.json, op by op\n")
     (folder / "p.json").write_text((folder / "p.json").read_text().replace("0.485", "0.458"))
-    named = 'ops[3] "normalize": mean is [0.458, 0.456, 0.406], and [0.485, 0.456, 0.406] in the source'
+    named = 'ops[3] "normalize": mean is [0.458, 0.456, 0.406], but [0.485, 0.456, 0.406] in the source'
     code, out, _ = pixprep("verify", "p.json")
     assert out.startswith("output  stage ")
     assert (code, out.splitlines()[-1]) == (1, f"differs from its source config.json: {named}")

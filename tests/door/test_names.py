@@ -56,22 +56,25 @@ MISTAKES = [
     # values
     (
         lambda: pp.resize((8, 9)),
-        "resize: size: expected an integer or a string, got a list: both sides are height=8, width=9",
+        "resize: size: expected an integer or a string, got a list: use height=8, width=9",
     ),
     (lambda: pp.Pipeline([pp.decode(), pp.resize(8, 9), pp.tensor()]), 'ops[1] "resize": side: expected a string'),
-    (lambda: pp.resize(8, filter="cubic"), 'resize: filter: "cubic" is not a choice; did you mean "bicubic"?'),
+    (lambda: pp.resize(8, filter="cubic"), 'resize: filter: "cubic" is not supported; did you mean "bicubic"?'),
     (lambda: pp.resize(8, filter=3), "resize: filter: expected a string, got an integer"),
     (
         lambda: pp.random_resized_crop(8, scale=0.5),
-        "scale: expected a list, got a number: two are meant, such as [0.08",
+        "scale: expected a list, got a number: use two numbers, such as [0.08",
     ),
-    (lambda: pp.tensor(dtype="float"), 'tensor: dtype: "float" is not a choice; did you mean "float32"?'),
+    (lambda: pp.tensor(dtype="float"), 'tensor: dtype: "float" is not supported; did you mean "float32"?'),
     (
         lambda: pp.tensor(dtype=np.float32),
-        "tensor: a value of the wrong type in dtype=<class 'numpy.float32'>: numbers",
+        "tensor: unsupported type of a value in dtype=<class 'numpy.float32'>: use numbers",
     ),
     # orders
-    (lambda: pp.Pipeline(pp.decode(), pp.tensor()), "Pipeline: too many positional arguments: the ops are one list"),
+    (
+        lambda: pp.Pipeline(pp.decode(), pp.tensor()),
+        "Pipeline: too many positional arguments: pass the ops as one list",
+    ),
     (lambda: pp.Loader(PIPELINE, [SAMPLE], batch_size=1), "source of samples, not a Pipeline: pass the source first"),
     (
         lambda: pp.apply(PIPELINE, np.zeros((9, 9, 3), np.uint8)),
@@ -83,7 +86,7 @@ MISTAKES = [
         "too many positional arguments: arguments after the pipeline are keyword-only",
     ),
     (lambda: pp.Loader([SAMPLE], PIPELINE), f"Loader: missing a required {KIND}argument: 'batch_size'"),
-    (lambda: pp.Loader([SAMPLE], [pp.decode()], batch_size=1), "not list: Pipeline([...]) is one of ops"),
+    (lambda: pp.Loader([SAMPLE], [pp.decode()], batch_size=1), "not list: use Pipeline([...])"),
     (
         lambda: loader(num_workers=4),
         'Loader: no argument "num_workers": the Loader uses threads instead of worker processes; set threads',
@@ -154,7 +157,7 @@ def test_a_word_is_near_where_each_of_its_words_is():
     assert {word: names.meant(word, OPS, names.OPS) for word in FAR.split()} == dict.fromkeys(FAR.split(), "")
     for word in ("random_scale", "random_rain", "transpose"):  # by the rule itself, without the table
         assert names.meant(word, OPS) == ""
-    with pytest.raises(pp.PipelineError, match=r'"random_rain": no such op; there are decode, '):
+    with pytest.raises(pp.PipelineError, match=r'"random_rain": no such op; valid ops: decode, '):
         pp.Pipeline.from_json('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "random_rain"}]}')
 
 

@@ -131,7 +131,8 @@ def test_what_lies_in_the_photo_is_refused_before_what_moves_the_photo(annotatio
     with pytest.raises(pp.PipelineError) as caught:
         plan_of(pp.center_crop(60, 80), annotation, mover, *[pp.center_crop(8)] * (mover in MOVERS[9:11]))
     assert str(caught.value) == (
-        f'ops[2] "{name}": in training: {said} moves the image, and not the {name} before it: put {name} behind {said}'
+        f'ops[2] "{name}": in training: {said} transforms the image, but not the earlier {name}: '
+        f"move {name} after {said}"
     )
 
 

@@ -170,7 +170,7 @@ def test_two_fields_share_an_input_where_both_of_their_limits_hold():
     pipeline = pp.Pipeline([pp.pixels(), window, pp.resize(height="n[1]", width=8, max_size=50), TENSOR])
     assert str(pipeline.inputs["n"]) == ("float32 [n, 2] (an integer of 0 to 16384; an integer of 1 to 50)")
     assert pipeline.example_inputs() == {"n": [[0, 1]]}
-    with pytest.raises(pp.PipelineError, match=r'the input "n" is .* of an earlier op, and here bool'):
+    with pytest.raises(pp.PipelineError, match=r'the input "n" must be bool .*, but an earlier op uses it as'):
         pp.Pipeline([pp.pixels(), window, pp.flip(when="n"), TENSOR])
 
 

@@ -28,7 +28,7 @@ def of_limit(limit, kind):
     """Values of a field that its limit allows: least, most and between; pairs rise."""
     if isinstance(limit, limits.Colour):
         return one_of(0, 255, (0, 255, 7))
-    least, most = limit.least, limit.most
+    least, most = limit.minimum, limit.maximum
     if limit == get_args(limits.Length)[1]:
         return one_of(1, 2, 4, 7, LONGEST)
     if isinstance(limit, limits.Rising):

@@ -257,7 +257,7 @@ def inverted(pixels):
 
 def test_operators_are_given_frames_and_no_clips():
     ops = [pp.decode_video(frames=3), pp.resize(height=32, width=32)]
-    with pytest.raises(PipelineError, match="this is that of a clip"):
+    with pytest.raises(PipelineError, match="not of clips"):
         pp.Pipeline([*ops, pp.tensor(layout="tchw"), halved()])
     plain, changed = (
         pp.Engine(pp.Pipeline([*ops, *extra, pp.tensor(layout="tchw", dtype="uint8")])).run([made("h264.mp4")])[0]

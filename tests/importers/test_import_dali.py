@@ -103,7 +103,7 @@ def test_a_crop_refuses_an_image_that_it_does_not_fit_inside(name, corner):
 def test_the_chroma_of_the_cpu_can_be_chosen():
     path = FROZEN / "classic_gpu.dali"
     assert import_pipeline(str(path), chroma="fancy").ops == from_dali(FROZEN / "classic.dali").ops
-    with pytest.raises(pp.PipelineError, match='chroma: "fanzy" is not a choice'):
+    with pytest.raises(pp.PipelineError, match='chroma: "fanzy" is not supported'):
         import_pipeline(str(path), chroma="fanzy")
 
 
@@ -303,7 +303,7 @@ REFUSED = [
         '"fill_values": [1.0, 2.0] must be a number from 0 to 255, or one for',
     ),
     ("Crop", PADDED | {"fill_values": [-1.0]}, '"fill_values": [-1.0] must be a number from 0 to 255, or one for each'),
-    ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be 0 to 1, not 1.5'),
+    ("Crop", PADDED | {"crop_pos_x": 1.5}, 'crop: "left" must be between 0 and 1, not 1.5'),
     ("CropMirrorNormalize", {"mirror": 2}, '"mirror": 2 must be one of 0 (False), 1 (True)'),
     ("Crop", {"crop": [9.0, 9.0], "\x1b[2J": 1}, '"\\u001b[2J": 1 is not supported'),
     ("Crop", {"crop_h": 9.0}, '"crop_w" is missing: it must be an integer from 1 to 16384, in pixels'),

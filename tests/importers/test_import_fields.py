@@ -103,7 +103,7 @@ def test_an_error_of_an_op_is_given_its_place_once():
         with reading({}, "a.json"), reading({}, "a.json"):
             resize(0)
 
-    assert refusal(read) == 'a.json: resize: "size" must be 1 to 16384 pixels, not 0'
+    assert refusal(read) == 'a.json: resize: "size" must be between 1 and 16384 pixels, not 0'
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path):

@@ -175,7 +175,7 @@ def test_options_of_the_command_line_bring_its_defaults():
             "\"auto_augment\": 'v0-m9' contains 'm9', which is not supported: use mstd, each with a number",
         ),
         ({"auto_augment": "rand-m9-m8"}, "\"auto_augment\": 'rand-m9-m8' contains m twice"),
-        ({"auto_augment": "rand-n21"}, '"num_ops" must be 0 to 20, not 21'),
+        ({"auto_augment": "rand-n21"}, '"num_ops" must be between 0 and 20, not 21'),
         ({"auto_augment": "ra"}, "\"auto_augment\": 'ra' must begin with one of rand, original, originalr, v0, v0r"),
         (
             {"auto_augment": "v0", "interpolation": "lanczos"},
@@ -186,7 +186,7 @@ def test_options_of_the_command_line_bring_its_defaults():
             '"mean": (-1, 0, 0) must not be negative with auto_augment, which uses it',
         ),
         ({"train_crop_mode": "rkrc"}, "\"train_crop_mode\": 'rkrc' must be 'rrc'"),
-        ({"color_jitter_prob": 1.5}, '"p" must be 0 to 1, not 1.5'),
+        ({"color_jitter_prob": 1.5}, '"p" must be between 0 and 1, not 1.5'),
         ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),
         ({"re_mode": "noise", "re_prob": 0.2}, "\"re_mode\": 'noise' must be one of const, rand, pixel"),
         ({"re_num_splits": 2}, '"re_num_splits": 2 is not supported'),
@@ -206,4 +206,4 @@ def test_an_argument_that_is_not_exact_is_refused_by_name(arguments, message):
 
 def test_other_means_in_training_are_refused():
     text = refusal(from_timm, CONFIG, training={"mean": (0.5, 0.5, 0.5)}, name="some")
-    assert text.startswith('some: ops: the tensor "tensor" has other values in training')
+    assert text.startswith('some: ops: the values of the tensor "tensor" must be the same in training (')

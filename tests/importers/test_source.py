@@ -66,7 +66,7 @@ def changes(file):
         more = {"op": "flip"} if index < len(file["ops"]) - 1 else {"op": "original_size", "name": "more"}
         yield (
             file | {"ops": [*file["ops"][: index + 1], more, *file["ops"][index + 1 :]]},
-            f'"{more["op"]}": the source has no',
+            f'"{more["op"]}": the source does not have',
         )
         for field in [each.encode_name for each in msgspec.structs.fields(type(op))]:
             for value in OTHERS:
@@ -107,15 +107,15 @@ def test_a_pipeline_is_exact_only_if_its_source_was_compared(folder):
     found = verify(pp.Pipeline(ops, origin=imported.origin), **some)
     assert (found.holds, found.is_exact) == (True, False)
     assert found.differences == (
-        'ops[1] "resize": filter is "bicubic", and "bilinear" in the source',
-        'ops[2] "flip": the source has no such op here',
+        'ops[1] "resize": filter is "bicubic", but "bilinear" in the source',
+        'ops[2] "flip": the source does not have this op here',
     )
     assert found.summary == (f"differs from its source preprocessor_config.json: {found.differences[0]}, and 1 more")
     reduced = verify(
         pp.Pipeline([pp.decode(reduced=True), pp.resize(9), pp.center_crop(9), pp.tensor()]), **some, source=imported
     )
     assert "only the ops and their fields were compared" in str(reduced)
-    assert "reduced is true, and false in the source" in str(reduced)
+    assert "reduced is true, but false in the source" in str(reduced)
     (folder / "preprocessor_config.json").unlink()
     left = verify(imported, **some)
     assert (left.holds, left.is_exact) == (True, False)
@@ -266,7 +266,7 @@ def test_a_note_is_of_sources_beside_the_file_alone(folder):
     assert note(file) == "is equal to its source config.json, op by op"
     file.write_text(file.read_text().replace('"op": "tensor"', '"op": "tensor", "dtype": "float16"'))
     assert note(file) == (
-        'differs from its source config.json: ops[4] "tensor": dtype is "float16", and "float32" in the source'
+        'differs from its source config.json: ops[4] "tensor": dtype is "float16", but "float32" in the source'
     )
     (folder / "config.json").unlink()
     assert note(file) == ""

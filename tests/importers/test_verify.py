@@ -612,9 +612,9 @@ LOOSE = pp.tensor(name="a", max_size=99, only="training")
     [
         (
             [pp.random_zoom_out(), pp.resize(height=9, width=9)],
-            "random_zoom_out: no fixed op has such margins or boxes",
+            "random_zoom_out: no deterministic op is equivalent to this random op",
         ),
-        ([pp.random_crop(9, padding=2)], "random_crop: no fixed op has such margins or boxes"),
+        ([pp.random_crop(9, padding=2)], "random_crop: no deterministic op is equivalent to this random op"),
         ([pp.random_iou_crop(), pp.resize(height=9, width=9)], 'random_iou_crop needs the "boxes" of each sample'),
         (
             [pp.random_crop(9), pp.trivial_augment(like="torchvision", filter="bilinear"), pp.equalize()],
@@ -645,7 +645,7 @@ def test_a_training_side_with_branches_and_none_at_all_are_refused():
     branches += [pp.random_resized_crop(8, from_="photo"), pp.tensor(name="small", only="training")]
     with pytest.raises(pp.PipelineError, match=r'"from": a training side with branches cannot be verified: verify'):
         certified(branches)
-    with pytest.raises(pp.PipelineError, match="there is no training side"):
+    with pytest.raises(pp.PipelineError, match="the pipeline has no training side"):
         certified([pp.decode(), pp.center_crop(9), pp.tensor(only="serving")])
 
 

@@ -323,7 +323,7 @@ def test_an_operator_on_tensors_gets_one_shape() -> None:
     def same(tensor: Any) -> Any:
         return tensor
 
-    with pytest.raises(pp.PipelineError, match=r"takes tensors of one shape, and here they are \[3, 48, -1\]"):
+    with pytest.raises(pp.PipelineError, match=r"requires tensors of a fixed shape, not \[3, 48, -1\]"):
         pp.Pipeline([pp.decode(), pp.resize(height=48, max_size=320), pp.tensor(), same()])
     padded = [pp.decode(), pp.resize(height=48, max_size=320), pp.tensor(min_width=320), same()]
     with Engine(pp.Pipeline(padded)) as engine:

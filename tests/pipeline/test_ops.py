@@ -19,20 +19,20 @@ WIDE = pp.ImageSpec().sized(40, 100)
 
 SIDES = ("size", "height", "width", "max_size", "multiple", "up_to", "min_height", "min_width")
 LIMITS = {
-    **dict.fromkeys(SIDES, ([-1, 0, 16385], "1 to 16384 pixels")),
-    **dict.fromkeys(("top", "left"), ([-1, 16385], "0 to 16384")),
-    **dict.fromkeys(("p", "min_visible", "distortion_scale"), ([-0.5, 1.5, float("nan")], "0 to 1")),
-    **dict.fromkeys(("fill", "add"), ([-1, 256], "0 to 255")),
-    "threshold": ([-0.5, 255.5, float("nan")], "0 to 255"),
-    "bits": ([0, 9], "1 to 8"),
-    "gain": ([-0.5, 1000.5, float("inf")], "0 to 1000"),
-    "pad": ([0, 100_001], "1 to 100000 rows"),
-    "trials": ([0, 1001], "1 to 1000"),
-    "num_ops": ([-1, 21], "0 to 20"),
-    "num_magnitude_bins": ([1, 1001], "2 to 1000"),
-    "magnitude_max": ([-0.5, 100.5], "0 to 100"),
-    "frames": ([0, 4097], "1 to 4096"),
-    "version": ([0, 1_000_001], "1 to 1000000"),
+    **dict.fromkeys(SIDES, ([-1, 0, 16385], "between 1 and 16384 pixels")),
+    **dict.fromkeys(("top", "left"), ([-1, 16385], "between 0 and 16384")),
+    **dict.fromkeys(("p", "min_visible", "distortion_scale"), ([-0.5, 1.5, float("nan")], "between 0 and 1")),
+    **dict.fromkeys(("fill", "add"), ([-1, 256], "between 0 and 255")),
+    "threshold": ([-0.5, 255.5, float("nan")], "between 0 and 255"),
+    "bits": ([0, 9], "between 1 and 8"),
+    "gain": ([-0.5, 1000.5, float("inf")], "between 0 and 1000"),
+    "pad": ([0, 100_001], "between 1 and 100000 rows"),
+    "trials": ([0, 1001], "between 1 and 1000"),
+    "num_ops": ([-1, 21], "between 0 and 20"),
+    "num_magnitude_bins": ([1, 1001], "between 2 and 1000"),
+    "magnitude_max": ([-0.5, 100.5], "between 0 and 100"),
+    "frames": ([0, 4097], "between 1 and 4096"),
+    "version": ([0, 1_000_001], "between 1 and 1000000"),
 }
 
 

@@ -51,37 +51,41 @@ def test_every_op_and_field_stands_in_the_schema():
         assert definitions[cls.__name__]["additionalProperties"] is False
 
 
-THERE_ARE = f"there are {', '.join(OPS)}"
-SERVING = "it is about serving: an argument of Engine, and a parameter of the Triton model"
+THERE_ARE = f"valid ops: {', '.join(OPS)}"
+SERVING = "it is an argument of Engine and a parameter of the Triton model instead"
 MISTAKES = {
     # the document
     "": "not JSON: the file is empty",
     "hello": "not JSON: line 1 column 1: expecting value",
-    "{'format': 1}": "not JSON: line 1 column 2: JSON has double quotes only",
-    '{"format": "pixprep/1",\n "ops": [': "not JSON: line 2 column 10: the text ends too early",
-    '{"format": "pixprep/1", "ops": [1,\n  ]}': "not JSON: line 1 column 34: a comma too many",
-    '{"format": "pixprep/1",\n}': "not JSON: line 1 column 23: a comma too many",
-    '{"format": "pixprep/1", // ours\n "ops": []}': "not JSON: line 1 column 25: JSON has no comments",
-    '# ours\n{"format": "pixprep/1"}': "not JSON: line 1 column 1: JSON has no comments",
+    "{'format': 1}": "not JSON: line 1 column 2: JSON strings require double quotes",
+    '{"format": "pixprep/1",\n "ops": [': "not JSON: line 2 column 10: the text ends early",
+    '{"format": "pixprep/1", "ops": [1,\n  ]}': "not JSON: line 1 column 34: remove the trailing comma",
+    '{"format": "pixprep/1",\n}': "not JSON: line 1 column 23: remove the trailing comma",
+    '{"format": "pixprep/1", // ours\n "ops": []}': "not JSON: line 1 column 25: JSON does not support comments",
+    '# ours\n{"format": "pixprep/1"}': "not JSON: line 1 column 1: JSON does not support comments",
     '{"format": "pixprep/1"} more': "not JSON: line 1 column 25: extra data",
-    b"\xff\xfe": "is not a pipeline file, which is JSON text: byte 0 is not UTF-8",
-    "[" * 100_000: "not a pipeline file: nested too deeply",
+    b"\xff\xfe": "not a pipeline file: byte 0 is not UTF-8",
+    "[" * 100_000: "not a pipeline file: the JSON is nested too deeply",
     "9" * 5000: "not a pipeline file: a number has too many digits",
-    "[]": 'a pipeline file is an object with "format" and "ops", not a list',
-    "7": 'a pipeline file is an object with "format" and "ops", not a number',
+    "[]": 'a pipeline file must be an object with "format" and "ops", not a list',
+    "7": 'a pipeline file must be an object with "format" and "ops", not a number',
     # the format
-    '{"ops": []}': '$.format: missing; write "format": "pixprep/1"',
+    '{"ops": []}': '$.format: is missing: add "format": "pixprep/1"',
     '{"format": "pixprep/2", "ops": []}': (
-        '$.format: "pixprep/2" is not known to this version, which reads "pixprep/1": upgrade pixprep'
+        '$.format: "pixprep/2" is not supported by this version, which reads "pixprep/1": upgrade pixprep'
     ),
     '{"format": "dali", "ops": []}': '$.format: must be "pixprep/1"',
     '{"format": "pixprep/1", "opps": []}': '$: no such field "opps"; did you mean "ops"?',
-    '{"format": "pixprep/1", "version": 1}': '$: no such field "version"; there are format, origin, ops',
+    '{"format": "pixprep/1", "version": 1}': '$: no such field "version"; valid fields: format, origin, ops',
     # the list of ops
     '{"format": "pixprep/1"}': "$.ops: must be a list of at least one op",
     '{"format": "pixprep/1", "ops": []}': "$.ops: must be a list of at least one op",
-    '{"format": "pixprep/1", "ops": [' + '{"op": "flip"},' * 256 + '{"op": "flip"}]}': "$.ops: 257 ops; at most 256",
-    '{"format": "pixprep/1", "ops": ["decode"]}': ('ops[0]: an op is an object such as {"op": "decode"}, not a string'),
+    '{"format": "pixprep/1", "ops": ['
+    + '{"op": "flip"},' * 256
+    + '{"op": "flip"}]}': "$.ops: must contain at most 256 ops, not 257",
+    '{"format": "pixprep/1", "ops": ["decode"]}': (
+        'ops[0]: an op must be an object such as {"op": "decode"}, not a string'
+    ),
     # names
     HEAD + '{"op": "rezise", "size": 8}, ' + TAIL: 'ops[1] "rezise": no such op; did you mean "resize"?',
     HEAD + '{"op": "zzz"}, ' + TAIL: f'ops[1] "zzz": no such op; {THERE_ARE}',
@@ -98,7 +102,7 @@ MISTAKES = {
         for field, hint in {
             '"damage": "lenient"': f'"damage"; {SERVING}',
             '"decoder": "cpu"': f'"decoder"; {SERVING}',
-            '"scale": "auto"': '"scale"; "reduced": true is what "scale": "auto" was',
+            '"scale": "auto"': '"scale"; write "reduced": true instead of "scale": "auto"',
         }.items()
     },
     # values
@@ -112,20 +116,20 @@ MISTAKES = {
     "---\n# ours\nformat: pixprep/1\n": "not JSON: line 1 column 1: this is YAML: write it as JSON",
     HEAD
     + '{"op": "resize", "size": "8"}, '
-    + TAIL: 'ops[1] "resize": "size" must be a number, or the name of an input, not "8"',
+    + TAIL: 'ops[1] "resize": "size" must be a number or the name of an input, not "8"',
     HEAD
     + '{"op": "resize", "size": 8.5}, '
     + TAIL: 'ops[1] "resize": size: expected an integer or a string, got a number',
     HEAD + '{"op": "resize", "size": 8, "filter": "cubic"}, ' + TAIL: (
-        'ops[1] "resize": filter: "cubic" is not a choice; did you mean "bicubic"?'
+        'ops[1] "resize": filter: "cubic" is not supported; did you mean "bicubic"?'
     ),
     HEAD + '{"op": "flip", "axis": "both"}, ' + TAIL: (
-        'ops[1] "flip": axis: "both" is not a choice; there are horizontal, vertical'
+        'ops[1] "flip": axis: "both" is not supported; valid values: horizontal, vertical'
     ),
     HEAD + '{"op": "normalize", "mean": [1, "x", 3]}, ' + TAIL: (
         'ops[1] "normalize": mean[1]: expected a number, got a string'
     ),
-    HEAD + '{"op": "resize", "size": 0}, ' + TAIL: 'ops[1] "resize": "size" must be 1 to 16384 pixels, not 0',
+    HEAD + '{"op": "resize", "size": 0}, ' + TAIL: 'ops[1] "resize": "size" must be between 1 and 16384 pixels, not 0',
 }
 
 
@@ -147,7 +151,7 @@ def test_the_message_of_a_file_begins_with_its_name_and_no_folder(tmp_path):
     with pytest.raises(pp.PipelineError, match=r"^pipeline.json: cannot be read: "):
         pp.load(path)
     path.write_text("[]")
-    with pytest.raises(pp.PipelineError, match=r"^pipeline.json: a pipeline file is an object "):
+    with pytest.raises(pp.PipelineError, match=r"^pipeline.json: a pipeline file must be an object "):
         pp.load(path)
 
 
@@ -156,7 +160,7 @@ def test_a_folder_is_no_pipeline_file_and_the_one_in_it_is_named(tmp_path):
     version.mkdir(parents=True)
     with pytest.raises(pp.PipelineError) as caught:
         pp.load(version)
-    assert str(caught.value) == "1: is a folder: name the pipeline file in it"
+    assert str(caught.value) == "1: is a folder: pass the path of a pipeline file"
     (version / "pipeline.json").touch()
     for folder in (version, version.parent, tmp_path / "models"):
         with pytest.raises(pp.PipelineError) as caught:
@@ -167,7 +171,7 @@ def test_a_folder_is_no_pipeline_file_and_the_one_in_it_is_named(tmp_path):
 @pytest.mark.parametrize("ops", ["pipeline.json", pp.decode()])
 def test_a_pipeline_is_made_of_a_list_of_ops(ops):
     with pytest.raises(
-        pp.PipelineError, match=r"^ops: a list such as \[decode\(\), tensor\(\)\]; pixprep.load\(path\) "
+        pp.PipelineError, match=r"^ops must be a list such as \[decode\(\), tensor\(\)\]; to read a pipeline file"
     ):
         pp.Pipeline(ops)
 

@@ -109,7 +109,7 @@ ONE_SIDED = pp.Pipeline([pp.decode(), pp.random_resized_crop(32), pp.tensor(only
 def test_a_pipeline_without_a_serving_side_says_so(tmp_path):
     assert ONE_SIDED.side == "training"
     assert ONE_SIDED.for_training() is ONE_SIDED
-    message = 'there is no serving side: every tensor is "only": "training"'
+    message = 'the pipeline has no serving side, because every tensor is "only": "training"'
     with pytest.raises(pp.PipelineError, match=f"^{message}$"):
         ONE_SIDED.for_serving()
     with pytest.raises(pp.PipelineError, match=message):
@@ -123,7 +123,7 @@ def test_random_ops_need_numbers():
 
 def test_a_notebook_shows_a_side_and_says_what_it_leaves_out():
     pipeline = pp.Pipeline([*OPS[:-1], pp.boxes(), pp.points(), OPS[-1]])
-    assert "Pipeline, in serving: serving leaves out ops[1]" in pipeline._repr_html_().replace("&quot;", '"')
+    assert "Pipeline, in serving: serving omits ops[1]" in pipeline._repr_html_().replace("&quot;", '"')
     assert "random_flip</td>" in pipeline.for_training()._repr_html_()
     assert "output the boxes of the image at this point" in pipeline.for_training()._repr_html_()
     assert "the pipeline does not have another side" in ONE_SIDED._repr_html_()
@@ -150,7 +150,7 @@ def test_explain_shows_both_sides_with_the_places_in_the_file():
     )
 
 
-LEFT_OUT = 'serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"'
+LEFT_OUT = 'serving omits ops[1] "random_resized_crop", ops[2] "random_flip"'
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_check_says_of_a_file_for_training_alone_that_it_cannot_be_served(tmp_pa
     assert "pipeline.json: the pipeline is for training only and has no serving side" in capsys.readouterr().out
     (tmp_path / "photo.png").write_bytes(png(scene(30, 40)))
     assert main(["run", "pipeline.json", "photo.png"]) == 1
-    assert "there is no serving side" in capsys.readouterr().err
+    assert "the pipeline has no serving side" in capsys.readouterr().err
 
 
 def test_a_doubt_names_the_place_in_the_file(tmp_path, capsys):
@@ -199,7 +199,7 @@ def test_sides_that_resize_in_other_ways_are_said(tmp_path, capsys):
     assert main(["check", str(tmp_path / "pipeline.json")]) == 0
     assert (
         '"tensor": training resizes with "like": "torchvision", "filter": "bilinear", "antialias": true, '
-        'and serving with "like": "pillow", "filter": "bilinear", "antialias": true'
+        'but serving with "like": "pillow", "filter": "bilinear", "antialias": true'
     ) in capsys.readouterr().out
     pp.Pipeline(OPS).save(tmp_path / "pipeline.json")
     assert main(["check", str(tmp_path / "pipeline.json")]) == 0

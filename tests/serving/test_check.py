@@ -13,7 +13,7 @@ from serving.faces import PIPELINE, PLAN, read_onnx, replace, save_onnx, tensor_
 from support.limits import memory_for
 
 LFS = "version https://git-lfs.github.com/spec/v1"
-LFS_WORDS = 'it is a pointer of Git LFS in place of the file: fetch it by "git lfs pull"'
+LFS_WORDS = 'it is a Git LFS pointer instead of the file: fetch the file with "git lfs pull"'
 
 
 @pytest.fixture
@@ -371,7 +371,7 @@ def test_a_pipeline_file_is_checked_alone(tmp_path):
     assert check_pipeline(path) == [
         Problem(
             "pipeline.json",
-            '$.format: "pixprep/9" is not known to this version, which reads "pixprep/1": upgrade pixprep',
+            '$.format: "pixprep/9" is not supported by this version, which reads "pixprep/1": upgrade pixprep',
         )
     ]
     (problem,) = check_pipeline(tmp_path / "no.json")

@@ -234,5 +234,5 @@ def test_an_input_image_takes_the_one_tensor_and_no_output_may_have_its_name(tmp
     assert refusal(tmp_path, two, inputs) == (
         'model.onnx: the pipeline has the tensors "a", "b", but the model has one input: remove the others'
     )
-    with pytest.raises(PipelineError, match='name: "image" is kept for Triton'):
+    with pytest.raises(PipelineError, match='name: "image" is reserved'):
         pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(name="image")])

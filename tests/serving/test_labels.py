@@ -65,7 +65,7 @@ def test_an_output_of_as_many_scores_goes_before_one_of_any_number(tmp_path):
 
 def test_a_pointer_of_git_lfs_in_place_of_labels_is_said_to_be_one(model, tmp_path):
     (tmp_path / "labels.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    with pytest.raises(SetupError, match="it is a pointer of Git LFS in place of the file"):
+    with pytest.raises(SetupError, match="it is a Git LFS pointer instead of the file"):
         build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels.txt")
 
 

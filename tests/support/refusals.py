@@ -1,6 +1,6 @@
 """Tables of refusals: on each line a call, and the whole words of the error that it ends in.
 
-    rotate(4000) -> rotate: "angle" must be -3600 to 3600, not 4000
+    rotate(4000) -> rotate: "angle" must be between -3600 and 3600, not 4000
 
 The message may begin on a new line. A list is a pipeline. The type of an error precedes its message, except for
 PipelineError. Each line of the table is a test: the test runs the line and fails where one word of the message differs.

@@ -130,7 +130,7 @@ def test_who_trains_with_the_serving_side_is_told(shuffle, sides, caplog):
     flips = [pp.random_flip()] if sides else []
     pipeline = pp.Pipeline([pp.decode(), *flips, pp.resize(height=8, width=8), pp.center_crop(8, **only), pp.tensor()])
     loader(pipeline=pipeline.at("serving"), shuffle=shuffle).close()
-    words = 'the Loader shuffles, but serving leaves out ops[1] "random_flip": use pipeline.for_training() to apply'
+    words = 'the Loader shuffles, but serving omits ops[1] "random_flip": use pipeline.for_training() to apply'
     assert (words in caplog.text) == (shuffle and sides)
     caplog.clear()
     loader(pipeline=pipeline.for_training(), shuffle=True).close()

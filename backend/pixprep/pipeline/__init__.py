@@ -1,1 +1,1 @@
-"""Pipeline of a user's: its file, its ops, its walk and its checks."""
+"""Pipelines of ops: their file format, the ops, and their checks and compilation."""

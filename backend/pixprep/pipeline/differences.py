@@ -1,4 +1,4 @@
-"""Differences of two pipelines as data: by op and field, of both sides, with their defaults; no pixel is made."""
+"""Differences between the ops of two pipelines, including default values, without comparing pixels."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MAX_SHOWN = 200
 
 
 def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
-    """One sentence for each op and for each field in which a pipeline differs from its source; empty if they are equal.
+    """Return one sentence for each op and each field that differs between a pipeline and its source.
 
-    The origin is not compared, because it changes no pixel.
+    The origins are not compared, because they do not affect the pixels.
     """
     if pipeline.ops == source.ops:
         return ()
@@ -33,25 +33,28 @@ def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
             for index, op, other in zip(range(first, last), ours[first:last], theirs[begin:end], strict=True):
                 found += (f"{at_place(index, op)}: {each}" for each in _fields(op, other))
             continue
-        found += (f"{at_place(index, ours[index])}: the source has no such op here" for index in range(first, last))
+        found += (
+            f"{at_place(index, ours[index])}: the source does not have this op here" for index in range(first, last)
+        )
         where = f"after {at_place(last - 1, ours[last - 1])}" if last else "at the start"
-        found += (f"{where}: the source has {_shown(to_dict(op))}, which is missing" for op in theirs[begin:end])
+        found += (f"{where}: the op {_shown(to_dict(op))} of the source is missing" for op in theirs[begin:end])
     return tuple(found)
 
 
 def in_short(found: Sequence[str]) -> str:
-    """The first difference, and the number of the others."""
+    """Return the first difference and the number of further differences."""
     return f"{found[0]}, and {len(found) - 1} more" if len(found) > 1 else found[0]
 
 
 def _fields(op: Op, other: Op) -> Iterator[str]:
-    """The fields that differ between two ops of one kind, with both values."""
+    """Describe the fields that differ between two ops of the same type."""
     ours, theirs = (msgspec.to_builtins(each, builtin_types=()) for each in (op, other))
     for field, value in ours.items():
         if value != theirs[field]:
-            yield f"{field} is {_shown(value)}, and {_shown(theirs[field])} in the source"
+            yield f"{field} is {_shown(value)}, but {_shown(theirs[field])} in the source"
 
 
 def _shown(value: Any) -> str:
+    """Return a value as JSON, shortened to ``MAX_SHOWN`` characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."

@@ -1,7 +1,8 @@
-"""The pipeline file: one JSON object, one op a line, no code, no paths. The rules are in docs/pipeline-file.md.
+"""Reads and writes pipeline files: a JSON object with one op per line, without code or paths.
 
-Reading refuses whatever it does not know, by its JSON path. Writing is canonical: the same ops give the same bytes, and
-a field that has the default of the format's version is left out. The defaults of a version never change.
+The rules are in docs/pipeline-file.md. The reader rejects unknown fields, and its messages contain the JSON path of the
+error. The output of the writer is canonical: equal ops result in equal bytes, and fields with default values are
+omitted. The defaults of a format version never change.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ MAX_OPS = 256
 MAX_DIGITS = 20
 MAX_OPTION = 4000
 FIELDS = ("format", "origin", "ops")
-SCHEMA_FIELD = "$schema"  # for editors, which look there for the JSON Schema; nothing here reads it
+SCHEMA_FIELD = "$schema"  # editors find the JSON Schema by this field; pixprep ignores its value
 
 _SLIPS = {
-    "": "the text ends too early",
-    "'": "JSON has double quotes only",
-    **dict.fromkeys("/#", "JSON has no comments"),
+    "": "the text ends early",
+    "'": "JSON strings require double quotes",
+    **dict.fromkeys("/#", "JSON does not support comments"),
 }
-"""Mistakes where JSON cannot go on with such a character."""
+"""Common syntax errors, by the character at which the JSON parser stops."""
 _YAML = re.compile(r"\s*(?:---\s|#[^\n]*\n\s*)*(?:- )?\w+:(?:\s|$)")
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 
@@ -50,17 +51,19 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Origin of an imported pipeline. It changes no pixel; ``pixprep verify`` imports the source again and compares.
+    """Origin of an imported pipeline.
+
+    It does not affect the pixels. ``pixprep verify`` imports the source again and compares the result.
 
     Args:
-        library: Library that the definition is from: ``torchvision``, ``timm``, ``transformers``, ``keras``,
+        library: Library that the definition comes from: ``torchvision``, ``timm``, ``transformers``, ``keras``,
             ``ultralytics``, ``dali``.
-        version: Version of that library: the one installed during the import, or the one that the definition contains;
-            ``unknown`` if there is neither.
+        version: Version of that library, as installed during the import or as stated in the definition; ``unknown`` if
+            neither exists.
         name: Name of the model, the weights or the file.
-        profile: Library whose pixels the pipeline reproduces: the ``like`` of its resize.
+        profile: Library whose pixels the pipeline reproduces, which is the ``like`` of its resize.
         source: Name of the file or folder that was imported, without its directory; default: ``name``.
-        options: Options of the importer, each ``NAME=VALUE``, as ``--option`` accepts them.
+        options: Options of the importer as ``NAME=VALUE``, in the form of ``--option``.
     """
 
     library: Word
@@ -76,15 +79,16 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         words = {"library": self.library, "version": self.version, "name": self.name, "source": self.source or ""}
         words |= {f"options[{index}]": option for index, option in enumerate(self.options)}
         for field, word in words.items():
-            if not word.isprintable():  # it is printed
-                raise PipelineError(f"{field}: control characters and the like are not allowed")
+            if not word.isprintable():  # because it is written to terminals
+                raise PipelineError(f"{field}: must not contain control characters or other unprintable characters")
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading.
 
     Raises:
-        OSError: it cannot be opened, or is not regular: a FIFO may wait for ever, and a device may never end.
+        OSError: The file cannot be opened, or is not a regular file. A FIFO could block forever, and a device could be
+            endless.
     """
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -94,16 +98,16 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path, *, most: int) -> bytes:
-    """Return the content of a regular file, at most ``most + 1`` bytes, so the caller detects a file that is too long.
+    """Return at most ``most + 1`` bytes of a regular file, so that the caller can detect a file that is too long.
 
     Raises:
-        OSError: ``open_regular`` raises, or the file is a Git LFS pointer.
+        OSError: The file cannot be opened, is not a regular file, or is a Git LFS pointer.
     """
     with open_regular(path) as file:
         # read() allocates the requested size first, so request the file's size; a file in /proc reports size 0
         content = file.read(min(most, max(os.fstat(file.fileno()).st_size, 1 << 16)) + 1) or b""
     if content.startswith(b"version https://git-lfs"):
-        what = 'it is a pointer of Git LFS in place of the file: fetch it by "git lfs pull"'
+        what = 'it is a Git LFS pointer instead of the file: fetch the file with "git lfs pull"'
         raise OSError(errno.EINVAL, what, str(path))
     return content
 
@@ -112,14 +116,14 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     """Read the text of a pipeline file.
 
     Returns:
-        Ops in order, and the origin. ``Pipeline`` checks how the ops fit together.
+        Ops in order, and the origin or None. ``Pipeline`` checks whether the ops fit together.
 
     Raises:
         PipelineError: The file is invalid. The message contains the JSON path of the error.
     """
     if len(text) > MAX_BYTES:
-        raise PipelineError(f"is not a pipeline file: it has over {MAX_BYTES:,} bytes")
-    constants: list[object] = []  # NaN and Infinity, which Python accepts and JSON does not
+        raise PipelineError(f"not a pipeline file: it has more than {MAX_BYTES:,} bytes")
+    constants: list[object] = []  # NaN and Infinity, which are not JSON although Python's parser accepts them
 
     def constant(_: str) -> object:
         constants.append(object())
@@ -131,19 +135,19 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     except json.JSONDecodeError as error:
         raise PipelineError(not_json(error)) from None
     except UnicodeDecodeError as error:
-        raise PipelineError(f"is not a pipeline file, which is JSON text: byte {error.start:,} is not UTF-8") from None
+        raise PipelineError(f"not a pipeline file: byte {error.start:,} is not UTF-8") from None
     except RecursionError:
-        raise PipelineError("not a pipeline file: nested too deeply") from None
+        raise PipelineError("not a pipeline file: the JSON is nested too deeply") from None
     except ValueError:
         raise PipelineError("not a pipeline file: a number has too many digits") from None
     if constants:
-        raise PipelineError(_no_number(document, constants[0], text))
+        raise PipelineError(_not_a_number(document, constants[0], text))
     if not isinstance(document, dict):
-        raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {type_name(document)}')
+        raise PipelineError(f'a pipeline file must be an object with "format" and "ops", not {type_name(document)}')
     _check_format(document.get("format"))
     for key in document:
         if key not in (*FIELDS, SCHEMA_FIELD):
-            raise PipelineError(f"$: no such field {quoted(key)}{suggest(key, FIELDS)}")
+            raise PipelineError(f"$: no such field {quoted(key)}{suggest(key, FIELDS, 'fields')}")
     origin = _origin(document["origin"]) if "origin" in document else None
     ops = document.get("ops")
     if not isinstance(document.get(SCHEMA_FIELD, ""), str):
@@ -151,12 +155,15 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     if not isinstance(ops, list) or not ops:
         raise PipelineError("$.ops: must be a list of at least one op")
     if len(ops) > MAX_OPS:
-        raise PipelineError(f"$.ops: {len(ops)} ops; at most {MAX_OPS}")
+        raise PipelineError(f"$.ops: must contain at most {MAX_OPS} ops, not {len(ops)}")
     return tuple(read(entry, f"ops[{index}]") for index, entry in enumerate(ops)), origin
 
 
 def not_json(error: json.JSONDecodeError) -> str:
-    """Error of a text that is no JSON: the usual slips by name, in the same words in every Python."""
+    """Return the message for a text that is not JSON.
+
+    Common mistakes have specific messages. The messages do not depend on the Python version.
+    """
     text, at = error.doc, error.pos
     before, next_ = text[:at].rstrip(), text[at : at + 1]
     if not text.strip():
@@ -164,7 +171,7 @@ def not_json(error: json.JSONDecodeError) -> str:
     if at == len(text) - len(text.lstrip()) and _YAML.match(text):
         how = "this is YAML: write it as JSON"
     elif error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and next_ and next_ in "]}"):
-        at, how = (at if next_ == "," else len(before) - 1), "a comma too many"
+        at, how = (at if next_ == "," else len(before) - 1), "remove the trailing comma"
     else:
         how = _SLIPS.get(next_, error.msg[0].lower() + error.msg[1:])
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
@@ -172,29 +179,29 @@ def not_json(error: json.JSONDecodeError) -> str:
 
 
 def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
-    """Return the canonical text of a pipeline file: indented by two spaces, one op per line, fields in docs order."""
+    """Return the canonical text of a pipeline file, with one op per line and the fields in the order of the docs."""
     lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
     from_ = f'  "origin": {json.dumps(_origin_fields(origin), ensure_ascii=False)},\n' if origin else ""
     return f'{{\n  "format": "{FORMAT}",\n{from_}  "ops": [\n{lines}\n  ]\n}}\n'
 
 
 def _origin_fields(origin: Origin) -> dict[str, Any]:
-    """The fields of an origin that have a value."""
+    """Return the fields of an origin that are not empty."""
     return {field: value for field, value in msgspec.to_builtins(origin).items() if value}
 
 
 def to_dict(op: Op) -> dict[str, Any]:
-    """Return one op as in the file: fields that differ from their defaults; ``name``, ``from``, ``only`` last."""
+    """Return an op as in the file, without default values; ``name``, ``from`` and ``only`` are last."""
     fields = settings(op)
     for key in [*fields][1:]:
         fewer = {other: value for other, value in fields.items() if other != key}
-        with suppress(msgspec.ValidationError, PipelineError):  # the field is required
+        with suppress(msgspec.ValidationError, PipelineError):  # raised if the field is required
             fields = fewer if msgspec.convert(fewer, type(op)) == op else fields
     return fields | ({"ops": _entries(op, to_dict)} if isinstance(op, Choice) else {})
 
 
 def settings(op: Op) -> dict[str, Any]:
-    """One op with every field that has a value, defaults among them; ``name``, ``from`` and ``only`` last."""
+    """Return an op as in the file, with all fields except None; ``name``, ``from`` and ``only`` are last."""
     fields = msgspec.to_builtins(op, builtin_types=())
     first: dict[str, Any] = {"op": op_name(op)}
     last: dict[str, Any] = {}
@@ -206,29 +213,32 @@ def settings(op: Op) -> dict[str, Any]:
 
 @cache
 def _empty(kind: type[Op]) -> frozenset[str]:
-    """Names of the fields whose default is None."""
+    """Return the names of the fields whose default is None."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind) if field.default is None)
 
 
 def _entries(choice: Choice, entry: Callable[[Op], dict[str, Any]]) -> tuple[Any, ...]:
-    """The ops of a choice as its file has them."""
+    """Return the list of a choice as in the file; ``entry`` converts each op."""
     return tuple(tuple(map(entry, each)) if isinstance(each, tuple) else entry(each) for each in choice.ops)
 
 
 def convert(op: Op) -> Op:
-    """An op built in Python, with every field checked as if it had been read from a file."""
+    """Check the fields of an op that was created in Python, as if it had been read from a file, and return the op."""
     try:
         fields = settings(op)
         return msgspec.convert(fields, type(op))
     except msgspec.ValidationError as error:
         raise PipelineError(message(error, fields, type(op))) from None
-    except TypeError as error:  # a type that no file can hold, such as a NumPy array
+    except TypeError as error:  # the value has no JSON type, for example a NumPy array
         raise PipelineError(str(error)) from None
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the file; ``loads`` and ``Pipeline`` check more than it can express."""
-    every: Any = Union[tuple(OPS.values())]  # noqa: UP007  (made at run time)
+    """Return the JSON Schema (draft 2020-12) of pipeline files.
+
+    ``loads`` and ``Pipeline`` also check rules that a schema cannot express.
+    """
+    every: Any = Union[tuple(OPS.values())]  # noqa: UP007  (not a type annotation)
     (ops, origin), components = msgspec.json.schema_components([list[every], Origin], ref_template="#/$defs/{name}")
     one = {"$ref": "#/properties/ops/items"}
     for cls in OPS.values():
@@ -247,7 +257,7 @@ def schema() -> dict[str, Any]:
             "origin": origin,
             "ops": ops | {"minItems": 1, "maxItems": MAX_OPS},
         },
-        "$defs": {  # without the indentation of docstrings, which Python 3.13 takes away itself
+        "$defs": {  # Python before 3.13 keeps the indentation of docstrings
             name: {key: cleandoc(value) if key == "description" else value for key, value in component.items()}
             for name, component in components.items()
         },
@@ -258,7 +268,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise PipelineError(f"the field {quoted(twice)} occurs twice in one object")
+        raise PipelineError(f"the field {quoted(twice)} occurs twice in the same object")
     return result
 
 
@@ -268,8 +278,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _no_number(document: object, constant: object, text: str) -> str:
-    """Message for the first NaN or Infinity, with its path and line."""
+def _not_a_number(document: object, constant: object, text: str) -> str:
+    """Return the message for the first NaN or Infinity, with its JSON path and line."""
     places: list[tuple[str, object]] = [("$", document)]
     while (place := places.pop())[1] is not constant:
         path, value = place
@@ -286,10 +296,10 @@ def _check_format(value: object) -> None:
     if value == FORMAT:
         return
     if value is None:
-        raise PipelineError(f'$.format: missing; write "format": "{FORMAT}"')
+        raise PipelineError(f'$.format: is missing: add "format": "{FORMAT}"')
     if isinstance(value, str) and value.startswith("pixprep/"):
         raise PipelineError(
-            f'$.format: {quoted(value)} is not known to this version, which reads "{FORMAT}": upgrade pixprep'
+            f'$.format: {quoted(value)} is not supported by this version, which reads "{FORMAT}": upgrade pixprep'
         )
     raise PipelineError(f'$.format: must be "{FORMAT}"')
 

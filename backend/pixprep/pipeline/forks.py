@@ -1,7 +1,8 @@
-"""Choices that differ in geometry: the ops of each draw are a side of their own, compiled like any other.
+"""Compilation of random choices between crops, resizes and other geometric ops.
 
-So what a draw comes to is, step for step, what the same ops would be without the choice: at most one window and one
-resize, and no step that a kernel would not know. An image is placed by the plan of its draw.
+A separate plan is compiled for each list of ops that can be chosen, as if the pipeline contained these ops without a
+choice. Each plan therefore has at most one crop window and one resize, and needs no additional kernels. The random
+parameters of an image select its plan.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_LEAVES = 64
-"""Plans that the choices of one side may come to; each takes about a millisecond to compile, and has its kernels."""
+"""Maximum number of plans of one side. The compilation of each plan takes about a millisecond and its own kernels."""
 
 
 def compiled(
     ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
 ) -> Walked:
-    """The ops of a side with their outputs and plan, which forks at each choice of geometry; see ``walked``."""
+    """Compile the ops of a side, with a plan for each combination of chosen geometric ops; see ``walked``."""
 
     def forked(side: Sequence[Item], leaves: int) -> Walked:
         for place, item in enumerate(side):
@@ -37,8 +38,8 @@ def compiled(
                 if leaves > MAX_LEAVES:
                     with at(item.place, item.op, where):
                         raise PipelineError(
-                            f"the choices of windows, resizes and the like come to {leaves:,} lists of ops; at most "
-                            f"{MAX_LEAVES} are compiled: leave some out"
+                            f"the choices between crops, resizes and other geometric ops have {leaves:,} combinations, "
+                            f"but at most {MAX_LEAVES} are supported: remove some ops"
                         )
                 walks = {
                     chosen: forked([*side[:place], *_items(choice, key, chosen, item), *side[place + 1 :]], leaves)
@@ -54,7 +55,7 @@ def compiled(
 
 
 def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -> Iterator[Item]:
-    """Return the ops of a side for one image; ``choose`` selects from each choice whose parts differ in geometry."""
+    """Yield the ops of a side for one image; ``choose`` returns the chosen indices of each geometric choice."""
     for item in side:
         choice, key = whether(item.op, item.key)
         if isinstance(choice, Choice) and not choice.is_levels:
@@ -64,33 +65,33 @@ def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -
 
 
 def _items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
-    """Return the chosen ops, at the position of the choice."""
+    """Yield the chosen ops with the index of the choice."""
     for op, own in choice.keyed(key, chosen):
         yield Item(item.place, op, own, is_chosen=True)
 
 
-def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Item, behind: int) -> Walked:
-    """Merge the compiled ops of all draws of a choice.
+def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Item, n_after: int) -> Walked:
+    """Merge the compiled sides of all outcomes of a choice.
 
     Args:
-        step: Random step that draws from the choice.
-        walks: Compiled ops by the chosen indices.
+        step: Random step that selects from the choice.
+        walks: Compiled sides by the chosen indices.
         item: The choice.
-        behind: Number of ops after it.
+        n_after: Number of ops after the choice.
 
     Raises:
-        PipelineError: A tensor differs in meaning between the draws.
+        PipelineError: The outcomes result in tensors of different meaning.
     """
     first, *others = walks.values()
     for other in others:
         _check_alike(first, other)
-    ends = [len(each.nodes) - behind for each in walks.values()]
+    ends = [len(each.nodes) - n_after for each in walks.values()]
     every = [each.nodes[end - 1 :] for each, end in zip(walks.values(), ends, strict=True)]
     images = [_around([node.image for node in column]) for column in zip(*every, strict=True)]
     before = [node for node in first.nodes if node.index < item.place]
     last = replace(every[0][0], index=item.place, op=item.op, key=item.key, taken=item.place, inputs=(), call=None)
-    behind_it = zip([last, *every[0][1:]], images, strict=True)
-    nodes = [*before, *(replace(node, image=image) for node, image in behind_it)]
+    after = zip([last, *every[0][1:]], images, strict=True)
+    nodes = [*before, *(replace(node, image=image) for node, image in after)]
     outputs = {
         name: replace(output, spec=_spec([each.outputs[name].spec for each in walks.values()]))
         for name, output in first.outputs.items()
@@ -106,7 +107,7 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Ite
 
 
 def _check_alike(first: Walked, other: Walked) -> None:
-    """Refuse draws whose tensors mean different things to a model; their sizes may differ."""
+    """Raise PipelineError if the tensors of two outcomes have a different meaning to a model. Sizes may differ."""
     for name, plan in first.plan.outputs.items():
         theirs = other.plan.outputs[name]
         if isinstance(plan, TensorPlan) and isinstance(theirs, TensorPlan):
@@ -114,27 +115,27 @@ def _check_alike(first: Walked, other: Walked) -> None:
             for what, value in pairs[0].items():
                 if value != pairs[1][what]:
                     raise PipelineError(
-                        f'its draws differ in {what} of the tensor "{name}", {value} and {pairs[1][what]}: move what '
-                        "differs after the choice"
+                        f'the {what} of the tensor "{name}" must not depend on the random choice ({value} or '
+                        f"{pairs[1][what]}): move the op that changes it after the choice"
                     )
 
 
 def _around(images: Sequence[ImageSpec]) -> ImageSpec:
-    """The image of any draw."""
-    least = min(image.min_height for image in images), min(image.min_width for image in images)
+    """Return the spec that covers the images of all outcomes."""
+    smallest = min(image.min_height for image in images), min(image.min_width for image in images)
     sides = [(image.max_height, image.max_width) for image in images]
     height, width = (None if None in side else max(filter(None, side)) for side in zip(*sides, strict=True))
-    return images[0].within(least, (height, width))
+    return images[0].within(smallest, (height, width))
 
 
 def _spec(specs: Sequence[TensorSpec]) -> TensorSpec:
-    """The spec of a tensor of any draw: a side that differs follows the image."""
+    """Return the spec that covers the tensors of all outcomes. Sides that differ become -1."""
     shapes = [{*sides} for sides in zip(*(spec.shape for spec in specs), strict=True)]
     shape = tuple(next(iter(sides)) if len(sides) == 1 else -1 for sides in shapes)
     if -1 not in shape:
         return specs[0]
-    most = tuple(map(max, zip(*(spec.largest for spec in specs), strict=True)))
-    return replace(specs[0], shape=shape, most=most)
+    largest = tuple(map(max, zip(*(spec.largest for spec in specs), strict=True)))
+    return replace(specs[0], shape=shape, most=largest)
 
 
 def _annotation(plan: AnnotationPlan, image: ImageSpec) -> AnnotationPlan:

@@ -1,4 +1,4 @@
-"""Pipeline: an immutable graph of ops, checked, with every shape known, and compiled to its plan."""
+"""``Pipeline``: an immutable graph of ops, with validation, shape inference and compilation to a plan."""
 
 from __future__ import annotations
 
@@ -39,46 +39,45 @@ from pixprep.spec import ImageSpec, InputSpec, Side
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 _PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
-"""Paths of pipeline files, relative to the folder of a version, of a model, and of a repository."""
+"""Patterns of the paths of pipeline files in the folder of a model version, a model, or a model repository."""
 
 
 class Pipeline:
-    """A checked graph of ops, as the user wrote it.
+    """A validated graph of ops.
 
     >>> import pixprep as pp
     >>> pipeline = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()])
     >>> print(pipeline.outputs["tensor"].spec)
     float32 [3, 224, 224] chw, values 0..255
 
-    A pipeline has two sides, ``training`` and ``serving``. An op is on both sides, unless its ``only`` names one side,
-    or its kind exists on one side only. The constructor checks both sides, and compares them: see
-    docs/pipeline-file.md.
+    A pipeline has two sides, ``training`` and ``serving``. An op belongs to both sides, unless its ``only`` restricts
+    it to one side, or its type supports one side only. The constructor checks both sides and compares their tensors:
+    see docs/pipeline-file.md.
 
     Args:
         ops: Ops in the order in which they run. The first is ``decode`` or ``pixels``, and at least one is ``tensor``.
-            A custom operator is added by its call.
+            A call of a custom operator is also an op.
         origin: Origin of an imported pipeline.
-        operators: Custom operators that ops of the kind ``extern`` refer to. An installed operator that is allowed is
-            given by its name.
+        operators: Custom operators that ``extern`` ops refer to, or names of installed operators that are allowed.
 
     Raises:
-        PipelineError: An op is invalid. The message names it by its index, ``ops[2] "tensor": …``.
+        PipelineError: An op is invalid. The message begins with its index and type, ``ops[2] "tensor": …``.
 
     Attributes:
-        ops: Ops of both sides with their ``only``, every field checked: ``Pipeline(pipeline.ops)`` has both sides.
-        side: Side that the attributes below describe: ``serving``, or ``training`` if the pipeline has no serving side
-            or comes from ``for_training``.
+        ops: Ops of both sides, with all fields checked. ``Pipeline(pipeline.ops)`` has both sides again.
+        side: Side that the attributes below describe: ``training`` if the pipeline has no serving side or was returned
+            by ``for_training``, and ``serving`` in all other cases.
         side_ops: Ops of this side.
-        nodes: Ops of this side in their order, with the spec of each result.
-        origin: Origin that the constructor received.
-        operators: Custom operators that the constructor received, and those of the calls.
-        images: Spec of the image that each op returns.
+        nodes: Ops of this side in order, with the spec of the result of each op.
+        origin: Origin of an imported pipeline, or None.
+        operators: Custom operators of the constructor's ``operators`` and of the calls in ``ops``.
+        images: Spec of the image that each op of this side returns.
         outputs: Outputs of the pipeline by name, in the order of the ops.
         inputs: Inputs that a request contains in addition to the image, by name, in the order of the ops.
         plan: Compiled plan.
     """
 
-    @explained({}, "the ops are one list, such as [decode(), tensor()]")
+    @explained({}, "pass the ops as one list, such as [decode(), tensor()]")
     def __init__(
         self,
         ops: Sequence[Op | OperatorCall],
@@ -87,12 +86,14 @@ class Pipeline:
         operators: Sequence[Operator | str] = (),
     ) -> None:
         if isinstance(ops, Op | OperatorCall | str | Path):
-            raise PipelineError("ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file")
+            raise PipelineError(
+                "ops must be a list such as [decode(), tensor()]; to read a pipeline file, use pixprep.load(path)"
+            )
         known = [*listed(operators)]
         self._make([checked(index, each, known) for index, each in enumerate(ops)], origin, known)
 
     def _make(self, ops: Sequence[Op], origin: Origin | None, operators: Sequence[Operator | str]) -> None:
-        """Connect, infer and compile ops whose fields are already checked."""
+        """Connect the ops, infer the specs, and compile the plan. The fields of the ops must be valid."""
         self.ops: tuple[Op, ...] = tuple(ops)
         self.origin = origin
         self.operators = tuple(dict.fromkeys(listed(operators)))
@@ -113,10 +114,10 @@ class Pipeline:
             if isinstance(op, Tensor):
                 with at(index, op):
                     op.check_padding([node.image for node in every if node.index == index])
-        self._turn("serving" if "serving" in self._walked else "training")
+        self._select("serving" if "serving" in self._walked else "training")
 
-    def _turn(self, side: Side) -> None:
-        """Set the attributes that describe a side."""
+    def _select(self, side: Side) -> None:
+        """Set the attributes that depend on the side."""
         walked = self._walked[side]
         self.side: Side = side
         self.nodes: tuple[Node, ...] = walked.nodes
@@ -127,36 +128,40 @@ class Pipeline:
         self.inputs: Mapping[str, InputSpec] = walked.plan.inputs
 
     def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
-        """Example inputs with one row per image: the whole image, not mirrored, zeros."""
+        """Return example values of the per-request inputs, with one row per image.
+
+        A box covers the whole image, a flag is false, and other numbers are 0 or the nearest allowed value.
+        """
         return {name: [spec.example] * count for name, spec in self.inputs.items()}
 
     def inserting(self, *ops: Op | OperatorCall, before: str | int = "tensor") -> Pipeline:
-        """Return this pipeline with further ops, which are on both sides unless their ``only`` names one.
+        """Return this pipeline with additional ops, on both sides unless ``only`` restricts them to one.
 
         >>> segmenting = pipeline.inserting(pp.mask(), before="tensor")            # doctest: +SKIP
 
         Args:
-            *ops: Ops in their order.
-            before: Name or kind of the op that follows them, or its place in ``ops``; -1 is the last place.
+            *ops: Ops to insert, in order.
+            before: Name, type or index of the op before which they are inserted. -1 is the last op.
 
         Raises:
-            PipelineError: no op, or more than one, is called so; or the ops do not go together.
+            PipelineError: The name or type does not match exactly one op, or the resulting pipeline is invalid.
         """
         named = [index for index, op in enumerate(self.ops) if before in (op.name, op_name(op))]
         count = len(self.ops)
-        places = [i for i in (before, before + count) if 0 <= i < count] if isinstance(before, int) else named
-        if len(places) != 1:
+        indices = [i for i in (before, before + count) if 0 <= i < count] if isinstance(before, int) else named
+        if len(indices) != 1:
             known = ", ".join(at_place(index, op) for index, op in enumerate(self.ops) if not named or index in named)
-            what = f"several ops: {known}: give a place, such as before={named[-1]}" if named else f"no op: {known}"
-            raise PipelineError(f"inserting: before={before!r} names {what}")
-        made = [*self.ops[: places[0]], *ops, *self.ops[places[0] :]]
-        return Pipeline(made, origin=self.origin, operators=self.operators).at(self.side)
+            what = "several ops" if named else "no op"
+            fix = f"{known}; use an index, such as before={named[-1]}" if named else f"the ops are {known}"
+            raise PipelineError(f"inserting: before={before!r} matches {what}: {fix}")
+        joined = [*self.ops[: indices[0]], *ops, *self.ops[indices[0] :]]
+        return Pipeline(joined, origin=self.origin, operators=self.operators).at(self.side)
 
     def for_training(self) -> Pipeline:
         """Return this pipeline with its training side.
 
         Raises:
-            PipelineError: The pipeline does not have this side: every tensor is ``"only": "serving"``.
+            PipelineError: The pipeline has no training side, because every tensor is ``"only": "serving"``.
         """
         return self.at("training")
 
@@ -164,7 +169,7 @@ class Pipeline:
         """Return this pipeline with its serving side.
 
         Raises:
-            PipelineError: The pipeline does not have this side: every tensor is ``"only": "training"``.
+            PipelineError: The pipeline has no serving side, because every tensor is ``"only": "training"``.
         """
         return self.at("serving")
 
@@ -173,7 +178,10 @@ class Pipeline:
         return self.for_photos() if isinstance(self.side_ops[0], Pixels) else self
 
     def for_photos(self) -> Pipeline:
-        """Return this pipeline with ``decode`` instead of ``pixels`` or ``decode_video``, so that it accepts photos."""
+        """Return this pipeline with ``decode`` instead of ``pixels`` or ``decode_video``.
+
+        The result accepts encoded images. ``optical_flow`` and the frame axis of tensors are removed.
+        """
         if isinstance(self.side_ops[0], Decode):
             return self
         ops = [_for_photos(op) for op in self.ops if not isinstance(op, OpticalFlow)]
@@ -182,47 +190,51 @@ class Pipeline:
         return other.at(self.side)
 
     def with_origin(self, origin: Origin) -> Pipeline:
-        """This pipeline with another origin."""
+        """Return a copy of this pipeline with a different origin."""
         other = copy(self)
         other.origin = origin
         return other
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Sides of this pipeline, the serving side first."""
+        """Sides of this pipeline. The serving side is first."""
         return tuple(side for side in SIDES if side in self._walked)
 
     def at(self, side: Side) -> Pipeline:
-        """This pipeline with the side of that name; raises as the two methods above."""
+        """Return this pipeline with the given side, like ``for_training`` or ``for_serving``.
+
+        Raises:
+            PipelineError: The pipeline does not have this side.
+        """
         if side not in self._walked:
-            raise PipelineError(f'there is no {side} side: every tensor is "only": "{self.side}"')
+            raise PipelineError(f'the pipeline has no {side} side, because every tensor is "only": "{self.side}"')
         if side == self.side:
             return self
         other = copy(self)
-        Pipeline._turn(other, side)
+        Pipeline._select(other, side)
         return other
 
     @property
     def has_sides(self) -> bool:
-        """Tell whether training and serving differ, or one of them is missing."""
+        """Whether the training side and the serving side differ, or one of them does not exist."""
         return len(self._walked) < 2 or self._walked["training"] is not self._walked["serving"]
 
     @property
     def left_out(self) -> str:
-        """Name the ops that this side leaves out, in a sentence; empty if none."""
+        """Sentence with the ops that this side omits, or an empty string."""
         ops = enumerate(self.ops)
-        silent = AnnotationOp if self.side == "serving" else ()  # a request has none
+        silent = AnnotationOp if self.side == "serving" else ()  # annotations never apply to serving
         places = [at_place(index, op) for index, op in ops if not is_on(op, self.side) and not isinstance(op, silent)]
-        return f"{self.side} leaves out {', '.join(places)}" if places else ""
+        return f"{self.side} omits {', '.join(places)}" if places else ""
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all outputs of one image."""
+        """Maximum size of all outputs of one image, in bytes."""
         return n_bytes(self.outputs)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
-        """The pipeline that the text of a pipeline file describes; see ``load``."""
+        """Return the pipeline from the text of a pipeline file; see ``load``."""
         pipeline = cls.__new__(cls)
         pipeline._make(*file.loads(text), operators)
         return pipeline
@@ -237,11 +249,11 @@ class Pipeline:
 
         Args:
             path: Path of the file.
-            operators: Custom operators that the file may refer to. An installed operator that is allowed is given by
-                its name. The environment variable ``PIXPREP_ALLOW_OPERATORS`` allows further installed operators.
+            operators: Custom operators that the file may refer to, or names of installed operators that are allowed.
+                The environment variable ``PIXPREP_ALLOW_OPERATORS`` can allow more installed operators.
 
         Raises:
-            PipelineError: The file cannot be read or is invalid. The message begins with the file's name.
+            PipelineError: The file cannot be read or is invalid. The message begins with the name of the file.
             SetupError: An installed operator cannot be loaded.
         """
         path = Path(path)
@@ -249,7 +261,7 @@ class Pipeline:
             text = file.read_bytes(path, most=file.MAX_BYTES)
         except OSError as error:
             inside = [file for place in _PLACES for file in sorted(path.glob(place))] if path.is_dir() else []
-            hint = f": did you mean {inside[0]}?" if inside else ": name the pipeline file in it" * path.is_dir()
+            hint = f": did you mean {inside[0]}?" if inside else ": pass the path of a pipeline file"
             why = f"is a folder{hint}" if path.is_dir() else f"cannot be read: {error.strerror}"
             raise PipelineError(f"{path.name or path}: {why}") from None
         try:
@@ -258,7 +270,7 @@ class Pipeline:
             raise PipelineError(f"{path.name}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the pipeline file atomically: a failure never leaves a partial file."""
+        """Write the pipeline file atomically, so that a failure does not leave a partial file."""
         write(path, self.to_json())
 
     def __eq__(self, other: object) -> bool:
@@ -280,13 +292,13 @@ class Pipeline:
 
 
 def not_a_pipeline(value: object) -> str:
-    """End a message about a value that should be a Pipeline: its type, and how to make a Pipeline of it."""
-    hint = "Pipeline([...]) is one of ops" if isinstance(value, list) else "pixprep.load(path) reads a pipeline file"
-    return f"not {type(value).__name__}: {hint}"
+    """Return the end of a message about a value that should be a Pipeline: its type, and how to create a Pipeline."""
+    fix = "use Pipeline([...])" if isinstance(value, list) else "to read a pipeline file, use pixprep.load(path)"
+    return f"not {type(value).__name__}: {fix}"
 
 
 def _for_photos(op: Op) -> Op:
-    """Replace an op for pixels or clips by the op for encoded images."""
+    """Return the corresponding op for encoded images if the op is for pixels or clips, else the op."""
     if isinstance(op, Pixels | DecodeVideo):
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
@@ -295,10 +307,10 @@ def _for_photos(op: Op) -> Op:
 
 
 def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], Walked]) -> Walked:
-    """The serving side, with those annotations of both sides that follow the geometry of a serving tensor.
+    """Compile the serving side with all annotations that share their geometry with a serving tensor.
 
-    Triton returns no annotations. The other annotations follow the training tensor, so a Loader of this side returns
-    their fields unchanged and reports it.
+    Only a Loader uses these annotations, because Triton does not return annotations. The remaining annotations fit only
+    the training tensor. A Loader of the serving side therefore returns their fields unchanged, and reports this.
     """
     placed = [entry for entry in ops if not (isinstance(entry[1], AnnotationOp) and entry[1].only is None)]
     if len(placed) == len(ops):
@@ -317,7 +329,7 @@ def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]]
 
 
 def _size_hint(others: Sequence[Op], side: Side) -> str:
-    """Remedy where the size is open on one side, and ops of the other side give one; empty if none does."""
+    """Return a hint for a side without a fixed size, if an op of the other side sets the size; else an empty string."""
     for op in reversed(others):
         size = {"height": getattr(op, "height", None), "width": getattr(op, "width", None)}
         if size["height"]:
@@ -328,17 +340,17 @@ def _size_hint(others: Sequence[Op], side: Side) -> str:
             else:
                 such = json.dumps({"op": "random_resized_crop", **size})
             return (
-                f"the size differs from image to image, because {op_name(op)} is for {other} alone: "
-                f"add what gives a size in {side}, such as {such}"
+                f"the size differs from image to image, because {op_name(op)} is used in {other} only: "
+                f"set the size in {side} also, for example with {such}"
             )
     return ""
 
 
 def _check_alike(training: Walked, serving: Walked) -> None:
-    """Refuse sides whose tensors mean different things to the model; their sizes may differ.
+    """Check that the training tensors have the same meaning as the serving tensors. Their sizes may differ.
 
     Raises:
-        PipelineError: a tensor that is served is not trained on, or has another dtype, layout, channels or values.
+        PipelineError: A serving tensor does not exist in training, or its dtype, layout, channels or values differ.
     """
     for name, output in serving.outputs.items():
         served = serving.plan.outputs[name]
@@ -347,21 +359,26 @@ def _check_alike(training: Walked, serving: Walked) -> None:
         trained = training.plan.outputs.get(name)
         if not isinstance(trained, TensorPlan):
             raise PipelineError(
-                f'ops: serving has a tensor "{name}", and training has none of that name: '
-                'write one tensor without "only", or give both the same "name"'
+                f'ops: the serving tensor "{name}" does not exist in training: '
+                'use one tensor without "only", or two tensors with the same "name"'
             )
-        theirs = training.outputs[name].spec
-        meanings, others = meaning(output.spec, served), meaning(theirs, trained)
+        expected = meaning(training.outputs[name].spec, trained)
+        meanings = meaning(output.spec, served)
         for what, here in meanings.items():
-            if here != (there := others[what]):
+            if here != (there := expected[what]):
                 raise PipelineError(
-                    f'ops: the tensor "{name}" has other {what} in training, {there}, than in serving, '
-                    f"{here}: a model would be served what it was not trained on"
+                    f'ops: the {what} of the tensor "{name}" must be the same '
+                    f"in training ({there}) and in serving ({here})"
                 )
 
 
 def checked(index: int, op: Any, known: list[Operator | str]) -> Op:
-    """Check the fields of an entry of a list; the operator of a call is added to ``known``.
+    """Check the fields of an op of a list.
+
+    Args:
+        index: Index of the op, for messages.
+        op: Op, or a call of a custom operator.
+        known: Custom operators, to which the operator of a call is appended.
 
     Raises:
         PipelineError: The entry is not an op, or a field is invalid.
@@ -371,13 +388,13 @@ def checked(index: int, op: Any, known: list[Operator | str]) -> Op:
         op = _extern(op)
     if not isinstance(op, Op):
         what = f"the operator {op}: call it" if isinstance(op, Operator) else repr(op)[:80]
-        raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
+        raise PipelineError(f"ops[{index}] must be the result of a call such as resize(256), not {what}")
     with at(index, op):
         return file.convert(op)
 
 
 def _extern(call: OperatorCall) -> Extern:
-    """The op that a file has for the call of an operator."""
+    """Return the op that represents the call of a custom operator in a file."""
     return Extern(
         operator=call.operator.name,
         version=call.operator.version,

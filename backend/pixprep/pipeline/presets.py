@@ -1,4 +1,4 @@
-"""Preprocessing that many models share, each as a pipeline to start from."""
+"""Ready-made pipelines for the preprocessing of common models."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 
 
 def imagenet(*, dtype: TensorDType = "float32") -> Pipeline:
-    """The ImageNet preset of torchvision: shorter side 256, bilinear, centre 224."""
+    """Return torchvision's preset for ImageNet classification.
+
+    The shorter side is resized to 256 with a bilinear filter, and the central 224 x 224 pixels are cropped.
+    """
     normalize = Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD)
     return Pipeline([Decode(), Resize(256), CenterCrop(224), normalize, Tensor(dtype=dtype)])
 
 
 def clip(*, size: int = 224, dtype: TensorDType = "float32") -> Pipeline:
-    """OpenAI's CLIP: shorter side ``size``, bicubic, centre ``size``."""
+    """Return the preprocessing of OpenAI's CLIP.
+
+    The shorter side is resized to ``size`` with a bicubic filter, and the central ``size`` x ``size`` pixels are
+    cropped.
+    """
     normalize = Normalize(mean=CLIP_MEAN, std=CLIP_STD)
     return Pipeline([Decode(), Resize(size, filter="bicubic"), CenterCrop(size), normalize, Tensor(dtype=dtype)])
 
 
 def efficientnet_lite0() -> Pipeline:
-    """The demo's classifier: centre square of 0.875 of the shorter side, bicubic to 224, (level - 127) / 128.
+    """Return the preprocessing of EfficientNet-Lite0, the classifier of the demo.
 
-    The window is that of ``_decode_and_center_crop`` of TensorFlow's EfficientNet, which begins at ``(d + 1) // 2``.
+    The central square of 0.875 times the shorter side is resized to 224 with a bicubic filter, and normalized by
+    ``(value - 127) / 128``. The crop window is that of ``_decode_and_center_crop`` in TensorFlow's EfficientNet, which
+    begins at ``(d + 1) // 2``.
     """
     return Pipeline(
         [
@@ -38,5 +47,9 @@ def efficientnet_lite0() -> Pipeline:
 
 
 def letterbox(*, size: int = 640, dtype: TensorDType = "float32") -> Pipeline:
-    """A detector's input: fitted into a gray square, 0 to 1, and the ``transform`` that maps boxes back."""
+    """Return the preprocessing of YOLO detectors.
+
+    The image is letterboxed into a gray square and scaled to 0 to 1. The output ``transform`` maps boxes back to the
+    photo.
+    """
     return Pipeline([Decode(), Letterbox(size, size), Normalize(), Transform(), Tensor(dtype=dtype)])

@@ -1,4 +1,4 @@
-"""One walk over the ops of a side: each is wired, inferred and folded, and its outputs get their plans."""
+"""Compilation of the ops of one side: connects them, infers their specs, lowers them, and plans the outputs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
-"""Maximum size of the outputs of one image, and of a batch, which is gRPC's limit for a response."""
-RESERVED_NAMES = ("image", "status")  # the input, and the output that on_error "zero" adds
+"""Maximum size of the outputs of an image or of a batch, in bytes. It is the limit of gRPC for a response."""
+RESERVED_NAMES = ("image", "status")  # names of the input, and of the output that the setting on_error "zero" adds
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An op in its pipeline, with the spec of its result.
+    """An op of a pipeline, with the spec of its result.
 
     Attributes:
         index: Index of the op in the file.
         op: The op.
         key: Key of the op's random parameters.
-        taken: Index of the op whose image this op receives; the first op has its own index.
+        taken: Index of the op whose image this op receives. For the first op, it is the op's own index.
         image: Spec of the image that the op returns.
-        chain: Ops that change the image, from the first op to this one.
-        lowered: The chain, folded.
-        inputs: Inputs that the op requires per image.
-        call: Call of the custom operator, if this is an ``extern`` after ``tensor``.
+        chain: Ops that change the image, from the first op to this op.
+        lowered: Lowered ops of the chain.
+        inputs: Per-request inputs of the op.
+        call: Call of the custom operator if the op is an ``extern`` after ``tensor``, else None.
     """
 
     index: int
@@ -58,7 +58,7 @@ class Output:
     """One output of a pipeline.
 
     Attributes:
-        name: Name of the output in Triton: the op's ``name``, or else the type of the op.
+        name: Name of the output in Triton: the op's ``name``, or the type of the op if it has no name.
         spec: Spec of the output for one image.
         chain: Ops from ``decode`` to the output.
     """
@@ -70,7 +70,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Walked:
-    """The ops of one side, checked, inferred and compiled; ``Pipeline`` has the attributes."""
+    """The compiled ops of one side. ``Pipeline`` describes the attributes."""
 
     nodes: tuple[Node, ...]
     outputs: dict[str, Output]
@@ -84,7 +84,7 @@ class Item(NamedTuple):
         place: Index of the op in the file.
         op: The op.
         key: Key of the op's random parameters.
-        is_chosen: Whether the op is part of a choice.
+        is_chosen: Whether the op was selected from the list of a choice.
     """
 
     place: int
@@ -94,7 +94,7 @@ class Item(NamedTuple):
 
 
 def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
-    """Return the ops of a side with their keys: the name, or the type and the number of such ops before."""
+    """Yield the ops of a side with their keys. The key is the op's name, or its type and a running number."""
     counts: Counter[str] = Counter()
     for index, op in ops:
         yield Item(index, op, op.name or f"{op_name(op)}#{counts[op_name(op)]}")
@@ -102,19 +102,19 @@ def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
 
 
 def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where: str = "") -> Iterator[Node]:
-    """Connect, infer and fold the ops one by one, lazily.
+    """Yield the ops one by one, connected, with inferred specs, and lowered.
 
     Args:
         ops: Result of ``items``.
         operators: Custom operators that ``extern`` may refer to.
-        where: Side, as the prefix of a message.
+        where: Side, as the prefix of error messages.
 
     Raises:
         PipelineError: An op does not fit the ops before it.
     """
     found: dict[int, Node] = {}
     names: dict[str, int] = {}
-    tensors: set[int] = set()  # the last ops that made them
+    tensors: set[int] = set()  # index of the op that last changed each tensor
     last: int | None = None
     for index, op, key, is_chosen in ops:
         with at(index, op, where):
@@ -146,13 +146,13 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
 
 
 def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = "") -> Walked:
-    """The ops of a side, with their outputs and plan.
+    """Compile the ops of a side.
 
     Args:
         ops: Result of ``items``.
         operators: Custom operators that ``extern`` may refer to.
-        where: Side, as the prefix of a message.
-        size_hint: Hint for a tensor whose size has no bound.
+        where: Side, as the prefix of error messages.
+        size_hint: Error message for a tensor of unlimited size. Empty: the message of the op.
 
     Raises:
         PipelineError: An op is invalid, or the ops do not fit together.
@@ -160,7 +160,7 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
     plans: dict[str, OutputPlan] = {}
     annotations: dict[str, AnnotationPlan] = {}
     outputs: dict[str, Output] = {}
-    tensors: dict[int, str] = {}  # by the index of the last op that made them
+    tensors: dict[int, str] = {}  # names of the tensors, by the index of the op that last changed them
     inputs: dict[str, InputSpec] = {}
     passed: list[Node] = []
     for node in nodes(ops, operators, where):
@@ -171,7 +171,7 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
                 _add_input(spec, inputs)
             call = node.lowered.levels[-1] if isinstance(op, Extern) and node.call is None else None
             if isinstance(call, Call) and call.key and op.only != "training":
-                raise PipelineError('draws random numbers, which serving does not support: write "only": "training"')
+                raise PipelineError('uses random numbers, which serving does not support: add "only": "training"')
             if isinstance(op, OutputOp):
                 is_bound = None not in (node.image.max_height, node.image.max_width)
                 if isinstance(op, Tensor) and op.max_size is None and not is_bound and size_hint:
@@ -185,13 +185,13 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
             elif node.call is not None:
                 old = outputs.pop(tensors.pop(node.taken))
                 if "t" in old.spec.lengths:
-                    raise PipelineError("takes the tensor of an image, and this is that of a clip")
+                    raise PipelineError("supports the tensors of images, not of clips")
                 if old.spec.is_open:
-                    raise PipelineError(f"takes tensors of one shape, and here they are {list(old.spec.shape)}")
+                    raise PipelineError(f"requires tensors of a fixed shape, not {list(old.spec.shape)}")
                 before = plans.pop(old.name)
                 output = Output(op.name or old.name, node.call.result(old.spec), (*old.chain, op))
                 _check_output(output.name, (*outputs, *annotations))
-                _check_size(old.spec.n_bytes, where)  # it is made, too
+                _check_size(old.spec.n_bytes, where)  # the input of the call also takes memory
                 assert isinstance(before, TensorPlan)
                 outputs[output.name], tensors[index] = output, output.name
                 plans[output.name] = replace(before, calls=(*before.calls, node.call))
@@ -201,9 +201,11 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
                 annotations[name] = op.lower(node.lowered, node.image)
                 kinds = Counter(type(each) for each in annotations.values())
                 if max(kinds[BoxesPlan], kinds[PointsPlan]) > 1:
-                    raise PipelineError("there is one already, and labels can follow only one")
+                    raise PipelineError(
+                        "only one op of this type is supported, because the labels of a sample belong to one list"
+                    )
     if not any(isinstance(plan, TensorPlan) for plan in plans.values()):
-        raise PipelineError("ops: no op gives a tensor: end with tensor")
+        raise PipelineError("ops: no op defines a tensor: add tensor at the end")
     _check_annotations(passed, where)
     _check_size(n_bytes(outputs), f"ops: {where}")
     names = [node.op.name for node in passed if node.op.name is not None]
@@ -215,39 +217,41 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
 
 
 def _check_annotations(passed: Sequence[Node], where: str) -> None:
-    """Reject boxes, points or masks that do not share their geometry with a tensor: they would not match its image."""
+    """Raise PipelineError if boxes, points or masks would not match the image of any tensor."""
     motions = [node.lowered.geometry.motion for node in passed]
-    shown = [motion for node, motion in zip(passed, motions, strict=True) if isinstance(node.op, Tensor)]
-    right = {type(node.op) for node, motion in zip(passed, motions, strict=True) if motion in shown}
+    of_tensors = [motion for node, motion in zip(passed, motions, strict=True) if isinstance(node.op, Tensor)]
+    right = {type(node.op) for node, motion in zip(passed, motions, strict=True) if motion in of_tensors}
     for place, node in enumerate(passed):
         if isinstance(node.op, AnnotationOp) and type(node.op) not in right:
             name = op_name(node.op)
-            behind = zip(passed[place:], motions[place:], strict=True)
-            movers = (each for each, motion in behind if motion != motions[place] and isinstance(each.op, ImageOp))
+            after = zip(passed[place:], motions[place:], strict=True)
+            movers = (each for each, motion in after if motion != motions[place] and isinstance(each.op, ImageOp))
             mover = next(movers, None)
             with at(node.index, node.op, where):
                 if mover is None:
-                    raise PipelineError(f"no tensor shows the image here: put {name} before a tensor that does")
-                said = at_place(mover.index, mover.op)
-                raise PipelineError(f"{said} moves the image, and not the {name} before it: put {name} behind {said}")
+                    raise PipelineError(f"no tensor contains this image: move {name} before a tensor of the same image")
+                later = at_place(mover.index, mover.op)
+                raise PipelineError(
+                    f"{later} transforms the image, but not the earlier {name}: move {name} after {later}"
+                )
 
 
 def meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
-    """Meaning of a tensor to a model."""
+    """Return the properties of a tensor that matter to a model."""
     return {
         "dtype": spec.dtype,
         "layout": spec.layout,
         "channels": plan.channels if plan.spec.channels > 1 else "gray",
-        "value of a fourth channel": "none" if plan.spec.fourth is None else f"{plan.spec.fourth:g}",
+        "value of the fourth channel": "none" if plan.spec.fourth is None else f"{plan.spec.fourth:g}",
         "operators": " and ".join(map(str, plan.calls)) or "none",
-        "values": f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' * plan.is_real}",
+        "values": f"{spec.low:.4g}..{spec.high:.4g}{' (not rounded by the resize)' * plan.is_real}",
         "arithmetic": plan.arithmetic,
     }
 
 
 @contextmanager
 def at(index: int, op: Op, where: str = "") -> Iterator[None]:
-    """Begin what is wrong with the place of the op."""
+    """Prefix the messages of PipelineErrors in the block with the index and type of the op, and ``where``."""
     try:
         yield
     except PipelineError as error:
@@ -255,70 +259,72 @@ def at(index: int, op: Op, where: str = "") -> Iterator[None]:
 
 
 def at_place(index: int, op: Op) -> str:
-    """Name an op by its place: ``ops[2] "tensor"``; a user's by the operator."""
+    """Return an op's index and type, ``ops[2] "tensor"``. For a custom operator, its name replaces the type."""
     return f'ops[{index}] "{op.operator if isinstance(op, Extern) else op_name(op)}"'
 
 
 def _check_size(size: int, where: str) -> None:
     if size > MAX_OUTPUT_BYTES:
         raise PipelineError(
-            f"{where}the outputs of one image take {size:,} bytes; at most {MAX_OUTPUT_BYTES:,} "
-            "leave the server in one answer"
+            f"{where}the outputs of one image take {size:,} bytes, but a response of the server may contain at most "
+            f"{MAX_OUTPUT_BYTES:,}"
         )
 
 
 def n_bytes(outputs: Mapping[str, Output]) -> int:
-    """Bytes of the outputs of one image."""
+    """Return the maximum size of the outputs of one image, in bytes."""
     return sum(output.spec.n_bytes for output in outputs.values())
 
 
 def _check_output(name: str, others: Sequence[str]) -> None:
     if name in RESERVED_NAMES:
         raise PipelineError(
-            f'name: "{name}" is kept for Triton: choose another; the one tensor goes to a model\'s input of any name'
+            f'name: "{name}" is reserved: use a different name, which need not be the name of the model\'s input'
         )
     if name in others:
-        raise PipelineError(f'there is an output "{name}" already: give this one another "name"')
+        raise PipelineError(f'the output "{name}" already exists: set a different "name"')
 
 
 def _add_input(spec: InputSpec, others: dict[str, InputSpec]) -> None:
-    """Enter an input that an op names; several ops may share it."""
-    _check_name(spec.name, "an input")
+    """Add the input of an op to the inputs of the pipeline. Several ops may share an input."""
+    _check_name(spec.name, "the name of an input")
     if spec.name in RESERVED_NAMES:
-        raise PipelineError(f'an input "{spec.name}": the name is kept for Triton')
+        raise PipelineError(f'the name "{spec.name}" is reserved: use a different name for the input')
     shared = others.get(spec.name, spec).and_(spec)
     if shared is None:
-        raise PipelineError(f'the input "{spec.name}" is {others[spec.name]} of an earlier op, and here {spec}')
+        raise PipelineError(f'the input "{spec.name}" must be {spec}, but an earlier op uses it as {others[spec.name]}')
     others[spec.name] = shared
 
 
 def _check_input(name: str, others: Sequence[str], annotations: Mapping[str, AnnotationPlan]) -> None:
-    """Refuse an input that a client or a source could take for something else."""
+    """Raise PipelineError if the name of an input is already the name of an op, an output or an annotation."""
     if name in others:
-        raise PipelineError(f'ops: the input "{name}" has the name of an op or an output: give it another')
+        raise PipelineError(f'ops: the input "{name}" has the same name as an op or an output: rename it')
     if name in ("boxes", "points", "mask", "masks") and annotations:
-        raise PipelineError(f'ops: the input "{name}" has the name of a sample\'s annotation: give it another')
+        raise PipelineError(f'ops: the input "{name}" has the same name as an annotation of the samples: rename it')
 
 
 def _check_name(name: str, what: str) -> None:
-    """Refuse what is no name of an op or an input."""
-    if not (name.isascii() and name.isidentifier()):  # in other letters it may look like another name
-        raise PipelineError(f"{what}: ASCII letters, digits and _, not {quoted(name)}")
+    """Raise PipelineError if the name of an op or an input is invalid."""
+    if not (name.isascii() and name.isidentifier()):  # different Unicode names may look alike
+        raise PipelineError(f"{what} must consist of ASCII letters, digits and _, not {quoted(name)}")
     if len(name) > MAX_NAME:
-        raise PipelineError(f"{what}: {len(name):,} letters; at most {MAX_NAME}")
+        raise PipelineError(f"{what} must have at most {MAX_NAME} characters, not {len(name):,}")
 
 
 def _taken(index: int, op: Op, names: dict[str, int], last: int | None) -> int:
-    """The index of the op whose image ``op`` takes; enters its own name into ``names``."""
+    """Return the index of the op whose image ``op`` receives, and add the op's own name to ``names``."""
     if isinstance(op, FirstOp) != (last is None):
-        raise PipelineError("the first op, and no other, must be decode, or pixels where nothing is encoded")
+        raise PipelineError(
+            "the first op, and only the first op, must be decode (or pixels, for images that are already decoded)"
+        )
     if op.from_ is not None and op.from_ not in names:
         named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
-        raise PipelineError(f"from: no earlier op is named {quoted(op.from_)}; named are: {named}")
+        raise PipelineError(f"from: no earlier op has the name {quoted(op.from_)}; existing names: {named}")
     if op.name is not None:
-        _check_name(op.name, "name")
+        _check_name(op.name, '"name"')
         if op.name in names:
-            raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
+            raise PipelineError(f'name: "{op.name}" is already the name of ops[{names[op.name]}]')
     taken = -1 if last is None else last if op.from_ is None else names[op.from_]
     if op.name is not None:
         names[op.name] = index

@@ -98,7 +98,7 @@ def test_a_file_that_trains_serves_its_serving_side_and_the_log_says_what_it_lea
     images = eight_sizes()
     ours = infer(triton, "trained.pixprep", image=images).as_numpy("tensor")
     np.testing.assert_array_equal(ours, np.stack(engine.run(images)))
-    said = 'trained.pixprep: serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"'
+    said = 'trained.pixprep: serving omits ops[1] "random_resized_crop", ops[2] "random_flip"'
     assert said in server.log_file.read_text().replace('\\"', '"')
 
 
@@ -251,14 +251,14 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
 def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(server):
     """The model is written by hand and started by Triton alone: `check` and `build` would have reported it."""
     margins = (
-        'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '
-        "256 x 256: resize to more, or crop less"
+        'ops[2] "center_crop": a photo of 480 x 640 fills only 224 x 256 pixels of "tensor", and the rest of its '
+        "256 x 256 pixels is black: increase the size of the resize, or decrease the size of the crop"
     )
     lines = re.findall(r'^W\d{4} .*\] (".*")$', server.log_file.read_text(), re.MULTILINE)
     said = [text for text in map(json.loads, lines) if text.startswith(("meant: ops[", "odd.pixprep: ops["))]
     assert sorted(said) == [
         f"meant: {margins}",
         f"odd.pixprep: {margins}",
-        'odd.pixprep: ops[3] "normalize": the values of "tensor" would be -2.133 to -1.767, within 0.017 of each '
-        'other: did you mean "scale": 1?',
+        'odd.pixprep: ops[3] "normalize": the values of "tensor" range from -2.133 to -1.767 (a range of only '
+        '0.017): did you mean "scale": 1?',
     ]

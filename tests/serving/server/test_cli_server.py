@@ -386,7 +386,8 @@ def test_serve_names_a_model_that_does_not_load_in_a_printable_line(tmp_path):
     done = subprocess.run([sys.executable, "-c", PROGRAM, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        'pixprep: model "m\\x1b[31m.pixprep" does not load: pipeline.json: ops: no op gives a tensor: end with tensor',
+        'pixprep: model "m\\x1b[31m.pixprep" does not load: pipeline.json: ops: no op defines a tensor: '
+        "add tensor at the end",
         f"Triton's complete log: {tmp_path}/log",
     ]
 

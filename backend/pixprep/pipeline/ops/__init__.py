@@ -1,7 +1,8 @@
-"""Every operator, as frozen data: its fields, its checks, and its lowering to a plan.
+"""All ops, as immutable classes with their fields, their checks, and their lowering to a plan.
 
-An operator is its class, in any module of this room: with a ``tag`` it is in ``OPS``, in ``pixprep``, in the file and
-in the docs. Type checkers read the names in ``__init__.pyi``, which ``make docs`` writes.
+Each class with a ``tag`` in a module of this package is an op. It is added automatically to ``OPS``, to the names of
+``pixprep``, to the file format and to the docs. Type checkers read the names from ``__init__.pyi``, which ``make docs``
+writes.
 """
 
 from importlib import import_module
@@ -27,13 +28,13 @@ _ORDER = (
     "decode geometry sizes rules crops canvas random random_sizes color random_color warp perspective alignment "
     "random_warp elastic filters erasing policies extern choices normalize outputs patches tiles"
 )
-"""The modules in the order of the docs; those that are not named come last."""
+"""Names of the modules in the order of the docs. All other modules follow."""
 
 for _name in dict.fromkeys([*_ORDER.split(), *sorted(module.name for module in iter_modules(__path__))]):
     import_module(f"pixprep.pipeline.ops.{_name}")
 
 OPS: dict[str, type[Op]] = _known()
-"""The class of each operator, by its name in the file."""
+"""Classes of the ops by their name in the file."""
 
 globals().update({cls.__name__: cls for cls in OPS.values()})
 

@@ -1,4 +1,4 @@
-"""Reading an op from an entry of the pipeline file, or of a list in another op, with its fields checked."""
+"""Reads an op from its entry in the pipeline file, or in the list of a choice, and checks its fields."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pixprep.names import field_hint, hint, meant
 from pixprep.pipeline.ops.faults import message, quoted
 from pixprep.pipeline.ops.op import KINDS, Op, op_name
 
-SURROGATE = "a string holds half of a surrogate pair"
-_SERVING = "; it is about serving: an argument of Engine, and a parameter of the Triton model"
+SURROGATE = "a string contains an unpaired surrogate"
+_SERVING = "; it is an argument of Engine and a parameter of the Triton model instead"
 _MOVED = {
     ("decode", "damage"): _SERVING,
     ("decode", "decoder"): _SERVING,
-    ("decode", "scale"): '; "reduced": true is what "scale": "auto" was',
+    ("decode", "scale"): '; write "reduced": true instead of "scale": "auto"',
 }
-"""New places of the fields of files that were written before ``pixprep/1`` was published."""
+"""Replacements for fields of files that were written before ``pixprep/1`` was published."""
 
 
 def known() -> dict[str, type[Op]]:
-    """Return the class of each op by its name in the file; a class without a ``tag`` is a base that several share."""
+    """Return the class of each op by its name in the file. Base classes, which do not have a ``tag``, are excluded."""
     return _known(len(KINDS))
 
 
 @cache
 def _known(_: int) -> dict[str, type[Op]]:
-    """Build the dict of ``known`` once for each number of classes: an op of the user's own adds a class later."""
+    """Build the dict of ``known``, cached by the number of classes, because a user's own op adds a class later."""
     return {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}  # type: ignore[arg-type]
 
 
@@ -44,12 +44,12 @@ def read(entry: object, where: str) -> Op:
         PipelineError: The op or a field does not exist, or a value is invalid.
     """
     if not isinstance(entry, dict):
-        raise PipelineError(f'{where}: an op is an object such as {{"op": "decode"}}, not {type_name(entry)}')
+        raise PipelineError(f'{where}: an op must be an object such as {{"op": "decode"}}, not {type_name(entry)}')
     name, ops = entry.get("op"), known()
     if not isinstance(name, str) or name not in ops:
         if "op" not in entry:
             raise PipelineError(f'{where}: the field "op" is missing')
-        near = hint(meant(str(name), ops, ELSEWHERE)) or f"; there are {', '.join(ops)}"
+        near = hint(meant(str(name), ops, ELSEWHERE)) or f"; valid ops: {', '.join(ops)}"
         raise PipelineError(f"{where} {quoted(name)}: no such op{near}")
     cls = ops[name]
     where = f'{where} "{name}"'
@@ -69,6 +69,6 @@ def read(entry: object, where: str) -> Op:
 
 
 def type_name(value: object) -> str:
-    """Type of a value, as JSON calls it."""
+    """Return the name of a value's type in JSON, with its article."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")

@@ -19,17 +19,17 @@ class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
     """Calls a custom operator: a function that the file refers to by name, and does not contain.
 
     The code that loads the file provides the operator, or allows one that is installed: see docs/own-operators.md.
-    Without it, the file is rejected. The operator declares one of two places. An operator on ``levels`` receives the
-    image after its geometry, uint8 (height, width, channels). It returns the same shape, or the height and width that
-    it declares; then ``transform``, ``scale_factor``, ``boxes`` and ``points`` must come before it, or it must have a
-    ``motion``. An operator on ``tensor`` directly follows ``tensor`` or another such operator. It changes that output,
-    to the shape and dtype that it declares.
+    Without it, the file is rejected. The operator declares its ``place``, ``levels`` or ``tensor``. An operator on
+    ``levels`` receives the cropped and resized image, uint8 (height, width, channels). It returns an array of the same
+    shape, or with the height and width that it declares. If it declares a size and has no ``motion``, ``transform``,
+    ``scale_factor``, ``boxes`` and ``points`` must come before it. An operator on ``tensor`` directly follows
+    ``tensor`` or another such operator. It converts that output to the shape and dtype that it declares.
 
     Args:
         operator: Name of the operator, such as ``acme.denoise``. It is unrelated to the ``name`` that every op may
             have.
-        version: Version of the operator; a different version is rejected.
-        fields: Fields of the operator by name, with the types that it declares.
+        version: Required version of the operator. An operator with a different version is rejected.
+        fields: Values of the operator's fields by name. They must have the types that the operator declares.
 
     Example:
         {"op": "extern", "operator": "acme.denoise", "version": 1}
@@ -51,5 +51,5 @@ class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         call = finding.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
-            raise PipelineError(f"{call.operator} takes a tensor: it must directly follow tensor")
+            raise PipelineError(f"{call.operator} operates on a tensor: it must directly follow tensor")
         return before.do(call.changed(key=key) if call.operator.generator is not None else call)

@@ -1,4 +1,4 @@
-"""Limits of an op's fields, which their annotations contain, and of the images that it accepts."""
+"""Limits of the fields of ops, which are annotations of the fields, and checks of the images that ops accept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pixprep.plan.sizes import MAX_SIDE as MAX_SIDE  # noqa: PLC0414
 from pixprep.spec import Bound, Fill, ImageSpec, InputSpec, Layout, Levels, Reals, as_tuple
 
 MAX_ONES = 2
-"""Dims of one in a layout."""
+"""Maximum number of axes of length one in a layout."""
 MAX_RATIO = 1000.0
 _COLORS = {
     "black": "0",
@@ -31,82 +31,102 @@ _COLORS = {
     "orange": "[255, 165, 0]",
     "purple": "[128, 0, 128]",
 }
-"""Names of HTML's colours, and their levels: red, green, blue."""
+"""Names of HTML colours, with the pixel values that a message suggests instead: one for gray, or red, green, blue."""
 
 
 class Limit(Protocol):
-    """An annotation of an op's field, which every value but None is checked against."""
+    """Annotation that limits the values of an op's field. None is not checked."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise PipelineError where the value of the field ``name`` is outside."""
+        """Raise PipelineError if ``value``, the value of the field ``name``, violates the limit."""
 
 
 class Pair:
-    """Limit of two numbers, where one may be in their place."""
+    """Limit of a field that contains two numbers. A single number is also accepted."""
 
     @staticmethod
     def check(name: str, value: Any) -> None:
         if isinstance(value, tuple | list) and len(value) != 2:
-            raise PipelineError(f'"{name}" must be 2 numbers, not {len(value)}')
+            raise PipelineError(f'"{name}" must contain 2 numbers, not {len(value)}')
 
 
 @dataclass(frozen=True, repr=False)
 class Within:
-    """Limits of a number; where there are ``counts``, of each of so many."""
+    """Limits of a number, or of each number of a list.
 
-    least: float
-    most: float
+    Attributes:
+        minimum, maximum: Limits, inclusive.
+        unit: Unit that messages append to the limits, such as `` pixels``.
+        counts: Allowed lengths of the list. Empty: the field is a single number.
+    """
+
+    minimum: float
+    maximum: float
     unit: str = ""
     counts: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
-        return f"{_text(self.least)} to {_text(self.most)}{self.unit}"
+        return f"between {_text(self.minimum)} and {_text(self.maximum)}{self.unit}"
 
     def check(self, name: str, value: Any) -> None:
         values = as_tuple(value) if self.counts else (value,)
         if len(values) not in (self.counts or (1,)):
-            raise PipelineError(f'"{name}" must be {" or ".join(map(str, self.counts))} numbers, not {len(values)}')
+            *fewer, last = map(str, self.counts)
+            counts = f"{', '.join(fewer)} or {last}" if fewer else last
+            raise PipelineError(f'"{name}" must contain {counts} numbers, not {len(values)}')
         for each in values:
-            if not self.least <= each <= self.most:
+            if not self.minimum <= each <= self.maximum:
                 raise PipelineError(f'"{name}" must be {self}, not {_text(each)}')
 
 
 @dataclass(frozen=True, repr=False)
 class Rising:
-    """Limits of two numbers, from and to; with ``is_over`` the first is over ``least``."""
+    """Limits of a pair (low, high): ``minimum <= low <= high <= maximum``.
 
-    least: float
-    most: float
+    Attributes:
+        minimum, maximum: Limits.
+        is_over: Whether ``low`` must be greater than ``minimum``.
+    """
+
+    minimum: float
+    maximum: float
     is_over: bool = False
 
     def __repr__(self) -> str:
-        return f"rise from {'over ' * self.is_over}{self.least:g} to {self.most:g} at most"
+        return f"(low, high) with {self.minimum:g} {'<' if self.is_over else '<='} low <= high <= {self.maximum:g}"
 
     def check(self, name: str, value: Any) -> None:
-        is_in = self.least < value[0] if self.is_over else self.least <= value[0]
-        if not is_in or not value[0] <= value[1] <= self.most:
-            raise PipelineError(f'"{name}" must {self}, not {shown(tuple(value))}')
+        is_in = self.minimum < value[0] if self.is_over else self.minimum <= value[0]
+        if not is_in or not value[0] <= value[1] <= self.maximum:
+            raise PipelineError(f'"{name}" must be {self}, not {shown(tuple(value))}')
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Limits of from and to, or of two of both; of one number, which is the most to either side of 0."""
+    """Limits of one number x, which stands for (-x, x), of a pair (low, high), or of two pairs.
 
-    least: float
-    most: float
+    Attributes:
+        minimum, maximum: Limits of each number of a pair, inclusive.
+        counts: Allowed lengths of the list of numbers.
+    """
+
+    minimum: float
+    maximum: float
     counts: tuple[int, ...] = (1, 2)
 
     def check(self, name: str, value: Any) -> None:
         values = as_tuple(value)
-        least, most = (0.0, min(-self.least, self.most)) if len(values) == 1 else (self.least, self.most)
-        Within(least, most, counts=self.counts).check(name, values)
-        for first, last in spans(values):
-            if first > last:
-                raise PipelineError(f'"{name}" must be (low, high) with low <= high, not {shown((first, last))}')
+        limits = self.minimum, self.maximum
+        if len(values) == 1:
+            limits = 0.0, min(-self.minimum, self.maximum)
+        Within(*limits, counts=self.counts).check(name, values)
+        for low, high in spans(values):
+            if low > high:
+                raise PipelineError(f'"{name}" must be (low, high) with low <= high, not {shown((low, high))}')
 
 
 def spans(value: Reals) -> tuple[tuple[float, float], ...]:
-    """Limits of each; of one number, to either side of 0."""
+    """Return the (low, high) pairs of a field that ``Spread`` limits. A single number x stands for (-x, x)."""
     values = as_tuple(value)
     if len(values) == 1:
         return ((-values[0], values[0]),)
@@ -114,57 +134,69 @@ def spans(value: Reals) -> tuple[tuple[float, float], ...]:
 
 
 class Colour:
-    """Limits of a colour: levels of 0 to 255, or the name of an input, which is none of a colour."""
+    """Limits of a colour: pixel values from 0 to 255, or the name of an input, which must not be a colour name."""
 
     def __repr__(self) -> str:
-        return "0 to 255"
+        return "between 0 and 255"
 
     @staticmethod
     def check(name: str, value: Any) -> None:
         if isinstance(value, str):
-            if levels := _COLORS.get(value.lower()):
+            if pixel := _COLORS.get(value.lower()):
                 raise PipelineError(
-                    f'"{name}" must be pixel values or the name of an input: for {value} write {levels}; '
-                    "an input needs another name"
+                    f'"{name}" must be pixel values or the name of an input, not the name of a color: '
+                    f'write {pixel} instead of "{value}"'
                 )
-        elif not all(0 <= level <= 255 for level in as_tuple(value)):
-            raise PipelineError(f'"{name}" must be 0 to 255, not {shown(value)}')
+        elif not all(0 <= number <= 255 for number in as_tuple(value)):
+            raise PipelineError(f'"{name}" must be between 0 and 255, not {shown(value)}')
 
 
 @dataclass(frozen=True, repr=False)
 class Bounded:
-    """Limits of a number, which may be the name of an input instead; the same hold for what comes with the image."""
+    """Limits of a number, or of the values of an input that the field names instead of a number.
+
+    Attributes:
+        bound: Limits.
+        unit: Unit that messages append to the limits, such as `` pixels``.
+    """
 
     bound: Bound
     unit: str = ""
 
     def __repr__(self) -> str:
-        return f"{self.bound.least:g} to {self.bound.most:g}{self.unit}"
+        return f"between {self.bound.least:g} and {self.bound.most:g}{self.unit}"
 
     def check(self, name: str, value: Any) -> None:
         if isinstance(value, str):
             if not number(value).input.isidentifier():
-                raise PipelineError(f'"{name}" must be a number, or the name of an input, not {quoted(value)}')
+                raise PipelineError(f'"{name}" must be a number or the name of an input, not {quoted(value)}')
         elif not self.bound.holds(value):
-            whole = "an integer of " * (self.bound.is_whole and value % 1 != 0)
-            raise PipelineError(f'"{name}" must be {whole}{self}, not {_text(value)}')
+            integer = "an integer " * (self.bound.is_whole and value % 1 != 0)
+            raise PipelineError(f'"{name}" must be {integer}{self}, not {_text(value)}')
 
 
 def requested(**values: tuple[Any, Bound]) -> tuple[tuple[str, Number], ...]:
-    """The numbers of inputs that fields name, by the field; each comes with its limits."""
+    """Return the numbers that a request provides, because fields contain names of inputs instead of values.
+
+    Args:
+        **values: Value and limits of each field.
+
+    Returns:
+        (field, number) for each field whose value is the name of an input.
+    """
     return tuple((field, number(value, bound)) for field, (value, bound) in values.items() if isinstance(value, str))
 
 
 SIDE = Bound(1, MAX_SIDE, is_whole=True, example=32)
-"""Limits of a side in pixels."""
+"""Limits of a height or a width in pixels."""
 LengthOrInput = Annotated[int | str, Bounded(SIDE, " pixels")]
 Share = Annotated[float, Within(0, 1)]
 Length = Annotated[int, Within(1, MAX_SIDE, " pixels")]
 Margin = Annotated[Levels, Colour()]
-"""The colour where no image is."""
+"""Colour of the area outside the image."""
 MarginOrInput = Annotated[Fill, Colour()]
 Ratio = Annotated[tuple[float, float], Rising(1 / MAX_RATIO, MAX_RATIO)]
-"""Range of a ratio of two sides, such as a photo could have."""
+"""Range (low, high) of an aspect ratio."""
 
 
 def _text(number: float) -> str:
@@ -172,51 +204,63 @@ def _text(number: float) -> str:
 
 
 def shown(value: Reals) -> str:
-    """The numbers of a field, as a message shows them."""
+    """Return the value of a field for a message: one number, or a list in parentheses, shortened to four numbers."""
     values = as_tuple(value)
-    return ", ".join([*(f"{v:g}" for v in values[:4]), *["..."] * (len(values) > 4)])
+    text = ", ".join([*(f"{v:g}" for v in values[:4]), *["..."] * (len(values) > 4)])
+    return f"({text})" if len(values) > 1 else text
 
 
 def need_channels(name: str, value: Reals, channels: int, of: str = "image") -> None:
-    """Raise PipelineError unless a field has one number, or one for each of the channels; ``of`` what these are."""
+    """Raise PipelineError unless a field contains one number or one number per channel.
+
+    Args:
+        name: Name of the field, for the message.
+        value: Value of the field.
+        channels: Number of channels.
+        of: Object that has the channels, for the message.
+    """
     count = len(as_tuple(value))
     if count not in (1, channels):
         raise PipelineError(f'"{name}" has {count} values, but the {of} has {channels} channel{"s" * (channels > 1)}')
 
 
 def need_layout(layout: Layout, axes: str) -> None:
-    """Raise PipelineError unless a layout has each of the axes once."""
+    """Raise PipelineError unless a layout contains each of the axes exactly once."""
 
     def is_right(layout: Layout) -> bool:
         return layout.count("1") <= MAX_ONES and sorted(layout.replace("1", "")) == sorted(axes)
 
     if not is_right(layout):
         meant = "".join(axis for axis in layout.lower() if axis in (*axes, "1"))
-        remedy = f'; did you mean "{meant}"?' if is_right(meant) else ""
+        hint = f'; did you mean "{meant}"?' if is_right(meant) else ""
         kind = "a clip" if "t" in axes else "an image"
-        what = f"each of {', '.join(axes)} once, in any order, and a 1 for a dim of one ({MAX_ONES} at most)"
-        raise PipelineError(f'"layout" of {kind} has {what}, not {quoted(layout)}{remedy}')
+        raise PipelineError(
+            f'"layout" of {kind} must contain each of {", ".join(axes)} exactly once, in any order, and may contain 1 '
+            f"for an axis of length one (at most {MAX_ONES} times), not {quoted(layout)}{hint}"
+        )
 
 
 def need_fill(fill: Fill, image: ImageSpec) -> None:
-    """``need_channels`` of a colour; an input has a level for each."""
+    """Check ``fill`` with ``need_channels``, unless it is the name of an input."""
     if not isinstance(fill, str):
         need_channels("fill", fill, image.channels)
 
 
 def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:
-    """Return the input that specifies a color, if there is one."""
+    """Return the input that contains the colour, if ``fill`` is the name of an input."""
     return (InputSpec(name=fill, kind="color", count=image.channels),) if isinstance(fill, str) else ()
 
 
-def need_levels(image: ImageSpec, remedy: str = "") -> None:
-    """Refuse normalized values, where no level is what it was."""
+def need_levels(image: ImageSpec, hint: str = "") -> None:
+    """Reject images that are already normalized; ``hint`` ends the message."""
     if image.values == "normalized":
-        raise PipelineError(f"must come before normalize: it works on the levels 0 to 255{remedy}")
+        raise PipelineError(f"must come before normalize, because it requires pixel values from 0 to 255{hint}")
 
 
 def need_whole_levels(image: ImageSpec) -> None:
-    """Reject values that are not 8-bit pixel values: normalized ones, and those of a resize that does not round."""
+    """Reject images whose values are not 8-bit integers, because they are normalized or a resize did not round them."""
     need_levels(image)
     if image.values == "real":
-        raise PipelineError('works on whole levels, and the resize before it rounds nothing: write "like": "pillow"')
+        raise PipelineError(
+            'requires 8-bit pixel values, but the preceding resize does not round: add "like": "pillow" to it'
+        )

@@ -1,9 +1,10 @@
-"""Base of all ops.
+"""Base classes of all ops.
 
-An op takes the image of the op before it, or of the one that ``from`` names. Sizes are in pixels, height before width.
-Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5).
+The input of an op is the image of the preceding op, or of the op that ``from`` names. Sizes are (height, width) in
+pixels. Coordinates are (x, y): x increases to the right and y downwards, and the centre of the upper left pixel is
+(0.5, 0.5).
 
-The annotation of a field says its limits: see ``limits``.
+The annotation of a field contains its limits; see ``limits``.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from pixprep.spec import Color, ImageSpec, InputSpec, Side, TensorSpec, as_tuple
 
 AnOp = TypeVar("AnOp", bound="Op")
 KINDS: list[type[Op]] = []
-"""Every class of an op, as it was made, and those that several of them share; see ``ops.OPS``."""
+"""All subclasses of ``Op`` in the order of their definition, including base classes, which ``ops.OPS`` omits."""
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True, metaclass=Called):
-    """Base of all ops.
+    """Base class of all ops.
 
     Attributes:
-        name: Name that later ops refer to in ``from``. The name of an output is its name in Triton.
-        from_: Name of the op whose image this op receives, ``from`` in the file; None: the op before.
-        only: Side of the pipeline that has this op; None: both.
-        home: Only side that supports ops of this kind; None: both.
-        said: Template of the description, see ``described``; ``{0.field}`` is replaced by a field.
+        name: Name by which the ``from`` of later ops refers to this op. The name of an output is its name in Triton.
+        from_: Name of the op whose image this op receives (``from`` in the file). None means the preceding op.
+        only: Side of the pipeline that contains this op, training or serving. None means both sides.
+        home: Side that ops of this kind are restricted to. None means that both sides support them.
+        said: Format string that ``described`` uses. ``{0.field}`` is replaced by the value of a field.
     """
 
     home: ClassVar[Side | None] = None
@@ -57,17 +58,21 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
 
     def __post_init__(self) -> None:
         if self.home not in (None, self.only or self.home):
-            raise PipelineError(f'"only": {op_name(self)} is for {self.home}, and not for {self.only}')
+            raise PipelineError(f'"only": {op_name(self)} is supported in {self.home} only, not in {self.only}')
         for field, limit in _limits(type(self)):
             if (value := getattr(self, field)) is not None:
                 limit.check(field, value)
         self.check()
 
     def check(self) -> None:
-        """Raise PipelineError if values contradict each other or exceed a limit that no annotation contains."""
+        """Raise PipelineError if fields contradict each other, or violate a limit that is not in an annotation."""
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """Return the inputs that the fields of this op name; ``image`` is the spec of the image that it receives."""
+        """Return the per-request inputs whose names the fields contain.
+
+        Args:
+            image: Spec of the image that the op receives.
+        """
         return ()
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
@@ -75,46 +80,52 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
 
         Args:
             image: Spec of the image that the op returns.
-            before: The first op alone, folded.
+            before: Lowered first op of the pipeline.
         """
         return self.said.format(self)
 
     def fixed(self, words: Words) -> list[Op]:
-        """Return ops that apply to every image what this op applied to one image, for ``verify``.
+        """Return deterministic ops that repeat what this op did to one image, for ``pixprep verify``.
 
         Args:
             words: Random parameters of the image; see ``Placed.draws``.
 
         Raises:
-            PipelineError: No fixed op is equivalent.
+            PipelineError: No deterministic op is equivalent.
         """
         if self.home is None:
             return [changed(self, only=None)]
-        raise PipelineError(f"{op_name(self)}: no fixed op has such margins or boxes: verify the pipeline without it")
+        raise PipelineError(
+            f"{op_name(self)}: no deterministic op is equivalent to this random op: verify the pipeline without it"
+        )
 
 
 class FirstOp(Op, frozen=True):
-    """The first op of a pipeline: where its image comes from."""
+    """Base class of the ops that begin a pipeline and specify the kind of its input images."""
 
     def infer(self) -> ImageSpec:
-        """The spec of the image: any size."""
+        """Return the spec of the image, whose size is unknown."""
         raise NotImplementedError
 
     def plan(self, **made: Any) -> Plan:
-        """The plan of the whole pipeline; ``made`` are its ``outputs``, ``annotations`` and ``inputs``."""
+        """Return the plan of the whole pipeline; ``made`` contains its ``outputs``, ``annotations`` and ``inputs``."""
         raise NotImplementedError
 
     def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
-        """Lower to an empty list of steps, for the ops that follow; ``operators``: that ``extern`` may name."""
+        """Lower this op, which has no steps of its own.
+
+        Args:
+            operators: Custom operators that ``extern`` may refer to.
+        """
         is_reduced = bool(getattr(self, "reduced", False))
         return Lowered(self.infer().color, is_reduced=is_reduced, operators=operators)
 
 
 class ImageOp(Op, frozen=True):
-    """An op that transforms an image."""
+    """Base class of the ops that transform an image."""
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """Return the spec of the resulting image; by default, it does not change.
+        """Return the spec of the resulting image. By default, the spec does not change.
 
         Raises:
             PipelineError: The op does not accept such an image.
@@ -122,15 +133,15 @@ class ImageOp(Op, frozen=True):
         return image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """Fold this op into the ops before it.
+        """Lower this op, and combine it with the lowered ops before it.
 
         Args:
-            before: Folded ops whose image this op receives.
+            before: Lowered ops that produce the image.
             image: Spec of that image.
             key: Key of the random parameters of a random op.
 
         Raises:
-            PipelineError: The op is valid by itself, but cannot be folded with the ops before it.
+            PipelineError: The op is valid by itself, but not after the ops before it.
         """
         raise NotImplementedError
 
@@ -139,12 +150,12 @@ class ImageOp(Op, frozen=True):
 
 
 class LevelsOp(Changing, ImageOp, frozen=True):
-    """An op on levels after the geometry; it may have a ``fill``.
+    """Base class of the ops on 8-bit pixel values, which run after the crops and the resize.
 
     Attributes:
-        has_colours: Whether the op rejects images with one channel.
-        profiles: rows of the libraries that ``like`` may name, if a GPU has no kernel for some of them.
-        may_colour: it may make gray pixels colours, other than by its fill.
+        has_colours: Whether the op requires three channels.
+        profiles: Profiles of the libraries that ``like`` can select, if the GPU does not support all of them.
+        may_colour: Whether the op can turn gray pixels into coloured ones, apart from its ``fill``.
     """
 
     has_colours: ClassVar[bool] = False
@@ -152,9 +163,9 @@ class LevelsOp(Changing, ImageOp, frozen=True):
     may_colour: ClassVar[bool] = True
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """Return the spec unchanged; reject normalized values, and channels that the op does not support."""
+        """Return the spec unchanged. Reject normalized images and unsupported numbers of channels."""
         if self.has_colours and image.channels != 3:
-            raise PipelineError(f"needs red, green and blue, but the image has {image.channels} channel")
+            raise PipelineError(f"requires an image with three channels, but the image has {image.channels}")
         need_whole_levels(image)
         if (fill := getattr(self, "fill", None)) is not None:
             need_fill(fill, image)
@@ -164,7 +175,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
         return before.do(self.augment(before, image, key))
 
     def augment(self, before: Lowered, image: ImageSpec, key: str) -> Augment:
-        """The step of a plan that it is; see ``lower``."""
+        """Return the step of the plan; see ``lower``."""
         source = next(iter(self.inputs(image)), None)
         key = key if source or isinstance(self, Drawn) else ""
         return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)
@@ -175,7 +186,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
 
     @property
     def keeps_size(self) -> bool:
-        """Tell whether the result is as large as the image."""
+        """Whether the result has the same size as the image."""
         return not getattr(self, "expand", False)
 
     @property
@@ -183,20 +194,20 @@ class LevelsOp(Changing, ImageOp, frozen=True):
         return not self.may_colour and len({*as_tuple(getattr(self, "fill", 0))}) == 1
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        """Return the steps for an image of this size; those of a random op depend on its random parameters."""
+        """Return the steps for an image of this size. For a random op, they depend on the random parameters."""
         ops = cast("list[LevelsOp]", self.fixed(words))
         return tuple([step for op in ops for step in op.steps({}, height, width, color)])
 
 
 class SteadyOp(LevelsOp, frozen=True):
-    """An op that does the same to the levels of every image: no number is drawn."""
+    """Base class of the deterministic ops on pixel values."""
 
 
 class ColorOp(SteadyOp, frozen=True):
-    """An op on levels that is one step, whatever the size of the image."""
+    """Base class of the ops on pixel values that are a single step, independent of the size of the image."""
 
     def step(self) -> LevelStep:
-        """Steps on the levels."""
+        """Return the step."""
         raise NotImplementedError
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
@@ -207,7 +218,7 @@ class ColorOp(SteadyOp, frozen=True):
 
 
 class Drawn(Drawing):
-    """A mixin of ops that draw numbers: in training only."""
+    """Mixin of the random ops, which are supported in training only."""
 
     __slots__ = ()
 
@@ -215,17 +226,17 @@ class Drawn(Drawing):
 
 
 class Whether(Drawn):
-    """A mixin of ops that draw, and have a ``p``: how often they are done; see ``choices.whether``."""
+    """Mixin of the random ops with a field ``p``, the probability that the op is applied; see ``choices.whether``."""
 
     __slots__ = ()
 
 
 class Sometimes(Drawn):
-    """A mixin of ops that do to some of the images, at random, what their other base does to all; they have a ``p``."""
+    """Mixin of the ops that apply their other base class, a deterministic op, with a probability ``p``."""
 
     __slots__ = ()
 
-    blocks: ClassVar[int] = 1  # whether
+    blocks: ClassVar[int] = 1  # whether the op is applied
 
     def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.do(Chosen(RandomStep(key, bare(self)), ((self.step(),),)))
@@ -242,21 +253,21 @@ class Sometimes(Drawn):
 
 
 class OutputOp(Op, frozen=True):
-    """An op that defines an output and passes its image on unchanged."""
+    """Base class of the ops that define an output. They pass their image on unchanged."""
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        """The spec of the output.
+        """Return the spec of the output.
 
         Raises:
-            PipelineError: it does not take such an image.
+            PipelineError: The op does not accept such an image.
         """
         raise NotImplementedError
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
-        """The plan of the output.
+        """Return the plan of the output.
 
         Args:
-            before: Folded ops whose image this op receives.
+            before: Lowered ops that produce the image.
             spec: Spec of the output.
 
         Raises:
@@ -266,70 +277,75 @@ class OutputOp(Op, frozen=True):
 
 
 class AnnotationOp(Op, frozen=True):
-    """An op that gives a sample's boxes, points or masks, in a Loader, and passes its image on."""
+    """Base class of the ops that return boxes, points or masks of a Loader's samples. They pass their image on."""
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
-        """The plan of the output, in the image here."""
+        """Return the plan of the output, in the coordinates of the image that this op receives."""
         raise NotImplementedError
 
     def fixed(self, words: Words) -> list[Op]:
-        """See ``Op.fixed``; a verified pipeline does not contain annotations."""
+        """Return an empty list, because ``pixprep verify`` does not compare annotations."""
         return []
 
 
 def is_on(op: Op, side: Side) -> bool:
-    """Tell whether a side of the pipeline has this op."""
+    """Return whether a side of the pipeline contains this op."""
     return side == (op.only or op.home or side)
 
 
 def settle(op: Op, field: str, value: object) -> None:
-    """Give a field that was left out the default that follows from other fields."""
+    """Set a field that was omitted to a default that depends on other fields."""
     if getattr(op, field) is None:
         put(op, field, value)
 
 
 def put(op: Op, field: str, value: object) -> None:
-    """Write a field while the op is made."""
+    """Set a field of the frozen op during its construction."""
     force_setattr(op, field, value)
 
 
 def changed(op: AnOp, **fields: object) -> AnOp:
-    """The same op with other values of some fields."""
+    """Return a copy of the op with some fields replaced, and check it."""
     return msgspec.structs.replace(op, **fields)
 
 
 def drawn(op: AnOp, **fields: object) -> AnOp:
-    """Return the op with drawn values, unchecked: a drawn canvas may exceed the limits of a file."""
-    made: AnOp = op.__copy__()  # type: ignore[attr-defined]  # msgspec has it; a call takes three times as long
+    """Return a copy of the op with random values, without a check, because they may exceed the limits of a file."""
+    made: AnOp = op.__copy__()  # type: ignore[attr-defined]  # three times as fast as a call
     for field, value in fields.items():
         force_setattr(made, field, value)
     return made
 
 
 def bare(op: AnOp) -> AnOp:
-    """The same op, whatever its place in the pipeline."""
+    """Return a copy of the op without the fields that refer to its position in the pipeline."""
     return drawn(op, name=None, from_=None, only=None)
 
 
 def own_fields(op: object, kind: type[Op] | None = None) -> dict[str, Any]:
-    """The fields that an op has, by its kind or by another; not those that every op has."""
+    """Return the fields that an op has in common with ``kind``, without the fields of every op.
+
+    Args:
+        op: Op.
+        kind: Class of ops. None means the class of ``op``.
+    """
     own = (kind or type(op)).__struct_fields__  # type: ignore[attr-defined]
     return {field: getattr(op, field) for field in own if field not in Op.__struct_fields__ and hasattr(op, field)}
 
 
 def as_kind(kind: type[AnOp], op: object, **fields: object) -> AnOp:
-    """An op of another kind with the fields that both have, and these."""
+    """Return an op of the class ``kind`` with the fields that both classes have in common, and with ``fields``."""
     return kind(**own_fields(op, kind) | fields)
 
 
 def op_name(op: Op) -> str:
-    """The op's name in the file, such as ``center_crop``."""
+    """Return the type of the op in the file, such as ``center_crop``."""
     return str(op.__struct_config__.tag)
 
 
 @cache
 def _limits(kind: type[Op]) -> tuple[tuple[str, Limit], ...]:
-    """Return the limits that the annotations of an op's fields contain."""
+    """Return (field, limit) for each limit in the annotations of an op's fields."""
     hints, bare = get_type_hints(kind, include_extras=True), get_type_hints(kind)
     found: list[tuple[str, Limit]] = []
     for field in kind.__struct_fields__:
