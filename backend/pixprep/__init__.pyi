@@ -99,6 +99,8 @@ from pixprep.pipeline.ops.sizes import ResizeToPixels as resize_to_pixels
 from pixprep.pipeline.ops.tiles import ResizeToTiles as resize_to_tiles
 from pixprep.pipeline.ops.tiles import TileCount as tile_count
 from pixprep.pipeline.ops.tiles import Tiles as tiles
+from pixprep.pipeline.ops.tokens import PatchPositions as patch_positions
+from pixprep.pipeline.ops.tokens import TokenCount as token_count
 from pixprep.pipeline.ops.warp import Affine as affine
 from pixprep.pipeline.ops.warp import RandomAffine as random_affine
 from pixprep.pipeline.ops.warp import RandomRotate as random_rotate

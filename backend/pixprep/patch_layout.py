@@ -12,8 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-PatchOrder = Literal["chw", "hwc"]
-"""Order of the values within a patch: channel, row, column; or row, column, channel."""
+PatchOrder = Literal["chw", "tchw", "hwc"]
+"""Order of the values within a patch.
+
+``chw``: channel, frame, row, column; ``tchw``: frame, channel, row, column; ``hwc``: frame, row, column, channel.
+"""
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,7 @@ class PatchLayout:
         channels: Number of channels.
         merge: Side of a merge window in patches. The ``merge * merge`` patches of a window are adjacent in the tensor;
             both they and the windows are in row-major order. With 1, all patches are in row-major order.
-        frames: Number of frames of a patch. An image is repeated as every frame. In the layout ``chw``, the order is
-            channel, frame, row, column.
+        frames: Number of frames of a patch. An image is repeated as every frame.
         layout: Order of the values within a patch.
         fixed: Number of patches of every tensor; missing patches are padding. None: the number depends on the image.
         thumbnail: Position of one more patch that shows the whole image. None: the tensor lacks it.
@@ -89,8 +91,10 @@ class PatchLayout:
         if self.layout == "chw":
             planes: npt.NDArray[Any] = tensor[0].reshape(self.channels, self.frames, *self.size)[:, 0]
             return planes
-        frame: npt.NDArray[Any] = tensor[0].reshape(self.frames, *self.size, self.channels)[0]
-        return frame.transpose(2, 0, 1)
+        frame: npt.NDArray[Any] = tensor[0].reshape(self.frames, -1)[0]
+        if self.layout == "tchw":
+            return frame.reshape(self.channels, *self.size)
+        return frame.reshape(*self.size, self.channels).transpose(2, 0, 1)
 
     def split(self, image: npt.NDArray[Any], tensor: npt.NDArray[Any]) -> None:
         """Write the values of an image (channels, height, width) to its patches, (``count``, ``values``)."""
@@ -99,7 +103,7 @@ class PatchLayout:
         blocks = image.reshape(
             self.channels, rows // merge, merge, height, columns // merge, merge, width
         )  # channel, window row, row in it, pixel row, window column, column in it, pixel column
-        order = (1, 4, 2, 5, 0, 3, 6) if self.layout == "chw" else (1, 4, 2, 5, 3, 6, 0)
+        order = (1, 4, 2, 5, 3, 6, 0) if self.layout == "hwc" else (1, 4, 2, 5, 0, 3, 6)
         patches = blocks.transpose(order).reshape(len(tensor), -1)
         if self.layout == "chw":
             each = patches.reshape(len(tensor), self.channels, 1, -1)
@@ -111,7 +115,8 @@ class PatchLayout:
 
     def __str__(self) -> str:
         order = "channel, frame, row, column" if self.frames > 1 else "channel, row, column"
-        if self.layout == "hwc":
-            order = f"{'frame, ' * (self.frames > 1)}row, column, channel"
+        if self.layout != "chw":
+            order = "row, column, channel" if self.layout == "hwc" else "channel, row, column"
+            order = f"{'frame, ' * (self.frames > 1)}{order}"
         windows = f", {self.merge} x {self.merge} of a merge window adjacent" if self.merge > 1 else ""
         return f"patches of {self.size[0]} x {self.size[1]} pixels ({order}){windows}"

@@ -21,6 +21,7 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
 from pixprep.importers.transformers_classes import (
+    BGR,
     COMMON,
     DEFAULTS,
     DETRS,
@@ -141,7 +142,7 @@ def from_transformers(
         if is_video:
             fields.expect_false("do_sample_frames")
         decode = Decode(
-            color="bgr" if fields.flag("do_flip_channel_order") else "rgb",
+            color="bgr" if processor in BGR or fields.flag("do_flip_channel_order") else "rgb",
             apply_exif_orientation=apply_exif_orientation,
             alpha="white" if fields.flag("do_convert_rgb") else "drop",
         )
@@ -162,7 +163,7 @@ def from_transformers(
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
         # the PIL backend converts pixel values to floats, except in Siglip2ImageProcessor
-        is_float = backend == "pil" and is_patched and "max_num_patches" not in defaults
+        is_float = backend == "pil" and is_patched and processor != "Siglip2ImageProcessor"
         dtype: TensorDType = "float32" if is_float else tensor.dtype
         outputs = [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | Tiles) else op for op in outputs]
     return assembled(
@@ -438,6 +439,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0
+    if processor in BGR and isinstance(mean, tuple) and isinstance(std, tuple):
+        mean, std = mean[::-1], std[::-1]
     if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))
     else:

@@ -65,9 +65,36 @@ SAM = class_fields((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True
 
 NONE: Any = (None, None)
 TIPS = class_fields((448, 448), BILINEAR, NONE, do_convert_rgb=True, do_normalize=False)
+OCR: dict[str, Any] = {"apply_ocr": True, "ocr_lang": None, "tesseract_config": ""}
+CODEBOOK: dict[str, Any] = {
+    "return_image_mask": False,
+    "input_size_patches": 14,
+    "total_mask_patches": 75,
+    "mask_group_min_patches": 16,
+    "mask_group_max_patches": None,
+    "mask_group_min_aspect_ratio": 0.3,
+    "mask_group_max_aspect_ratio": None,
+    "return_codebook_pixels": False,
+    "codebook_do_resize": True,
+    "codebook_size": {"height": 112, "width": 112},
+    "codebook_resample": LANCZOS,
+    "codebook_do_center_crop": True,
+    "codebook_crop_size": {"height": 112, "width": 112},
+    "codebook_do_rescale": True,
+    "codebook_rescale_factor": 1 / 255,
+    "codebook_do_map_pixels": True,
+    "codebook_do_normalize": True,
+    "codebook_image_mean": (0.0, 0.0, 0.0),
+    "codebook_image_std": (1.0, 1.0, 1.0),
+}
 TILES = {"crop_to_patches": False, "min_patches": 1, "max_patches": 12}
 
 FIXED: dict[str, dict[str, Any]] = {
+    "FlavaImageProcessor": {"return_image_mask": False, "return_codebook_pixels": False},
+    "IdeficsImageProcessor": {"image_size": None, "transform": None},
+    "LayoutLMv2ImageProcessor": {"apply_ocr": False},
+    "LayoutLMv3ImageProcessor": {"apply_ocr": False},
+    "Sapiens2ImageProcessor": {"do_pad": False, "do_reduce_labels": False},
     "AriaImageProcessor": {"split_image": False},
     "Gemma3ImageProcessor": {"do_pan_and_scan": False},
     "Idefics2ImageProcessor": {"do_image_splitting": False},
@@ -76,6 +103,7 @@ FIXED: dict[str, dict[str, Any]] = {
 """Fields that are supported with one value only."""
 
 WITHOUT_PIL = (
+    *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "Sapiens2ImageProcessor"),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
     *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
     *("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor"),
@@ -106,6 +134,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
             "pan_and_scan_min_ratio_to_activate",
         )
     ),
+    "FlavaImageProcessor": class_fields((224, 224), BICUBIC, CLIP, 224, **CODEBOOK),
+    "IdeficsImageProcessor": class_fields(
+        (224, 224), BICUBIC, CLIP, do_convert_rgb=True, transform=None, image_size=None, image_num_channels=3
+    ),
+    "LayoutLMv2ImageProcessor": class_fields((224, 224), BILINEAR, NONE)
+    | {"do_rescale": None, "rescale_factor": None, "do_normalize": None, **OCR},
+    "LayoutLMv3ImageProcessor": class_fields((224, 224), BILINEAR, HALF, **OCR),
     "LevitImageProcessor": class_fields((224,), BICUBIC, IMAGENET, 224),
     "LlavaImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
     "MobileNetV1ImageProcessor": class_fields((256,), BILINEAR, HALF, 224),
@@ -120,6 +155,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     | {"mask_size": {"height": 256, "width": 256}},
     "Sam3ImageProcessor": class_fields((1008, 1008), BILINEAR, HALF, do_convert_rgb=True)
     | {"mask_size": {"height": 288, "width": 288}},
+    "Sapiens2ImageProcessor": class_fields((1024, 768), BILINEAR, IMAGENET, 224, do_center_crop=False, do_pad=False)
+    | {"do_reduce_labels": False, "keypoint_heatmap_downscale_factor": 4, "keypoint_heatmap_sigma": 6.0},
+    "SegGptImageProcessor": class_fields((448, 448), BICUBIC, IMAGENET, do_convert_rgb=True, num_labels=None),
     "SegformerImageProcessor": class_fields((512, 512), BILINEAR, IMAGENET),
     "SiglipImageProcessor": class_fields((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
     "SuperPointImageProcessor": class_fields(
@@ -144,6 +182,15 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
 """Supported video processors, in the same form."""
 
 UNUSED = {
+    "SegGptImageProcessor": ("do_center_crop", "crop_size", "do_convert_rgb"),
+    "LayoutLMv2ImageProcessor": (
+        "do_center_crop",
+        "crop_size",
+        "do_rescale",
+        "do_normalize",
+        "image_mean",
+        "image_std",
+    ),
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
     **dict.fromkeys(("Gemma3ImageProcessor", "SuperPointImageProcessor"), ("do_center_crop", "crop_size")),
     "LlavaImageProcessor": ("pad_size",),
@@ -160,6 +207,9 @@ NEEDED = {"crop_size": "do_center_crop", "image_mean": "do_normalize", "image_st
 
 COMMON = ("data_format", "do_pad", "pad_size")
 """Fields of every class that are off by default."""
+
+BGR = ("LayoutLMv2ImageProcessor", "PPLCNetImageProcessor")
+"""Classes that reverse the order of the channels of the tensor."""
 
 HARMLESS = (
     *(

@@ -6,16 +6,29 @@ Each class is a row of data: the defaults of its fields, its rule for the size, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 from pixprep.importers.fields import PILLOW_FILTERS, Fields
-from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, class_fields
-from pixprep.pipeline.ops import Op, Patches, PatchGrid, PatchMask, ResizeToPatches, ResizeToPixels
+from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, class_fields
+from pixprep.pipeline.ops import (
+    MAX_SIDE,
+    Op,
+    Pad,
+    Patches,
+    PatchGrid,
+    PatchMask,
+    PatchPositions,
+    ResizeByRule,
+    ResizeToPatches,
+    ResizeToPixels,
+    TokenCount,
+)
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.sizes import Small
-from pixprep.spec import Like
+from pixprep.spec import Filter, Like
 
-MAX_PATCH = 1024
+MAX_PATCH, MAX_COUNT = 1024, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,8 @@ class Patched:
         layout: Order of the values within a patch.
         is_flat: Whether a patch is one row of values.
         filter: Filter of the class, which ignores ``resample``. None: that of the configuration.
+        max_ratio: Maximum ratio of the sides of an image.
+        is_halved: Whether the size is that of GLM-Image.
         overrides_size: Whether ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
     """
 
@@ -40,6 +55,8 @@ class Patched:
     layout: Any = "chw"
     is_flat: bool = True
     filter: Any = None
+    max_ratio: float = 200.0
+    is_halved: bool = False
     overrides_size: bool = True
 
 
@@ -98,7 +115,21 @@ PATCHED: dict[str, Patched] = {
         is_merged=False,
         filter="bicubic",
     ),
+    "Gemma4ImageProcessor": Patched(
+        class_fields((1, 1), BICUBIC, ((0.0,) * 3, (1.0,) * 3), do_convert_rgb=True, do_normalize=False)
+        | {"size": None, "patch_size": 16, "max_soft_tokens": 280, "pooling_kernel_size": 3},
+        layout="hwc",
+    ),
+    "GlmImageImageProcessor": Patched(_qwen(has_pixels=True), is_halved=True),
+    "Kimi_K25ImageProcessor": Patched(
+        class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, patch_size=14, merge_size=2, max_patches=16384)
+        | {"size": {"max_height": 512, "max_width": 512}},
+        is_flat=False,
+    ),
     "MiniMaxM3VLImageProcessor": Patched(_qwen(least=4 * 28 * 28, most=451584, has_pixels=True)),
+    "MuseGlimmerImageProcessor": Patched(
+        _qwen(HALF, max_image_tokens=4096) | {"size": None, "resample": LANCZOS}, layout="tchw"
+    ),
     "PaddleOCRVLImageProcessor": Patched(
         _qwen(least=384 * 384, most=1536 * 1536, frames=1, has_pixels=True),
         small="round",
@@ -111,6 +142,7 @@ PATCHED: dict[str, Patched] = {
         | {"size": None, "patch_size": 16, "max_num_patches": 256},
         layout="hwc",
     ),
+    "VideoLlama3ImageProcessor": Patched(_qwen(HALF, frames=1, merge=1, has_pixels=True), max_ratio=MAX_SIDE),
 }
 """Supported classes that return patches."""
 
@@ -128,41 +160,101 @@ def patched(fields: Fields, processor: str, like: Like) -> tuple[list[Op], list[
     """
     row = PATCHED[processor]
     patch = _length(fields, "patch_size")
-    filter_ = row.filter or fields.choice("resample", PILLOW_FILTERS)
+    filter_: Filter = row.filter or fields.choice("resample", PILLOW_FILTERS)
     fields.take("resample")
     if filter_ == "nearest" and like == "torchvision":
         filter_ = "nearest_exact"
-    is_resized = fields.flag("do_resize")
-    if "max_num_patches" in row.defaults:
-        count = _length(fields, "max_num_patches", most=1 << 20)
-        resizes: list[Op] = [ResizeToPatches(patch_size=patch, max_patches=count, filter=filter_, like=like)]
-        outputs: list[Op] = [
-            Patches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
-            PatchMask(patch, max_patches=count, name="pixel_attention_mask"),
-            PatchGrid(patch, max_patches=count, name="spatial_shapes"),
-        ]
-        return resizes * is_resized, outputs
+    resizes, outputs = _FAMILIES.get(processor, _by_pixels)(fields, row, patch, filter_, like)
+    return resizes * fields.flag("do_resize"), outputs
+
+
+Made = tuple[list[Op], list[Op]]
+
+
+def _siglip(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    count = _length(fields, "max_num_patches", most=MAX_COUNT)
+    return [ResizeToPatches(patch_size=patch, max_patches=count, filter=filter_, like=like)], [
+        Patches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
+        PatchMask(patch, max_patches=count, name="pixel_attention_mask"),
+        PatchGrid(patch, max_patches=count, name="spatial_shapes"),
+    ]
+
+
+def _gemma(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    merge = _length(fields, "pooling_kernel_size", most=64)
+    count = _length(fields, "max_soft_tokens", most=MAX_COUNT // merge**2) * merge**2
+    resize = ResizeToPatches(
+        rule="gemma", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
+    )
+    return [resize], [
+        Patches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
+        PatchPositions(patch, max_patches=count, name="image_position_ids"),
+        TokenCount(patch, merge, max_patches=count, name="num_soft_tokens_per_image"),
+    ]
+
+
+def _kimi(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    merge, count = _length(fields, "merge_size", most=64), _length(fields, "max_patches", most=MAX_COUNT)
+    most = fields.mapping("size").get("max_height")
+    if type(most) is not int or not 1 <= most <= MAX_SIDE:
+        fields.refuse("size", f"must have max_height, the maximum number of patches of a side, from 1 to {MAX_SIDE}")
+    resize = ResizeToPatches(rule="kimi", patch_size=patch, max_patches=count, max_side=most, filter=filter_, like=like)
+    return [resize, Pad(multiple=patch * merge, anchor="top_left")], [
+        Patches(patch, flat=row.is_flat, name="pixel_values"),
+        PatchGrid(patch, order="thw", name="image_grid_thw"),
+    ]
+
+
+def _muse(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    merge, frames = _length(fields, "merge_size", most=64), _length(fields, "temporal_patch_size", most=64)
+    count = _length(fields, "max_image_tokens", most=MAX_COUNT // merge**2) * merge**2
+    resize = ResizeToPatches(
+        rule="muse", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
+    )
+    return [resize], [
+        Patches(patch, temporal_patch_size=frames, layout=row.layout, name="pixel_values"),
+        PatchGrid(patch, order="thw", name="image_grid_thw"),
+    ]
+
+
+def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    """Return the ops of Qwen2-VL and its relatives."""
     merge, frames = _length(fields, "merge_size"), _length(fields, "temporal_patch_size")
     if frames > 1 and row.layout == "hwc":
         fields.refuse("temporal_patch_size", "is not supported for this class unless it is 1")
+    own_merge = merge if row.is_merged else 1
     if (expand := fields.take("patch_expand_factor", 1)) != 1:
         merge *= _length(fields, "patch_expand_factor") if expand is not None else 1
     least, most = _pixels(fields, row)
-    resize = ResizeToPixels(
-        multiple=patch * merge,
-        min_pixels=least,
-        max_pixels=most,
-        frames=frames if row.counts_frames else 1,
-        small=row.small,
-        filter=filter_,
-        like=like,
-    )
-    merge = _length(fields, "merge_size") if row.is_merged else 1
-    outputs = [
-        Patches(patch, merge, temporal_patch_size=frames, layout=row.layout, flat=row.is_flat, name="pixel_values"),
-        PatchGrid(patch, merge, order="thw", name="image_grid_thw"),
+    resize: Op
+    if row.is_halved:
+        shorter, longer = round(sqrt(least)), round(sqrt(most))
+        resize = ResizeByRule(
+            rule="half", size=shorter, max_size=longer, multiple=patch * merge, filter=filter_, like=like
+        )
+    else:
+        resize = ResizeToPixels(
+            multiple=patch * merge,
+            min_pixels=least,
+            max_pixels=most,
+            frames=frames if row.counts_frames else 1,
+            small=row.small,
+            max_ratio=row.max_ratio,
+            filter=filter_,
+            like=like,
+        )
+    return [resize], [
+        Patches(patch, own_merge, temporal_patch_size=frames, layout=row.layout, flat=row.is_flat, name="pixel_values"),
+        PatchGrid(patch, own_merge, order="thw", name="image_grid_thw"),
     ]
-    return [resize] * is_resized, outputs
+
+
+_FAMILIES = {
+    "Gemma4ImageProcessor": _gemma,
+    "Kimi_K25ImageProcessor": _kimi,
+    "MuseGlimmerImageProcessor": _muse,
+    "Siglip2ImageProcessor": _siglip,
+}
 
 
 def _pixels(fields: Fields, row: Patched) -> tuple[int, int]:

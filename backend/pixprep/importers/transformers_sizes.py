@@ -155,6 +155,15 @@ def _perceiver(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made(ops, [_tensor()])
 
 
+def _lcnet(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size, multiple = _length(fields, "resize_short"), _length(fields, "size_divisor")
+    ops: list[Op] = [ResizeByRule(rule="shorter_even", size=size, multiple=multiple, filter=filter_, like=like)]
+    if not fields.flag("do_center_crop"):
+        return Made(ops, [_tensor(max(MAX_OPEN_SIDE, size))])
+    height, width = _edges(fields, "crop_size", ("height", "width"), is_square=True)
+    return Made([*ops, CenterCrop(height, width, rounding="down")], [_tensor()])
+
+
 def _paddle(fields: Fields, filter_: Filter, like: Like) -> Made:
     size = _edges(fields, "size", ("height", "width"), is_square=True)
     return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like, antialias=False)], [_tensor()])
@@ -293,6 +302,12 @@ SIZED: dict[str, Sized] = {
         class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, do_pad=True, default_to_square=False)
         | {"size": {"max_height": 224, "max_width": 224}, "pad_size": {"height": 224, "width": 224}},
         _inside,
+    ),
+    "PPLCNetImageProcessor": Sized(
+        class_fields((256, 256), BILINEAR, ((0.406, 0.456, 0.485), (0.225, 0.224, 0.229)), do_center_crop=True)
+        | {"crop_size": 224, "resize_short": 256, "size_divisor": 1},
+        _lcnet,
+        crops=True,
     ),
     "PPDocLayoutV2ImageProcessor": Sized(_PADDLE, _paddle),
     "PPDocLayoutV3ImageProcessor": Sized(_PADDLE, _paddle),

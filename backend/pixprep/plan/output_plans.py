@@ -221,11 +221,12 @@ _MEANINGS = {
     "transform": "here = decoded * scale + offset",
     "patch_grid": "number of patches along each axis",
     "patch_mask": "1 for each patch of the image, 0 for padding",
+    "patch_positions": "position in the grid of patches, -1 for padding",
+    "token_count": "number of image tokens, one per merge window",
     "tile_count": "number of tiles, with the thumbnail",
 }
-NumbersKind = Literal[
-    "original_size", "image_size", "scale_factor", "transform", "patch_grid", "patch_mask", "tile_count"
-]
+PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count", "tile_count"]
+NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"] | PatchKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +254,9 @@ class NumbersPlan:
         """The name of each number."""
         if self.kind == "patch_grid":
             return ("frames", "rows", "columns")[-self.spec.shape[0] :]
-        if self.kind in ("patch_mask", "tile_count"):
+        if self.kind == "patch_positions":
+            return ("column", "row")[:: 1 if self.is_x_first else -1]
+        if self.kind in ("patch_mask", "token_count", "tile_count"):
             return (self.kind.removeprefix("patch_").replace("_", " "),)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))
@@ -282,13 +285,20 @@ class NumbersPlan:
         numbers = numbers[::-1] if self.is_x_first else numbers
         return (*numbers, self.channels) if self.channels else numbers
 
-    def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...]:
+    def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | F64:
         """Return the numbers of a grid of patches, for an image of this size."""
         if self.kind == "patch_grid":
             return (1, *patches.grid(height, width))[-self.spec.shape[0] :]
         if self.kind == "tile_count":
             return (patches.total(height, width),)
         count = patches.count(height, width)
+        if self.kind == "token_count":
+            return (count // patches.merge**2,)
+        if self.kind == "patch_positions":
+            rows, columns = np.indices(patches.grid(height, width)).reshape(2, -1)
+            positions = np.full(self.spec.shape, -1.0)
+            positions[:count] = np.stack((columns, rows) if self.is_x_first else (rows, columns), axis=1)
+            return positions
         return (1,) * count + (0,) * (self.spec.shape[0] - count)
 
 

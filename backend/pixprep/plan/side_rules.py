@@ -11,7 +11,17 @@ from pixprep.plan.sizes import Bounds, Size
 from pixprep.spec import upward
 
 Rule = Literal[
-    "shrink", "contain", "longer", "longer_even", "shorter_up", "shorter_down", "multiple", "detr", "bounded"
+    "shrink",
+    "contain",
+    "longer",
+    "longer_even",
+    "bounded",
+    "multiple",
+    "shorter_up",
+    "shorter_even",
+    "shorter_down",
+    "detr",
+    "half",
 ]
 
 
@@ -67,8 +77,14 @@ class SideRule:
             case "shorter_up":
                 rows, columns = self._by_shorter(height, width)
                 return upward(rows, self.multiple), upward(columns, self.multiple)
+            case "shorter_even":
+                scale = self.height / min(height, width)
+                rows, columns = round(height * scale), round(width * scale)
+                return upward(rows, self.multiple), upward(columns, self.multiple)
             case "shorter_down":
                 return self._by_vilt(height, width)
+            case "half":
+                return self._by_half(height, width)
             case "detr":
                 rows, columns = self._by_detr(height, width)
                 return upward(rows, self.multiple), upward(columns, self.multiple)
@@ -108,6 +124,25 @@ class SideRule:
         rows, columns = int(rows + 0.5), int(columns + 0.5)
         return rows // self.multiple * self.multiple, columns // self.multiple * self.multiple
 
+    def _by_half(self, height: int, width: int) -> Size:
+        """Return the size of transformers' GLM-Image, about one half of the image with limited sides."""
+        assert self.max_side is not None
+        least, longest, multiple = min(height, width), max(height, width), self.multiple
+        if least < multiple or longest / least > 4:
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"{height} x {width} pixels: both sides must have at least {multiple} pixels, and one may be at most "
+                "four times as long as the other",
+            )
+        scale = self.height / least if least < self.height else 1.0
+        if longest * scale > self.max_side:
+            scale = self.max_side / longest
+        sides = [max(multiple, round(side // 2 * scale / multiple) * multiple) for side in (height, width)]
+        if max(sides) > self.max_side:
+            ratio = max(sides) / self.max_side
+            sides = [max(multiple, floor(side / ratio / multiple) * multiple) for side in sides]
+        return sides[0], sides[1]
+
     def _by_detr(self, height: int, width: int) -> Size:
         """Return the size of ``get_size_with_aspect_ratio`` of transformers."""
         assert self.max_side is not None
@@ -138,6 +173,10 @@ class SideRule:
             case "shorter_down":
                 longest = int(1333 / 800 * self.height)
                 sides = longest, longest
+            case "half":
+                assert self.max_side is not None
+                longest = max(self.max_side, self.multiple)
+                sides = longest, longest
             case "detr":
                 assert self.max_side is not None
                 longest = upward(self.max_side + self.max_side // 31, self.multiple)
@@ -156,7 +195,9 @@ class SideRule:
             "bounded": f"the longer side to at most {size}",
             "multiple": "rounded down",
             "shorter_up": f"the shorter side to {size}, rounded up",
+            "shorter_even": f"the shorter side to {size}, rounded, and up",
             "shorter_down": f"the shorter side to {size}, the longer one to at most 1333 / 800 of it, rounded down",
+            "half": f"to half its size, the shorter side to at least {size}, the longer one to at most {self.max_side}",
             "detr": f"the shorter side to {size}, the longer one to at most {self.max_side}, rounded up",
         }[self.rule]
         to += "" if self.multiple == 1 else f" to multiples of {self.multiple}"

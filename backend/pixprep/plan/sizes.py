@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, floor, sqrt
 from typing import Literal, NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ from pixprep.errors import ImageError
 Size = tuple[int, int]
 """Height and width in pixels."""
 Small = Literal["keep", "truncate", "round"]
+PatchRule = Literal["naflex", "gemma", "muse", "kimi"]
 MAX_SIDE = 16384
 
 
@@ -139,19 +141,38 @@ class PixelBudget:
 class PatchBudget:
     """The largest size of complete patches that does not exceed a number of patches, with the aspect ratio kept.
 
-    This is the size of SigLIP 2's NaFlex processor in transformers: both sides are scaled by one factor and rounded up
-    to multiples of the patch size. A bisection finds the factor, up to 100, with a precision of 1e-5.
-
     Attributes:
         patch: Side of a patch in pixels.
         max_patches: Maximum number of patches of the result.
+        rule: Formula of transformers; see the op ``resize_to_patches``.
+        merge: Side of a merge window in patches.
+        max_side: Maximum number of patches along a side.
     """
 
     patch: int
     max_patches: int
+    rule: PatchRule = "naflex"
+    merge: int = 1
+    max_side: int | None = None
 
     def size(self, height: int, width: int) -> Size:
-        """Return the size of the result for an image of this size."""
+        """Return the size of the result for an image of this size.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The image is too long and narrow for complete patches.
+        """
+        match self.rule:
+            case "naflex":
+                return self._by_naflex(height, width)
+            case "gemma":
+                return self._by_gemma(height, width)
+            case "muse":
+                return self._by_muse(height, width)
+            case "kimi":
+                return self._by_kimi(height, width)
+
+    def _by_naflex(self, height: int, width: int) -> Size:
+        """Return the size of SigLIP 2; a bisection finds the factor, up to 100, with a precision of 1e-5."""
         patch, precision = self.patch, 1e-5
 
         def scaled(side: int, scale: float) -> int:
@@ -166,15 +187,53 @@ class PatchBudget:
                 high = middle
         return scaled(height, low), scaled(width, low)
 
-    @property
-    def max_result(self) -> int:
-        """Upper bound on the number of pixels of a result."""
-        return self.max_patches * self.patch**2
+    def _by_gemma(self, height: int, width: int) -> Size:
+        """Return the size of Gemma 4."""
+        window = self.merge * self.patch
+        longest = self.max_patches // self.merge**2 * window
+        factor = sqrt(self.max_patches * self.patch**2 / (height * width))
+        rows, columns = floor(factor * height / window) * window, floor(factor * width / window) * window
+        if rows == 0 and columns == 0:
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too small for one merge window")
+        if rows == 0:
+            return window, min(width // height * window, longest)
+        if columns == 0:
+            return min(height // width * window, longest), window
+        return rows, columns
+
+    def _by_muse(self, height: int, width: int) -> Size:
+        """Return the size of Muse Glimmer, whose grid consists of merge windows."""
+        window, most = self.merge * self.patch, self.max_patches // self.merge**2
+        rows, columns = height / window, width / window
+        ratio = columns / rows
+        if rows * columns > most:
+            rows = (most / ratio) ** 0.5
+            columns = rows * ratio
+        grids = {*product((floor(rows), ceil(rows)), (floor(columns), ceil(columns)))}
+        fitting = [grid for grid in grids if min(grid) >= 1 and grid[0] * grid[1] <= most]
+        if not fitting:
+            fitting = [(max(1, round(rows)), max(1, round(columns)))]
+        best = min(fitting, key=lambda grid: abs(grid[0] / grid[1] - height / width))
+        if best[0] * best[1] > most:
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too long and narrow for {most} windows")
+        return best[0] * window, best[1] * window
+
+    def _by_kimi(self, height: int, width: int) -> Size:
+        """Return the size of Kimi K2.5, before its padding."""
+        assert self.max_side is not None
+        longest = self.max_side * self.patch
+        count = max(1.0, height // self.patch) * max(1.0, width // self.patch)
+        scale = min(1.0, sqrt(self.max_patches / count), longest / height, longest / width)
+        return min(max(1, int(height * scale)), longest), min(max(1, int(width * scale)), longest)
 
     @property
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
-        return _multiples(self.patch, self.max_result)
+        if self.rule == "kimi":
+            assert self.max_side is not None
+            return Bounds((1, 1), (self.max_side * self.patch,) * 2, None)
+        return _multiples(self.patch * self.merge, self.max_patches * self.patch**2)
 
     def __str__(self) -> str:
-        return f"to at most {self.max_patches:,} patches of {self.patch} x {self.patch} pixels"
+        windows = f", merge windows of {self.merge} x {self.merge}" if self.merge > 1 else ""
+        return f"to at most {self.max_patches:,} patches of {self.patch} x {self.patch} pixels{windows} ({self.rule})"

@@ -98,6 +98,8 @@ from pixprep.pipeline.ops.sizes import ResizeToPixels as ResizeToPixels
 from pixprep.pipeline.ops.tiles import ResizeToTiles as ResizeToTiles
 from pixprep.pipeline.ops.tiles import TileCount as TileCount
 from pixprep.pipeline.ops.tiles import Tiles as Tiles
+from pixprep.pipeline.ops.tokens import PatchPositions as PatchPositions
+from pixprep.pipeline.ops.tokens import TokenCount as TokenCount
 from pixprep.pipeline.ops.warp import Affine as Affine
 from pixprep.pipeline.ops.warp import RandomAffine as RandomAffine
 from pixprep.pipeline.ops.warp import RandomRotate as RandomRotate

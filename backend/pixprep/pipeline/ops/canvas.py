@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pixprep.errors import PipelineError
@@ -89,7 +90,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         if self.multiple is not None:
             height, width = (upward(side, self.multiple) for side in (image.min_height, image.min_width))
             bounds = (most and upward(most, self.multiple) for most in (image.max_height, image.max_width))
-            return image.within((height, width), (next(bounds), next(bounds)))
+            padded = image.within((height, width), (next(bounds), next(bounds)))
+            return replace(padded, multiples=(self.multiple, self.multiple))
         if self.height is None or self.width is None:
             side = max(image.min_height, image.min_width)
             if image.height is not None and image.width is not None:

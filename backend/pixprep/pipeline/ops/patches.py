@@ -18,7 +18,7 @@ from pixprep.spec import ImageSpec, Padding, TensorDType, TensorSpec
 Few = Annotated[int, Within(1, 64)]
 
 
-class _PatchOp(OutputOp, frozen=True):
+class PatchOp(OutputOp, frozen=True):
     """An output that depends on a grid of patches."""
 
     patch_size: Length
@@ -65,7 +65,7 @@ class _PatchOp(OutputOp, frozen=True):
         return pixels // (layout.size[0] * layout.size[1])
 
 
-class Patches(_PatchOp, frozen=True, tag="patches"):
+class Patches(PatchOp, frozen=True, tag="patches"):
     """Defines an output: the image as patches, one row per patch, for vision transformers of variable resolution.
 
     The shape is ``[patches, values]``, where the number of patches depends on the image, and a patch has ``3 *
@@ -79,8 +79,8 @@ class Patches(_PatchOp, frozen=True, tag="patches"):
         temporal_patch_size: Number of frames of a patch. The image is repeated as every frame.
         max_patches: Number of patches of every tensor. Missing patches are filled with zeros. Default: the number of
             patches of the image.
-        layout: Order of the values within a patch: ``chw`` (channel, frame, row, column) or ``hwc`` (row, column,
-            channel).
+        layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,
+            row, column) or ``hwc`` (frame, row, column, channel).
         flat: Whether a patch is one row of values. If false, the shape is ``[patches, 3 * temporal_patch_size,
             patch_size, patch_size]``, as for PaddleOCR-VL.
         dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
@@ -97,7 +97,7 @@ class Patches(_PatchOp, frozen=True, tag="patches"):
     def infer(self, image: ImageSpec) -> TensorSpec:
         if image.frames is not None:
             raise PipelineError("supports images, not clips")
-        if self.layout == "hwc" and not self.flat:
+        if self.layout != "chw" and not self.flat:
             raise PipelineError('"flat": false requires "layout": "chw"')
         if self.dtype == "uint8" and image.values != "levels":
             raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or drop normalize")
@@ -124,7 +124,7 @@ class Patches(_PatchOp, frozen=True, tag="patches"):
         return f"return the image as {self.dtype} {self.infer(image).patches}"
 
 
-class PatchGrid(_PatchOp, frozen=True, tag="patch_grid"):
+class PatchGrid(PatchOp, frozen=True, tag="patch_grid"):
     """Defines an output: the number of patches along each axis, without the padding of ``patches``.
 
     ``thw`` is the ``image_grid_thw`` of Qwen2-VL and related models, where an image is one frame. ``hw`` is the
@@ -153,7 +153,7 @@ class PatchGrid(_PatchOp, frozen=True, tag="patch_grid"):
         return f"return {self.lower(before, self.infer(image)).meaning}"
 
 
-class PatchMask(_PatchOp, frozen=True, tag="patch_mask"):
+class PatchMask(PatchOp, frozen=True, tag="patch_mask"):
     """Defines an output: 1 for each patch of the image, and 0 for each patch of the padding that ``max_patches`` adds.
 
     It is the ``pixel_attention_mask`` of SigLIP 2.

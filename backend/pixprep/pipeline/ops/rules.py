@@ -22,10 +22,14 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``bounded``: the longer side is at most ``size``, and both sides are at least ``min_size`` (Idefics 2).
     - ``multiple``: both sides are rounded down to ``multiple`` (GLPN).
     - ``shorter_up``: the shorter side becomes ``size``, and both are rounded up to ``multiple`` (TextNet).
+    - ``shorter_even``: the same, but the sides are rounded to the nearest integer first (PP-LCNet).
     - ``shorter_down``: the shorter side becomes ``size`` and the longer one at most ``int(1333 / 800 * size)``. Both
       are rounded down to ``multiple`` (ViLT, BridgeTower).
     - ``detr``: the shorter side becomes ``size`` and the longer one at most ``max_size``, as for DETR. Both are rounded
       up to ``multiple`` (MaskFormer and Mask2Former).
+    - ``half``: both sides are scaled so that the shorter one is at least ``size`` and the longer one at most
+      ``max_size``, halved, and rounded to ``multiple`` (GLM-Image). The longer side may be at most four times as long
+      as the shorter one.
 
     An image is rejected if a side would become 0.
 
@@ -35,7 +39,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         width: Width in pixels, if it differs from the height ``size``; for ``shrink`` and ``contain``.
         multiple: Factor of both sides.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
-        max_size: Maximum length of the longer side in pixels; for ``detr``.
+        max_size: Maximum length of the longer side in pixels; for ``detr`` and ``half``.
         filter, antialias, like: as in ``resize``.
 
     Example:
@@ -53,7 +57,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         super().check()
         has = {
             "size": self.rule != "multiple",
-            "max_size": self.rule == "detr",
+            "max_size": self.rule in ("detr", "half"),
             "width": self.rule in ("shrink", "contain"),
             "min_size": self.rule in ("longer", "longer_even", "bounded"),
         }

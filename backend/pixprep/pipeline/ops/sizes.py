@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.geometry import check_like, resize_step, resized
-from pixprep.pipeline.ops.limits import Length, Within
+from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Within
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.sizes import PatchBudget, PixelBudget, Size, Sizer, Small
+from pixprep.plan.sizes import PatchBudget, PatchRule, PixelBudget, Size, Sizer, Small
 from pixprep.spec import Filter, ImageSpec, Like
 
 Pixels = Annotated[int, Within(1, MAX_RESIZED_PIXELS, " pixels")]
@@ -58,7 +58,7 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     The size is that of ``smart_resize`` in Hugging Face transformers, as the processors of Qwen2-VL and related models
     use it. Each side is rounded to the nearest multiple, with ties to even. If the result has more than ``max_pixels``
     or fewer than ``min_pixels``, both sides are scaled by one factor and rounded down or up. An image whose longer side
-    is more than 200 times as long as its shorter side is rejected.
+    is more than ``max_ratio`` times as long as its shorter side is rejected.
 
     Args:
         multiple: Factor of both sides of the result: the patch size times the side of a merge window.
@@ -68,6 +68,7 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
         small: Treatment of an image with a side shorter than ``multiple``: ``keep`` treats it like any other;
             ``truncate`` and ``round`` first scale it so that both sides reach ``multiple``, as for GLM-4.1V and for
             PaddleOCR-VL.
+        max_ratio: Maximum ratio of the longer side to the shorter side of an image.
         filter, antialias, like: as in ``resize``.
 
     Example:
@@ -79,6 +80,7 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     max_pixels: Pixels
     frames: Annotated[int, Within(1, 4096)] = 1
     small: Small = "keep"
+    max_ratio: Annotated[float, Within(1, MAX_SIDE)] = 200.0
 
     def check(self) -> None:
         super().check()
@@ -87,18 +89,27 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
 
     @property
     def sizer(self) -> PixelBudget:
-        return PixelBudget(self.multiple, self.min_pixels, self.max_pixels, self.frames, self.small)
+        return PixelBudget(self.multiple, self.min_pixels, self.max_pixels, self.frames, self.small, self.max_ratio)
 
 
 class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"):
     """Resizes the image to the largest size whose patches do not exceed a number, and keeps the aspect ratio.
 
-    The size is that of SigLIP 2's NaFlex processor in Hugging Face transformers: both sides are scaled by one factor
-    (at most 100) and rounded up to multiples of the patch size.
+    ``rule`` is the formula of a family of models in Hugging Face transformers, which scales both sides by one factor:
+
+    - ``naflex``: the factor is at most 100, and both sides are rounded up to multiples of the patch size (SigLIP 2).
+    - ``gemma``: both sides are rounded down to multiples of a merge window (Gemma 4).
+    - ``muse``: an image is never enlarged. Each side is rounded to the multiple of a merge window with which the
+      aspect ratio changes least (Muse Glimmer).
+    - ``kimi``: an image is never enlarged, and both sides are rounded down to integers. A ``pad`` to a multiple must
+      follow (Kimi K2.5).
 
     Args:
         patch_size: Side of a patch in pixels.
         max_patches: Maximum number of patches.
+        merge_size: Side of a merge window in patches, except for ``naflex``.
+        max_side: Maximum number of patches along a side; for ``kimi``.
+        rule: Formula.
         filter, antialias, like: as in ``resize``.
 
     Example:
@@ -107,7 +118,19 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
 
     patch_size: Length
     max_patches: Count
+    merge_size: Annotated[int, Within(1, 64)] = 1
+    max_side: Count | None = None
+    rule: PatchRule = "naflex"
+
+    def check(self) -> None:
+        super().check()
+        if self.rule == "naflex" and self.merge_size > 1:
+            raise PipelineError('"merge_size" has no effect with "rule": "naflex": remove it')
+        if (self.rule == "kimi") != (self.max_side is not None):
+            raise PipelineError('"max_side" must be given with "rule": "kimi", and only then')
+        if self.max_patches < self.merge_size**2:
+            raise PipelineError(f'"max_patches" must be at least {self.merge_size**2}, the patches of a merge window')
 
     @property
     def sizer(self) -> PatchBudget:
-        return PatchBudget(self.patch_size, self.max_patches)
+        return PatchBudget(self.patch_size, self.max_patches, self.rule, self.merge_size, self.max_side)

@@ -1,0 +1,77 @@
+"""Outputs that a language model needs with the patches of an image: their positions and the number of image tokens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.patches import PatchOp
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.output_plans import NumbersPlan
+from pixprep.spec import ImageSpec, TensorSpec
+
+
+class PatchPositions(PatchOp, frozen=True, tag="patch_positions"):
+    """Defines an output: the position of each patch in the grid, ``[max_patches, 2]``, and -1 for padding.
+
+    It is the ``image_position_ids`` of Gemma 4.
+
+    Args:
+        patch_size, merge_size: as in ``patches``.
+        max_patches: Number of patches of every tensor, as in ``patches``; required here.
+        order: Order of the numbers: ``xy`` is ``[column, row]``, and ``yx`` is ``[row, column]``.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "patch_positions", "patch_size": 16, "max_patches": 2520}
+    """
+
+    order: Literal["xy", "yx"] = "xy"
+    dtype: Literal["int64", "int32"] = "int64"
+
+    def check(self) -> None:
+        if self.max_patches is None:
+            raise PipelineError('needs "max_patches", the number of patches of every tensor')
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        layout = self.layout_of(image)
+        assert layout.fixed is not None
+        return TensorSpec(shape=(layout.fixed, 2), dtype=self.dtype, low=-1, high=65535)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        return NumbersPlan(
+            spec=spec,
+            kind="patch_positions",
+            geometry=before.geometry,
+            is_x_first=self.order == "xy",
+            patches=self.grid_of(before),
+        )
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"return {self.lower(before, self.infer(image)).meaning}"
+
+
+class TokenCount(PatchOp, frozen=True, tag="token_count"):
+    """Defines an output: the number of image tokens, which is the number of merge windows of the image, ``[1]``.
+
+    A prompt contains this number of placeholders for the image. Gemma 4 calls it ``num_soft_tokens_per_image``.
+
+    Args:
+        patch_size, merge_size, max_patches: as in ``patches``.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "token_count", "patch_size": 14, "merge_size": 2}
+    """
+
+    dtype: Literal["int64", "int32"] = "int64"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        self.layout_of(image)
+        return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=2**31 - 1)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        return NumbersPlan(spec=spec, kind="token_count", geometry=before.geometry, patches=self.grid_of(before))
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"return {self.lower(before, self.infer(image)).meaning}"
