@@ -40,7 +40,7 @@ __device__ static inline void conclude(const struct Plan &plan, const struct Lev
         if (step.kind == LEVEL_BLEND_MEAN) {
             float mean = step.like == LIKE_PILLOW ? (float)((2 * measured->sum + pixels) / (2ull * pixels))
                                                   : (float)measured->sum / (float)pixels;
-            value = with_gray(level, mean, step.factor, step.rest, step.like);
+            value = blend_with_gray(level, mean, step.factor, step.rest, step.like);
             if (step.like == LIKE_OPENCV) {
                 double gray = (double)measured->sum / pixels;
                 value = step.factor == 0 ? (int)(gray + 0.5)

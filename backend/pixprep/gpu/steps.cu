@@ -101,18 +101,18 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
     case LEVEL_MATRIX: {
         const float *rows = (const float *)step.data;
         int red = pixel[0], green = pixel[CHANNELS / 2], blue = pixel[CHANNELS - 1];
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = mixed(red, green, blue, rows + 4 * c);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = matrix_row(red, green, blue, rows + 4 * c);
         break;
     }
 #if CHANNELS == 3
     case LEVEL_BLEND_OWN: {
         float gray = luma(pixel, step.like);
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = with_gray(pixel[c], gray, step.factor, step.rest, step.like);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = blend_with_gray(pixel[c], gray, step.factor, step.rest, step.like);
         break;
     }
     case LEVEL_HUE: {
-        unsigned turned = step.like == LIKE_PILLOW ? turned_pillow(pixel[0], pixel[1], pixel[2], step.factor)
-                                                   : turned_torchvision(pixel[0], pixel[1], pixel[2], step.factor);
+        unsigned turned = step.like == LIKE_PILLOW ? shift_hue_pillow(pixel[0], pixel[1], pixel[2], step.factor)
+                                                   : shift_hue_torchvision(pixel[0], pixel[1], pixel[2], step.factor);
         for (int c = 0; c < CHANNELS; ++c) pixel[c] = turned >> 8 * c & 255;
         break;
     }
@@ -149,8 +149,8 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
             for (int dy = -1; dy <= 1; ++dy)
                 for (int dx = -1; dx <= 1; ++dx) sum += image.at(y + dy, x + dx)[c];
             int smooth = (2 * sum + 13) / 26;
-            level = step.like == LIKE_PILLOW ? with_gray(level, smooth, step.factor, step.rest, step.like)
-                                             : level_of(fused(step.rest, smooth - level, level));
+            level = step.like == LIKE_PILLOW ? blend_with_gray(level, smooth, step.factor, step.rest, step.like)
+                                             : level_of(fma_v(step.rest, smooth - level, level));
         }
         pixel[c] = level;
     }
@@ -161,7 +161,7 @@ template <typename T>
 __device__ static inline void weigh(const float *weights, int taps, const T *line, int stride, int position, int length,
                                     float *sums) {
     for (int tap = 0; tap < taps; ++tap) {
-        const T *values = line + beyond(PADDING_REFLECT, position + tap - taps / 2, length) * stride;
+        const T *values = line + border_position(PADDING_REFLECT, position + tap - taps / 2, length) * stride;
         float weight = __ldg(weights + tap);
         for (int c = 0; c < CHANNELS; ++c) {
             float product = values[c] * weight;
@@ -197,7 +197,7 @@ __device__ static inline void look(const struct LevelStep &step, const struct Le
 
 __device__ static inline void warp_pillow(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     double found[2];
-    look_pillow(step.matrix, step.mode, x + 0.5, y + 0.5, found);
+    source_pillow(step.matrix, step.mode, x + 0.5, y + 0.5, found);
     double from_x = found[0], from_y = found[1];
     bool is_inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
     if (step.kind == LEVEL_WARP_PILLOW_NEAREST) {
@@ -212,13 +212,13 @@ __device__ static inline void warp_pillow(const struct LevelStep &step, const st
         if (step.kind == LEVEL_WARP_PILLOW_BICUBIC) {
             double rows[4];
             for (int row = 0; row < 4; ++row)
-                rows[row] = cubic(image.level(j + row - 1, i - 1, c), image.level(j + row - 1, i, c),
+                rows[row] = cubic_pillow(image.level(j + row - 1, i - 1, c), image.level(j + row - 1, i, c),
                                   image.level(j + row - 1, i + 1, c), image.level(j + row - 1, i + 2, c), dx);
-            double level = cubic(rows[0], rows[1], rows[2], rows[3], dy);
+            double level = cubic_pillow(rows[0], rows[1], rows[2], rows[3], dy);
             pixel[c] = is_inside ? (int)fmin(fmax(level, 0.0), 255.0) : fill_of(step, c);
             continue;
         }
-        int level = between(image.level(j, i, c), image.level(j, i + 1, c), image.level(j + 1, i, c),
+        int level = bilinear_pillow(image.level(j, i, c), image.level(j, i + 1, c), image.level(j + 1, i, c),
                             image.level(j + 1, i + 1, c), dx, dy);
         pixel[c] = is_inside ? level : fill_of(step, c);
     }
@@ -229,10 +229,10 @@ __device__ static inline void warp_torchvision(const struct LevelStep &step, con
     float out_y = step.mode ? y + 0.5f : y - (step.whole_height - 1) * 0.5f;
     float out_x = step.mode ? x + 0.5f : x - (step.whole_width - 1) * 0.5f;
     float found[2];
-    look_torchvision(step.matrix, step.mode, out_x, out_y, found);
+    source_torchvision(step.matrix, step.mode, out_x, out_y, found);
     float from_x = found[0], from_y = found[1];
-    from_x = position_float(from_x, image.width * 0.5f);
-    from_y = position_float(from_y, image.height * 0.5f);
+    from_x = pixel_position(from_x, image.width * 0.5f);
+    from_y = pixel_position(from_y, image.height * 0.5f);
     if (step.kind == LEVEL_WARP_TORCHVISION_NEAREST) {
         look(step, image, (int)rintf(from_y), (int)rintf(from_x), pixel);
         return;
@@ -246,9 +246,9 @@ __device__ static inline void warp_torchvision(const struct LevelStep &step, con
         seen[corner] = image.has(j, i);
         for (int c = 0; c < CHANNELS; ++c) values[c][corner] = image.has(j, i) ? image.at(j, i)[c] : 0;
     }
-    float mask = weighed(seen, shares);
+    float mask = weighted_sum(seen, shares);
     for (int c = 0; c < CHANNELS; ++c) {
-        float fill = fill_of(step, c), value = weighed(values[c], shares);
+        float fill = fill_of(step, c), value = weighted_sum(values[c], shares);
         pixel[c] = rounded(step.fill < 0 ? value : (value - fill) * mask + fill);
     }
 }
@@ -261,17 +261,17 @@ __device__ static inline void warp_opencv(const struct LevelStep &step, const st
     int place[2];
     if (step.mode & 1) {
         const int width = max(1, min(1024 / min(16, step.whole_height), step.whole_width)), block = x / width * width;
-        const double over = share_of((m[6] * block + m[7] * y + m[8]) + m[6] * (x - block), is_nearest ? 1.0 : 32.0);
-        for (int axis = 0; axis < 2; ++axis, m += 3) place[axis] = projected(((m[0] * block + m[1] * y + m[2]) + m[0] * (x - block)) * over);
+        const double over = divide_depth((m[6] * block + m[7] * y + m[8]) + m[6] * (x - block), is_nearest ? 1.0 : 32.0);
+        for (int axis = 0; axis < 2; ++axis, m += 3) place[axis] = round_position(((m[0] * block + m[1] * y + m[2]) + m[0] * (x - block)) * over);
     } else {
         for (int axis = 0; axis < 2; ++axis, m += 3) {
-            const unsigned begin = nearest_whole((m[1] * y + m[2]) * 1024.0), along = nearest_whole(m[0] * x * 1024.0);
+            const unsigned begin = round_opencv((m[1] * y + m[2]) * 1024.0), along = round_opencv(m[0] * x * 1024.0);
             place[axis] = (int)(begin + (is_nearest ? 512 : 16) + along) >> (10 - bits);
         }
     }
-    const int i = sixteen_bits(place[0] >> bits), j = sixteen_bits(place[1] >> bits), dx = place[0] & 31, dy = place[1] & 31;
+    const int i = clip_int16(place[0] >> bits), j = clip_int16(place[1] >> bits), dx = place[0] & 31, dy = place[1] & 31;
     if (is_nearest) {
-        look(step, image, beyond(mode, j, image.height), beyond(mode, i, image.width), pixel);
+        look(step, image, border_position(mode, j, image.height), border_position(mode, i, image.width), pixel);
         return;
     }
     const bool is_linear = step.kind == LEVEL_WARP_OPENCV_BILINEAR;
@@ -282,7 +282,7 @@ __device__ static inline void warp_opencv(const struct LevelStep &step, const st
     for (int row = 0; row < taps; ++row)
         for (int column = 0; column < taps; ++column) {
             int near[CHANNELS];
-            look(step, image, beyond(mode, j + row - before, image.height), beyond(mode, i + column - before, image.width), near);
+            look(step, image, border_position(mode, j + row - before, image.height), border_position(mode, i + column - before, image.width), near);
             const int weight = is_linear ? 32 * (row ? dy : 32 - dy) * (column ? dx : 32 - dx) : __ldg(weights + 4 * row + column);
             for (int c = 0; c < CHANNELS; ++c) sums[c] += near[c] * weight;
         }
@@ -314,8 +314,8 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
                                    int x, int *pixel) {
     switch (step.kind) {
     case LEVEL_TAKE:
-        look(step, image, beyond(step.mode, step.top + (step.flip_y ? step.height - 1 - y : y), image.height),
-             beyond(step.mode, step.left + (step.flip_x ? step.width - 1 - x : x), image.width), pixel);
+        look(step, image, border_position(step.mode, step.top + (step.flip_y ? step.height - 1 - y : y), image.height),
+             border_position(step.mode, step.left + (step.flip_x ? step.width - 1 - x : x), image.width), pixel);
         break;
     case LEVEL_SHARPNESS:
         sharpen(step, image, y, x, pixel);

@@ -15,11 +15,11 @@ enum filter_type {
     FILTER_TWO,   // linear interpolation between the two nearest positions, without antialiasing
     FILTER_FOUR,  // cubic interpolation between the four nearest positions, without antialiasing
     FILTER_OPENCV_LINEAR,    // from here on: implemented in library_filters.c
-    FILTER_OPENCV_REPEATED,  // INTER_AREA of an enlargement
+    FILTER_OPENCV_REPEATED,  // INTER_AREA that enlarges an axis, or halves both
     FILTER_OPENCV_CUBIC,
     FILTER_OPENCV_LANCZOS4,
-    FILTER_OPENCV_AREA,      // INTER_AREA with an integer ratio
-    FILTER_OPENCV_CUT,       // INTER_AREA with any other ratio above 1
+    FILTER_OPENCV_AREA,      // INTER_AREA with integer ratios
+    FILTER_OPENCV_CUT,       // INTER_AREA with other ratios of at least 1
     FILTER_TORCH_BILINEAR,
     FILTER_TORCH_BICUBIC,
     FILTER_DALI_BILINEAR,

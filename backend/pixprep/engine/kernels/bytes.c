@@ -14,13 +14,13 @@
 // `pixels` in the order of `places`, each 0 to 15, or 128, which gives 0.
 #if defined __SSSE3__
 enum { CAN_SHUFFLE = 1 };
-ALWAYS bytes shuffled(bytes levels, bytes places) { return (bytes)_mm_shuffle_epi8((__m128i)levels, (__m128i)places); }
+INLINE bytes shuffled(bytes levels, bytes places) { return (bytes)_mm_shuffle_epi8((__m128i)levels, (__m128i)places); }
 #elif defined __aarch64__
 enum { CAN_SHUFFLE = 1 };
-ALWAYS bytes shuffled(bytes levels, bytes places) { return (bytes)vqtbl1q_u8((uint8x16_t)levels, (uint8x16_t)places); }
+INLINE bytes shuffled(bytes levels, bytes places) { return (bytes)vqtbl1q_u8((uint8x16_t)levels, (uint8x16_t)places); }
 #else
 enum { CAN_SHUFFLE = 0 };
-ALWAYS bytes shuffled(bytes levels, bytes places) { return levels & places; }
+INLINE bytes shuffled(bytes levels, bytes places) { return levels & places; }
 #endif
 
 // A table of 256 bytes: each 16 less those before, by exclusive or.
@@ -116,7 +116,7 @@ static struct move move_of(const struct values *n, int64_t planes, int64_t from_
 }
 
 // The pixels of a row that are made together; how many.
-ALWAYS int64_t move_together(const struct move *arguments, const uint8_t *from, uint8_t *to, int64_t columns,
+INLINE int64_t move_together(const struct move *arguments, const uint8_t *from, uint8_t *to, int64_t columns,
                              const int vectors) {
     const struct move move = *arguments;
     int64_t begin = 0;

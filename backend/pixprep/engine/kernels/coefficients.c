@@ -1,42 +1,46 @@
-// Windows by a formula, as the C code of Pillow and PyTorch makes them: float64, one operation after the other, nothing
-// fused.
+// Filter coefficients of the filters that Pillow and torchvision share, computed like in the C code of Pillow and PyTorch: in
+// float64, operation by operation, without fused multiply-add.
 #include "coefficients.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#ifdef __clang__  // most windows are short: vectors of vectors are for loops of many turns
-#define NARROW _Pragma("clang loop vectorize_width(4) interleave(disable)")
+#ifdef __clang__  // most filters have few taps, for which wide or interleaved vectors are slower
+#define NARROW_VECTORS _Pragma("clang loop vectorize_width(4) interleave(disable)")
 #else
-#define NARROW
+#define NARROW_VECTORS
 #endif
 
 enum {
-    MAX_BITS = 22,   // 32 bits less 8 of the level and 2 for the sum of negative weights
-    NARROW_BITS = 15  // of a weight where its precision is its axis' own
+    MAX_BITS = 22,   // 32 bits, minus 8 for the pixel value, and 2 for sums that exceed it because of negative weights
+    INT16_BITS = 15  // maximum bits of a weight if the precision is chosen per axis, so that weights fit into int16
 };
+// Half the support of each filter kernel, without antialiasing.
 static const double RADIUS[] = {
-    [FILTER_BOX] = 0.5, [FILTER_BILINEAR] = 1, [FILTER_HAMMING] = 1, [FILTER_BICUBIC] = 2, [FILTER_LANCZOS] = 3, [FILTER_TWO] = 1, [FILTER_FOUR] = 2,
+    [FILTER_BOX] = 0.5,   [FILTER_BILINEAR] = 1, [FILTER_HAMMING] = 1, [FILTER_BICUBIC] = 2,
+    [FILTER_LANCZOS] = 3, [FILTER_TWO] = 1,      [FILTER_FOUR] = 2,
 };
-static const struct resize_filter UNCHANGED = {FILTER_BOX, 0, IDENTITY_BITS};  // each window is its own position
+// Filter of an axis that keeps its length: the only tap of an output position is the same input position.
+static const struct resize_filter IDENTITY = {FILTER_BOX, 0, IDENTITY_BITS};
 
-// One window. Its weights are in the memory that was passed to the function that computes it.
-struct window {
+// Taps of an output position. The generator writes their weights to the memory that is passed to it.
+struct taps {
     int64_t first;
     int64_t count;
-    double largest;  // largest weight of the window
+    double max_weight;
 };
 
-// An axis as the makers of windows see it.
-struct line {
+// Arguments of the generators that are the same for all output positions of an axis.
+struct sampling {
     double ratio;
     double offset;
-    double support;  // half the width of a window
-    double shrink;   // one over the stretch of the curve
+    double support;        // half the width of the filter, in input positions
+    double inverse_scale;  // 1 / factor by which antialiasing widens the kernel
     int64_t length;
 };
 
-typedef struct window maker(const struct line *, int64_t index, double *weights);
+// Compute the taps of an output position.
+typedef struct taps generator(const struct sampling *, int64_t index, double *weights);
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
@@ -54,117 +58,133 @@ static double hamming(double x) {  // Pillow's constants are float32
     return fabs(x) < 1 ? value : 0;
 }
 
-static double bicubic(double x) {  // Keys 1981, a = -0.5
+static double bicubic(double x) {  // cubic convolution (Keys 1981) with a = -0.5
     double a = fabs(x);
     return a < 1 ? (1.5 * a - 2.5) * a * a + 1 : a < 2 ? ((-0.5 * a + 2.5) * a - 4) * a + 2 : 0;
 }
 
 static double lanczos(double x) { return x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0; }
 
-// Keys 1981, a = -0.75: for 0 <= x <= 1, and for 1 <= x <= 2.
-static double near(double x) { return (1.25 * x - 2.25) * x * x + 1; }
-static double far(double x) { return ((-0.75 * x + 3.75) * x - 6) * x + 3; }
+// Cubic convolution (Keys 1981) with a = -0.75, for 0 <= x <= 1 and for 1 <= x <= 2.
+static double cubic_near(double x) { return (1.25 * x - 2.25) * x * x + 1; }
+static double cubic_far(double x) { return ((-0.75 * x + 3.75) * x - 6) * x + 3; }
 
-// A window that ends at the border.
-static inline struct window cut(const struct line *line, int64_t index, double *weights, double (*type)(double)) {
-    double middle = line->offset + (index + 0.5) * line->ratio, total = 0, largest = 0;
-    int64_t first = max((int64_t)(middle - line->support + 0.5), 0);
-    int64_t count = min((int64_t)(middle + line->support + 0.5), line->length) - first;
-    NARROW for (int64_t tap = 0; tap < count; ++tap) {
-        weights[tap] = type(((double)(tap + first) - middle + 0.5) * line->shrink);
+// Sample a kernel at all positions within its support, without positions beyond the border, and normalize the weights.
+static inline struct taps clipped_taps(const struct sampling *sampling, int64_t index, double *weights,
+                                       double (*kernel)(double)) {
+    double center = sampling->offset + (index + 0.5) * sampling->ratio, total = 0, max_weight = 0;
+    int64_t first = max((int64_t)(center - sampling->support + 0.5), 0);
+    int64_t count = min((int64_t)(center + sampling->support + 0.5), sampling->length) - first;
+    NARROW_VECTORS for (int64_t tap = 0; tap < count; ++tap) {
+        weights[tap] = kernel(((double)(tap + first) - center + 0.5) * sampling->inverse_scale);
         total += weights[tap];
     }
     for (int64_t tap = 0; tap < count; ++tap) {
         weights[tap] /= total;
-        largest = larger(weights[tap], largest);
+        max_weight = larger(weights[tap], max_weight);
     }
-    return (struct window){first, count, largest};
+    return (struct taps){first, count, max_weight};
 }
 
-static struct window cut_box(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, box); }
-static struct window cut_bilinear(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, bilinear); }
-static struct window cut_hamming(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, hamming); }
-static struct window cut_bicubic(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, bicubic); }
-static struct window cut_lanczos(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, lanczos); }
+static struct taps box_taps(const struct sampling *sampling, int64_t i, double *weights) {
+    return clipped_taps(sampling, i, weights, box);
+}
+static struct taps bilinear_taps(const struct sampling *sampling, int64_t i, double *weights) {
+    return clipped_taps(sampling, i, weights, bilinear);
+}
+static struct taps hamming_taps(const struct sampling *sampling, int64_t i, double *weights) {
+    return clipped_taps(sampling, i, weights, hamming);
+}
+static struct taps bicubic_taps(const struct sampling *sampling, int64_t i, double *weights) {
+    return clipped_taps(sampling, i, weights, bicubic);
+}
+static struct taps lanczos_taps(const struct sampling *sampling, int64_t i, double *weights) {
+    return clipped_taps(sampling, i, weights, lanczos);
+}
 
-// The position at or before the center of a window, and the fraction of a position from there to the center.
-static int64_t floor_of(const struct line *line, double middle, double *share) {
-    int64_t floor = min((int64_t)floorf((float)middle), line->length - 1);
-    double rest = larger(middle - floor, 0);
-    *share = rest > 1 ? 1 : rest;
+// Return the position at or before a center, and store the distance to the center, 0 to 1, in `fraction`.
+static int64_t floor_and_fraction(const struct sampling *sampling, double center, double *fraction) {
+    int64_t floor = min((int64_t)floorf((float)center), sampling->length - 1);
+    double distance = larger(center - floor, 0);
+    *fraction = distance > 1 ? 1 : distance;
     return floor;
 }
 
-// The nearest positions; one beyond the border gives its weight to the border's. The largest is that of any sum on the way,
-// which PyTorch notes there.
-static struct window nearest(const struct line *line, int64_t begin, const double *shares, int taps, double *weights) {
-    int64_t first = max(begin, 0), count = min(begin + taps, line->length) - first;
-    double largest = 0;
+// Return `taps` taps from `begin` on. The weight of a position beyond the border is added to the border position. As in PyTorch,
+// `max_weight` also includes the partial sums.
+static struct taps nearest_taps(const struct sampling *sampling, int64_t begin, const double *tap_weights, int taps,
+                                double *weights) {
+    int64_t first = max(begin, 0), count = min(begin + taps, sampling->length) - first;
+    double max_weight = 0;
     for (int tap = 0; tap < taps; ++tap) weights[tap] = 0;
     for (int tap = 0; tap < taps; ++tap) {
-        int64_t position = max(min(begin + tap, line->length - 1), 0);
-        weights[position - first] += shares[tap];
-        largest = larger(weights[position - first], largest);
+        int64_t position = max(min(begin + tap, sampling->length - 1), 0);
+        weights[position - first] += tap_weights[tap];
+        max_weight = larger(weights[position - first], max_weight);
     }
-    return (struct window){first, count, largest};
+    return (struct taps){first, count, max_weight};
 }
 
-static struct window nearest_two(const struct line *line, int64_t index, double *weights) {
+static struct taps two_taps(const struct sampling *sampling, int64_t index, double *weights) {
     double t;
-    int64_t floor = floor_of(line, larger((index + 0.5) * line->ratio - 0.5, 0), &t);
-    return nearest(line, floor, (double[]){1 - t, t}, 2, weights);
+    int64_t floor = floor_and_fraction(sampling, larger((index + 0.5) * sampling->ratio - 0.5, 0), &t);
+    return nearest_taps(sampling, floor, (double[]){1 - t, t}, 2, weights);
 }
 
-static struct window nearest_four(const struct line *line, int64_t index, double *weights) {
+static struct taps four_taps(const struct sampling *sampling, int64_t index, double *weights) {
     double t;
-    int64_t floor = floor_of(line, (index + 0.5) * line->ratio - 0.5, &t);
-    return nearest(line, floor - 1, (double[]){far(1 + t), near(t), near(1 - t), far(2 - t)}, 4, weights);
+    int64_t floor = floor_and_fraction(sampling, (index + 0.5) * sampling->ratio - 0.5, &t);
+    return nearest_taps(sampling, floor - 1, (double[]){cubic_far(1 + t), cubic_near(t), cubic_near(1 - t), cubic_far(2 - t)},
+                        4, weights);
 }
 
-static maker *const MAKERS[] = {
-    [FILTER_BOX] = cut_box,         [FILTER_BILINEAR] = cut_bilinear, [FILTER_HAMMING] = cut_hamming, [FILTER_BICUBIC] = cut_bicubic,
-    [FILTER_LANCZOS] = cut_lanczos, [FILTER_TWO] = nearest_two,       [FILTER_FOUR] = nearest_four,
+static generator *const GENERATORS[] = {
+    [FILTER_BOX] = box_taps,         [FILTER_BILINEAR] = bilinear_taps, [FILTER_HAMMING] = hamming_taps,
+    [FILTER_BICUBIC] = bicubic_taps, [FILTER_LANCZOS] = lanczos_taps,   [FILTER_TWO] = two_taps,
+    [FILTER_FOUR] = four_taps,
 };
 
-static double stretch_of(const struct resize_filter *filter, const struct axis *axis) {
+static double filter_scale(const struct resize_filter *filter, const struct axis *axis) {
     return filter->is_antialiased ? larger(axis->ratio, 1) : 1;
 }
 
-static const struct resize_filter *formula_of(const struct resize_filter *filter, const struct axis *axis) {
-    return axis->length == axis->out_length ? &UNCHANGED : filter;
+static const struct resize_filter *effective_filter(const struct resize_filter *filter, const struct axis *axis) {
+    return axis->length == axis->out_length ? &IDENTITY : filter;
 }
 
 int64_t max_taps(const struct resize_filter *filter, const struct axis *axis) {
     if (is_library_filter(filter)) return max_library_taps(filter, axis);
-    filter = formula_of(filter, axis);
-    double support = RADIUS[filter->type] * stretch_of(filter, axis);
+    filter = effective_filter(filter, axis);
+    double support = RADIUS[filter->type] * filter_scale(filter, axis);
     return min(2 * (int64_t)ceil(support) + 1, axis->length);
 }
 
-// The most bits that keep each weight of the axis below 2^15.
-static int precision(maker *window, const struct line *line, int64_t out_length, double *weights) {
-    double largest = 0;
+// Return the maximum number of fractional bits with which each weight of the axis is below 2^15.
+static int max_precision(generator *generate, const struct sampling *sampling, int64_t out_length, double *weights) {
+    double max_weight = 0;
     int bits = 0;
-    for (int64_t index = 0; index < out_length; ++index) largest = larger(window(line, index, weights).largest, largest);
-    while (bits < MAX_BITS && (int64_t)(0.5 + largest * (1 << (bits + 1))) < 1 << NARROW_BITS) ++bits;
+    for (int64_t index = 0; index < out_length; ++index)
+        max_weight = larger(generate(sampling, index, weights).max_weight, max_weight);
+    while (bits < MAX_BITS && (int64_t)(0.5 + max_weight * (1 << (bits + 1))) < 1 << INT16_BITS) ++bits;
     return bits;
 }
 
-void compute_coefficients(const struct resize_filter *filter, const struct axis *axis, struct coefficients *made, double *weights) {
-    if (is_library_filter(filter)) return compute_library_coefficients(filter, axis, made);
-    filter = formula_of(filter, axis);
-    maker *window = MAKERS[filter->type];
-    double stretch = stretch_of(filter, axis);
-    struct line line = {axis->ratio, axis->offset, RADIUS[filter->type] * stretch, 1 / stretch, axis->length};
-    made->bits = filter->bits ? filter->bits : precision(window, &line, axis->out_length, weights);
-    double one = 1 << made->bits;
-    for (int64_t index = 0; index < made->size; ++index) {
-        struct window each = window(&line, axis->begin + index, weights);
-        int32_t *to = made->weights + index * made->taps;
-        made->first[index] = (int32_t)each.first;
-        made->count[index] = (int32_t)each.count;
-        NARROW for (int64_t tap = 0; tap < each.count; ++tap) {
-            double weight = weights[tap] * one;
+void compute_coefficients(const struct resize_filter *filter, const struct axis *axis, struct coefficients *coefficients,
+                          double *weights) {
+    if (is_library_filter(filter)) return compute_library_coefficients(filter, axis, coefficients);
+    filter = effective_filter(filter, axis);
+    generator *generate = GENERATORS[filter->type];
+    double scale = filter_scale(filter, axis);
+    struct sampling sampling = {axis->ratio, axis->offset, RADIUS[filter->type] * scale, 1 / scale, axis->length};
+    coefficients->bits = filter->bits ? filter->bits : max_precision(generate, &sampling, axis->out_length, weights);
+    double unit = 1 << coefficients->bits;
+    for (int64_t index = 0; index < coefficients->size; ++index) {
+        struct taps taps = generate(&sampling, axis->begin + index, weights);
+        int32_t *to = coefficients->weights + index * coefficients->taps;
+        coefficients->first[index] = (int32_t)taps.first;
+        coefficients->count[index] = (int32_t)taps.count;
+        NARROW_VECTORS for (int64_t tap = 0; tap < taps.count; ++tap) {
+            double weight = weights[tap] * unit;
             to[tap] = (int32_t)(weight + (weight < 0 ? -0.5 : 0.5));
         }
     }

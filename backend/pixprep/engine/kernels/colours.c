@@ -4,37 +4,37 @@
 
 enum step { FADE, BLEND, TURN, MIX };
 
-ALWAYS void change(const struct colours *n, enum step step, int like) {
+INLINE void change(const struct colours *n, enum step step, int like) {
     const float factor = n->factor, rest = n->one_minus_factor, turn = n->hue_shift, gray_of_all = n->gray;
     for (int64_t i = 0; i < n->count; i += LANES) {
-        word pixels;
+        vuint pixels;
         memcpy(&pixels, n->pixels + i, sizeof pixels);
-        whole red = (whole)(pixels & 255), green = (whole)(pixels >> 8 & 255), blue = (whole)(pixels >> 16 & 255);
+        vint red = (vint)(pixels & 255), green = (vint)(pixels >> 8 & 255), blue = (vint)(pixels >> 16 & 255);
         if (step == TURN) {
-            pixels = (like == LIKE_PILLOW ? turned_pillow : turned_torchvision)(red, green, blue, turn);
+            pixels = (like == LIKE_PILLOW ? shift_hue_pillow : shift_hue_torchvision)(red, green, blue, turn);
         } else if (step == MIX) {
-            pixels = (word)(mixed(red, green, blue, n->matrix) | mixed(red, green, blue, n->matrix + 4) << 8 |
-                            mixed(red, green, blue, n->matrix + 8) << 16);
+            pixels = (vuint)(matrix_row(red, green, blue, n->matrix) | matrix_row(red, green, blue, n->matrix + 4) << 8 |
+                            matrix_row(red, green, blue, n->matrix + 8) << 16);
         } else {
-            real gray = ALL(real, gray_of_all);
-            if (step == BLEND) gray = REAL(luma_of(red, green, blue, like));
-            pixels = (word)(with_gray(red, gray, factor, rest, like) | with_gray(green, gray, factor, rest, like) << 8 |
-                            with_gray(blue, gray, factor, rest, like) << 16);
+            vfloat gray = SPLAT(vfloat, gray_of_all);
+            if (step == BLEND) gray = TO_FLOAT(luma_of(red, green, blue, like));
+            pixels = (vuint)(blend_with_gray(red, gray, factor, rest, like) | blend_with_gray(green, gray, factor, rest, like) << 8 |
+                            blend_with_gray(blue, gray, factor, rest, like) << 16);
         }
         memcpy(n->pixels + i, &pixels, sizeof pixels);
     }
 }
 
 // Words after the last pixel of the image are 0, and so is their luma.
-ALWAYS int64_t sum(const struct colours *n, int like) {
+INLINE int64_t sum(const struct colours *n, int like) {
     int64_t total = 0;
     for (int64_t begin = 0; begin < n->count; begin += 1 << 20) {  // so that a lane of 32 bits holds its sum
         int64_t end = begin + (1 << 20) < n->count ? begin + (1 << 20) : n->count;
-        whole sums = {0};
+        vint sums = {0};
         for (int64_t i = begin; i < end; i += LANES) {
-            word pixels;
+            vuint pixels;
             memcpy(&pixels, n->pixels + i, sizeof pixels);
-            whole red = (whole)(pixels & 255), green = (whole)(pixels >> 8 & 255), blue = (whole)(pixels >> 16 & 255);
+            vint red = (vint)(pixels & 255), green = (vint)(pixels >> 8 & 255), blue = (vint)(pixels >> 16 & 255);
             sums += luma_of(red, green, blue, like);
         }
         for (int lane = 0; lane < LANES; ++lane) total += sums[lane];
@@ -58,17 +58,17 @@ KERNEL void shift(const struct colours *n) {
     const int64_t first = n->width - n->width % 32;  // of the columns that are rounded
     int64_t column = 0;
     for (int64_t i = 0; i < n->count; i += LANES) {
-        word pixels;
+        vuint pixels;
         memcpy(&pixels, n->pixels + i, sizeof pixels);
-        whole hsv[3], is_last = {0};
-        hsv_opencv((whole)(pixels & 255), (whole)(pixels >> 8 & 255), (whole)(pixels >> 16 & 255), hsv);
+        vint hsv[3], is_last = {0};
+        hsv_opencv((vint)(pixels & 255), (vint)(pixels >> 8 & 255), (vint)(pixels >> 16 & 255), hsv);
         for (int lane = 0; lane < LANES; ++lane) {
             is_last[lane] = -(column >= first);
             hsv[0][lane] = n->tables[hsv[0][lane]];
             if (++column == n->width) column = 0;
         }
-        whole saturation = clipped_levels(hsv[1] + n->saturation);
-        pixels = rgb_opencv(hsv[0], CHOOSE(hsv[1] > 0, saturation, 0), clipped_levels(hsv[2] + n->value), is_last);
+        vint saturation = clip_uint8(hsv[1] + n->saturation);
+        pixels = rgb_opencv(hsv[0], SELECT(hsv[1] > 0, saturation, 0), clip_uint8(hsv[2] + n->value), is_last);
         memcpy(n->pixels + i, &pixels, sizeof pixels);
     }
 }

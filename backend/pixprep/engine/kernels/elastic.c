@@ -8,18 +8,18 @@
 
 enum { BLOCK = 4 * LANES };  // words of random numbers that are made together
 
-ALWAYS wide load_wide(const double *from) {
-    wide loaded;
+INLINE vdouble load_wide(const double *from) {
+    vdouble loaded;
     memcpy(&loaded, from, sizeof loaded);
     return loaded;
 }
 
 // Round half to even, for magnitudes below 2^51.
-ALWAYS wide rounded_wide(wide x) { return (x + 0x1.8p52) - 0x1.8p52; }
+INLINE vdouble rounded_wide(vdouble x) { return (x + 0x1.8p52) - 0x1.8p52; }
 
 // `philox` of the counters (first, which, 0, 0) and the next: 4 words each, as noise of -2^23 to 2^23 - 1.
 static void make_block(const struct displacement *n, int64_t first, double *noise) {
-    word counter[4] = {ALL(word, (uint32_t)first), ALL(word, n->counter_word), {0}, {0}};
+    vuint counter[4] = {SPLAT(vuint, (uint32_t)first), SPLAT(vuint, n->counter_word), {0}, {0}};
     for (int lane = 0; lane < LANES; ++lane) counter[0][lane] += (uint32_t)lane;
     philox(counter, n->key[0], n->key[1]);
     for (int lane = 0; lane < LANES; ++lane)
@@ -27,8 +27,8 @@ static void make_block(const struct displacement *n, int64_t first, double *nois
 }
 
 // The weights are the same from both ends; all are integers whose sums no order changes.
-ALWAYS wide weighed_wide(const double *weights, int64_t taps, const double *const *lines, int64_t at) {
-    wide total = load_wide(lines[taps / 2] + at) * weights[taps / 2];
+INLINE vdouble weighed_wide(const double *weights, int64_t taps, const double *const *lines, int64_t at) {
+    vdouble total = load_wide(lines[taps / 2] + at) * weights[taps / 2];
     for (int64_t tap = 0; tap < taps / 2; ++tap)
         total += (load_wide(lines[tap] + at) + load_wide(lines[taps - 1 - tap] + at)) * weights[tap];
     return total;
@@ -60,16 +60,16 @@ KERNEL int displace(const struct displacement *arguments) {
         }
         for (int64_t tap = 0; tap < n->taps; ++tap) lines[tap] = padded + n->left + tap;
         for (int64_t strip = 0; strip < strips; ++strip) {
-            wide made = rounded_wide(weighed_wide(n->horizontal_weights, n->taps, lines, strip * LANES) * 0x1p-27);
+            vdouble made = rounded_wide(weighed_wide(n->horizontal_weights, n->taps, lines, strip * LANES) * 0x1p-27);
             memcpy(blurred + (strip * rows + row) * LANES, &made, sizeof made);
         }
     }
     for (int64_t strip = 0; strip < strips; ++strip) {
         for (int64_t row = 0; row < n->rows + 2 * reach; ++row)
-            lines[row] = blurred + (strip * rows + beyond(PADDING_REFLECT, n->top + row - reach, n->height) - first) * LANES;
+            lines[row] = blurred + (strip * rows + border_position(PADDING_REFLECT, n->top + row - reach, n->height) - first) * LANES;
         const int64_t begin = strip * LANES, count = min(LANES, n->columns - begin);
         for (int64_t row = 0; row < n->rows; ++row) {
-            real made = REAL(weighed_wide(n->vertical_weights, n->taps, lines + row, 0) * 0x1p-52) * n->alpha / n->axis_length;
+            vfloat made = TO_FLOAT(weighed_wide(n->vertical_weights, n->taps, lines + row, 0) * 0x1p-52) * n->alpha / n->axis_length;
             if (n->identity) {
                 const float *places = n->identity + (n->is_vertical ? n->top + row : n->left + begin);
                 for (int64_t i = 0; i < count; ++i) made[i] = places[n->is_vertical ? 0 : i] + made[i];

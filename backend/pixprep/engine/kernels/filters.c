@@ -6,7 +6,7 @@
 #include "vectors.h"
 #include "coefficients.h"
 
-ALWAYS void sharpen_rows(const struct convolution *arguments, const int is_pillow) {
+INLINE void sharpen_rows(const struct convolution *arguments, const int is_pillow) {
     const struct convolution convolution = *arguments, *n = &convolution;
     const float factor = n->factor;
     const double rest = n->one_minus_factor;
@@ -30,13 +30,13 @@ ALWAYS void sharpen_rows(const struct convolution *arguments, const int is_pillo
 
 KERNEL void sharpen(const struct convolution *n) { n->like == LIKE_PILLOW ? sharpen_rows(n, 1) : sharpen_rows(n, 0); }
 
-ALWAYS real load_real(const float *from) {
-    real loaded;
+INLINE vfloat load_real(const float *from) {
+    vfloat loaded;
     memcpy(&loaded, from, sizeof loaded);
     return loaded;
 }
 
-ALWAYS int blur_rows(const struct convolution *arguments, const int is_fused) {
+INLINE int blur_rows(const struct convolution *arguments, const int is_fused) {
     const struct convolution convolution = *arguments, *n = &convolution;
     const int64_t reach = n->horizontal_taps / 2, width = (n->row_bytes + n->column_stride - 1) / n->column_stride;
     const int64_t row_stride = (n->row_bytes + LANES - 1) / LANES * LANES;
@@ -59,30 +59,30 @@ ALWAYS int blur_rows(const struct convolution *arguments, const int is_fused) {
             for (int64_t i = 0; i < n->row_bytes; ++i) line[i] = (float)from[i];
             for (int64_t column = 1; column <= reach; ++column)
                 for (int64_t i = 0; i < n->column_stride; ++i) {
-                    line[-column * n->column_stride + i] = line[beyond(PADDING_REFLECT, -column, width) * n->column_stride + i];
-                    line[(width - 1 + column) * n->column_stride + i] = line[beyond(PADDING_REFLECT, width - 1 + column, width) * n->column_stride + i];
+                    line[-column * n->column_stride + i] = line[border_position(PADDING_REFLECT, -column, width) * n->column_stride + i];
+                    line[(width - 1 + column) * n->column_stride + i] = line[border_position(PADDING_REFLECT, width - 1 + column, width) * n->column_stride + i];
                 }
             for (int64_t i = 0; i < n->row_bytes; i += LANES) {
-                real total = load_real(padded + i) * n->horizontal_weights[0];
+                vfloat total = load_real(padded + i) * n->horizontal_weights[0];
                 for (int64_t tap = 1; tap < n->horizontal_taps; ++tap) {
-                    const real own = load_real(padded + i + tap * n->column_stride);
-                    total = is_fused ? fused(own, ALL(real, n->horizontal_weights[tap]), total) : total + own * n->horizontal_weights[tap];
+                    const vfloat own = load_real(padded + i + tap * n->column_stride);
+                    total = is_fused ? fma_v(own, SPLAT(vfloat, n->horizontal_weights[tap]), total) : total + own * n->horizontal_weights[tap];
                 }
                 memcpy(ring + made % n->vertical_taps * row_stride + i, &total, sizeof total);
             }
         }
         for (int64_t tap = 0; tap < n->vertical_taps; ++tap)
-            lines[tap] = ring + beyond(PADDING_REFLECT, row - n->vertical_taps / 2 + tap, n->height) % n->vertical_taps * row_stride;
+            lines[tap] = ring + border_position(PADDING_REFLECT, row - n->vertical_taps / 2 + tap, n->height) % n->vertical_taps * row_stride;
         for (int64_t i = 0; i < n->row_bytes; i += LANES) {
             const int64_t first = is_fused ? n->vertical_taps / 2 : 0;
-            real total = load_real(lines[first] + i) * n->vertical_weights[first];
+            vfloat total = load_real(lines[first] + i) * n->vertical_weights[first];
             for (int64_t tap = first + 1; tap < n->vertical_taps; ++tap) {
-                const real own = load_real(lines[tap] + i);
-                total = is_fused ? fused(own + load_real(lines[2 * first - tap] + i), ALL(real, n->vertical_weights[tap]), total)
+                const vfloat own = load_real(lines[tap] + i);
+                total = is_fused ? fma_v(own + load_real(lines[2 * first - tap] + i), SPLAT(vfloat, n->vertical_weights[tap]), total)
                                  : total + own * n->vertical_weights[tap];
             }
             total = (total + 0x1.8p23f) - 0x1.8p23f;  // half to even
-            bytes levels = narrowed(WHOLE(total));
+            bytes levels = to_bytes(TO_INT(total));
             memcpy(n->out + row * n->out_row_stride + i, &levels, min(LANES, n->row_bytes - i));
         }
     }

@@ -42,9 +42,9 @@ static void line(const struct values *arguments) {
             uint8_t *to = n->out + plane * n->out_plane_stride + row * n->out_row_stride;
             for (int64_t column = 0; column < n->columns; column += LANES) {
                 int64_t at = 4 * (column < n->columns - LANES ? column : n->columns - LANES);
-                whole words;
+                vint words;
                 memcpy(&words, from + at, sizeof words);
-                real values = REAL(WIDE(words & 255) * scale + offset);
+                vfloat values = TO_FLOAT(TO_DOUBLE(words & 255) * scale + offset);
                 memcpy(to + at, &values, sizeof values);
             }
         }
@@ -88,25 +88,25 @@ KERNEL void look_up(const struct values *n) {
 KERNEL void look_up_colours(const struct colours *n) {
     const uint8_t *red = n->tables, *green = red + 256, *blue = green + 256;
     for (int64_t i = 0; i < n->count; ++i) {
-        uint32_t word = n->pixels[i];
-        n->pixels[i] = red[word & 255] | green[word >> 8 & 255] << 8 | blue[word >> 16 & 255] << 16;
+        uint32_t pixel = n->pixels[i];
+        n->pixels[i] = red[pixel & 255] | green[pixel >> 8 & 255] << 8 | blue[pixel >> 16 & 255] << 16;
     }
 }
 
 KERNEL void count_levels(const struct colours *n) {
     uint32_t *red = n->counts, *green = red + 256, *blue = green + 256;
     for (int64_t i = 0; i < n->count; ++i) {
-        uint32_t word = n->pixels[i];
-        ++red[word & 255];
-        ++green[word >> 8 & 255];
-        ++blue[word >> 16 & 255];
+        uint32_t pixel = n->pixels[i];
+        ++red[pixel & 255];
+        ++green[pixel >> 8 & 255];
+        ++blue[pixel >> 16 & 255];
     }
 }
 
 // Value i is what the half i % 2 of word i % 8 / 2 of the counter (i / 8, which, 0, 0) looks up.
 KERNEL void make_noise(const struct noise *n) {
     for (int64_t begin = 0; begin < n->count; begin += 8 * LANES) {
-        word counter[4] = {ALL(word, (uint32_t)(begin / 8)), ALL(word, n->counter_word), {0}, {0}};
+        vuint counter[4] = {SPLAT(vuint, (uint32_t)(begin / 8)), SPLAT(vuint, n->counter_word), {0}, {0}};
         for (int lane = 0; lane < LANES; ++lane) counter[0][lane] += (uint32_t)lane;
         philox(counter, n->key[0], n->key[1]);
         for (int i = 0; i < 8 * LANES && begin + i < n->count; ++i)

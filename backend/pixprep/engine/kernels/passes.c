@@ -1,217 +1,235 @@
-// Passes of a resize: see passes.h.
+// The passes of a resize: see passes.h.
 //
-// The rows of a block share the weights of their windows, and each value adds up its taps one by one, in the library's order.
+// A vector contains values of the same column (or of neighboring columns), which have the same weights. Each lane adds up its
+// taps one by one, in the library's order.
 #include "passes.h"
 
 #include "vectors.h"
 #include "coefficients.h"
 
-enum kind { SUM, SUM_WIDE, SUM_REAL, SUM_FUSED, SUM_CUBIC, MIX };  // what a pass does with a window
-enum type { LEVELS, SHORTS, WORDS, REALS };                       // of its values
-enum result { TO_LEVELS, TO_SHORTS, TO_WORDS, TO_REALS, TO_EVEN, TO_MEAN, TO_TIED };  // what becomes of its sums
-enum { UNROLLED = 4 };  // vectors at a time
-static const int SIZES[] = {[LEVELS] = 1, [SHORTS] = 2, [WORDS] = 4, [REALS] = 4};
+enum sum_type { SUM_INT16, SUM_INT32, SUM_FLOAT, SUM_FUSED, SUM_CUBIC, LERP };  // arithmetic of the weighted sum
+enum value_type { UINT8, INT16, INT32, FLOAT };                                 // type of the input values
+// Conversion of the sum: shift (UINT8), truncate, round ties to even, multiply by the area's factor and round, or round ties as
+// DALI does.
+enum result { OUT_UINT8, OUT_INT16, OUT_INT32, OUT_FLOAT, OUT_UINT8_EVEN, OUT_UINT8_MEAN, OUT_UINT8_TIES };
+enum { UNROLLED = 4 };  // vectors per iteration of a vertical pass
+static const int VALUE_SIZES[] = {[UINT8] = 1, [INT16] = 2, [INT32] = 4, [FLOAT] = 4};
 
-// The taps of a window: lines of values, or what follows from place to place.
-struct source {
-    const char *const *lines;  // address of each tap; 0: taps are `stride` bytes apart
-    const char *at;
+// Addresses of the taps of an output position.
+struct taps {
+    const char *const *lines;  // address of each tap; null: the taps are `stride` bytes apart
+    const char *first;         // address of the first tap, if `lines` is null
     int64_t stride;
 };
 
-ALWAYS whole load_whole(enum type type, const char *from) {
+INLINE vint load_integers(enum value_type value_type, const char *from) {
     shorts narrow;
-    whole values;
-    if (type == LEVELS) return load_levels(from);
-    if (type == SHORTS) {
+    vint values;
+    if (value_type == UINT8) return load_uint8(from);
+    if (value_type == INT16) {
         memcpy(&narrow, from, sizeof narrow);
-        return __builtin_convertvector(narrow, whole);
+        return __builtin_convertvector(narrow, vint);
     }
     memcpy(&values, from, sizeof values);
     return values;
 }
 
-ALWAYS real load_real(enum type type, const char *from) {
-    real values;
-    if (type != REALS) return REAL(load_whole(type, from));
+INLINE vfloat load_floats(enum value_type value_type, const char *from) {
+    vfloat values;
+    if (value_type != FLOAT) return TO_FLOAT(load_integers(value_type, from));
     memcpy(&values, from, sizeof values);
     return values;
 }
 
-ALWAYS const char *tap_of(const struct source *s, int64_t tap) { return s->lines ? s->lines[tap] : s->at + tap * s->stride; }
+INLINE const char *address_of_tap(const struct taps *s, int64_t tap) {
+    return s->lines ? s->lines[tap] : s->first + tap * s->stride;
+}
 
-// The sums of one window at some places, in bytes from its taps.
-ALWAYS void sum_whole(const struct source *s, const int32_t *weights, int64_t count, enum type type, enum kind kind, int places,
-                      const int64_t *at, whole *sums) {
-    UNROLL for (int i = 0; i < places; ++i) sums[i] = (whole){0};
+// Compute the weighted sums of `count` taps for some vectors, whose byte offsets from the taps are `offsets`.
+INLINE void sum_integers(const struct taps *s, const int32_t *weights, int64_t count, enum value_type value_type,
+                         enum sum_type sum_type, int vectors, const int64_t *offsets, vint *sums) {
+    UNROLL for (int i = 0; i < vectors; ++i)
+        sums[i] = (vint){0};
     for (int64_t tap = 0; tap < count; ++tap) {
-        // A product of 16 bits and 16 is one instruction.
-        const int32_t weight = kind == SUM ? (int16_t)weights[tap] : weights[tap];
-        const char *from = tap_of(s, tap);
-        UNROLL for (int i = 0; i < places; ++i) sums[i] += load_whole(type, from + at[i]) * weight;
+        // With 16-bit weights, a multiplication is a single instruction.
+        const int32_t weight = sum_type == SUM_INT16 ? (int16_t)weights[tap] : weights[tap];
+        const char *from = address_of_tap(s, tap);
+        UNROLL for (int i = 0; i < vectors; ++i)
+            sums[i] += load_integers(value_type, from + offsets[i]) * weight;
     }
 }
 
-ALWAYS void sum_real(const struct source *s, const int32_t *bits, int64_t count, enum type type, enum kind kind, int places,
-                     const int64_t *at, real *sums) {
+INLINE void sum_floats(const struct taps *s, const int32_t *bits, int64_t count, enum value_type value_type,
+                       enum sum_type sum_type, int vectors, const int64_t *offsets, vfloat *sums) {
     const float *weights = (const float *)bits;
-    const int64_t plain = kind == SUM_FUSED ? 1 + (count - 1) / 4 * 4 : count;
-    if (kind == MIX) {
-        UNROLL for (int i = 0; i < places; ++i) {
-            real left = load_real(type, tap_of(s, 0) + at[i]), right = load_real(type, tap_of(s, 1) + at[i]);
+    const int64_t plain = sum_type == SUM_FUSED ? 1 + (count - 1) / 4 * 4 : count;
+    if (sum_type == LERP) {
+        UNROLL for (int i = 0; i < vectors; ++i) {
+            vfloat left = load_floats(value_type, address_of_tap(s, 0) + offsets[i]),
+                   right = load_floats(value_type, address_of_tap(s, 1) + offsets[i]);
             sums[i] = left + (right - left) * weights[1];
         }
         return;
     }
-    if (kind == SUM_CUBIC) {
-        UNROLL for (int i = 0; i < places; ++i) sums[i] = load_real(type, tap_of(s, 3) + at[i]) * (bits[3] * 0x1p-22f);
-        for (int64_t tap = 2; tap >= 0; --tap)
-            UNROLL for (int i = 0; i < places; ++i) sums[i] += load_real(type, tap_of(s, tap) + at[i]) * (bits[tap] * 0x1p-22f);
+    if (sum_type == SUM_CUBIC) {
+        UNROLL for (int i = 0; i < vectors; ++i)
+            sums[i] = load_floats(value_type, address_of_tap(s, 3) + offsets[i]) * (bits[3] * 0x1p-22f);
+        for (int64_t tap = 2; tap >= 0; --tap) UNROLL
+            for (int i = 0; i < vectors; ++i)
+                sums[i] += load_floats(value_type, address_of_tap(s, tap) + offsets[i]) * (bits[tap] * 0x1p-22f);
         return;
     }
-    UNROLL for (int i = 0; i < places; ++i) sums[i] = load_real(type, tap_of(s, 0) + at[i]) * weights[0];
-    for (int64_t tap = 1; tap < plain; ++tap)
-        UNROLL for (int i = 0; i < places; ++i) sums[i] += load_real(type, tap_of(s, tap) + at[i]) * weights[tap];
-    for (int64_t tap = plain; tap < count; ++tap)
-        UNROLL for (int i = 0; i < places; ++i)
-            sums[i] = fused(load_real(type, tap_of(s, tap) + at[i]), ALL(real, weights[tap]), sums[i]);
+    UNROLL for (int i = 0; i < vectors; ++i)
+        sums[i] = load_floats(value_type, address_of_tap(s, 0) + offsets[i]) * weights[0];
+    for (int64_t tap = 1; tap < plain; ++tap) UNROLL
+        for (int i = 0; i < vectors; ++i)
+            sums[i] += load_floats(value_type, address_of_tap(s, tap) + offsets[i]) * weights[tap];
+    for (int64_t tap = plain; tap < count; ++tap) UNROLL
+        for (int i = 0; i < vectors; ++i)
+            sums[i] = fma_v(load_floats(value_type, address_of_tap(s, tap) + offsets[i]), SPLAT(vfloat, weights[tap]), sums[i]);
 }
 
-ALWAYS bytes even_level(real sums) { return narrowed(WHOLE(clipped(rounded_even(sums), 255))); }
+INLINE bytes rounded_to_even(vfloat sums) { return to_bytes(TO_INT(clip(round_even(sums), 255))); }
 
-// Whether one of 16 bytes is not 0.
-ALWAYS int is_any(const uint8_t *from) {
+// Return whether any of 16 bytes is not 0.
+INLINE int is_any_set(const uint8_t *from) {
     uint64_t halves[2];
     memcpy(halves, from, sizeof halves);
     return (halves[0] | halves[1]) != 0;
 }
 
-// Ties go to even, or away from 0 where `away` is 1.
-ALWAYS bytes tied_level(real sums, whole away) {
-    const real even = rounded_even(sums);
-    return narrowed(WHOLE(clipped(even + REAL((sums - even == 0.5f) & away), 255)));
+// Round ties to even, or away from 0 where `away` is 1, and clip.
+INLINE bytes rounded_with_ties(vfloat sums, vint away) {
+    const vfloat even = round_even(sums);
+    return to_bytes(TO_INT(clip(even + TO_FLOAT((sums - even == 0.5f) & away), 255)));
 }
 
-// 16 values of a block, to as many lines as it has rows.
-ALWAYS void put_apart(const void *values, char *const *to, int64_t at, int64_t channels, int size) {
-    if (channels == 4) UNROLL for (int place = 0; place < 4; ++place)
-        memcpy(to[place] + at * size, (const char *)values + 4 * place * size, 4 * size);
-    else UNROLL for (int place = 0; place < LANES; ++place)
-        memcpy(to[place] + at * size, (const char *)values + place * size, size);
+// Store the 16 values of a block's column to the lines of its rows.
+INLINE void scatter_rows(const void *values, char *const *to, int64_t at, int64_t channels, int size) {
+    if (channels == 4) UNROLL
+        for (int position = 0; position < 4; ++position)
+            memcpy(to[position] + at * size, (const char *)values + 4 * position * size, 4 * size);
+    else UNROLL
+        for (int position = 0; position < LANES; ++position)
+            memcpy(to[position] + at * size, (const char *)values + position * size, size);
 }
 
-// One window after the other of a block of rows; `to`: their lines.
-ALWAYS void go_across(const struct horizontal_pass *k, const char *block, char *const *to, enum kind kind, enum result result,
-                      int64_t channels) {
+// See `horizontal` in passes.h.
+INLINE void run_horizontal(const struct horizontal_pass *k, const char *block, char *const *to, enum sum_type sum_type,
+                           enum result result, int64_t channels) {
     const struct coefficients w = *k->coefficients;
     const int64_t at[] = {0}, is_mirrored = k->is_mirrored;
-    for (int64_t window = 0; window < w.size; ++window) {
-        const int32_t *weights = w.weights + window * w.taps;
-        const struct source source = {0, block + k->first[window] * LANES, LANES};
-        const int64_t place = (is_mirrored ? w.size - 1 - window : window) * channels;
-        if (kind <= SUM_WIDE) {
-            whole sums;
-            sum_whole(&source, weights, w.count[window], LEVELS, kind, 1, at, &sums);
-            if (result == TO_LEVELS) {
-                bytes made = level_of(sums, w.bits);
-                put_apart(&made, to, place, channels, 1);
-            } else if (result == TO_SHORTS) {
+    for (int64_t output = 0; output < w.size; ++output) {
+        const int32_t *weights = w.weights + output * w.taps;
+        const struct taps taps = {0, block + k->first[output] * LANES, LANES};
+        const int64_t position = (is_mirrored ? w.size - 1 - output : output) * channels;
+        if (sum_type <= SUM_INT32) {
+            vint sums;
+            sum_integers(&taps, weights, w.count[output], UINT8, sum_type, 1, at, &sums);
+            if (result == OUT_UINT8) {
+                bytes made = round_shift(sums, w.bits);
+                scatter_rows(&made, to, position, channels, 1);
+            } else if (result == OUT_INT16) {
                 shorts made = __builtin_convertvector(sums >> 4, shorts);
-                put_apart(&made, to, place, channels, 2);
-            } else if (result == TO_REALS) {
-                real made = REAL(sums);
-                put_apart(&made, to, place, channels, 4);
+                scatter_rows(&made, to, position, channels, 2);
+            } else if (result == OUT_FLOAT) {
+                vfloat made = TO_FLOAT(sums);
+                scatter_rows(&made, to, position, channels, 4);
             } else {
-                put_apart(&sums, to, place, channels, 4);
+                scatter_rows(&sums, to, position, channels, 4);
             }
             continue;
         }
-        real sums;
-        sum_real(&source, weights, w.count[window], LEVELS, kind, 1, at, &sums);
-        put_apart(&sums, to, place, channels, 4);
+        vfloat sums;
+        sum_floats(&taps, weights, w.count[output], UINT8, sum_type, 1, at, &sums);
+        scatter_rows(&sums, to, position, channels, 4);
     }
 }
 
-// Values of one position of a block's lines, each line an array of its own.
-ALWAYS void load_apart(const char *const *lines, int64_t at, int64_t channels, int size, void *values) {
-    if (channels == 4) UNROLL for (int i = 0; i < 4; ++i) memcpy((char *)values + 4 * i * size, lines[i] + at * size, 4 * size);
-    else UNROLL for (int i = 0; i < LANES; ++i) memcpy((char *)values + i * size, lines[i] + at * size, size);
+// Load one column of some lines, the inverse of `scatter_rows`.
+INLINE void gather_rows(const char *const *lines, int64_t at, int64_t channels, int size, void *values) {
+    if (channels == 4) UNROLL
+        for (int i = 0; i < 4; ++i) memcpy((char *)values + 4 * i * size, lines[i] + at * size, 4 * size);
+    else UNROLL
+        for (int i = 0; i < LANES; ++i) memcpy((char *)values + i * size, lines[i] + at * size, size);
 }
 
-// Across lines of levels or of real values; `places`: where the positions that are read lie in each.
-ALWAYS void go_across_lines(const struct horizontal_pass *k, const char *const *lines, const int32_t *places, char *const *to,
-                            enum kind kind, enum result result, int64_t channels) {
+// See `horizontal_last` in passes.h. The values are uint8 for integer sums and float32 in all other cases.
+INLINE void run_horizontal_last(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,
+                                char *const *to, enum sum_type sum_type, enum result result, int64_t channels) {
     const struct coefficients w = *k->coefficients;
     const int64_t is_mirrored = k->is_mirrored;
-    for (int64_t window = 0; window < w.size; ++window) {
-        const int32_t *weights = w.weights + window * w.taps, *own = places + k->first[window];
-        const int64_t at = (is_mirrored ? w.size - 1 - window : window) * channels;
+    for (int64_t output = 0; output < w.size; ++output) {
+        const int32_t *weights = w.weights + output * w.taps, *tap_offsets = offsets + k->first[output];
+        const int64_t at = (is_mirrored ? w.size - 1 - output : output) * channels;
         bytes levels;
-        if (kind <= SUM_WIDE) {
-            whole sums = {0};
-            for (int64_t tap = 0; tap < w.count[window]; ++tap) {
-                load_apart(lines, own[tap], channels, 1, &levels);
-                sums += load_levels(&levels) * (kind == SUM ? (int16_t)weights[tap] : weights[tap]);
+        if (sum_type <= SUM_INT32) {
+            vint sums = {0};
+            for (int64_t tap = 0; tap < w.count[output]; ++tap) {
+                gather_rows(lines, tap_offsets[tap], channels, 1, &levels);
+                sums += load_uint8(&levels) * (sum_type == SUM_INT16 ? (int16_t)weights[tap] : weights[tap]);
             }
-            levels = level_of(sums, w.bits);
-            put_apart(&levels, to, at, channels, 1);
+            levels = round_shift(sums, w.bits);
+            scatter_rows(&levels, to, at, channels, 1);
             continue;
         }
-        real sums = {0}, values;
-        for (int64_t tap = 0; tap < w.count[window]; ++tap) {
-            load_apart(lines, own[tap], channels, 4, &values);
+        vfloat sums = {0}, values;
+        for (int64_t tap = 0; tap < w.count[output]; ++tap) {
+            gather_rows(lines, tap_offsets[tap], channels, 4, &values);
             values *= ((const float *)weights)[tap];
             sums = tap ? sums + values : values;
         }
-        if (result == TO_REALS) {
-            put_apart(&sums, to, at, channels, 4);
+        if (result == OUT_FLOAT) {
+            scatter_rows(&sums, to, at, channels, 4);
             continue;
         }
-        levels = result == TO_TIED && k->away[at] ? tied_level(sums, ALL(whole, 1)) : even_level(sums);
-        put_apart(&levels, to, at, channels, 1);
+        levels = result == OUT_UINT8_TIES && k->away[at] ? rounded_with_ties(sums, SPLAT(vint, 1)) : rounded_to_even(sums);
+        scatter_rows(&levels, to, at, channels, 1);
     }
 }
 
-// One window of lines; `length` values, at least 16: the last ones overlap those before.
-ALWAYS void go_down(const struct coefficients *w, int64_t window, const char *const *lines, int64_t length, char *to, enum type type,
-                    enum kind kind, enum result result, float factor, const uint8_t *away) {
-    const int32_t *weights = w->weights + window * w->taps;
-    const int64_t count = w->count[window];
-    const struct source source = {.lines = lines};
-    for (int64_t place = 0; place < length; place += UNROLLED * LANES) {
+// See `vertical` in passes.h. The last vector of a line may overlap the previous one.
+INLINE void run_vertical(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *to,
+                         enum value_type value_type, enum sum_type sum_type, enum result result, float factor,
+                         const uint8_t *away) {
+    const int32_t *weights = w->weights + output * w->taps;
+    const int64_t count = w->count[output];
+    const struct taps taps = {.lines = lines};
+    for (int64_t position = 0; position < length; position += UNROLLED * LANES) {
         int64_t at[UNROLLED], from[UNROLLED];
         UNROLL for (int i = 0; i < UNROLLED; ++i) {
-            at[i] = min(place + i * LANES, length - LANES);
-            from[i] = at[i] * SIZES[type];
+            at[i] = min(position + i * LANES, length - LANES);
+            from[i] = at[i] * VALUE_SIZES[value_type];
         }
-        whole sums[UNROLLED];
-        real values[UNROLLED];
-        if (kind <= SUM_WIDE) sum_whole(&source, weights, count, type, kind, UNROLLED, from, sums);
-        else sum_real(&source, weights, count, type, kind, UNROLLED, from, values);
+        vint sums[UNROLLED];
+        vfloat values[UNROLLED];
+        if (sum_type <= SUM_INT32) sum_integers(&taps, weights, count, value_type, sum_type, UNROLLED, from, sums);
+        else sum_floats(&taps, weights, count, value_type, sum_type, UNROLLED, from, values);
         UNROLL for (int i = 0; i < UNROLLED; ++i) {
-            if (result == TO_REALS) {
+            if (result == OUT_FLOAT) {
                 memcpy(to + 4 * at[i], &values[i], sizeof values[i]);
                 continue;
             }
-            bytes levels = result == TO_LEVELS  ? level_of(sums[i], w->bits)
-                           : result == TO_MEAN  ? even_level(REAL(sums[i]) * factor)
-                           : result == TO_EVEN || !is_any(away + at[i]) ? even_level(values[i])
-                                                : tied_level(values[i], load_levels(away + at[i]));
+            bytes levels = result == OUT_UINT8        ? round_shift(sums[i], w->bits)
+                           : result == OUT_UINT8_MEAN ? rounded_to_even(TO_FLOAT(sums[i]) * factor)
+                           : result == OUT_UINT8_EVEN || !is_any_set(away + at[i])
+                               ? rounded_to_even(values[i])
+                               : rounded_with_ties(values[i], load_uint8(away + at[i]));
             memcpy(to + at[i], &levels, sizeof levels);
         }
     }
 }
 
-// clip8((((a w0) >> 16) + ((b w1) >> 16) + 2) >> 2), in 16 bits each.
-static void linear_levels(const struct coefficients *w, int64_t window, const char *const *lines, int64_t length, char *to,
-                          float factor, const uint8_t *away) {
+// PASSES_OPENCV_LINEAR: clip8((((a w0) >> 16) + ((b w1) >> 16) + 2) >> 2), in 16-bit integers.
+static void opencv_linear_vertical(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length,
+                                   char *to, float factor, const uint8_t *away) {
     (void)factor, (void)away;
-    const int32_t *weights = w->weights + window * w->taps;
-    const whole above = weights[0] - (whole){0}, below = weights[1] - (whole){0};
-    for (int64_t place = 0; place < length; place += LANES) {
-        const int64_t at = min(place, length - LANES);
-        shorts a = __builtin_convertvector(load_whole(SHORTS, lines[0] + 2 * at) * above >> 16, shorts);
-        shorts b = __builtin_convertvector(load_whole(SHORTS, lines[1] + 2 * at) * below >> 16, shorts);
+    const int32_t *weights = w->weights + output * w->taps;
+    const vint above = weights[0] - (vint){0}, below = weights[1] - (vint){0};
+    for (int64_t position = 0; position < length; position += LANES) {
+        const int64_t at = min(position, length - LANES);
+        shorts a = __builtin_convertvector(load_integers(INT16, lines[0] + 2 * at) * above >> 16, shorts);
+        shorts b = __builtin_convertvector(load_integers(INT16, lines[1] + 2 * at) * below >> 16, shorts);
         shorts total = (a + b + 2) >> 2;
         total &= total >= 0;
         total = (total & (total < 255)) | (255 & (total >= 255));
@@ -220,77 +238,82 @@ static void linear_levels(const struct coefficients *w, int64_t window, const ch
     }
 }
 
-// Each pass is a function of its own, in which its arithmetic is known.
-#define ACROSS(name, kind, result)                                                                    \
-    static void name##_gray(const struct horizontal_pass *k, const char *block, char *const *to) {    \
-        go_across(k, block, to, kind, result, 1);                                                     \
-    }                                                                                                 \
-    static void name##_words(const struct horizontal_pass *k, const char *block, char *const *to) {   \
-        go_across(k, block, to, kind, result, 4);                                                     \
+// Each pass is a separate function, so that its arithmetic is a compile-time constant.
+#define HORIZONTAL(name, sum_type, result)                                                                                     \
+    static void name##_gray(const struct horizontal_pass *k, const char *block, char *const *to) {                             \
+        run_horizontal(k, block, to, sum_type, result, 1);                                                                     \
+    }                                                                                                                          \
+    static void name##_words(const struct horizontal_pass *k, const char *block, char *const *to) {                            \
+        run_horizontal(k, block, to, sum_type, result, 4);                                                                     \
     }
-#define DOWN(name, type, kind, result)                                                                              \
-    static void name(const struct coefficients *w, int64_t window, const char *const *lines, int64_t length, char *to,  \
-                     float factor, const uint8_t *away) {                                                           \
-        (void)factor, (void)away;                                                                                   \
-        go_down(w, window, lines, length, to, type, kind, result, factor, away);                                    \
+#define VERTICAL(name, value_type, sum_type, result)                                                                           \
+    static void name(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *to,         \
+                     float factor, const uint8_t *away) {                                                                      \
+        (void)factor, (void)away;                                                                                              \
+        run_vertical(w, output, lines, length, to, value_type, sum_type, result, factor, away);                                \
     }
-ACROSS(narrow_levels, SUM, TO_LEVELS)
-ACROSS(wide_levels, SUM_WIDE, TO_LEVELS)
-ACROSS(shorts_of_sums, SUM, TO_SHORTS)
-ACROSS(words_of_sums, SUM, TO_WORDS)
-ACROSS(reals_of_sums, SUM, TO_REALS)
-ACROSS(reals, SUM_REAL, TO_REALS)
-ACROSS(fused_reals, SUM_FUSED, TO_REALS)
-ACROSS(mixed_reals, MIX, TO_REALS)
-DOWN(cubic_levels, REALS, SUM_CUBIC, TO_EVEN)
-DOWN(shifted_levels, WORDS, SUM_WIDE, TO_LEVELS)
-DOWN(mean_levels, WORDS, SUM_WIDE, TO_MEAN)
-DOWN(narrow_levels_below, LEVELS, SUM, TO_LEVELS)
-DOWN(wide_levels_below, LEVELS, SUM_WIDE, TO_LEVELS)
-DOWN(even_levels, REALS, SUM_REAL, TO_EVEN)
-DOWN(tied_levels, REALS, SUM_REAL, TO_TIED)
-DOWN(fused_levels, REALS, SUM_FUSED, TO_EVEN)
-DOWN(real_values, REALS, SUM_REAL, TO_REALS)
-DOWN(mixed_values, REALS, MIX, TO_REALS)
-DOWN(reals_below, LEVELS, SUM_REAL, TO_REALS)
-#define ACROSS_LINES(name, kind, result)                                                             \
-    static void name##_gray(const struct horizontal_pass *k, const char *const *lines, const int32_t *places,  \
-                            char *const *to) {                                                        \
-        go_across_lines(k, lines, places, to, kind, result, 1);                                       \
-    }                                                                                                 \
-    static void name##_words(const struct horizontal_pass *k, const char *const *lines, const int32_t *places, \
-                             char *const *to) {                                                       \
-        go_across_lines(k, lines, places, to, kind, result, 4);                                       \
+HORIZONTAL(int16_to_uint8, SUM_INT16, OUT_UINT8)
+HORIZONTAL(int32_to_uint8, SUM_INT32, OUT_UINT8)
+HORIZONTAL(int16_to_int16, SUM_INT16, OUT_INT16)
+HORIZONTAL(int16_to_int32, SUM_INT16, OUT_INT32)
+HORIZONTAL(int16_to_float, SUM_INT16, OUT_FLOAT)
+HORIZONTAL(float_to_float, SUM_FLOAT, OUT_FLOAT)
+HORIZONTAL(fused_to_float, SUM_FUSED, OUT_FLOAT)
+HORIZONTAL(lerp_to_float, LERP, OUT_FLOAT)
+VERTICAL(cubic_to_uint8_vertical, FLOAT, SUM_CUBIC, OUT_UINT8_EVEN)
+VERTICAL(sums_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8)
+VERTICAL(mean_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8_MEAN)
+VERTICAL(int16_to_uint8_vertical, UINT8, SUM_INT16, OUT_UINT8)
+VERTICAL(int32_to_uint8_vertical, UINT8, SUM_INT32, OUT_UINT8)
+VERTICAL(float_to_uint8_vertical, FLOAT, SUM_FLOAT, OUT_UINT8_EVEN)
+VERTICAL(ties_to_uint8_vertical, FLOAT, SUM_FLOAT, OUT_UINT8_TIES)
+VERTICAL(fused_to_uint8_vertical, FLOAT, SUM_FUSED, OUT_UINT8_EVEN)
+VERTICAL(float_to_float_vertical, FLOAT, SUM_FLOAT, OUT_FLOAT)
+VERTICAL(lerp_to_float_vertical, FLOAT, LERP, OUT_FLOAT)
+VERTICAL(uint8_to_float_vertical, UINT8, SUM_FLOAT, OUT_FLOAT)
+#define HORIZONTAL_LAST(name, sum_type, result)                                                                                \
+    static void name##_gray(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,                 \
+                            char *const *to) {                                                                                 \
+        run_horizontal_last(k, lines, offsets, to, sum_type, result, 1);                                                       \
+    }                                                                                                                          \
+    static void name##_words(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,                \
+                             char *const *to) {                                                                                \
+        run_horizontal_last(k, lines, offsets, to, sum_type, result, 4);                                                       \
     }
-ACROSS_LINES(narrow_levels_beside, SUM, TO_LEVELS)
-ACROSS_LINES(wide_levels_beside, SUM_WIDE, TO_LEVELS)
-ACROSS_LINES(even_levels_beside, SUM_REAL, TO_EVEN)
-ACROSS_LINES(tied_levels_beside, SUM_REAL, TO_TIED)
-ACROSS_LINES(reals_beside, SUM_REAL, TO_REALS)
-#define BOTH(name) {name##_gray, name##_words}
+HORIZONTAL_LAST(int16_to_uint8_last, SUM_INT16, OUT_UINT8)
+HORIZONTAL_LAST(int32_to_uint8_last, SUM_INT32, OUT_UINT8)
+HORIZONTAL_LAST(float_to_uint8_last, SUM_FLOAT, OUT_UINT8_EVEN)
+HORIZONTAL_LAST(ties_to_uint8_last, SUM_FLOAT, OUT_UINT8_TIES)
+HORIZONTAL_LAST(float_to_float_last, SUM_FLOAT, OUT_FLOAT)
+#define GRAY_AND_COLOR(name) {name##_gray, name##_words}
 
-// The passes of each arithmetic.
-static const struct both PASSES[] = {
-    [PASSES_FIXED] = {BOTH(wide_levels), wide_levels_below, 1, wide_levels_below, BOTH(wide_levels_beside)},
-    [PASSES_OPENCV_LINEAR] = {BOTH(shorts_of_sums), linear_levels, 2, 0, {0}},
-    [PASSES_OPENCV_CUBIC] = {BOTH(reals_of_sums), cubic_levels, 4, 0, {0}},
-    [PASSES_OPENCV_LANCZOS] = {BOTH(words_of_sums), shifted_levels, 4, 0, {0}},
-    [PASSES_AREA] = {BOTH(words_of_sums), mean_levels, 4, 0, {0}},
-    [PASSES_FLOAT_EVEN] = {BOTH(reals), even_levels, 4, reals_below, BOTH(even_levels_beside)},
-    [PASSES_DALI] = {BOTH(reals), tied_levels, 4, reals_below, BOTH(tied_levels_beside)},
-    [PASSES_FLOAT_FUSED] = {BOTH(fused_reals), fused_levels, 4, 0, {0}},
-    [PASSES_REAL] = {BOTH(reals), real_values, 4, reals_below, BOTH(reals_beside)},
-    [PASSES_LERP] = {BOTH(mixed_reals), mixed_values, 4, 0, {0}},
+// The functions of each arithmetic. 0 means that no library uses this order of passes with it.
+static const struct pass_functions PASSES[] = {
+    [PASSES_FIXED] = {GRAY_AND_COLOR(int32_to_uint8), int32_to_uint8_vertical, 1, int32_to_uint8_vertical,
+                      GRAY_AND_COLOR(int32_to_uint8_last)},
+    [PASSES_OPENCV_LINEAR] = {GRAY_AND_COLOR(int16_to_int16), opencv_linear_vertical, 2, 0, {0}},
+    [PASSES_OPENCV_CUBIC] = {GRAY_AND_COLOR(int16_to_float), cubic_to_uint8_vertical, 4, 0, {0}},
+    [PASSES_OPENCV_LANCZOS] = {GRAY_AND_COLOR(int16_to_int32), sums_to_uint8_vertical, 4, 0, {0}},
+    [PASSES_AREA] = {GRAY_AND_COLOR(int16_to_int32), mean_to_uint8_vertical, 4, 0, {0}},
+    [PASSES_FLOAT_EVEN] = {GRAY_AND_COLOR(float_to_float), float_to_uint8_vertical, 4, uint8_to_float_vertical,
+                           GRAY_AND_COLOR(float_to_uint8_last)},
+    [PASSES_DALI] = {GRAY_AND_COLOR(float_to_float), ties_to_uint8_vertical, 4, uint8_to_float_vertical,
+                     GRAY_AND_COLOR(ties_to_uint8_last)},
+    [PASSES_FLOAT_FUSED] = {GRAY_AND_COLOR(fused_to_float), fused_to_uint8_vertical, 4, 0, {0}},
+    [PASSES_REAL] = {GRAY_AND_COLOR(float_to_float), float_to_float_vertical, 4, uint8_to_float_vertical,
+                     GRAY_AND_COLOR(float_to_float_last)},
+    [PASSES_LERP] = {GRAY_AND_COLOR(lerp_to_float), lerp_to_float_vertical, 4, 0, {0}},
 };
 
-// The passes of an arithmetic; of weights that fit 16 bits, as all of torchvision's but those of an axis that stays as it is.
-struct both passes_of(enum passes passes, int64_t row_bits, int64_t column_bits) {
-    struct both made = PASSES[passes];
+// Return the functions of an arithmetic. Fixed-point weights that fit into 16 bits have faster functions. torchvision's weights
+// do, except on an axis that keeps its length.
+struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits) {
+    struct pass_functions made = PASSES[passes];
     if (passes != PASSES_FIXED) return made;
     if (column_bits < IDENTITY_BITS) {
-        made.across[0] = narrow_levels_gray, made.across[1] = narrow_levels_words;
-        made.beside[0] = narrow_levels_beside_gray, made.beside[1] = narrow_levels_beside_words;
+        made.horizontal[0] = int16_to_uint8_gray, made.horizontal[1] = int16_to_uint8_words;
+        made.horizontal_last[0] = int16_to_uint8_last_gray, made.horizontal_last[1] = int16_to_uint8_last_words;
     }
-    if (row_bits < IDENTITY_BITS) made.down = made.down_first = narrow_levels_below;
+    if (row_bits < IDENTITY_BITS) made.vertical = made.vertical_first = int16_to_uint8_vertical;
     return made;
 }

@@ -1,31 +1,36 @@
-// Passes of a resize, as plan/profiles/windows.py writes them: each product and sum in its order.
+// The two passes of a resize, with the arithmetic of `Passes` in plan/profiles/windows.py: each product and sum is computed in
+// the library's order and rounded separately.
 #pragma once
 #include "arguments.h"
 
-// The windows of the columns; `first`: the number of each one's first position among those that are read; `away`: of `ties`.
+// Arguments of a horizontal pass.
 struct horizontal_pass {
     const struct coefficients *coefficients;
-    const int32_t *first;
-    int64_t is_mirrored;
-    const uint8_t *away;
+    const int32_t *first;  // index of each output column's first tap in the list of columns that are read
+    int64_t is_mirrored;   // whether to reverse the order of the output columns
+    const uint8_t *away;   // PASSES_DALI: see `struct ties`
 };
 
-// One window after the other of a block of levels, or of a block's lines, to the lines of the result. A block is some rows
-// side by side: 16 values of a column, 4 rows of 4 channels or 16 of gray, and then those of the next column.
-typedef void across(const struct horizontal_pass *w, const char *block, char *const *to);
-typedef void beside(const struct horizontal_pass *w, const char *const *lines, const int32_t *places, char *const *to);
+// Horizontal pass as the first pass: compute all output columns of a block of rows, each row to its own line of `out`. A block
+// contains 4 rows of 4 channels, or 16 rows of one channel. It stores the 16 values of a column contiguously, column by column.
+typedef void horizontal(const struct horizontal_pass *p, const char *block, char *const *out);
 
-// Applies one window to lines. Each line has `length` values, at least 16. `factor` is used by area, `away` by DALI.
-typedef void down(const struct coefficients *w, int64_t window, const char *const *lines, int64_t length, char *to, float factor,
-                  const uint8_t *away);
+// Horizontal pass as the second pass: compute all output columns of the same number of rows, which are separate lines.
+// `offsets` contains the offset in a line of each column that is read.
+typedef void horizontal_last(const struct horizontal_pass *p, const char *const *lines, const int32_t *offsets, char *const *out);
 
-// Both passes of an arithmetic, first of gray, then of 4 channels; and where it has the other order, those.
-struct both {
-    across *across[2];
-    down *down;
-    int64_t size;      // bytes of a value between the passes
-    down *down_first;
-    beside *beside[2];
+// Vertical pass: compute one output row. `lines` contains the address of each tap. Each line has `length` values, at least 16.
+// `factor` is used by PASSES_AREA, `away` by PASSES_DALI.
+typedef void vertical(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *out,
+                      float factor, const uint8_t *away);
+
+// The functions of an arithmetic. Those of horizontal passes are pairs, for one channel and for 4 channels.
+struct pass_functions {
+    horizontal *horizontal[2];             // horizontal pass first
+    vertical *vertical;
+    int64_t value_size;                    // bytes per value between the passes
+    vertical *vertical_first;              // vertical pass first; null if no library uses this order with the arithmetic
+    horizontal_last *horizontal_last[2];
 };
 
-struct both passes_of(enum passes passes, int64_t row_bits, int64_t column_bits);
+struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits);

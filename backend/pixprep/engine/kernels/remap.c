@@ -12,53 +12,53 @@ struct places {
     int32_t y[CHUNK + LANES];
 };
 
-ALWAYS int32_t nearest_int(double x) { return nearest_whole(ALL(wide, x))[0]; }
+INLINE int32_t nearest_int(double x) { return round_opencv(SPLAT(vdouble, x))[0]; }
 
 // Two channels of 16 bits: 32 times the interpolation between two pixels.
-ALWAYS shorts across(word one, word other, shorts share) {
+INLINE shorts across(vuint one, vuint other, shorts share) {
     shorts a = (shorts)(one & 0x00FF00FF), b = (shorts)(other & 0x00FF00FF);
     return (a << 5) + (b - a) * share;
 }
 
-ALWAYS word down(word upper, word lower, whole share) {
-    whole a = (whole)upper, b = (whole)lower;
-    return (word)(((a << 5) + (b - a) * share + 512) >> 10);
+INLINE vuint down(vuint upper, vuint lower, vint share) {
+    vint a = (vint)upper, b = (vint)lower;
+    return (vuint)(((a << 5) + (b - a) * share + 512) >> 10);
 }
 
-ALWAYS word blended(word a, word b, word c, word d, whole share_x, whole share_y, int channels) {
+INLINE vuint blended(vuint a, vuint b, vuint c, vuint d, vint share_x, vint share_y, int channels) {
     shorts share = (shorts)(share_x | share_x << 16);
-    word upper = (word)across(a, b, share), lower = (word)across(c, d, share);
-    word made = down(upper & 0xFFFF, lower & 0xFFFF, share_y);
+    vuint upper = (vuint)across(a, b, share), lower = (vuint)across(c, d, share);
+    vuint made = down(upper & 0xFFFF, lower & 0xFFFF, share_y);
     if (channels == 1) return made;
     made |= down(upper >> 16, lower >> 16, share_y) << 16;
-    upper = (word)across(a >> 8, b >> 8, share), lower = (word)across(c >> 8, d >> 8, share);
+    upper = (vuint)across(a >> 8, b >> 8, share), lower = (vuint)across(c >> 8, d >> 8, share);
     return made | down(upper & 0xFFFF, lower & 0xFFFF, share_y) << 8;
 }
 
-ALWAYS int is_true(whole each) {
+INLINE int is_true(vint each) {
     int every = -1;
     for (int lane = 0; lane < LANES; ++lane) every &= each[lane];
     return every;
 }
 
-ALWAYS word by_bilinear(const struct image *image, whole x, whole y, whole share_x, whole share_y) {
+INLINE vuint by_bilinear(const struct image *image, vint x, vint y, vint share_x, vint share_y) {
     const int next = 8 * image->column_stride;
     if (is_true((x >= 0) & (x < image->width - 1) & (y >= 0) & (y < image->height - 1))) {
         pairs upper = load_pairs(image, x, y), lower = load_pairs(image, x, y + 1);
         return blended(pixel_of(upper, 0), pixel_of(upper, next), pixel_of(lower, 0), pixel_of(lower, next), share_x,
                        share_y, image->channels);
     }
-    word a = picked(image, x, y), b = picked(image, x + 1, y), c = picked(image, x, y + 1), d = picked(image, x + 1, y + 1);
+    vuint a = picked(image, x, y), b = picked(image, x + 1, y), c = picked(image, x, y + 1), d = picked(image, x + 1, y + 1);
     return blended(a, b, c, d, share_x, share_y, image->channels);
 }
 
-ALWAYS int rounded_level(int sum) {
+INLINE int rounded_level(int sum) {
     sum = (sum + (1 << 14)) >> 15;
     return sum < 0 ? 0 : sum > 255 ? 255 : sum;
 }
 
 // One pixel of 4 x 4 others, which begin at a place.
-ALWAYS uint32_t by_bicubic(const struct image *image, int x, int y, const int16_t *weights) {
+INLINE uint32_t by_bicubic(const struct image *image, int x, int y, const int16_t *weights) {
     const int channels = image->channels, column_stride = image->column_stride;
     const int is_whole = x >= 0 && x + 4 <= image->width - (channels > 1 && column_stride == 3) && y >= 0 && y + 4 <= image->height;
     if (is_whole && channels > 1) {
@@ -75,8 +75,8 @@ ALWAYS uint32_t by_bicubic(const struct image *image, int x, int y, const int16_
     }
     int columns[4], rows[4], sums[3] = {0};
     for (int i = 0; i < 4; ++i) {
-        columns[i] = beyond(image->padding, x + i, image->width);
-        rows[i] = beyond(image->padding, y + i, image->height);
+        columns[i] = border_position(image->padding, x + i, image->width);
+        rows[i] = border_position(image->padding, y + i, image->height);
     }
     for (int i = 0; i < 16; ++i) {
         const int row = rows[i / 4], column = columns[i % 4], is_fill = row < 0 || column < 0;
@@ -90,7 +90,7 @@ ALWAYS uint32_t by_bicubic(const struct image *image, int x, int y, const int16_
 }
 
 // Pixels of large photos come late from memory, so they are asked for a row before they are needed.
-ALWAYS void ask_for(const struct image *image, whole x, whole y, enum warps arithmetic) {
+INLINE void ask_for(const struct image *image, vint x, vint y, enum warps arithmetic) {
     x = inner(x, image->width);
     y = inner(y, image->height);
     for (int lane = 0; lane < LANES; lane += 2) {
@@ -101,25 +101,25 @@ ALWAYS void ask_for(const struct image *image, whole x, whole y, enum warps arit
 }
 
 // Whole pixels of places: of the nearest they are pixels, else 32nds of one.
-ALWAYS whole pixels_of(whole place, enum warps arithmetic) {
-    return sixteen_bits(arithmetic == WARP_OPENCV_NEAREST ? place : place >> 5);
+INLINE vint pixels_of(vint place, enum warps arithmetic) {
+    return clip_int16(arithmetic == WARP_OPENCV_NEAREST ? place : place >> 5);
 }
 
 // Columns after which a perspective begins again.
-ALWAYS int64_t block_of(const struct warp *n) { return 1024 / min(16, n->full_height); }
+INLINE int64_t block_of(const struct warp *n) { return 1024 / min(16, n->full_height); }
 
 // Steps of an affine map along the columns from x on, in 1,024ths of a pixel.
-ALWAYS void step_along(const struct warp *n, int64_t x, int64_t count, struct places *along) {
+INLINE void step_along(const struct warp *n, int64_t x, int64_t count, struct places *along) {
     for (int64_t i = 0; i < count; i += LANES) {
-        wide column = (wide){0, 1, 2, 3, 4, 5, 6, 7} + (double)(x + i);
-        whole of_x = nearest_whole(column * n->matrix[0] * 1024.0), of_y = nearest_whole(column * n->matrix[3] * 1024.0);
+        vdouble column = (vdouble){0, 1, 2, 3, 4, 5, 6, 7} + (double)(x + i);
+        vint of_x = round_opencv(column * n->matrix[0] * 1024.0), of_y = round_opencv(column * n->matrix[3] * 1024.0);
         memcpy(along->x + i, &of_x, sizeof of_x);
         memcpy(along->y + i, &of_y, sizeof of_y);
     }
 }
 
 // Places of columns of a row, from x on: by the steps along it, or by three linear forms at its block's first column.
-ALWAYS void place_row(const struct warp *n, const struct image *image, enum warps arithmetic, int64_t row,
+INLINE void place_row(const struct warp *n, const struct image *image, enum warps arithmetic, int64_t row,
                       int64_t x, int64_t count, const struct places *along, struct places *places) {
     const int64_t block = x / block_of(n) * block_of(n);
     const double *m = n->matrix;
@@ -130,18 +130,18 @@ ALWAYS void place_row(const struct warp *n, const struct image *image, enum warp
     const double from_x = m[0] * block + m[1] * y + m[2], from_y = m[3] * block + m[4] * y + m[5];
     const double from_w = m[6] * block + m[7] * y + m[8];
     for (int64_t i = 0; i < count; i += LANES) {
-        whole place_x, place_y;
+        vint place_x, place_y;
         if (n->is_perspective) {
-            wide column = (wide){0, 1, 2, 3, 4, 5, 6, 7} + (double)(x + i - block);
-            wide over = share_of(from_w + m[6] * column, parts);
-            place_x = projected((from_x + m[0] * column) * over);
-            place_y = projected((from_y + m[3] * column) * over);
+            vdouble column = (vdouble){0, 1, 2, 3, 4, 5, 6, 7} + (double)(x + i - block);
+            vdouble over = divide_depth(from_w + m[6] * column, parts);
+            place_x = round_position((from_x + m[0] * column) * over);
+            place_y = round_position((from_y + m[3] * column) * over);
         } else {
-            word steps_x, steps_y;
+            vuint steps_x, steps_y;
             memcpy(&steps_x, along->x + i, sizeof steps_x);
             memcpy(&steps_y, along->y + i, sizeof steps_y);
-            place_x = (whole)(steps_x + begin_x) >> bits;
-            place_y = (whole)(steps_y + begin_y) >> bits;
+            place_x = (vint)(steps_x + begin_x) >> bits;
+            place_y = (vint)(steps_y + begin_y) >> bits;
         }
         ask_for(image, pixels_of(place_x, arithmetic), pixels_of(place_y, arithmetic), arithmetic);
         memcpy(places->x + i, &place_x, sizeof place_x);
@@ -149,18 +149,18 @@ ALWAYS void place_row(const struct warp *n, const struct image *image, enum warp
     }
 }
 
-ALWAYS void make_row(const struct warp *n, const struct image *image, enum warps arithmetic, int64_t count,
+INLINE void make_row(const struct warp *n, const struct image *image, enum warps arithmetic, int64_t count,
                      const struct places *places, uint8_t *out) {
     for (int64_t i = 0; i < count; i += LANES) {
-        whole x, y;
+        vint x, y;
         memcpy(&x, places->x + i, sizeof x);
         memcpy(&y, places->y + i, sizeof y);
-        whole column = pixels_of(x, arithmetic), line = pixels_of(y, arithmetic), share_x = x & 31, share_y = y & 31;
-        word made = {0};
+        vint column = pixels_of(x, arithmetic), line = pixels_of(y, arithmetic), share_x = x & 31, share_y = y & 31;
+        vuint made = {0};
         if (arithmetic == WARP_OPENCV_NEAREST) made = picked(image, column, line);
         else if (arithmetic == WARP_OPENCV_BILINEAR) made = by_bilinear(image, column, line, share_x, share_y);
         else {
-            whole which = (share_y << 5 | share_x) << 4;
+            vint which = (share_y << 5 | share_x) << 4;
             for (int lane = 0; lane < LANES; ++lane)
                 made[lane] = by_bicubic(image, column[lane] - 1, line[lane] - 1, n->weights + which[lane]);
         }
@@ -168,7 +168,7 @@ ALWAYS void make_row(const struct warp *n, const struct image *image, enum warps
     }
 }
 
-ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int column_stride) {
+INLINE void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int column_stride) {
     struct warp n = *arguments;
     n.is_perspective = is_perspective;
     const struct image image = image_of(&n, (int)n.padding, channels, column_stride);

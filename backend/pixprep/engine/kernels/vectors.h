@@ -12,8 +12,8 @@ typedef uint8_t bytes __attribute__((vector_size(LANES)));
 typedef int16_t shorts __attribute__((vector_size(2 * LANES)));
 
 // Narrower and wider by one step at a time: of a conversion in one, GCC 12 makes 16.
-ALWAYS shorts widened(bytes levels) { return __builtin_convertvector(levels, shorts); }
-ALWAYS bytes narrowed(whole levels) {
+INLINE shorts to_shorts(bytes levels) { return __builtin_convertvector(levels, shorts); }
+INLINE bytes to_bytes(vint levels) {
 #ifdef __clang__
     return __builtin_convertvector(levels, bytes);
 #else
@@ -21,21 +21,21 @@ ALWAYS bytes narrowed(whole levels) {
 #endif
 }
 
-ALWAYS whole load_levels(const void *from) {
+INLINE vint load_uint8(const void *from) {
     bytes levels;
     memcpy(&levels, from, sizeof levels);
 #ifdef __clang__
-    return __builtin_convertvector(levels, whole);
+    return __builtin_convertvector(levels, vint);
 #else
-    return __builtin_convertvector(widened(levels), whole);
+    return __builtin_convertvector(to_shorts(levels), vint);
 #endif
 }
 
 // clip8 of integers; a comparison gives all bits, or none
-ALWAYS whole clipped_levels(whole total) {
+INLINE vint clip_uint8(vint total) {
     total &= total >= 0;
     return (total & (total < 255)) | (255 & (total >= 255));
 }
 
 // clip8((half + total) >> bits)
-ALWAYS bytes level_of(whole total, int bits) { return narrowed(clipped_levels((total + (1 << (bits - 1))) >> bits)); }
+INLINE bytes round_shift(vint total, int bits) { return to_bytes(clip_uint8((total + (1 << (bits - 1))) >> bits)); }

@@ -5,122 +5,122 @@
 
 enum { ANEW = 256 };
 
-ALWAYS whole level_of(word pixel, int channel) { return (whole)(pixel >> (8 * channel) & 255); }
+INLINE vint round_shift(vuint pixel, int channel) { return (vint)(pixel >> (8 * channel) & 255); }
 
 // Pillow's cubic of 4 x 4 levels, in float64; those beyond an edge are the edge's.
-ALWAYS word by_cubics(const struct image *image, whole first, whole above, wide dx, wide dy) {
-    word found[4][4], made = {0};
+INLINE vuint by_cubics(const struct image *image, vint first, vint above, vdouble dx, vdouble dy) {
+    vuint found[4][4], made = {0};
     for (int i = 0; i < 4; ++i)
         for (int j = 0; j < 4; ++j) {
-            whole x = inner(first + (j - 1), image->width), y = inner(above + (i - 1), image->height);
+            vint x = inner(first + (j - 1), image->width), y = inner(above + (i - 1), image->height);
             found[i][j] = pixel_of(load_pairs(image, x, y), 0);
         }
     for (int k = 0; k < image->channels; ++k) {
-        wide rows[4];
+        vdouble rows[4];
         for (int i = 0; i < 4; ++i) {
-            const word *of = found[i];
-            rows[i] = cubic(WIDE(level_of(of[0], k)), WIDE(level_of(of[1], k)), WIDE(level_of(of[2], k)),
-                            WIDE(level_of(of[3], k)), dx);
+            const vuint *of = found[i];
+            rows[i] = cubic_pillow(TO_DOUBLE(round_shift(of[0], k)), TO_DOUBLE(round_shift(of[1], k)), TO_DOUBLE(round_shift(of[2], k)),
+                            TO_DOUBLE(round_shift(of[3], k)), dx);
         }
-        wide level = cubic(rows[0], rows[1], rows[2], rows[3], dy);
-        level = CHOOSE(level > 0, level, 0.0);
-        made |= (word)WHOLE(CHOOSE(level < 255, level, 255.0)) << (8 * k);
+        vdouble level = cubic_pillow(rows[0], rows[1], rows[2], rows[3], dy);
+        level = SELECT(level > 0, level, 0.0);
+        made |= (vuint)TO_INT(SELECT(level < 255, level, 255.0)) << (8 * k);
     }
     return made;
 }
 
-ALWAYS word by_pillow(const struct image *image, const struct warp *n, whole column, whole row, enum warps arithmetic) {
-    wide along = WIDE(column) + 0.5, down = WIDE(row) + 0.5;
-    wide found[2];
-    look_pillow(n->matrix, n->is_perspective, along, down, found);
-    wide x = found[0], y = found[1];
+INLINE vuint by_pillow(const struct image *image, const struct warp *n, vint column, vint row, enum warps arithmetic) {
+    vdouble along = TO_DOUBLE(column) + 0.5, down = TO_DOUBLE(row) + 0.5;
+    vdouble found[2];
+    source_pillow(n->matrix, n->is_perspective, along, down, found);
+    vdouble x = found[0], y = found[1];
     const double width = image->width, height = image->height;
-    whole is_seen = __builtin_convertvector((x >= 0) & (x < width) & (y >= 0) & (y < height), whole);
-    x = CHOOSE(x > 0, x, 0.0);
-    y = CHOOSE(y > 0, y, 0.0);
-    x = CHOOSE(x < width, x, width);
-    y = CHOOSE(y < height, y, height);
-    if (arithmetic == WARP_PILLOW_NEAREST) return CHOOSE(is_seen, picked(image, WHOLE(x), WHOLE(y)), image->fill);
-    wide u = x - 0.5, v = y - 0.5;
-    wide left = rounded_down(u), top = rounded_down(v), dx = u - left, dy = v - top;
-    whole first = WHOLE(left), above = WHOLE(top);
-    if (arithmetic == WARP_PILLOW_BICUBIC) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
+    vint is_seen = __builtin_convertvector((x >= 0) & (x < width) & (y >= 0) & (y < height), vint);
+    x = SELECT(x > 0, x, 0.0);
+    y = SELECT(y > 0, y, 0.0);
+    x = SELECT(x < width, x, width);
+    y = SELECT(y < height, y, height);
+    if (arithmetic == WARP_PILLOW_NEAREST) return SELECT(is_seen, picked(image, TO_INT(x), TO_INT(y)), image->fill);
+    vdouble u = x - 0.5, v = y - 0.5;
+    vdouble left = round_down(u), top = round_down(v), dx = u - left, dy = v - top;
+    vint first = TO_INT(left), above = TO_INT(top);
+    if (arithmetic == WARP_PILLOW_BICUBIC) return SELECT(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
     // Where two columns are one, the pair begins at the image's edge, and weighs 0 or 1: the same levels.
     const int last = image->width > 2 ? image->width - 2 : 0;
-    dx = CHOOSE(left < 0, 0.0, dx);
-    dx = CHOOSE(left > (double)last, 1.0, dx);
+    dx = SELECT(left < 0, 0.0, dx);
+    dx = SELECT(left > (double)last, 1.0, dx);
     first = inner(first, last + 1);
     pairs upper = load_pairs(image, first, inner(above, image->height));
     pairs lower = load_pairs(image, first, inner(above + 1, image->height));
     const int next = 8 * image->column_stride;
-    word a = pixel_of(upper, 0), b = pixel_of(upper, next), c = pixel_of(lower, 0), d = pixel_of(lower, next), made = {0};
+    vuint a = pixel_of(upper, 0), b = pixel_of(upper, next), c = pixel_of(lower, 0), d = pixel_of(lower, next), made = {0};
     for (int k = 0; k < image->channels; ++k)
-        made |= (word)between(level_of(a, k), level_of(b, k), level_of(c, k), level_of(d, k), dx, dy) << (8 * k);
-    return CHOOSE(is_seen, made, image->fill);
+        made |= (vuint)bilinear_pillow(round_shift(a, k), round_shift(b, k), round_shift(c, k), round_shift(d, k), dx, dy) << (8 * k);
+    return SELECT(is_seen, made, image->fill);
 }
 
-ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whole column, whole row, int64_t place,
+INLINE vuint by_torchvision(const struct image *image, const struct warp *n, vint column, vint row, int64_t place,
                            int is_nearest) {
-    real along = REAL(column) - (n->is_perspective ? -0.5f : (float)(n->full_width - 1) * 0.5f);
-    real down = REAL(row) - (n->is_perspective ? -0.5f : (float)(n->full_height - 1) * 0.5f);
-    real found[2];
-    look_torchvision(n->matrix, n->is_perspective, along, down, found);
-    real x = found[0], y = found[1];
+    vfloat along = TO_FLOAT(column) - (n->is_perspective ? -0.5f : (float)(n->full_width - 1) * 0.5f);
+    vfloat down = TO_FLOAT(row) - (n->is_perspective ? -0.5f : (float)(n->full_height - 1) * 0.5f);
+    vfloat found[2];
+    source_torchvision(n->matrix, n->is_perspective, along, down, found);
+    vfloat x = found[0], y = found[1];
     if (n->source_x) {
         memcpy(&x, n->source_x + place, sizeof x);
         memcpy(&y, n->source_y + place, sizeof y);
     }
-    x = position_float(x, (float)n->width * 0.5f);
-    y = position_float(y, (float)n->height * 0.5f);
-    if (is_nearest) return picked(image, WHOLE(rounded_even(x)), WHOLE(rounded_even(y)));
-    real left = rounded_down(x), top = rounded_down(y), right_share = x - left, lower_share = y - top;
-    real left_share = ALL(real, 1.0f) - right_share, upper_share = ALL(real, 1.0f) - lower_share;
-    const real shares[] = {upper_share * left_share, upper_share * right_share, lower_share * left_share,
+    x = pixel_position(x, (float)n->width * 0.5f);
+    y = pixel_position(y, (float)n->height * 0.5f);
+    if (is_nearest) return picked(image, TO_INT(round_even(x)), TO_INT(round_even(y)));
+    vfloat left = round_down(x), top = round_down(y), right_share = x - left, lower_share = y - top;
+    vfloat left_share = SPLAT(vfloat, 1.0f) - right_share, upper_share = SPLAT(vfloat, 1.0f) - lower_share;
+    const vfloat shares[] = {upper_share * left_share, upper_share * right_share, lower_share * left_share,
                            lower_share * right_share};
-    whole first = WHOLE(left), above = WHOLE(top);
-    whole begin = inner(first, image->width > 2 ? image->width - 1 : 1);
-    word corners[4];
-    real seen[4];
+    vint first = TO_INT(left), above = TO_INT(top);
+    vint begin = inner(first, image->width > 2 ? image->width - 1 : 1);
+    vuint corners[4];
+    vfloat seen[4];
     for (int down = 0; down < 2; ++down) {
         pairs two = load_pairs(image, begin, inner(above + down, image->height));
-        word one = pixel_of(two, 0), other = pixel_of(two, 8 * image->column_stride);
+        vuint one = pixel_of(two, 0), other = pixel_of(two, 8 * image->column_stride);
         for (int more = 0; more < 2; ++more) {
-            whole inside = is_inside(image, first + more, above + down);
-            corners[2 * down + more] = CHOOSE(first + more == begin, one, other) & (word)inside;
-            seen[2 * down + more] = CHOOSE(inside, ALL(real, 1.0f), 0.0f);
+            vint inside = is_inside(image, first + more, above + down);
+            corners[2 * down + more] = SELECT(first + more == begin, one, other) & (vuint)inside;
+            seen[2 * down + more] = SELECT(inside, SPLAT(vfloat, 1.0f), 0.0f);
         }
     }
-    real mask = n->is_filled ? weighed(seen, shares) : ALL(real, 1.0f);
-    word made = {0};
+    vfloat mask = n->is_filled ? weighted_sum(seen, shares) : SPLAT(vfloat, 1.0f);
+    vuint made = {0};
     for (int k = 0; k < image->channels; ++k) {
         const float fill = image->fill >> (8 * k) & 255;
-        real values[4];
-        for (int corner = 0; corner < 4; ++corner) values[corner] = REAL(level_of(corners[corner], k));
-        made |= (word)WHOLE(rounded_even((weighed(values, shares) - fill) * mask + fill)) << (8 * k);
+        vfloat values[4];
+        for (int corner = 0; corner < 4; ++corner) values[corner] = TO_FLOAT(round_shift(corners[corner], k));
+        made |= (vuint)TO_INT(round_even((weighted_sum(values, shares) - fill) * mask + fill)) << (8 * k);
     }
     return made;
 }
 
 // Pillow's nearest, in 1/65536 pixel, with 32 bits.
-ALWAYS word by_fixed(const struct image *image, const struct warp *n, whole column, whole row) {
-    word along = (word)column, down = (word)row;
+INLINE vuint by_fixed(const struct image *image, const struct warp *n, vint column, vint row) {
+    vuint along = (vuint)column, down = (vuint)row;
     uint32_t m[6];
     for (int i = 0; i < 6; ++i) m[i] = (uint32_t)(int64_t)n->matrix[i];
-    word x = along * m[0] + down * m[1] + m[2], y = along * m[3] + down * m[4] + m[5];
-    return picked(image, (whole)x >> 16, (whole)y >> 16);
+    vuint x = along * m[0] + down * m[1] + m[2], y = along * m[3] + down * m[4] + m[5];
+    return picked(image, (vint)x >> 16, (vint)y >> 16);
 }
 
-ALWAYS void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int column_stride) {
+INLINE void make(const struct warp *arguments, enum warps arithmetic, int is_perspective, int channels, int column_stride) {
     struct warp n = *arguments;
     n.is_perspective = is_perspective;
     const struct image image = image_of(&n, PADDING_CONSTANT, channels, column_stride);
-    const whole steps = {0, 1, 2, 3, 4, 5, 6, 7};
+    const vint steps = {0, 1, 2, 3, 4, 5, 6, 7};
     const int is_torchvision = arithmetic == WARP_TORCHVISION_NEAREST || arithmetic == WARP_TORCHVISION_BILINEAR;
     for (int64_t y = 0; y < n.rows; ++y)
         for (int64_t x = 0; x < n.columns; x += LANES) {
             int64_t place = y * n.columns + x;
-            whole row = ALL(whole, (int)(n.top + y)), column = steps + (int)(n.left + x);
-            word made;
+            vint row = SPLAT(vint, (int)(n.top + y)), column = steps + (int)(n.left + x);
+            vuint made;
             if (arithmetic == WARP_PILLOW_FIXED) made = by_fixed(&image, &n, column, row);
             else if (is_torchvision) made = by_torchvision(&image, &n, column, row, place, arithmetic == WARP_TORCHVISION_NEAREST);
             else made = by_pillow(&image, &n, column, row, arithmetic);
@@ -161,7 +161,7 @@ static inline float near(float place, int64_t length) {
 }
 
 // DALI's, which adds up its way along a row in float32, and begins again after so many columns.
-ALWAYS void add_up(const struct warp *n, int is_nearest) {
+INLINE void add_up(const struct warp *n, int is_nearest) {
     const int64_t size = n->channels == 1 ? 1 : 4;
     const float a = (float)n->matrix[0], b = (float)n->matrix[1], c = (float)n->matrix[2];
     const float d = (float)n->matrix[3], e = (float)n->matrix[4], f = (float)n->matrix[5];

@@ -24,28 +24,28 @@ struct image {
     uint32_t fill;
 };
 
-ALWAYS struct image image_of(const struct warp *n, int padding, int channels, int column_stride) {
+INLINE struct image image_of(const struct warp *n, int padding, int channels, int column_stride) {
     const int64_t last = (n->height - 1) * n->row_stride + (n->width > 1 ? n->width - 1 : 1) * column_stride + channels - 8;
     return (struct image){n->pixels, (int)n->row_stride, last > 0 ? last : 0, n->height, n->width, column_stride, channels, padding, n->fill};
 }
 
-ALWAYS whole inner(whole place, int length) {
-    place = CHOOSE(place > 0, place, 0);
-    return CHOOSE(place < length, place, length - 1);
+INLINE vint inner(vint place, int length) {
+    place = SELECT(place > 0, place, 0);
+    return SELECT(place < length, place, length - 1);
 }
 
-ALWAYS whole bordered(const struct image *image, whole place, int length) {
+INLINE vint bordered(const struct image *image, vint place, int length) {
     if (image->padding == PADDING_REFLECT || image->padding == PADDING_SYMMETRIC)
-        for (int lane = 0; lane < LANES; ++lane) place[lane] = beyond(image->padding, place[lane], length);
+        for (int lane = 0; lane < LANES; ++lane) place[lane] = border_position(image->padding, place[lane], length);
     return inner(place, length);
 }
 
-ALWAYS whole is_inside(const struct image *image, whole x, whole y) {
+INLINE vint is_inside(const struct image *image, vint x, vint y) {
     return (x >= 0) & (x < image->width) & (y >= 0) & (y < image->height);
 }
 
 // The 64 bits that begin with the pixel at a place, which is in the image.
-ALWAYS pairs load_pairs(const struct image *image, whole x, whole y) {
+INLINE pairs load_pairs(const struct image *image, vint x, vint y) {
     pairs found;
     for (int lane = 0; lane < LANES; ++lane) {
         const int64_t offset = (int64_t)y[lane] * image->row_stride + (int64_t)x[lane] * image->column_stride;
@@ -58,16 +58,16 @@ ALWAYS pairs load_pairs(const struct image *image, whole x, whole y) {
 }
 
 // The first pixel of two, or the second.
-ALWAYS word pixel_of(pairs two, int shift) { return __builtin_convertvector(two >> shift, word); }
+INLINE vuint pixel_of(pairs two, int shift) { return __builtin_convertvector(two >> shift, vuint); }
 
 // The pixel at a position, which may be beyond the border.
-ALWAYS word picked(const struct image *image, whole x, whole y) {
-    word pixel = pixel_of(load_pairs(image, bordered(image, x, image->width), bordered(image, y, image->height)), 0);
-    return image->padding == PADDING_CONSTANT ? CHOOSE(is_inside(image, x, y), pixel, image->fill) : pixel;
+INLINE vuint picked(const struct image *image, vint x, vint y) {
+    vuint pixel = pixel_of(load_pairs(image, bordered(image, x, image->width), bordered(image, y, image->height)), 0);
+    return image->padding == PADDING_CONSTANT ? SELECT(is_inside(image, x, y), pixel, image->fill) : pixel;
 }
 
 // Write so many of the pixels, or all eight.
-ALWAYS void write_pixels(uint8_t *out, word made, int64_t count, int channels) {
+INLINE void write_pixels(uint8_t *out, vuint made, int64_t count, int channels) {
     if (channels == 1) {
         bytes levels = __builtin_convertvector(made, bytes);
         if (count >= LANES) memcpy(out, &levels, LANES);
