@@ -102,5 +102,5 @@ def test_pillows_refusal_names_the_pixels_and_the_setting():
     assert said == [
         "[TOO_MANY_PIXELS] 400,000,000 pixels; the limit is 50,000,000 (parameter max_pixels)",
         "[TOO_MANY_PIXELS] 400,000,000 pixels; the limit is 178,956,970 "
-        "(Pillow's own, of all formats but JPEG: twice PIL.Image.MAX_IMAGE_PIXELS)",
+        "(Pillow's limit for all formats except JPEG, twice PIL.Image.MAX_IMAGE_PIXELS)",
     ]

@@ -43,7 +43,7 @@ READY = {
     ),
 }
 REFUSED = {
-    "zeros": (ONE + warmup("UINT8", N, "zero_data: true"), b"", "[UNKNOWN_FORMAT] zeros"),
+    "zeros": (ONE + warmup("UINT8", N, "zero_data: true"), b"", "[UNKNOWN_FORMAT] a file of zeros"),
     "noise": (ONE + warmup("UINT8", N, "random_data: true"), b"", "[UNKNOWN_FORMAT] not a JPEG"),
     "half a photo": (ONE + warmup("UINT8", N // 2), PHOTO, "[TRUNCATED]"),
     "too few bytes": (ONE + warmup("UINT8", N + 5), PHOTO, f'input "image": "f" has {N:,} bytes'),

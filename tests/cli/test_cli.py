@@ -324,7 +324,7 @@ def test_run_takes_the_formats_and_the_damage_that_it_is_told_to(pixprep, folder
     code, _, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png")
     assert (code, err) == (
         1,
-        "flower.jpg: [UNSUPPORTED] a JPEG; only png may come here (parameter formats): send it as one of these\n",
+        "flower.jpg: [UNSUPPORTED] a JPEG is not accepted (parameter formats: png): convert the image\n",
     )
     code, out, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png, jpeg")
     assert (code, len(out.splitlines()), err) == (0, 1, "")

@@ -167,8 +167,8 @@ def test_a_lane_decodes_with_no_threads_but_one_of_libde265(name):
 def test_neither_comes_where_it_is_not_named(name):
     error = decode(STILLS[name])
     assert str(error) == (
-        f"[UNSUPPORTED] {'an AVIF' if name == 'avif' else 'a HEIC'}; only jpeg, png, webp, bmp, tiff, gif may come "
-        "here (parameter formats): send it as one of these"
+        f"[UNSUPPORTED] {'an AVIF' if name == 'avif' else 'a HEIC'} is not accepted (parameter formats: "
+        "jpeg, png, webp, bmp, tiff, gif): convert the image"
     )
 
 
@@ -205,7 +205,10 @@ def test_limits_hold_before_anything_is_decoded(name):
     height = 427 if name == "avif" else 428  # libheif codes an even number, and cuts a row off
     for limits, words in (
         ({"max_pixels": 640 * height - 1}, f"[TOO_MANY_PIXELS] {height} x 640 pixels; the limit is "),
-        ({"max_side": 639}, f"[BAD_DIMENSIONS] {height} x 640 pixels; a side has 1 to 639 (parameter max_side)"),
+        (
+            {"max_side": 639},
+            f"[BAD_DIMENSIONS] {height} x 640 pixels; height and width must be 1 to 639 (parameter max_side)",
+        ),
         ({"max_expansion": 2}, f"[TOO_MANY_PIXELS] {height} x 640 pixels in {len(encoded):,} bytes"),
         ({"max_image_bytes": 999}, f"[TOO_LARGE_BYTES] {len(encoded):,} bytes; the limit is 999"),
     ):

@@ -117,9 +117,9 @@ UNUSED = {
     "profile of 2 MB": chunk(b"iCCP", b"profile\0\0" + LARGE),
 }
 USED = {
-    "tRNS": (struct.pack(">3H", *scene(24, 33)[0, 0].tolist()), ", which has its transparency"),
-    "eXIf": (TURN, ", which has its orientation"),
-    "tEXt": (b"Raw profile type exif\0\nexif\n 9", ", which has its orientation"),
+    "tRNS": (struct.pack(">3H", *scene(24, 33)[0, 0].tolist()), ", which specifies its transparency"),
+    "eXIf": (TURN, ", which specifies its orientation"),
+    "tEXt": (b"Raw profile type exif\0\nexif\n 9", ", which specifies its orientation"),
     "vRNS": (bytes(6), ""),
 }
 
@@ -146,7 +146,7 @@ def test_a_chunk_of_a_png_that_pixels_do_not_depend_on_may_be_damaged(name, dama
 def test_a_chunk_of_a_png_that_pixels_depend_on_is_refused_or_left_out_as_by_libpng(name):
     body, use = USED[name]
     encoded = with_chunk(chunk(name.encode(), body, is_right=False))
-    error = f"[CORRUPT] a wrong checksum in the chunk {name} of the PNG{use}"
+    error = f"[CORRUPT] wrong checksum of the PNG's {name} chunk{use}"
     assert [str(decode(encoded, damage)[0]) for damage in ("strict", "structural", "pillow")] == [error] * 3
     pixels, recovered = decode(encoded, "lenient", alpha="white")
     assert_close(pixels, scene(24, 33), EQUAL)
@@ -158,7 +158,7 @@ def test_a_chunk_of_a_png_that_pixels_depend_on_is_refused_or_left_out_as_by_lib
 def test_a_chunk_of_a_png_that_is_too_short_is_refused_by_name(name, more):
     encoded = with_chunk(more + chunk(name.encode(), b"\0"))
     for damage in DAMAGES:
-        assert str(decode(encoded, damage)[0]) == f"[CORRUPT] the chunk {name} of the PNG is too short"
+        assert str(decode(encoded, damage)[0]) == f"[CORRUPT] the {name} chunk of the PNG is too short"
 
 
 def test_critical_chunks_of_a_png_stay_damaged():
@@ -529,7 +529,7 @@ def test_a_header_that_promises_more_than_the_data_can_hold_is_refused_at_once(o
     start = time.process_time()
     error, _ = decode(encoded)
     assert time.process_time() - start < 0.01
-    begin = f"[TRUNCATED] the JPEG ends after {len(encoded):,} bytes: its 5000 x 5000 pixels take at least "
+    begin = f"[TRUNCATED] the JPEG ends after {len(encoded):,} bytes: its 5000 x 5000 pixels require at least "
     assert str(error).startswith(begin)
     assert str(error).endswith(HINT)
     assert int(str(error).removeprefix(begin).removesuffix(HINT).replace(",", "")) == pytest.approx(least, rel=0.01)
@@ -545,10 +545,10 @@ def test_no_whole_jpeg_is_smaller_than_its_header_needs():
                 flat = np.full((height, width, channels), 77, np.uint8).squeeze(2 if channels == 1 else ())
                 encoded = jpeg(flat, optimize=True, quality=1, **options)
                 header = read_jpeg_header(encoded)
-                slack.append(len(encoded) - header.scan - header.least)
+                slack.append(len(encoded) - header.scan - header.min_scan_bytes)
                 assert slack[-1] >= 2, (height, width, options)
                 assert isinstance(decode(encoded)[0], np.ndarray)
     assert min(slack) < 5
     for encoded in jpegs().values():
         header = read_jpeg_header(encoded)
-        assert 0 < header.least < len(encoded) - header.scan
+        assert 0 < header.min_scan_bytes < len(encoded) - header.scan

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
 from pixprep.engine.decoders import USUAL, Limits
-from pixprep.engine.decoders.header import read_jpeg_header, said_pixels, sniff
+from pixprep.engine.decoders.header import declared_pixels, read_jpeg_header, sniff
 from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.errors import REASONS, ImageError
 from support.compare import EQUAL, assert_close
@@ -107,7 +107,7 @@ def test_chroma_of_every_sampling_is_repeated_or_refused_where_pillow_would_inte
         elif isinstance(fast, ImageError):
             words = ", ".join(f"{h} x {v}" for h, v in factors)
             assert str(fast) == (
-                f'[UNSUPPORTED] a JPEG of a rare kind or sampling ({words}), which "chroma": "fast" does not read'
+                f'[UNSUPPORTED] a JPEG with the sampling factors {words} is not supported with "chroma": "fast"'
             )
             assert not np.array_equal(expected_pixels(encoded), expected), factors
             assert_close(decode(encoded), expected_pixels(encoded), EQUAL)
@@ -201,43 +201,63 @@ OVERLAPPING = [(1000 + index, 1, 600, 8) for index in range(2)]
 SIZES = [(256, 3, 1, 16), (257, 3, 1, 16), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1), (277, 3, 1, 1)]
 TILE = [(322, 4, 1, 16000), (323, 4, 1, 4000), (324, 4, 1, 200), (325, 4, 1, 10)]
 EXIF = b"\xff\xe1\0\x0aExif\0\0II"
-ONLY_LOSSY = "pixprep reads lossy ones of 8 bits a sample"
+ONLY_LOSSY = "only lossy JPEGs with 8 bits per sample are supported"
 BLANK = save(Image.new("1", (1240, 1754), 1), "PNG")  # honest, and the reason why ``max_expansion`` has no default
 
 REFUSED = [
     # limits
     (photo(), {"max_image_bytes": 1000}, "TOO_LARGE_BYTES", "196,653 bytes; the limit is 1,000"),
-    (photo(), {"max_side": 639}, "BAD_DIMENSIONS", "427 x 640 pixels; a side has 1 to 639 (parameter max_side)"),
+    (
+        photo(),
+        {"max_side": 639},
+        "BAD_DIMENSIONS",
+        "427 x 640 pixels; height and width must be 1 to 639 (parameter max_side)",
+    ),
     (photo(), {"max_pixels": 273_279}, "TOO_MANY_PIXELS", "427 x 640 pixels; the limit is 273,279"),
-    (ALL["webp"], {"formats": ("jpeg", "png")}, "UNSUPPORTED", "a WebP; only jpeg, png may come here"),
+    (
+        ALL["webp"],
+        {"formats": ("jpeg", "png")},
+        "UNSUPPORTED",
+        "a WebP is not accepted (parameter formats: jpeg, png)",
+    ),
     (BLANK, {"max_expansion": 1000}, "TOO_MANY_PIXELS", "1754 x 1240 pixels in "),
-    (animated("GIF"), {"max_frames": 2}, "UNSUPPORTED", "over 2 frames (parameter max_frames)"),
-    (scans(10), {"max_scans": 9}, "TOO_MANY_SCANS", "a JPEG of over 9 scans (parameter max_scans)"),
-    (scans(110), {}, "TOO_MANY_SCANS", "a JPEG of over 100 scans"),
-    (scans(110, b"\xff\xfe\0\4\xff\xd9"), {}, "TOO_MANY_SCANS", "a JPEG of over 100 scans"),  # a comment with an end
+    (animated("GIF"), {"max_frames": 2}, "UNSUPPORTED", "more than 2 frames (parameter max_frames)"),
+    (scans(10), {"max_scans": 9}, "TOO_MANY_SCANS", "a JPEG with more than 9 scans (parameter max_scans)"),
+    (scans(110), {}, "TOO_MANY_SCANS", "a JPEG with more than 100 scans"),
+    (
+        scans(110, b"\xff\xfe\0\4\xff\xd9"),
+        {},
+        "TOO_MANY_SCANS",
+        "a JPEG with more than 100 scans",
+    ),  # a comment with an end
     # junk
     (JUNK["no bytes"], {}, "EMPTY", "no bytes"),
     (JUNK["text"], {}, "UNKNOWN_FORMAT", NO_IMAGE),
     (JUNK["jpeg magic only"], {}, "TRUNCATED", "the JPEG ends after 3 bytes, inside its header"),
     (JUNK["jpeg markers only"], {}, "CORRUPT", "the JPEG ends before its first scan"),
     (JUNK["jpeg and zeros"], {}, "TRUNCATED", "the JPEG ends after 4,099 bytes, inside its header"),
-    (JUNK["png magic only"], {}, "CORRUPT", "a damaged PNG, or a kind that Pillow does not read"),
+    (JUNK["png magic only"], {}, "CORRUPT", "the PNG is damaged, or of a kind that Pillow does not support"),
     (photo()[:100_000], {}, "TRUNCATED", "the JPEG ends after 100,000 bytes, before its last row (parameter damage)"),
     (photo()[:300], {}, "TRUNCATED", "the JPEG ends after 300 bytes, inside its header"),
     (png(noise(64, 64))[:5000], {}, "TRUNCATED", "the PNG ends after 5,000 bytes"),
     # files that no decoder here supports
-    (reframed(1, b"\xc1\x00\x11\x0c"), {}, "UNSUPPORTED", f"a JPEG of 12 bits a sample; {ONLY_LOSSY}"),
+    (reframed(1, b"\xc1\x00\x11\x0c"), {}, "UNSUPPORTED", f"a JPEG with 12 bits per sample; {ONLY_LOSSY}"),
     (reframed(1, b"\xc3"), {}, "UNSUPPORTED", f"a lossless JPEG; {ONLY_LOSSY}"),
     *(
-        (reframed(9, bytes([n])), {}, "UNSUPPORTED", f"a JPEG of {n} components; pixprep reads 1, 3 and 4")
+        (reframed(9, bytes([n])), {}, "UNSUPPORTED", f"a JPEG with {n} components; only 1, 3 and 4 are supported")
         for n in (0, 2, 5, 16, 255)
     ),
-    (reframed(5, b"\0\0"), {}, "BAD_DIMENSIONS", "0 x 64 pixels; a side has 1 to 16384 (parameter max_side)"),
+    (
+        reframed(5, b"\0\0"),
+        {},
+        "BAD_DIMENSIONS",
+        "0 x 64 pixels; height and width must be 1 to 16384 (parameter max_side)",
+    ),
     *((save(Image.new(mode, (5, 4)), "TIFF"), {}, "UNSUPPORTED", "32 bits a sample; pixprep reads") for mode in "IF"),
     # files whose cost exceeds what their size suggests
     (tiff(OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,200 bytes of a file of 1,038"),
     (tiff([(34665, 4, 1, 26)], OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,204 bytes"),
-    (tiff([(34665, 4, 1, 26 + n) for n in range(7)]), {}, "CORRUPT", "a damaged TIFF"),
+    (tiff([(34665, 4, 1, 26 + n) for n in range(7)]), {}, "CORRUPT", "the TIFF is damaged"),
     (tiff([(34665, 4, 1, 26 + n) for n in range(8)]), {}, "CORRUPT", "over 8 directories of tags in the TIFF"),
     (tiff(SIZES + TILE), {}, "TOO_MANY_PIXELS", "4000 x 16000 pixels; the limit is 50,000,000 (parameter max_pixels)"),
 ]
@@ -253,10 +273,12 @@ def test_what_is_refused_is_refused_in_words(encoded, limits, reason, words):
 def test_the_first_bytes_say_the_pixels_of_an_image():
     pixels = Image.fromarray(scene(41, 300))
     files = {name: save(pixels, name.upper()) for name in ("png", "gif", "bmp", "webp")}
-    assert {name: said_pixels(memoryview(file), name) for name, file in files.items()} == dict.fromkeys(files, 12300)
+    assert {name: declared_pixels(memoryview(file), name) for name, file in files.items()} == dict.fromkeys(
+        files, 12300
+    )
     for options in ({"lossless": True}, {"exif": b"Exif\0\0"}):
-        assert said_pixels(memoryview(save(pixels, "WEBP", **options)), "webp") == 12300
-    assert said_pixels(memoryview(save(pixels, "TIFF")), "tiff") is None
+        assert declared_pixels(memoryview(save(pixels, "WEBP", **options)), "webp") == 12300
+    assert declared_pixels(memoryview(save(pixels, "TIFF")), "tiff") is None
 
 
 ALLOWED = [

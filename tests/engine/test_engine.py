@@ -255,28 +255,29 @@ def test_an_engine_that_cannot_be_is_refused_in_words(options, message, monkeypa
     assert str(caught.value) == message
 
 
-LIST = "an engine takes a list of encoded images, each the bytes of a file; given was "
-READ = ": read the file, as by Path(name).read_bytes()"
+LIST = "encoded must be a list of images, each the bytes of a file, not "
+READ = ": read the file with Path(name).read_bytes()"
 
 
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (GOOD[0], f"{LIST}bytes: write [image] for one"),
-        (bytearray(GOOD[0]), f"{LIST}bytearray: write [image] for one"),
-        (memoryview(GOOD[0]), f"{LIST}memoryview: write [image] for one"),
+        (GOOD[0], f"{LIST}bytes: pass [image] for a single image"),
+        (bytearray(GOOD[0]), f"{LIST}bytearray: pass [image] for a single image"),
+        (memoryview(GOOD[0]), f"{LIST}memoryview: pass [image] for a single image"),
         ("photo.jpg", f"{LIST}str{READ}"),
         (Path("photo.jpg"), f"{LIST}PosixPath{READ}"),
-        (np.zeros((4, 4, 3), np.uint8), f"{LIST}ndarray: a pipeline whose first op is pixels takes arrays"),
+        (np.zeros((4, 4, 3), np.uint8), f"{LIST}ndarray: only a pipeline whose first op is pixels accepts arrays"),
         ((image for image in GOOD), f"{LIST}generator"),
         (None, f"{LIST}NoneType"),
-        (["photo.jpg"], f"image 1 of 1 is not the bytes of a file, but str{READ}"),
-        ([GOOD[0], Path("photo.jpg")], f"image 2 of 2 is not the bytes of a file, but PosixPath{READ}"),
+        (["photo.jpg"], f"image 1 of 1 must be the bytes of a file, not str{READ}"),
+        ([GOOD[0], Path("photo.jpg")], f"image 2 of 2 must be the bytes of a file, not PosixPath{READ}"),
         (
             [np.zeros((4, 4, 3), np.uint8)],
-            "image 1 of 1 is not the bytes of a file, but ndarray: a pipeline whose first op is pixels takes arrays",
+            "image 1 of 1 must be the bytes of a file, not ndarray: only a pipeline whose first op is pixels "
+            "accepts arrays",
         ),
-        ([[GOOD[0]]], "image 1 of 1 is not the bytes of a file, but list"),
+        ([[GOOD[0]]], "image 1 of 1 must be the bytes of a file, not list"),
     ],
 )
 def test_what_is_no_list_of_encoded_images_is_refused_in_one_sentence(engine, images, message):

@@ -13,13 +13,13 @@ from pixprep.engine.decoders.header import sniff
 from support.decoding import decode
 from support.images import NO_IMAGE, noise, save
 
-READ = "pixprep reads JPEG, PNG, WebP, BMP, TIFF and GIF here"
+READ = "the accepted formats are JPEG, PNG, WebP, BMP, TIFF and GIF"
 CONVERT = "convert it to JPEG or PNG first"
 RENDER = "render its pages to JPEG or PNG first"
-UNPACK = "unpack it, and send the images that are in it"
-FRAME = "send a frame of it as JPEG or PNG"
-FILM = "a film (MP4 or QuickTime), or an image like HEIC of a kind of its own"
-PAGE = "look at what was downloaded: it may be an error page in place of the image"
+UNPACK = "unpack it, and send the images that it contains"
+FRAME = "send one of its frames as JPEG or PNG"
+FILM = "a video (MP4 or QuickTime), or an unsupported variant of HEIC"
+PAGE = "check the download: it may be an error page instead of the image"
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>"
 
 
@@ -64,18 +64,18 @@ FILES = {
     "HTML": (b"\n<!DOCTYPE html><html><head><title>404</title>", "an HTML page", PAGE),
     "MP4": (ftyp(b"isom"), FILM, CONVERT),
     "QuickTime": (ftyp(b"qt  "), FILM, CONVERT),
-    "WebM": (b"\x1aE\xdf\xa3" + bytes(99), "a Matroska or WebM film", FRAME),
-    "AVI": (b"RIFF\0\0\0\0AVI LIST" + bytes(99), "a film (AVI)", FRAME),
+    "WebM": (b"\x1aE\xdf\xa3" + bytes(99), "a Matroska or WebM video", FRAME),
+    "AVI": (b"RIFF\0\0\0\0AVI LIST" + bytes(99), "an AVI video", FRAME),
     "ZIP": (zipped(), "a ZIP file", UNPACK),
     "gzip": (gzip.compress(b"x"), "a gzip file", UNPACK),
-    "NumPy": (npy(), "a NumPy file", "send the encoded image, and not its pixels"),
+    "NumPy": (npy(), "a NumPy file", "send an encoded image instead of its pixels"),
     "Git LFS": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
-        "a pointer of Git LFS in place of the image",
+        "a Git LFS pointer instead of the image",
         'fetch the image with "git lfs pull"',
     ),
     "text": ("Sehr geehrte Damen und Herren, könnten Sie ".encode() * 99, "text", "send the bytes of the image file"),
-    "zeros": (bytes(4096), "zeros", "look at how the file was written"),
+    "zeros": (bytes(4096), "a file of zeros", "check how the file was written"),
 }
 
 
@@ -89,16 +89,16 @@ def test_the_error_names_the_format_and_the_remedy(name):
     ("before", "what"),
     [
         (b"\r\n", "a line break"),
-        (len(PHOTO).to_bytes(4, "little"), "its length, a number of 4 bytes"),
-        (len(PHOTO).to_bytes(4, "big"), "its length, a number of 4 bytes"),
-        (len(PHOTO).to_bytes(8, "little"), "its length, a number of 8 bytes"),
+        (len(PHOTO).to_bytes(4, "little"), "its length in 4 bytes"),
+        (len(PHOTO).to_bytes(4, "big"), "its length in 4 bytes"),
+        (len(PHOTO).to_bytes(8, "little"), "its length in 8 bytes"),
         (b"\xef\xbb\xbf", "3 other bytes"),
         (b"x", "1 other byte"),
         (b"\0\0\1\0", "4 other bytes"),
     ],
 )
 def test_of_an_image_after_a_few_other_bytes_the_error_names_these(before, what):
-    words = f"[UNKNOWN_FORMAT] a PNG after {what}: send the bytes of the file alone, from the first one on"
+    words = f"[UNKNOWN_FORMAT] a PNG preceded by {what}: send only the bytes of the file"
     assert str(decode(before + PHOTO)) == words
 
 
@@ -110,7 +110,7 @@ def test_of_what_says_nothing_the_error_names_what_is_read(encoded):
 def test_the_error_names_the_formats_that_may_come():
     assert str(decode(b"x", limits=Limits(formats=("png",)))) == "[UNKNOWN_FORMAT] not a PNG file"
     assert str(decode(b"%PDF-1.7", limits=Limits(formats=("jpeg", "png")))) == (
-        f"[UNKNOWN_FORMAT] a PDF file; pixprep reads JPEG and PNG here: {RENDER}"
+        f"[UNKNOWN_FORMAT] a PDF file; the accepted formats are JPEG and PNG: {RENDER}"
     )
 
 
@@ -139,4 +139,5 @@ def test_the_brands_of_a_container_say_whether_it_is_avif_or_heic(brands, name):
     assert sniff(encoded) == name
     if name:
         reason = str(decode(encoded))
-        assert reason.startswith(f"[UNSUPPORTED] {'an AVIF' if name == 'avif' else 'a HEIC'}; only {', '.join(USUAL)} ")
+        called = "an AVIF" if name == "avif" else "a HEIC"
+        assert reason.startswith(f"[UNSUPPORTED] {called} is not accepted (parameter formats: {', '.join(USUAL)})")

@@ -369,5 +369,5 @@ def test_an_image_without_a_result_has_the_ignored_label_alone():
 
 
 def test_a_jpeg_is_no_mask():
-    with pytest.raises(pp.ImageError, match=r'^\[BAD_RECORD\] "mask": no PNG that Pillow reads'):
+    with pytest.raises(pp.ImageError, match=r'^\[BAD_RECORD\] "mask": Pillow cannot read it as a PNG'):
         made(pp.mask(), sample={"mask": jpeg(scene(*SIZE))})

@@ -109,7 +109,7 @@ def test_arrays_of_other_libraries_are_taken():
 def test_the_bytes_of_a_file_are_refused_before_there_are_tensors_for_them():
     """Terabytes: one for each byte."""
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(256), pp.center_crop(224), pp.tensor()]))
-    with pytest.raises(TypeError, match="this pipeline begins with pixels, which takes arrays, not bytes"):
+    with pytest.raises(TypeError, match="this pipeline begins with pixels and accepts arrays, not bytes"):
         engine.run(bytes(1 << 22))
 
 
@@ -126,17 +126,17 @@ def test_nothing_is_copied_before_the_kernel():
     assert np.array_equal(photo, before)
 
 
-NO_CHANNELS = ': for gray images, pixels has "color": "gray"'
+NO_CHANNELS = ': for gray images, set "color": "gray" in pixels'
 SHAPES = {
-    (20, 30): f"[UNSUPPORTED] an array (20, 30); the pipeline takes (height, width, 3){NO_CHANNELS}",
-    (20, 30, 1): f"[UNSUPPORTED] an array (20, 30, 1); the pipeline takes (height, width, 3){NO_CHANNELS}",
-    (3, 20, 30): "[UNSUPPORTED] an array (3, 20, 30); the pipeline takes (height, width, 3): channels come last, as "
-    "array.transpose(1, 2, 0) has them, or permute of PyTorch",
-    (20, 30, 4): "[UNSUPPORTED] an array (20, 30, 4); the pipeline takes (height, width, 3): leave the fourth channel "
-    "out, as array[:, :, :3] does",
-    (5,): "[UNSUPPORTED] an array (5,); the pipeline takes (height, width, 3)",
-    (0, 30, 3): "[BAD_DIMENSIONS] 0 x 30 pixels; a side has 1 to 40 (parameter max_side)",
-    (41, 1, 3): "[BAD_DIMENSIONS] 41 x 1 pixels; a side has 1 to 40 (parameter max_side)",
+    (20, 30): f"[UNSUPPORTED] the pixels must have the shape (height, width, 3), not (20, 30){NO_CHANNELS}",
+    (20, 30, 1): f"[UNSUPPORTED] the pixels must have the shape (height, width, 3), not (20, 30, 1){NO_CHANNELS}",
+    (3, 20, 30): "[UNSUPPORTED] the pixels must have the shape (height, width, 3), not (3, 20, 30): move the "
+    "channels to the end with array.transpose(1, 2, 0), or permute(1, 2, 0) in PyTorch",
+    (20, 30, 4): "[UNSUPPORTED] the pixels must have the shape (height, width, 3), not (20, 30, 4): remove the fourth "
+    "channel with array[:, :, :3]",
+    (5,): "[UNSUPPORTED] the pixels must have the shape (height, width, 3), not (5,)",
+    (0, 30, 3): "[BAD_DIMENSIONS] 0 x 30 pixels; height and width must be 1 to 40 (parameter max_side)",
+    (41, 1, 3): "[BAD_DIMENSIONS] 41 x 1 pixels; height and width must be 1 to 40 (parameter max_side)",
     (40, 40, 3): "[TOO_MANY_PIXELS] 40 x 40 pixels; the limit is 1,000 (parameter max_pixels)",
 }
 
@@ -236,14 +236,16 @@ def test_a_sample_of_another_shape_is_a_broken_one():
     ) as ours:
         assert sum(len(batch) for batch in ours) == 6
         (broken,) = ours.errors
-    assert str(broken.error).startswith("[UNSUPPORTED] odd: an array (30, 40); the pipeline takes (height, width, 3)")
+    assert str(broken.error).startswith(
+        "[UNSUPPORTED] odd: the pixels must have the shape (height, width, 3), not (30, 40)"
+    )
 
 
 @pytest.mark.parametrize(
     ("image", "pipeline", "message"),
     [
-        (b"x", TRAINING, '"image": this pipeline begins with pixels, which takes arrays, not bytes'),
-        (np.zeros((2, 2, 3)), TRAINING, '"image": ndarray of float64: pixels are uint8, 0 to 255'),
+        (b"x", TRAINING, '"image": this pipeline begins with pixels and accepts arrays, not bytes'),
+        (np.zeros((2, 2, 3)), TRAINING, '"image": ndarray of float64: pixels must be uint8, 0 to 255'),
         (
             scene(4, 4),
             pp.presets.imagenet(),

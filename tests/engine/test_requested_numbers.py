@@ -199,9 +199,9 @@ def test_a_value_of_float32_that_is_no_level_fails_its_image_alone(value):
     engine = pp.Engine(pp.Pipeline([pp.pixels(dtype="float32"), pp.crop(0, 0, 9, 9), TENSOR]))
     bad, fine = engine.run([wrong, PIXELS.astype(np.float32)])
     assert bad.reason == "BAD_INPUT"
-    assert "whole levels, 0 to 255" in str(bad)
+    assert "integers from 0 to 255" in str(bad)
     assert np.array_equal(fine, PIXELS[:9, :9])
-    with pytest.raises(TypeError, match="ndarray of float64: pixels are float32 or uint8, 0 to 255"):
+    with pytest.raises(TypeError, match="ndarray of float64: pixels must be float32 or uint8, 0 to 255"):
         engine.run([PIXELS.astype(np.float64)])
 
 
@@ -216,4 +216,4 @@ def test_a_loader_reads_rows_in_the_form_and_with_the_numbers_that_the_pipeline_
 def test_pixels_with_channels_last_are_refused_where_they_come_first():
     engine = pp.Engine(pp.Pipeline([pp.pixels(layout="chw"), pp.crop(0, 0, 9, 9), TENSOR]))
     (error,) = engine.run([PIXELS])
-    assert str(error) == "[UNSUPPORTED] an array (100, 80, 3); the pipeline takes (3, height, width)"
+    assert str(error) == "[UNSUPPORTED] the pixels must have the shape (3, height, width), not (100, 80, 3)"

@@ -14,20 +14,26 @@ PHOTO = jpeg(noise(16, 16))
 LARGE = jpeg(noise(64, 64))
 TEXT = base64.b64encode(PHOTO)
 URL_SAFE = base64.urlsafe_b64encode(PHOTO)
-REQUEST = "send the file's bytes as they are: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
-WITHOUT_QUOTES = "or send the base64 text without them, and set the model's parameter accept_base64"
+REQUEST = "send the unmodified bytes of the file: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
+WITHOUT_QUOTES = "or send the base64 text without quotes, and set the model's parameter accept_base64"
 IMAGES = {"JPEG": PHOTO, "PNG": png(noise(16, 16))}
 FORM = b'------------------------d74496d66958873e\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + PHOTO
 TYPED_FORM = FORM.replace(b"Content-Disposition", b"content-type: image/jpeg\r\ncontent-disposition")
 SAID = {
     "base64": (TEXT, f"base64 text; {REQUEST}; or set the model's parameter accept_base64"),
-    "broken base64": (TEXT[:-1] + b"!", f"broken base64 text: its end or some character of it is wrong; {REQUEST}"),
+    "broken base64": (
+        TEXT[:-1] + b"!",
+        f"invalid base64 text: it is truncated, or contains an invalid character; {REQUEST}",
+    ),
     "data URL": (
         b"data:image/jpeg;base64," + TEXT,
-        f"the text of a data: URL; {REQUEST}; or set the model's parameter accept_base64",
+        f"a data: URL instead of an image; {REQUEST}; or set the model's parameter accept_base64",
     ),
     **{
-        f"JSON {number}": (text, f"JSON text; {REQUEST}; Triton's own JSON goes without that header")
+        f"JSON {number}": (
+            text,
+            f"JSON text instead of an image; {REQUEST}; for a JSON request of Triton, omit this header",
+        )
         for number, text in enumerate(
             [
                 json.dumps({"b64": TEXT.decode()}).encode(),
@@ -40,32 +46,32 @@ SAID = {
         )
     },
     **{
-        f"URL {number}": (url, f"the text of a URL, which no server fetches; {REQUEST}")
+        f"URL {number}": (url, f"a URL instead of an image; the server does not download it; {REQUEST}")
         for number, url in enumerate(
             [b"https://example.org/a?b=c.png", b"s3://bucket/photo.jpg\n", b"file:///photo.jpg"]
         )
     },
     **{
-        f"path {number}": (path, f"the name of a file in place of its bytes; {REQUEST}")
+        f"path {number}": (path, f"a file name instead of the content of the file; {REQUEST}")
         for number, path in enumerate([b"photo.jpg", b"/data/my photos/a.PNG\n", b"C:\\photos\\a.jpeg"])
     },
-    "form": (FORM, f"a multipart form, as curl -F sends it; {REQUEST}"),
+    "form": (FORM, f"a multipart form, as sent by curl -F; {REQUEST}"),
     **{
         f"{name} by curl -d": (
             image.translate(None, b"\0\n\r"),
-            f"an image without its bytes 0, 10 and 13, as curl -d sends it; {REQUEST}",
+            f"an image whose bytes 0, 10 and 13 were removed, as by curl -d; {REQUEST}",
         )
         for name, image in {"JPEG": LARGE, "PNG": png(noise(64, 64))}.items()
     },
     "base64 in quotes": (b'"' + TEXT + b'"\n', f"base64 text in quotes; {REQUEST}; {WITHOUT_QUOTES}"),
     "base64 as str() of bytes": (
         str(TEXT).encode(),
-        f"the text b'...' that Python's str() makes of base64 bytes; {REQUEST}; {WITHOUT_QUOTES}",
+        f"base64 bytes converted with Python's str(), b'...'; {REQUEST}; {WITHOUT_QUOTES}",
     ),
     **{
         f"str() of {name}": (
             str(image).encode(),
-            f"the text that Python's str() or repr() makes of an image's bytes; {REQUEST}",
+            f"the bytes of an image converted with Python's str() or repr(); {REQUEST}",
         )
         for name, image in IMAGES.items()
     },
@@ -78,18 +84,18 @@ SAID = {
     **{
         f"{name} as latin-1": (
             image.decode("latin-1").encode(),
-            f"an image as text: each byte was taken for a letter (latin-1) and written in UTF-8; {REQUEST}",
+            f"an image that was decoded as latin-1 text and encoded as UTF-8; {REQUEST}",
         )
         for name, image in IMAGES.items()
     },
     **{
         f"{name} as UTF-8": (
             image.decode(errors="replace").encode(),
-            f"an image that was read as text, so that bytes were lost; {REQUEST}",
+            f"an image that was decoded as UTF-8 text, which lost some of its bytes; {REQUEST}",
         )
         for name, image in IMAGES.items()
     },
-    "form, lower case": (TYPED_FORM.lower(), f"a multipart form, as curl -F sends it; {REQUEST}"),
+    "form, lower case": (TYPED_FORM.lower(), f"a multipart form, as sent by curl -F; {REQUEST}"),
 }
 NOTHING = {
     "an image": PHOTO,

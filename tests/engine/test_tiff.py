@@ -357,7 +357,7 @@ def test_the_transparent_colour_of_16_bits_becomes_white(image, color, window):
         (png(G12, 0), "with 16 bits per sample become 16 of 256 levels"),
         (png(np.repeat(G12 + 30_000, 3, 2), 2), 'give decode a "window", as [29952, 34303] for this one'),
         (tiff(G12 // 16, GRAY, 12), "with 12 bits per sample become 16 of 256 levels"),
-        (tiff(samples(8, 4), RGB, 8, tags=UNKNOWN), "decode ignores 1 of the samples of each pixel of a TIFF (RGB, 4"),
+        (tiff(samples(8, 4), RGB, 8, tags=UNKNOWN), "decode ignores 1 extra sample(s) per pixel of a TIFF (RGB, 4"),
     ],
 )
 def test_what_is_lost_is_said_once(encoded, words, caplog):

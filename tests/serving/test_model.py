@@ -383,8 +383,8 @@ def test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever(start):
     requests = [FakeRequest([jpeg(level=10), base64.b64encode(jpeg(level=200))]), FakeRequest([b"/9j/" * 20])]
     refused, _ = start().execute(requests)
     assert refused.error.message == (
-        "[UNKNOWN_FORMAT] image 2 of 2: base64 text; send the file's bytes as they are: curl --data-binary @photo.jpg "
-        "-H 'Inference-Header-Content-Length: 0'; or set the model's parameter accept_base64"
+        "[UNKNOWN_FORMAT] image 2 of 2: base64 text; send the unmodified bytes of the file: curl --data-binary "
+        "@photo.jpg -H 'Inference-Header-Content-Length: 0'; or set the model's parameter accept_base64"
     )
     taken, odd = start(**zero(accept_base64="true")).execute(requests)
     assert [int(x) for x in taken["tensor"][:, 0, 0, 0]] == pytest.approx([10, 200], abs=2)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from pixprep.cores import cores
 from pixprep.engine.decoders import Chunk, Decoded, Encoded, neighbours
-from pixprep.engine.decoders.header import check_header, read_whole_header, said_pixels
+from pixprep.engine.decoders.header import check_header, declared_pixels, read_whole_header
 from pixprep.engine.decoders.images import CpuDecoder, Read, is_whole
 from pixprep.engine.decoders.structure import Structure, structures
 from pixprep.engine.options import EngineOptions
@@ -176,7 +176,7 @@ class GpuDecoder:
             return Image(read)
         if read.header is not None:
             return Image(read, 3 * read.header.height * read.header.width)
-        said, most = said_pixels(memoryview(encoded).cast("B"), read.name), self._limits.max_pixels
+        said, most = declared_pixels(memoryview(encoded).cast("B"), read.name), self._limits.max_pixels
         return Image(read, 3 * (most if said is None else min(said, most)))
 
     def _by_cpu(self, read: Read) -> Decoded | ImageError:

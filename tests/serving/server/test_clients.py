@@ -225,25 +225,25 @@ WRONG = {  # by the words of the page's table
     '`{"b64": …}` or `{"instances": …}` without it': (500, json.dumps({"b64": TEXT}), json.dumps({"instances": [{}]})),
     '`{"inputs": [{…, "data": [{"b64": …}]}]}`': (500, kserve({"b64": TEXT})),
 }
-REQUEST = "send the file's bytes as they are: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
+REQUEST = "send the unmodified bytes of the file: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
 OURS_SAID = {
     "base64": (kserve(TEXT), {}, f"base64 text; {REQUEST}; or set the model's parameter accept_base64"),
     "a data: URL": (
         kserve(f"data:image/jpeg;base64,{TEXT}"),
         {},
-        f"the text of a data: URL; {REQUEST}; or set the model's parameter accept_base64",
+        f"a data: URL instead of an image; {REQUEST}; or set the model's parameter accept_base64",
     ),
     "JSON as an image": (
         json.dumps({"b64": TEXT}),
         RAW,
-        f"JSON text; {REQUEST}; Triton's own JSON goes without that header",
+        f"JSON text instead of an image; {REQUEST}; for a JSON request of Triton, omit this header",
     ),
     "curl -d": (
         PHOTO.read_bytes().translate(None, b"\0\n\r"),
         RAW,
-        f"an image without its bytes 0, 10 and 13, as curl -d sends it; {REQUEST}",
+        f"an image whose bytes 0, 10 and 13 were removed, as by curl -d; {REQUEST}",
     ),
-    "a form as an image": (FORM, RAW, f"a multipart form, as curl -F sends it; {REQUEST}"),
+    "a form as an image": (FORM, RAW, f"a multipart form, as sent by curl -F; {REQUEST}"),
 }
 
 
@@ -315,7 +315,7 @@ def test_a_model_that_accepts_base64_gives_the_same_tensor_for_every_way_of_it(s
     assert int(np.argmax(logits)) == 985
 
 
-BROKEN = f"broken base64 text: its end or some character of it is wrong; {REQUEST}"
+BROKEN = f"invalid base64 text: it is truncated, or contains an invalid character; {REQUEST}"
 
 
 @pytest.mark.parametrize(

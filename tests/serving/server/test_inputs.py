@@ -164,7 +164,7 @@ def test_frames_of_float32_with_channels_first(triton):
     answer = infer(triton, "floats.pixprep", image=sent, **shares).as_numpy("tensor")
     for tensor, (top, left) in zip(answer, [(18, 0), (36, 39)], strict=True):
         assert np.array_equal(tensor.transpose(1, 2, 0), pixels[top : top + 24, left : left + 30])
-    with pytest.raises(InferenceServerException, match="float32 pixels are whole levels, 0 to 255"):
+    with pytest.raises(InferenceServerException, match="float32 pixels must be integers from 0 to 255"):
         infer(triton, "floats.pixprep", image=sent / 255, **shares)
 
 

@@ -91,7 +91,7 @@ def test_tensors_are_pixels_where_they_lie():
         assert all(map(np.array_equal, engine.run(frames), expected))
         assert np.array_equal(engine.run(torch.stack([frame, frame]))[1], expected[0])
         assert engine.run([planes])[0].detail.endswith("or permute of PyTorch")
-        with pytest.raises(TypeError, match=r"^image 1 of 1: Tensor of float32: pixels are uint8"):
+        with pytest.raises(TypeError, match=r"^image 1 of 1: Tensor of float32: pixels must be uint8"):
             engine.run([frame / 255])
     assert np.array_equal(pp.apply(ops[1:], frame), expected[0])
     trained = pp.Pipeline([*ops[:-1], pp.tensor(only="training")])

@@ -1,4 +1,4 @@
-"""Decoders turn encoded bytes into pixels, or into an ImageError with the reason. Each device has its own decoder."""
+"""Decoders convert encoded images to pixels, or to an ImageError with the reason. Each device has its own decoder."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pixprep.plan.plan import Place, Placed
 
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
-"""Decoded image. On the CPU it is a C-contiguous NumPy array of uint8: (height, width, 4) RGB with an unused fourth
-byte, or (height, width, 1) gray. With four bytes per pixel, SIMD vectors contain complete pixels, and Pillow reads the
-array without a copy. For a pipeline that takes pixels, it is a view of the input: (height, width, 3) RGB or
-(height, width, 1) gray, with any strides."""
+"""Pixels of a decoded image, uint8. On the CPU they are a C-contiguous NumPy array, (height, width, 4) RGB with an
+unused fourth byte, or (height, width, 1) gray. With four bytes per pixel, SIMD vectors contain complete pixels, and
+pixels are copied from Pillow without a conversion. If a pipeline begins with ``pixels``, they are a view of the input,
+(height, width, 3) RGB or (height, width, 1) gray, with any strides."""
 
 
 class Decoded(NamedTuple):
@@ -35,10 +35,10 @@ class Decoded(NamedTuple):
 
     Attributes:
         pixels: Pixels on the decoder's device. Pixels that no output needs may be undefined; see ``Decoder.chunks``.
-        placed: Size of the complete image, and its position in every output.
-        is_recovered: Whether the image is a damaged JPEG that was decoded nevertheless, which ``damage="pillow"`` and
-            ``damage="lenient"`` allow.
-        is_fallback: Whether the GPU's decoders rejected the image, and the CPU decoded it.
+        placed: Size of the complete image, and its placement in every output.
+        is_recovered: Whether the image is a damaged file that was decoded nevertheless, because ``damage`` is
+            ``"pillow"`` or ``"lenient"``.
+        is_fallback: Whether the CPU decoded the image because the decoders of the GPU rejected it.
     """
 
     pixels: Pixels
@@ -49,7 +49,9 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """A cached image, decoded earlier for the same plan. The CPU decoder accepts it in place of encoded bytes.
+    """Cached pixels of an image that was decoded earlier with the same plan.
+
+    The CPU decoder accepts such an image in place of encoded bytes.
 
     Attributes:
         pixels: Copy of the complete ``Decoded.pixels`` of an image that was not ``reduced``.
@@ -63,7 +65,8 @@ class Chunk(NamedTuple):
 
     Attributes:
         indices: Index of each image in the batch.
-        images: Images in the decoder's own representation, each with its placement or the function that computes it.
+        images: Images in the decoder's own representation. Each contains its placement, or the function that computes
+            the placement.
     """
 
     indices: Sequence[int]
@@ -71,7 +74,10 @@ class Chunk(NamedTuple):
 
 
 def neighbours(sizes: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
-    """Split images into chunks (start, end) of neighbors that fit into a budget of bytes, or of a single image."""
+    """Split images into chunks (start, end) of neighbors whose total size in bytes does not exceed a budget.
+
+    An image that is larger than the budget is a chunk of its own.
+    """
     start = used = 0
     for index, size in enumerate(sizes):
         if index > start and used + size > budget:
@@ -84,33 +90,35 @@ def neighbours(sizes: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits that are checked in the header before memory is allocated; each is also a parameter of the Triton model.
+    """Limits that are checked in the header of an image, before memory for its pixels is allocated.
+
+    Each limit is also a parameter of the Triton model.
 
     Attributes:
-        formats: Accepted formats. ``avif`` and ``heic`` need their decoders.
+        formats: Accepted formats. ``avif`` and ``heic`` require optional decoders.
         max_image_bytes: Maximum number of bytes of an encoded image.
         max_side: Maximum height and width in pixels.
         max_pixels: Maximum product of height and width.
-        max_expansion: Maximum number of decoded bytes, three per pixel, for each encoded byte; 0 means no limit. Every
-            useful limit would also reject valid images: a blank page of 35 megapixels takes 18 kB as a one-bit PNG, a
-            factor of 6,000. ``max_pixels`` bounds the cost of a decompression bomb. A JPEG with less data than its
-            header requires is always rejected.
-        max_scans: Maximum number of scans of a progressive JPEG. Each scan takes 30 ms at 50 megapixels, however few
-            bytes it has. Encoders write about 10 scans.
+        max_expansion: Maximum ratio of decoded bytes, three per pixel, to encoded bytes; 0 means no limit. There is no
+            limit by default, because every useful limit would also reject valid images: a blank page of 35 megapixels
+            takes 18 kB as a one-bit PNG, a ratio of 6,000. ``max_pixels`` bounds the cost of a decompression bomb. A
+            JPEG with less data than its header requires is always rejected.
+        max_scans: Maximum number of scans of a progressive JPEG. Each scan takes 30 ms at 50 megapixels, even if it
+            consists of a few bytes. Encoders write about 10 scans.
         max_frames: Maximum number of frames of a GIF, WebP, PNG or TIFF; 0 means no limit. Only the first frame is
-            decoded, and for AVIF and HEIC the still picture.
-        max_boxes: Maximum number of boxes per image. Each box yields a tensor of the response. The default equals the
-            default batch size of a classifier.
-        max_box_pixels: Maximum number of pixels that all boxes of an image cover in total, counting only their parts
-            inside the image. Resizing 50 megapixels takes 0.05 s with Pillow's arithmetic, and 2 to 3 s with
-            PyTorch's and DALI's.
+            decoded. For AVIF and HEIC, only the primary image is decoded.
+        max_boxes: Maximum number of boxes per image. Each box produces one tensor of the response. The default equals
+            the default batch size of a classifier.
+        max_box_pixels: Maximum total number of pixels of all boxes of an image, where only the part of a box inside
+            the image counts. Resizing 50 megapixels takes 0.05 s with Pillow's arithmetic, and 2 to 3 s with PyTorch's
+            and DALI's.
         max_clip_s: Maximum duration of a clip from its first to its last frame, in seconds.
         max_clip_frames: Maximum number of frames in the file of a clip.
         max_clip_pixels: Maximum product of height, width and number of requested frames of a clip.
         max_decode_s: Maximum time in seconds for decoding a clip, checked after every packet.
-        max_pixels_in_flight: Maximum number of pixels of all images that a CPU engine processes at once; further images
-            wait. A larger image is processed alone. Arrays of pixels do not count, because they are in memory already.
-            A GPU has its own memory budget in bytes.
+        max_pixels_in_flight: Maximum total number of pixels of the images that a CPU engine processes at the same time;
+            further images wait. An image above the maximum is processed alone. Images that are passed as arrays do not
+            count, because they are already in memory. On a GPU, a memory budget in bytes applies instead.
     """
 
     formats: tuple[Format, ...] = USUAL
@@ -143,15 +151,18 @@ class Limits:
         if name not in self.formats:
             raise ImageError(
                 "UNSUPPORTED",
-                f"{called(name)}; only {', '.join(self.formats)} may come here (parameter formats): "
-                "send it as one of these",
+                f"{called(name)} is not accepted (parameter formats: {', '.join(self.formats)}): convert the image",
             )
 
     def check_size(self, height: int, width: int, n_bytes: int | None = None) -> None:
-        """Raise the ImageError BAD_DIMENSIONS or TOO_MANY_PIXELS; ``n_bytes`` is the encoded size."""
+        """Raise the ImageError BAD_DIMENSIONS or TOO_MANY_PIXELS if the size of the image is not allowed.
+
+        ``n_bytes`` is the number of encoded bytes, for ``max_expansion``.
+        """
         if not (1 <= height <= self.max_side and 1 <= width <= self.max_side):
             raise ImageError(
-                "BAD_DIMENSIONS", f"{height} x {width} pixels; a side has 1 to {self.max_side} (parameter max_side)"
+                "BAD_DIMENSIONS",
+                f"{height} x {width} pixels; height and width must be 1 to {self.max_side} (parameter max_side)",
             )
         if height * width > self.max_pixels:
             raise ImageError(
@@ -160,47 +171,48 @@ class Limits:
         if self.max_expansion and n_bytes and 3 * height * width > self.max_expansion * n_bytes:
             raise ImageError(
                 "TOO_MANY_PIXELS",
-                f"{height} x {width} pixels in {n_bytes:,} bytes, {3 * height * width // n_bytes:,} times as many; "
-                f"the limit is {self.max_expansion:,} (parameter max_expansion)",
+                f"{height} x {width} pixels in {n_bytes:,} bytes, an expansion by a factor of "
+                f"{3 * height * width // n_bytes:,}; the limit is {self.max_expansion:,} (parameter max_expansion)",
             )
 
 
 def check_encoded(encoded: object) -> None:
-    """Reject anything other than a list of encoded images.
+    """Check that the value is a list of encoded images.
 
-    Without this check, the bytes of one image would count as a list with as many images as bytes, and allocate up to
-    110 GiB of tensors.
+    Without this check, the bytes of a single image would be treated as a list with one image per byte, for which up to
+    110 GiB of tensors would be allocated.
 
     Raises:
-        TypeError: The value is not such a list. The message names the expected type.
+        TypeError: The value is not such a list.
     """
     kinds = (bytes, bytearray, memoryview)
     if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
-        hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
-        kind = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
-        raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {kind}")
+        hint = ": pass [image] for a single image" if isinstance(encoded, kinds) else _path_hint(encoded)
+        kind = f"{type(encoded).__name__}{hint or _array_hint(encoded)}"
+        raise TypeError(f"encoded must be a list of images, each the bytes of a file, not {kind}")
     if {*map(type, encoded)} <= {*kinds, Kept, ImageError}:  # 20 ns per image
         return
     for index, image in enumerate(encoded):
         if not isinstance(image, (*kinds, Kept, ImageError)):
             where = f"image {index + 1} of {len(encoded)}"
             raise TypeError(
-                f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image) or _arrays(image)}"
+                f"{where} must be the bytes of a file, not {type(image).__name__}"
+                f"{_path_hint(image) or _array_hint(image)}"
             )
 
 
-def _read(value: object) -> str:
+def _path_hint(value: object) -> str:
     """Return a hint for a path that was passed in place of an image's bytes."""
-    return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
+    return ": read the file with Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
 
 
-def _arrays(value: object) -> str:
+def _array_hint(value: object) -> str:
     """Return a hint for pixels that were passed in place of encoded images."""
-    return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""
+    return ": only a pipeline whose first op is pixels accepts arrays" if hasattr(value, "__array_interface__") else ""
 
 
 class Decoder(Protocol):
-    """Decoder of one engine. Several threads of the engine may call it.
+    """Interface of a decoder. Several threads of an engine may call it at the same time.
 
     Attributes:
         words: Description of the decoder for logs.
@@ -211,21 +223,25 @@ class Decoder(Protocol):
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
         """Split a batch into chunks. The images of a chunk are decoded together, and are in memory at the same time.
 
-        ``places`` contains one function per image, which is called once with the height and width as soon as they are
-        known. Unless ``is_whole``, pixels that no tensor needs may be left undecoded; their memory may then contain
-        pixels of a different image.
+        Args:
+            encoded: The encoded images.
+            places: Functions that compute the placement of each image. Each is called once with the height and width of
+                the image, as soon as they are known.
+            is_whole: Whether to decode all pixels. If False, pixels that no tensor needs may remain undecoded; their
+                memory may then contain pixels of a different image.
         """
 
     def decode(self, chunk: Chunk) -> AbstractContextManager[list[Decoded | ImageError]]:
         """Decode the images of one of this decoder's chunks.
 
         Returns:
-            For each image, in order, its pixels or an ImageError with the reason. The decoder owns the memory of the
-            pixels, which remain valid until the context ends; on a GPU, until the work of the lane's stream ends.
+            The decoded image, or an ImageError with the reason, for each image in order. The decoder owns the memory of
+            the pixels. They are valid until the context exits, or on a GPU until the work queued on the stream of the
+            lane has finished.
         """
 
     def trim(self) -> None:
-        """Free the memory that is kept for later images. Any thread may call this."""
+        """Free the memory that is cached for later images. Any thread may call this."""
 
     def close(self) -> None:
-        """End the decoder's threads, if any. Nothing can be decoded afterwards."""
+        """Stop the threads of the decoder, if any. It cannot be used afterwards."""

@@ -1,6 +1,7 @@
-"""Flaws in the header of a JPEG that cost no pixel, though libjpeg-turbo warns of them.
+"""Remove flaws of a JPEG that do not change pixels, although libjpeg-turbo warns about them.
 
-libjpeg-turbo tells its first warning alone. So the flaws are taken out, and what is left has to decode without any.
+libjpeg-turbo reports only its first warning. The flaws are therefore removed, and the rest of the file must decode
+without any warning.
 """
 
 from __future__ import annotations
@@ -12,35 +13,36 @@ from pixprep.engine.decoders.header import JpegHeader
 
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
 _APP0, _APP2, _APP14, _START_OF_SCAN = 0xE0, 0xE2, 0xEE, 0xDA
-_SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2  # by Huffman codes
+_SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2  # frame types with Huffman coding
 END = b"\xff\xd9"
-_LEAST_TABLE = 21
-"""Minimum number of bytes of a segment with a Huffman table; one with a quantization table has 69."""
+_MIN_TABLE = 21
+"""Minimum number of bytes of a segment with a Huffman table. A segment with a quantization table has 69 bytes."""
 
 
-def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
+def without_flaws(encoded: Encoded, header: JpegHeader) -> bytes | None:
     """Return a JPEG without its harmless flaws; None if a flaw may have changed pixels or colors.
 
-    ==========================  ================================  =====================================================
-    libjpeg-turbo warns of      what goes                         why it costs nothing
-    ==========================  ================================  =====================================================
-    bad ICC marker              the colour profile                nothing is converted by it
-    unknown JFIF revision       the number, which becomes 1       nothing depends on it
-    invalid SOS parameters      three zeros, for 0, 63 and 0      only progressive JPEGs have scans of a few frequencies
-    extraneous bytes before     up to 20 bytes between segments   see below
-    marker
-    premature end of file       nothing: the end marker is added  ``ended`` adds it where no block lacks
-    ==========================  ================================  =====================================================
+    ==========================  ==============================  =====================================================
+    warning of libjpeg-turbo    change to the file              why pixels do not change
+    ==========================  ==============================  =====================================================
+    bad ICC marker              remove the color profile        colors are not converted with the profile
+    unknown JFIF revision       set the major version to 1      decoding does not depend on the version
+    invalid SOS parameters      replace three zeros: 0, 63, 0   sequential scans always contain all coefficients
+    extraneous bytes before     remove up to 20 bytes between   see below
+    marker                      segments
+    premature end of file       add the end-of-image marker     it is only added if no block is missing
+    ==========================  ==============================  =====================================================
 
     Bytes between segments may be the end of the previous segment, which must then be a segment that does not affect
-    pixels. They may also be the remains of a lost segment. A segment with a table would be longer. A segment that
-    specifies the color space would be Adobe's or JFIF's. Therefore the file must still contain a JFIF segment, which
-    alone determines the color space, or an Adobe segment that agrees with JFIF.
-    Nonzero numbers in the header of a scan, or a scan that begins with a zero, may be damage that extends into the
-    scan. All other warnings of libjpeg-turbo (docs/decisions-decoding.md) may mean changed pixels.
+    pixels. They may also be the rest of a lost segment. A segment with a table would be longer. A segment that
+    specifies the color space would be an Adobe or a JFIF segment. Therefore the file must still contain a JFIF segment,
+    which alone determines the color space, or an Adobe segment that agrees with JFIF.
+
+    Other invalid parameters in a scan header, or scan data that begin with a zero, may be damage that extends into the
+    scan. All other warnings of libjpeg-turbo (docs/decisions-decoding.md) may mean that pixels changed.
 
     Args:
-        encoded: JPEG with 1 or 3 components.
+        encoded: A JPEG with 1 or 3 components.
         header: Header of the JPEG.
     """
     if header.frame not in (*_SEQUENTIAL, _PROGRESSIVE):
@@ -54,7 +56,7 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
         assert found, "the header has been read"
         junk = data[position : found.start()].rstrip(b"\xff")
         if junk:
-            if len(junk) >= _LEAST_TABLE or before < _APP0:
+            if len(junk) >= _MIN_TABLE or before < _APP0:
                 return None
             has_junk, has_adobe = True, has_adobe and before != _APP14
         before, position = found[1][0], found.end()
@@ -75,32 +77,33 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
         parts += [found[0], segment]
     if has_junk and not (has_jfif or has_adobe or header.components == 1):
         return None
-    return bytes(ended(b"".join([*parts, encoded[header.scan :]]), header, scan=sum(map(len, parts))))
+    return bytes(with_end_marker(b"".join([*parts, encoded[header.scan :]]), header, scan=sum(map(len, parts))))
 
 
-def has_end(encoded: Encoded, scan: int) -> bool:
+def has_end_marker(encoded: Encoded, scan: int) -> bool:
     """Return whether an end-of-image marker follows the first scan, which begins at the offset ``scan``."""
     return END in bytes(encoded[scan:])
 
 
-def ended(encoded: Encoded, header: JpegHeader, *, scan: int) -> Encoded:
-    """Add a missing end-of-image marker to a JPEG, if its only scan ends with the last block.
+def with_end_marker(encoded: Encoded, header: JpegHeader, *, scan: int) -> Encoded:
+    """Add a missing end-of-image marker to a JPEG if its only scan contains all blocks.
 
     libjpeg-turbo then warns if any bit of a block is missing. After several scans, a missing marker may hide a missing
     scan, about which libjpeg-turbo would not warn.
 
-    Lost data may have been replaced by zeros, as in a file whose space was reserved before its download. Zeros are
-    valid Huffman codes, so libjpeg-turbo may not warn. Therefore the marker is added only if blocks need the last byte,
-    and it is not zero, except for the stuffed zero after a byte of 255.
+    Lost data may have been replaced by zeros, as in a file whose space was reserved before an interrupted download.
+    Zeros may be valid Huffman codes, about which libjpeg-turbo does not warn. Therefore the marker is added only if
+    decoding needs the last byte of the file, and if this byte is not zero. A stuffed zero after a byte of 255 is
+    allowed.
 
     Args:
-        encoded: JPEG without flaws other than a missing end-of-image marker.
-        header: Header of the JPEG, read from a file that may have had other flaws.
-        scan: Offset of the first scan in bytes.
+        encoded: A JPEG without any flaw other than a missing end-of-image marker.
+        header: Header of the JPEG. It may have been read before other flaws were removed.
+        scan: Offset in bytes of the data of the first scan.
     """
     at = scan - 2 * header.components - 4  # offset of the number of components in the scan header
     is_one_scan = header.frame in _SEQUENTIAL and encoded[at] == header.components
-    if not is_one_scan or has_end(encoded, scan):
+    if not is_one_scan or has_end_marker(encoded, scan):
         return encoded
     data = bytes(encoded).rstrip(b"\xff")
     is_stuffed = data.endswith(b"\xff\0")

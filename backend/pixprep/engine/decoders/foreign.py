@@ -1,13 +1,13 @@
-"""Names of files that pixprep does not read, by their first bytes, with a remedy for the sender."""
+"""Recognize file types that pixprep does not support by their first bytes, with a hint for the sender."""
 
 from __future__ import annotations
 
 import re
 
 _CONVERT = "convert it to JPEG or PNG first"
-_UNPACK = "unpack it, and send the images that are in it"
-_FRAME = "send a frame of it as JPEG or PNG"
-_LEAST_TEXT = 32  # bytes: a few letters may be anything
+_UNPACK = "unpack it, and send the images that it contains"
+_FRAME = "send one of its frames as JPEG or PNG"
+_MIN_TEXT = 32  # minimum bytes of a file that counts as text, because a few letters may occur by chance
 _HEAD = 512
 _FIRST = (
     (b"\xff\x0a", "a JPEG XL file", _CONVERT),
@@ -30,9 +30,9 @@ _FIRST = (
     (b"\x28\xb5\x2f\xfd", "a Zstandard file", _UNPACK),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip file", _UNPACK),
     (b"Rar!", "a RAR file", _UNPACK),
-    (b"\x1aE\xdf\xa3", "a Matroska or WebM film", _FRAME),
-    (b"\x93NUMPY", "a NumPy file", "send the encoded image, and not its pixels"),
-    (b"version https://git-lfs", "a pointer of Git LFS in place of the image", 'fetch the image with "git lfs pull"'),
+    (b"\x1aE\xdf\xa3", "a Matroska or WebM video", _FRAME),
+    (b"\x93NUMPY", "a NumPy file", "send an encoded image instead of its pixels"),
+    (b"version https://git-lfs", "a Git LFS pointer instead of the image", 'fetch the image with "git lfs pull"'),
 )
 _NETPBM = re.compile(rb"P[1-7]\s")
 _SVG = re.compile(rb"(?:<\?xml|<!--|<!DOCTYPE svg|<svg)[^\0]{0,400}?<svg[\s>]|<svg[\s>]", re.IGNORECASE)
@@ -47,15 +47,15 @@ def described(encoded: bytes | memoryview) -> tuple[str, str] | None:
     ('a PDF file', 'render its pages to JPEG or PNG first')
     """
     head = bytes(encoded[:_HEAD])
-    for first, name, remedy in _FIRST:
+    for first, name, hint in _FIRST:
         if head.startswith(first):
-            return name, remedy
-    if head[4:8] == b"ftyp":  # ISO/IEC 14496-12: the brand follows
+            return name, hint
+    if head[4:8] == b"ftyp":  # a file type box (ISO/IEC 14496-12), followed by the brand
         if head[8:11] == b"crx":
             return "a raw photo of a camera", _CONVERT
-        return "a film (MP4 or QuickTime), or an image like HEIC of a kind of its own", _CONVERT
+        return "a video (MP4 or QuickTime), or an unsupported variant of HEIC", _CONVERT
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
-        return "a film (AVI)", _FRAME
+        return "an AVI video", _FRAME
     if head[128:132] == b"DICM":
         return "a DICOM file", _CONVERT
     if _NETPBM.match(head):
@@ -64,16 +64,16 @@ def described(encoded: bytes | memoryview) -> tuple[str, str] | None:
     if _SVG.match(text):
         return "an SVG drawing", "render it to PNG first"
     if _HTML.match(text):
-        return "an HTML page", "look at what was downloaded: it may be an error page in place of the image"
+        return "an HTML page", "check the download: it may be an error page instead of the image"
     if not head.strip(b"\0"):
-        return "zeros", "look at how the file was written"
-    if len(encoded) >= _LEAST_TEXT and _is_text(head):
+        return "a file of zeros", "check how the file was written"
+    if len(encoded) >= _MIN_TEXT and _is_text(head):
         return "text", "send the bytes of the image file"
     return None
 
 
 def _is_text(head: bytes) -> bool:
-    """Tell whether a reader of UTF-8 finds words alone; the last character may be cut off."""
+    """Return whether the first bytes of a file are UTF-8 text; the last character may be cut off."""
     if _BINARY.search(head):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Reads the header of an encoded image without decoding it or allocating memory for pixels."""
+"""Read the header of an encoded image without decoding it or allocating memory for its pixels."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pixprep.engine.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES,
 from pixprep.errors import ImageError
 from pixprep.plan.plan import RECENT_SIZES
 
-# The next marker with a length, or the end-of-image marker. It may follow fill bytes FF, markers without a length (TEM,
-# RSTn, SOI) and junk; libjpeg skips all of these. A regular expression, because a Python loop over 20 MB of zeros takes
-# seconds.
+# Matches the next marker with a length, or the end-of-image marker. Like libjpeg, the search skips fill bytes FF,
+# markers without a length (TEM, RSTn, SOI) and junk. A regular expression is used because a Python loop over 20 MB of
+# zeros would take seconds.
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
-_MAX_REMEMBERED = 64  # maximum bytes of the frame and scan headers in the cache; three components take 29
-_MAX_SEGMENTS = 4096  # an ICC profile has at most 255 segments
+_MAX_CACHED = 64  # maximum total bytes of frame and scan header for the cache; they take 29 for three components
+_MAX_SEGMENTS = 4096  # more than enough: an ICC profile has at most 255 segments
 _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
-# Minimum number of bits of a block of 8 x 8 values in the first scan: one Huffman code for the DC coefficient and, in a
-# sequential JPEG, one for the end of the block (EOB). Arithmetic coding has no such bound.
-_BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
+# Minimum number of bits of an 8 x 8 block in the first scan: one Huffman code of at least one bit for the DC
+# coefficient and, in a sequential JPEG, one for the end of the block (EOB). Arithmetic coding does not have a minimum.
+_MIN_BLOCK_BITS = {0xC0: 2, 0xC1: 2, 0xC2: 1}
 _LOSSLESS = 0xC3
-_MAX_BRANDS = 256  # bytes
-_MAX_BEFORE = 8  # junk before an image: a length field, a byte order mark, line breaks
+_MAX_BRANDS = 256  # maximum number of bytes of a file that are searched for brands
+_MAX_PREFIX = 8  # maximum bytes of junk before an image: a length field, a byte order mark, line breaks
 _CERTAIN = frozenset({"jpeg", "png", "webp", "gif", "tiff"})  # formats whose signature does not occur by chance
 _FIELDS = struct.Struct(">BHHB")  # start of a frame header: precision, height, width, number of components
 _JFIF, _ADOBE = b"JFIF\0", b"Adobe"
-_JFIF_BYTES, _ADOBE_BYTES = 14, 12  # minimum sizes without the length field; libjpeg ignores shorter ones
+_JFIF_BYTES, _ADOBE_BYTES = 14, 12  # minimum sizes without the length field; libjpeg ignores shorter segments
 
 
 class JpegHeader(NamedTuple):
-    """Contents of a JPEG file up to its first scan.
+    """Header of a JPEG file, up to the data of its first scan.
 
     Attributes:
         height, width: Stored size in pixels, before the EXIF orientation is applied.
@@ -42,10 +42,11 @@ class JpegHeader(NamedTuple):
         frame: Last byte of the start-of-frame marker: 0xC0 baseline, 0xC1 extended, 0xC2 progressive, 0xC3 lossless,
             0xC9 and above arithmetic coding.
         orientation: EXIF orientation, 1 to 8; 1 if the file does not specify one.
-        scan: Offset of the first scan in bytes.
-        least: Minimum number of bytes of a complete first scan; 0 if unknown.
+        scan: Offset in bytes of the entropy-coded data of the first scan.
+        min_scan_bytes: Minimum number of bytes of a complete first scan; 0 if unknown.
         is_rgb: Whether the three components are red, green and blue instead of YCbCr.
-        samplings: One byte per component: the horizontal sampling factor in the upper half, the vertical in the lower.
+        samplings: Sampling factors, one byte per component: the horizontal factor in the upper four bits, the vertical
+            factor in the lower four bits.
     """
 
     height: int
@@ -55,17 +56,17 @@ class JpegHeader(NamedTuple):
     frame: int
     orientation: int
     scan: int
-    least: int
+    min_scan_bytes: int
     is_rgb: bool
     samplings: bytes
 
     def size(self, *, is_upright: bool) -> tuple[int, int]:
-        """Return (height, width) as stored, or after applying the EXIF orientation if ``is_upright``."""
+        """Return (height, width) as stored, or with the EXIF orientation applied if ``is_upright``."""
         return (self.width, self.height) if is_upright and self.orientation >= 5 else (self.height, self.width)
 
 
 def sniff(encoded: bytes | memoryview) -> Format | None:
-    """Return the format according to the first bytes; None if pixprep does not support the file."""
+    """Return the format of a file according to its first bytes, or None if pixprep does not support the format."""
     head = bytes(encoded[:12])
     for name, kind in KINDS.items():
         if kind.begins is not None and kind.begins.match(head):
@@ -78,17 +79,17 @@ def sniff(encoded: bytes | memoryview) -> Format | None:
 
 
 def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tuple[Format, JpegHeader | None]:
-    """Return the format of an image and, for a JPEG, its header. Reject what can be rejected before decoding.
+    """Return the format of an image and, for a JPEG, its header. Check both against the limits.
 
-    The decoders of the other formats check the size of the image themselves.
+    For other formats, only the format and the number of bytes are checked; their decoders check the size of the image.
 
     Args:
         encoded: Bytes of the file.
-        limits: Limits of the engine; see ``Limits``.
+        limits: Limits of the engine.
         is_strict: Whether to reject a JPEG whose data are shorter than the minimum size of its first scan.
 
     Raises:
-        ImageError: Any reason except DOES_NOT_FIT.
+        ImageError: The image is invalid or exceeds a limit.
     """
     limits.check_bytes(len(encoded))
     name = sniff(encoded)
@@ -107,8 +108,11 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
     return name, header
 
 
-def said_pixels(encoded: memoryview, name: Format) -> int | None:
-    """Return the unverified height x width in the header of a PNG, GIF, BMP or WebP; None for other formats."""
+def declared_pixels(encoded: memoryview, name: Format) -> int | None:
+    """Return height x width as declared in the header of a PNG, GIF, BMP or WebP, without verifying it.
+
+    Return None for other formats.
+    """
     head = bytes(encoded[:30])
     height: int
     width: int
@@ -133,22 +137,22 @@ def said_pixels(encoded: memoryview, name: Format) -> int | None:
 
 
 def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
-    """Return the error for an unsupported file, with its kind if known, and a hint."""
-    if words := text.described(encoded) or _after_others(encoded):
+    """Return the error for a file in an unknown format, with the kind of file, if known, and a hint."""
+    if words := text.described(encoded) or _with_prefix(encoded):
         return ImageError("UNKNOWN_FORMAT", words)
     *others, last = (NAMES[each] for each in limits.formats)
     found = foreign.described(encoded)
     if found is None:
         names = f"{', '.join(others)} or {last}" if others else last
         return ImageError("UNKNOWN_FORMAT", f"not a {names} file")
-    what, remedy = found
+    what, hint = found
     names = f"{', '.join(others)} and {last}" if others else last
-    return ImageError("UNKNOWN_FORMAT", f"{what}; pixprep reads {names} here: {remedy}")
+    return ImageError("UNKNOWN_FORMAT", f"{what}; the accepted formats are {names}: {hint}")
 
 
-def _after_others(encoded: memoryview) -> str | None:
-    """Words for an image that begins after a few other bytes; None where none does."""
-    for count in range(1, _MAX_BEFORE + 1):
+def _with_prefix(encoded: memoryview) -> str | None:
+    """Return a message if an image begins after a few other bytes, or None if no image does."""
+    for count in range(1, _MAX_PREFIX + 1):
         name = sniff(encoded[count:])
         if name not in _CERTAIN:
             continue
@@ -156,31 +160,31 @@ def _after_others(encoded: memoryview) -> str | None:
         if not before.strip(b"\r\n"):
             what = "a line break"
         elif rest in (int.from_bytes(before, "little"), int.from_bytes(before, "big")):
-            what = f"its length, a number of {count} bytes"
+            what = f"its length in {count} bytes"
         else:
             what = f"{count} other byte{'s' * (count > 1)}"
-        return f"{called(name)} after {what}: send the bytes of the file alone, from the first one on"
+        return f"{called(name)} preceded by {what}: send only the bytes of the file"
     return None
 
 
 def check_header(header: JpegHeader, encoded: memoryview, limits: Limits, *, is_strict: bool) -> None:
-    """Reject a JPEG because of its header. See ``read_header`` for the arguments and errors."""
+    """Check the header of a JPEG against the limits; see ``read_header`` for the arguments and errors."""
     limits.check_size(header.height, header.width, len(encoded))
     if header.precision != 8 or header.frame == _LOSSLESS:
-        what = "a lossless JPEG" if header.frame == _LOSSLESS else f"a JPEG of {header.precision} bits a sample"
-        raise ImageError("UNSUPPORTED", f"{what}; pixprep reads lossy ones of 8 bits a sample")
+        what = "a lossless JPEG" if header.frame == _LOSSLESS else f"a JPEG with {header.precision} bits per sample"
+        raise ImageError("UNSUPPORTED", f"{what}; only lossy JPEGs with 8 bits per sample are supported")
     if header.components not in (1, 3, 4):
-        raise ImageError("UNSUPPORTED", f"a JPEG of {header.components} components; pixprep reads 1, 3 and 4")
-    if is_strict and len(encoded) - header.scan < header.least:
+        raise ImageError("UNSUPPORTED", f"a JPEG with {header.components} components; only 1, 3 and 4 are supported")
+    if is_strict and len(encoded) - header.scan < header.min_scan_bytes:
         raise ImageError(
             "TRUNCATED",
-            f"the JPEG ends after {len(encoded):,} bytes: its {header.height} x {header.width} pixels take at least "
-            f"{header.scan + header.least:,} (parameter damage)",
+            f"the JPEG ends after {len(encoded):,} bytes: its {header.height} x {header.width} pixels require at "
+            f"least {header.scan + header.min_scan_bytes:,} (parameter damage)",
         )
 
 
 def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max_scans) -> JpegHeader:
-    """Walk the segments of a JPEG up to the start of its first scan (ITU-T T.81, annex B), and count its scans.
+    """Parse the segments of a JPEG up to its first scan (ITU-T T.81, annex B), and check its number of scans.
 
     Raises:
         ImageError: TRUNCATED, CORRUPT or TOO_MANY_SCANS.
@@ -203,7 +207,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
             raise _cut_off(data)
         length = data[position] << 8 | data[position + 1]
         if length < 2:
-            raise ImageError("CORRUPT", f"a JPEG segment of {length} bytes at byte {position:,}")
+            raise ImageError("CORRUPT", f"the JPEG segment at byte {position:,} has the invalid length {length}")
         if position + length > end:
             raise _cut_off(data)
         if marker in KEPT:
@@ -223,16 +227,16 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
                 process, fields = frame
                 is_one_scan = process in _SEQUENTIAL and len(segment) > 0 and segment[0] == fields[5]
                 if not is_one_scan and _has_many_scans(data, position, max_scans):
-                    raise ImageError("TOO_MANY_SCANS", f"a JPEG of over {max_scans} scans (parameter max_scans)")
+                    raise ImageError("TOO_MANY_SCANS", f"a JPEG with more than {max_scans} scans (parameter max_scans)")
                 is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
                 orientation = exif_orientation(b"".join(exif)) if exif else 1
                 return _header(process, fields, segment, orientation, position + length, is_rgb=is_rgb)
         position += length
-    raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")
+    raise ImageError("CORRUPT", f"more than {_MAX_SEGMENTS:,} JPEG segments before the first scan")
 
 
 def is_plain(header: JpegHeader) -> bool:
-    """Tell whether a JPEG has Huffman codes, and is gray or one of 4:4:4, 4:2:2, 4:2:0, 4:1:1 and 4:4:0."""
+    """Return whether a JPEG is Huffman-coded, and gray or subsampled as 4:4:4, 4:2:2, 4:2:0, 4:1:1 or 4:4:0."""
     is_named = header.samplings[1:] == b"\x11\x11" and header.samplings[0] in (0x11, 0x21, 0x22, 0x41, 0x12)
     return header.frame in (0xC0, 0xC1, 0xC2) and (header.components == 1 or is_named)
 
@@ -240,8 +244,9 @@ def is_plain(header: JpegHeader) -> bool:
 def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader | None:
     """Return the header of a JPEG with a complete marker structure; None if its segments are inconsistent.
 
-    The result is also None if EXIF data are split into several segments or unusual, because decoders interpret such
-    data differently. Otherwise ``read_jpeg_header`` returns the same header. The caller checks ``structure.scans``.
+    The result is also None if the EXIF data are unusual or split into several segments, because decoders interpret such
+    data differently. If the result is not None, it equals that of ``read_jpeg_header``. The number of scans is not
+    checked.
     """
     exif = b""
     has_jfif, transform = False, None
@@ -267,7 +272,7 @@ def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader |
         return None
     if not scan or not 1 <= scan[0] <= fields[5] or len(scan) != 4 + 2 * scan[0]:
         return None
-    if structure.interval and structure.restarts != (_units(fields, scan) - 1) // structure.interval:
+    if structure.interval and structure.restarts != (_mcus(fields, scan) - 1) // structure.interval:
         return None
     is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
     orientation = exif_orientation(exif) if exif else 1
@@ -277,9 +282,9 @@ def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader |
 def _header(
     process: int, fields: bytes | memoryview, scan: bytes | memoryview, orientation: int, begin: int, *, is_rgb: bool
 ) -> JpegHeader:
-    """Build the header from the frame and scan segments; the data of the scan begin at ``begin``."""
+    """Build the header from the frame header and the scan header; the data of the scan begin at offset ``begin``."""
     precision, height, width, components = _FIELDS.unpack_from(fields)
-    is_short = len(fields) + len(scan) <= _MAX_REMEMBERED
+    is_short = len(fields) + len(scan) <= _MAX_CACHED
     blocks = (_recent_blocks if is_short else _blocks)(bytes(fields), bytes(scan))
     return JpegHeader(
         height=height,
@@ -289,7 +294,7 @@ def _header(
         frame=process,
         orientation=orientation,
         scan=begin,
-        least=(blocks * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
+        min_scan_bytes=(blocks * _MIN_BLOCK_BITS.get(process, 0) + 7) // 8,
         is_rgb=is_rgb,
         samplings=bytes(fields[7::3]),
     )
@@ -300,12 +305,12 @@ def _is_jfif(segment: memoryview) -> bool:
 
 
 def _adobe_transform(segment: memoryview, known: int | None) -> int | None:
-    """The colour transform that Adobe's segment states, the last one if there are several."""
+    """Return the color transform of an Adobe segment, or ``known`` if the segment is not valid."""
     return segment[11] if len(segment) >= _ADOBE_BYTES and segment[:5] == _ADOBE else known
 
 
 def _is_rgb(frame: bytes | memoryview, *, has_jfif: bool, transform: int | None) -> bool:
-    """Tell whether three components are red, green and blue, by libjpeg's rule (``default_decompress_parms``)."""
+    """Return whether three components are red, green and blue, as libjpeg decides (``default_decompress_parms``)."""
     if frame[5] != 3 or has_jfif:
         return False
     return transform == 0 if transform is not None else bytes(frame[6:13:3]) == b"RGB"
@@ -316,14 +321,14 @@ def _cut_off(data: memoryview) -> ImageError:
 
 
 def _blocks(frame: bytes, scan: bytes) -> int:
-    """Return the number of 8 x 8 blocks in a scan, without padding; 0 if the headers are invalid.
+    """Return the minimum number of 8 x 8 blocks in a scan; 0 if the headers are invalid.
 
-    A scan with several components contains more blocks, because its last row and column of MCUs are padded.
+    A scan with several components may contain more blocks, because its last row and column of MCUs are padded.
     """
     names, across, down = _samplings(frame)
     count = scan[0] if scan else 0
-    starts_with_mean = len(scan) == 4 + 2 * count and scan[-3] == 0
-    if not starts_with_mean or not names or 0 in across or 0 in down:
+    starts_with_dc = len(scan) == 4 + 2 * count and scan[-3] == 0
+    if not starts_with_dc or not names or 0 in across or 0 in down:
         return 0
     _, height, width, _ = _FIELDS.unpack_from(frame)
     max_across, max_down = 8 * max(across), 8 * max(down)
@@ -337,28 +342,31 @@ def _blocks(frame: bytes, scan: bytes) -> int:
 
 
 _recent_blocks = lru_cache(RECENT_SIZES)(_blocks)
-"""Cached version of ``_blocks``, because images of one size have equal frame and scan headers."""
+"""Cached version of ``_blocks``, because images of the same size usually have equal frame and scan headers."""
 
 
-def _units(frame: bytes, scan: bytes) -> int:
-    """Return the number of MCUs in a scan: single blocks for one component, groups of blocks for several."""
+def _mcus(frame: bytes, scan: bytes) -> int:
+    """Return the number of MCUs in a scan. If the scan has one component, an MCU is a single block."""
     if scan[0] == 1:
         return _blocks(frame, scan)
     _, across, down = _samplings(frame)
     _, height, width, _ = _FIELDS.unpack_from(frame)
-    units: int = -(-width // (8 * max(across) or 1)) * -(-height // (8 * max(down) or 1))
-    return units
+    mcus: int = -(-width // (8 * max(across) or 1)) * -(-height // (8 * max(down) or 1))
+    return mcus
 
 
 def _samplings(frame: bytes) -> tuple[bytes, list[int], list[int]]:
-    """Return the ids of a frame's components, and their horizontal and vertical sampling factors."""
+    """Return the IDs of a frame's components, and their horizontal and vertical sampling factors."""
     samplings = frame[7 : len(frame) - 1 : 3]
     names = bytes(frame[6 : 6 + 3 * len(samplings) : 3])
     return names, [each >> 4 for each in samplings], [each & 15 for each in samplings]
 
 
 def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
-    """Return whether a file exceeds the limit of scans or segments, from the first scan's length at ``position``."""
+    """Return whether a file exceeds the limit of scans or segments.
+
+    ``position`` is the offset of the length field of the first scan header.
+    """
     scans = 1
     for _ in range(max(_MAX_SEGMENTS, 8 * max_scans)):
         position += int.from_bytes(data[position : position + 2], "big")

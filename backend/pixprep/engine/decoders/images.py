@@ -1,16 +1,16 @@
-"""Decodes on the CPU: JPEG with libjpeg-turbo (``turbo``), HEIC with libheif (pillow-heif), other formats with Pillow.
+"""Decoder of the CPU: libjpeg-turbo for JPEG (``turbo``), libheif for HEIC (pillow-heif), Pillow for other formats.
 
-Pillow also decodes the few JPEGs that simplejpeg does not support, but does not offer the choice of the IDCT or of
-chroma interpolation. Therefore ``"idct": "fast"`` rejects these JPEGs, and ``"chroma": "fast"`` rejects those whose
-chroma Pillow would interpolate.
+Pillow also decodes the few JPEGs that simplejpeg does not support. Because Pillow does not let the caller choose the
+IDCT or the chroma upsampling, these JPEGs are rejected with ``"idct": "fast"``. With ``"chroma": "fast"`` they are
+rejected if Pillow would interpolate their chroma.
 
-A JPEG counts as damaged if libjpeg-turbo warns about damage that changes pixels: its data are truncated or corrupt.
-``flaws`` lists the warnings that do not change pixels. ``strict`` rejects a damaged JPEG. ``lenient`` accepts the
-output of libjpeg-turbo, which Pillow, OpenCV and browsers also show. ``pillow`` accepts what Pillow loads; Pillow
-rejects a file that ends before its last row.
+A JPEG counts as damaged if libjpeg-turbo warns about truncated or corrupt data that change pixels. (``flaws`` lists the
+warnings about flaws that do not change pixels.) ``strict`` rejects a damaged JPEG. ``lenient`` accepts the pixels that
+libjpeg-turbo recovers, which are the same in Pillow, OpenCV and browsers. ``pillow`` accepts every file that Pillow
+loads. Pillow rejects files that end before the last row.
 
-A PNG with damaged ancillary chunks is accepted (``png``), unless its transparency or orientation depend on them. In
-that case only ``lenient`` accepts it, and ignores these chunks as libpng does.
+A PNG with damaged ancillary chunks is accepted (``png``) if the chunks do not affect its transparency or orientation.
+If they do, it is accepted only with ``lenient``, which ignores these chunks as libpng does.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from pixprep.engine.decoders import (
     turbo,
     webp,
 )
-from pixprep.engine.decoders.exif import exif_orientation, reduced, stored, turned, with_plain_exif
-from pixprep.engine.decoders.flaws import END, ended, has_end, mended
+from pixprep.engine.decoders.exif import exif_orientation, oriented, reduction_of, stored_region, with_plain_exif
+from pixprep.engine.decoders.flaws import END, has_end_marker, with_end_marker, without_flaws
 from pixprep.engine.decoders.header import JpegHeader, is_plain, read_header
 from pixprep.engine.decoders.memory import Budget, Memory
 from pixprep.engine.decoders.pillow import array_of, check_not_interpolated, exif_of, prepare_avif
@@ -56,30 +56,31 @@ U8 = npt.NDArray[np.uint8]
 
 _LOG = logging.getLogger(__name__)
 _PNG_BITS = 24
-"""Position of the bits per sample in a PNG."""
+"""Offset in bytes of the bit depth in a PNG."""
 _SHORT_CHUNK = re.compile(r"(?:T|APNG contains t)runcated (\w{4}) chunk")
-"""Pillow's message about an intact PNG chunk with fewer bytes than its type requires."""
+"""Pillow's message about a PNG chunk that is intact, but has fewer bytes than its type requires."""
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 
 AHEAD = 16
-"""Number of images whose headers are read and placements computed in one run. Between two decodes the same Python code
-would take four times as long, because each decode evicts it from the caches of the core."""
+"""Number of images whose headers are read, and whose placements are computed, before the first of them is decoded. If
+this Python code alternated with decoding, it would take four times as long, because decoding evicts its data from the
+caches of the core."""
 SPARED = 256 * 256
-"""Minimum number of pixels that decoding a region must save, because its preparation and skipping take as long as
-47,000 pixels. It is also the minimum size of an image that ``turbo.decode_part`` decodes completely, because filling
-its Huffman tables takes 20 µs."""
+"""Minimum number of pixels that decoding only a region of a JPEG must save. The preparation, and skipping the other
+pixels, take as long as decoding 47,000 pixels. This is also the minimum size in pixels of an image that
+``turbo.decode_part`` decodes completely, because filling its Huffman tables takes 20 µs."""
 
 
 class Read(NamedTuple):
     """An image whose header has been read.
 
     Attributes:
-        encoded: Bytes of the image, an array of them, or ``Kept``.
-        place: Function that computes the placement from height and width. It was already called if ``placed`` is set.
-        name: Format of the image; meaningless for ``Kept``.
+        encoded: Bytes of the image, or ``Kept``.
+        place: Function that computes the placement from height and width. If ``placed`` is set, it was already called.
+        name: Format of the image; not used for ``Kept``.
         header: Header of a JPEG; None for other formats.
-        placed: Placement of the image; None until its size is known.
-        is_whole: Whether all pixels must be decoded, including those that no tensor needs.
+        placed: Placement of the image; None if its size is not known yet.
+        is_whole: Whether to decode all pixels, including pixels that no tensor needs.
     """
 
     encoded: Any
@@ -111,7 +112,7 @@ class CpuDecoder:
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
-        turbo.has_own_huffman()  # a wrong setting is reported before the first image
+        turbo.has_own_huffman()  # raises for an invalid setting, before the first image
         self._way = turbo.Way(plan.is_gray, self._is_fast_idct, plan.chroma == "fast")
         self._damage = damage
         self._is_strict = damage in ("strict", "structural")
@@ -123,13 +124,13 @@ class CpuDecoder:
     def chunks(
         self, encoded: Sequence[Encoded | Kept], places: Sequence[Place], *, is_whole: bool = True
     ) -> Iterator[Chunk]:
-        """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
+        """See ``Decoder``. The largest image is first, so that all threads finish at about the same time."""
         sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
         largest_first = sorted(range(len(encoded)), key=sizes.__getitem__, reverse=True)
         for begin in range(0, len(largest_first), AHEAD):
-            these = largest_first[begin : begin + AHEAD]
-            read = [self.read(encoded[index], places[index], is_whole=is_whole) for index in these]
-            for index, image in zip(these, read, strict=True):
+            indices = largest_first[begin : begin + AHEAD]
+            read = [self.read(encoded[index], places[index], is_whole=is_whole) for index in indices]
+            for index, image in zip(indices, read, strict=True):
                 yield Chunk((index,), (image,))
 
     @contextmanager
@@ -140,7 +141,7 @@ class CpuDecoder:
 
     @contextmanager
     def decoded(self, encoded: Encoded) -> Iterator[Decoded | ImageError]:
-        """Decode one image as ``decode`` does, with the plan's own ``place``."""
+        """Decode one image and place it with ``plan.place``."""
         with self.decode(Chunk((0,), (self.read(encoded, self._plan.place),))) as (image,):
             yield image
 
@@ -165,11 +166,11 @@ class CpuDecoder:
             return error.as_value()
 
     def trim(self) -> None:
-        """See ``Decoder``. An image that is being decoded keeps its buffer until its decode has ended."""
+        """See ``Decoder``. The buffer of an image that is being decoded is not freed."""
         self._buffers.clear()
 
     def close(self) -> None:
-        """See ``Decoder``. This decoder does not have threads to end."""
+        """See ``Decoder``. This decoder does not have threads of its own."""
 
     def _decode(self, image: Read, memory: Memory) -> Decoded:
         encoded, place, name, header, placed, is_whole = image
@@ -182,10 +183,10 @@ class CpuDecoder:
                 pixels = self._pillow(encoded, name, memory)
             except ImageError as error:
                 is_lenient, is_png = self._damage == "lenient", name == "png" and error.reason == "CORRUPT"
-                without = png.mended(memoryview(encoded).cast("B"), is_lenient=is_lenient) if is_png else None
-                if without is None:
+                repaired = png.repaired(memoryview(encoded).cast("B"), is_lenient=is_lenient) if is_png else None
+                if repaired is None:
                     raise
-                encoded, is_recovered = without
+                encoded, is_recovered = repaired
                 pixels = self._pillow(encoded, name, memory)
             return Decoded(pixels, place(*pixels.shape[:2]), is_recovered)
         assert placed is not None
@@ -199,7 +200,7 @@ class CpuDecoder:
     def _turbo(
         self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, *, is_whole: bool
     ) -> Decoded | None:
-        """libjpeg-turbo's pixels; None for the rare JPEGs that its TurboJPEG layer cannot describe."""
+        """Decode a JPEG with libjpeg-turbo; return None if TurboJPEG does not support this kind of JPEG."""
         turn = header.orientation if self._plan.apply_exif_orientation else 1
         denominator = placed.denominator if self._plan.reduced else 1
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
@@ -209,10 +210,10 @@ class CpuDecoder:
             part = (None if is_whole or self._way.is_fast_chroma else self._plan.part(placed)) or everything
             if area - (part[2] - part[0]) * (part[3] - part[1]) < SPARED:
                 part = everything
-            if part != everything or header.frame != 0xC2:  # a progressive one is not faster
-                where = stored(part, turn, placed.height, placed.width)
+            if part != everything or header.frame != 0xC2:  # a complete progressive JPEG would not be faster
+                where = stored_region(part, turn, placed.height, placed.width)
                 if turbo.decode_part(encoded, buffer, where, self._way):
-                    return Decoded(buffer if turn == 1 else turned(buffer, turn, part), placed)
+                    return Decoded(buffer if turn == 1 else oriented(buffer, turn, part), placed)
         is_recovered = False
         try:
             pixels = turbo.decode(encoded, buffer, self._way, is_strict=True)
@@ -221,25 +222,28 @@ class CpuDecoder:
             if _is_rare(message):
                 return None
             damage = self._jpeg_error(message, encoded)
-            whole = self._mended(encoded, header, buffer)
-            if whole is not None:
-                pixels = whole
+            repaired = self._without_flaws(encoded, header, buffer)
+            if repaired is not None:
+                pixels = repaired
             elif self._is_strict or (self._damage == "pillow" and not self._is_loaded(encoded, header)):
                 raise damage from None
             else:
                 is_recovered = True
                 try:
-                    pixels = self._remains(encoded, buffer)
+                    pixels = self._partial(encoded, buffer)
                 except ValueError:
                     return self._recovered(encoded, header, placed, memory, damage)
         if turn != 1:
-            pixels = turned(pixels, turn)
+            pixels = oriented(pixels, turn)
         if denominator > 1:
-            placed = placed.reduced(reduced(denominator, turn, placed.height, placed.width))
+            placed = placed.reduced(reduction_of(denominator, turn, placed.height, placed.width))
         return Decoded(pixels, placed, is_recovered)
 
     def _jpeg_error(self, message: str, encoded: Encoded) -> ImageError:
-        """libjpeg-turbo's words as one of our reasons; warnings count, since they mean that pixels were invented."""
+        """Convert a message of libjpeg-turbo to an ImageError.
+
+        Its warnings are errors here, because they mean that pixels were made up.
+        """
         hint = "" if self._damage == "lenient" else " (parameter damage)"
         if message.startswith("Premature end of JPEG file"):
             zeros = len(encoded) - len(bytes(encoded).rstrip(b"\0"))
@@ -252,42 +256,48 @@ class CpuDecoder:
             return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
         return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}{hint}")
 
-    def _mended(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
-        """Decode a JPEG for which libjpeg-turbo warns; return None if the damage changes pixels."""
-        without_flaws = mended(encoded, header)
+    def _without_flaws(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
+        """Decode a JPEG after removing its harmless flaws; return None if the damage changes pixels."""
+        repaired = without_flaws(encoded, header)
         try:
-            return None if without_flaws is None else turbo.decode(without_flaws, buffer, self._way, is_strict=True)
+            return None if repaired is None else turbo.decode(repaired, buffer, self._way, is_strict=True)
         except ValueError:
             return None
 
-    def _remains(self, encoded: Encoded, buffer: U8) -> U8:
+    def _partial(self, encoded: Encoded, buffer: U8) -> U8:
         """Decode as much of a damaged JPEG as libjpeg-turbo can.
 
-        TurboJPEG reports an error that follows a warning as a warning. simplejpeg then returns the unchanged buffer,
-        which may contain a different client's image. An error without an earlier warning may also occur after the last
-        row, in a broken segment before the end. In both cases the last byte of the buffer shows whether the last row
-        was written: it is set to 0 and then to 255 before a decode, and at least one of the two decodes must change it.
+        TurboJPEG reports an error after a warning as a warning. simplejpeg then returns the unchanged buffer, which may
+        contain the image of a different client. Conversely, an error may occur after the last row was written, in a
+        broken segment before the end of the file. In both cases the last byte of the buffer shows whether the last row
+        was written: it is set to 0 before one decode and to 255 before a second one, and one of them must change it.
 
         Raises:
             ValueError: libjpeg-turbo did not write the last row.
         """
-        for level in (0, 255):
-            buffer[-1, -1, -1] = level
+        for value in (0, 255):
+            buffer[-1, -1, -1] = value
             with suppress(ValueError):
                 turbo.decode(encoded, buffer, self._way, is_strict=False)
-            if buffer[-1, -1, -1] != level:
+            if buffer[-1, -1, -1] != value:
                 return buffer
         raise ValueError("the last row was not written")
 
     def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded:
-        """Decode a JPEG that only Pillow supports. libjpeg-turbo detects damage in CMYK, and Pillow in other kinds."""
+        """Decode a JPEG that only Pillow supports.
+
+        libjpeg-turbo detects damage in CMYK JPEGs, and Pillow in other kinds.
+        """
         if self._is_fast_idct:
-            raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
+            raise ImageError("UNSUPPORTED", 'this kind of JPEG, such as CMYK, is not supported with "idct": "fast"')
         warning = turbo.warning(encoded, "CMYK") if header.components == 4 else None
-        if warning is not None and turbo.warning(whole := ended(encoded, header, scan=header.scan), "CMYK") is None:
-            encoded, warning = whole, None
+        if (
+            warning is not None
+            and turbo.warning(complete := with_end_marker(encoded, header, scan=header.scan), "CMYK") is None
+        ):
+            encoded, warning = complete, None
         is_pillows = header.components != 4 or (warning is not None and _is_rare(warning))
-        if is_pillows and self._is_strict and not has_end(encoded, header.scan):  # Pillow does not report it
+        if is_pillows and self._is_strict and not has_end_marker(encoded, header.scan):  # Pillow does not report it
             raise self._jpeg_error("Premature end of JPEG file", encoded)
         if warning is None or _is_rare(warning) or self._damage == "pillow":
             is_recovered = warning is not None and not _is_rare(warning)
@@ -302,7 +312,7 @@ class CpuDecoder:
         return self._recovered(encoded, header, placed, memory, damage)
 
     def _is_loaded(self, encoded: Encoded, header: JpegHeader) -> bool:
-        """Tell whether Pillow loads a damaged JPEG."""
+        """Return whether Pillow loads a damaged JPEG."""
         plain = with_plain_exif(encoded, orientation=header.orientation, scan=header.scan)
         try:
             with self._opened(plain, "jpeg") as image:
@@ -314,8 +324,11 @@ class CpuDecoder:
     def _recovered(
         self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, damage: ImageError
     ) -> Decoded:
-        """A damaged JPEG by Pillow: it refuses data that ends early, but at a marker libjpeg-turbo goes on."""
-        if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow has neither
+        """Decode a damaged JPEG with Pillow.
+
+        Pillow rejects data that end early. An end-of-image marker is appended, so that libjpeg-turbo fills the rest.
+        """
+        if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow supports neither
             raise damage
         try:
             pixels = self._pillow(bytes(encoded) + END, "jpeg", memory, header)
@@ -338,7 +351,7 @@ class CpuDecoder:
         try:
             with self._opened(encoded, name, page) as image:
                 self._limits.check_size(image.height, image.width, len(encoded))
-                if name == "tiff":  # a tile is decoded whole, however little of it the image shows
+                if name == "tiff":  # tiles are decoded completely, even if the image covers a small part of them
                     tags = image.tag_v2  # type: ignore[attr-defined]
                     self._limits.check_size(tags.get(_TILE_LENGTH, 1), tags.get(_TILE_WIDTH, 1))
                 if name == "jpeg":
@@ -356,29 +369,29 @@ class CpuDecoder:
                 if pixels is None:
                     eight = self._eight_bits(image, encoded, name, page)
                     pixels = array_of(eight, is_gray=self._is_gray, is_on_white=is_on_white)
-                if KINDS[name].turns:  # known only now: it may follow the pixels of a PNG
+                if KINDS[name].turns:  # only now, because the EXIF data may follow the pixels of a PNG
                     turn = exif_orientation(exif_of(image))
-                return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
+                return oriented(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:
             raise
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise self._bomb(str(error)) from None
+            raise self._too_many_pixels(str(error)) from None
         except Exception as error:  # noqa: BLE001  (Pillow's plugins raise almost any type on damaged bytes)
             if name == "png" and (short := _SHORT_CHUNK.fullmatch(str(error))):
-                raise ImageError("CORRUPT", f"the chunk {short[1]} of the PNG is too short") from None
+                raise ImageError("CORRUPT", f"the {short[1]} chunk of the PNG is too short") from None
             if "truncated" in str(error).lower():
                 raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
-            raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
+            raise ImageError(
+                "CORRUPT", f"the {NAMES[name]} is damaged, or of a kind that Pillow does not support"
+            ) from None
 
     def _eight_bits(self, image: Image.Image, encoded: Encoded, name: Format, page: tiff.Page | None) -> Image.Image:
-        """Convert an image to 8 bits per sample. Log a warning, once per kind, if the lost precision may matter."""
+        """Convert an image to 8 bits per sample. Log a warning if the lost precision may matter."""
         bits = page.bits if page else memoryview(encoded).cast("B")[_PNG_BITS] if name == "png" else 8
         if page is not None:
             tiff.with_palette(image)
             if page.extra:
-                self._warn(
-                    "bands", f"decode ignores {page.extra} of the samples of each pixel of a TIFF ({page.words})"
-                )
+                self._warn("bands", f"decode ignores {page.extra} extra sample(s) per pixel of a TIFF ({page.words})")
         if bits <= 8:
             return image
         return deep.levels(
@@ -392,24 +405,24 @@ class CpuDecoder:
         )
 
     def _warn(self, kind: str, words: str) -> None:
-        """Log a warning about an image, once per kind."""
+        """Log a warning about an image, unless one of the same kind was logged before."""
         if kind not in self._warned:
             self._warned.add(kind)
-            _LOG.warning("%s; this is said once", words)
+            _LOG.warning("%s; further warnings of this kind are not logged", words)
 
-    def _bomb(self, said: str) -> ImageError:
-        """Return the error for an image that Pillow rejects as too large; it names the lower of both limits."""
-        found = re.search(r"\d+", said)
+    def _too_many_pixels(self, message: str) -> ImageError:
+        """Return the error for an image that Pillow rejects as too large, with the lower one of the two limits."""
+        found = re.search(r"\d+", message)
         size = f"{int(found[0]):,} pixels" if found else "more pixels than Pillow decodes"
-        least = 2 * (
+        max_pixels = 2 * (
             Image.MAX_IMAGE_PIXELS or self._limits.max_pixels
         )  # Pillow raises at twice the size at which it warns
-        if self._limits.max_pixels <= least:
+        if self._limits.max_pixels <= max_pixels:
             return ImageError(
                 "TOO_MANY_PIXELS", f"{size}; the limit is {self._limits.max_pixels:,} (parameter max_pixels)"
             )
-        setting = "Pillow's own, of all formats but JPEG: twice PIL.Image.MAX_IMAGE_PIXELS"
-        return ImageError("TOO_MANY_PIXELS", f"{size}; the limit is {least:,} ({setting})")
+        setting = "Pillow's limit for all formats except JPEG, twice PIL.Image.MAX_IMAGE_PIXELS"
+        return ImageError("TOO_MANY_PIXELS", f"{size}; the limit is {max_pixels:,} ({setting})")
 
     def _opened(self, encoded: Encoded, name: Format, page: tiff.Page | None = None) -> Image.Image:
         if page is not None:
@@ -420,7 +433,7 @@ class CpuDecoder:
         return picture
 
     def _check_frames(self, encoded: Encoded, name: Format) -> None:
-        """Reject an animation with too many frames. Uses a second image object, because seeking decodes."""
+        """Reject an animation with too many frames. A second image object is used, because seeking decodes frames."""
         if not self._limits.max_frames:
             return
         with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
@@ -428,14 +441,14 @@ class CpuDecoder:
                 image.seek(self._limits.max_frames)
             except EOFError:
                 return
-        raise ImageError("UNSUPPORTED", f"over {self._limits.max_frames} frames (parameter max_frames)")
+        raise ImageError("UNSUPPORTED", f"more than {self._limits.max_frames} frames (parameter max_frames)")
 
 
 def is_whole(encoded: Encoded) -> bool:
-    """Return whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
+    """Return whether libjpeg-turbo decodes a JPEG with 1 or 3 components without a warning.
 
-    It decodes to gray at an eighth of the size, which produces the same warnings at 60 % of the cost of a full decode
-    (90 % for a progressive JPEG).
+    The JPEG is decoded to gray at an eighth of its size, which produces the same warnings as a full decode in 60 % of
+    the time (90 % for a progressive JPEG).
     """
     return turbo.warning(encoded, "GRAY") is None
 

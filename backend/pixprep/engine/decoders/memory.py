@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 U8 = npt.NDArray[np.uint8]
 KEPT_BYTES = 64 << 20
-"""Maximum size of a pixel buffer that is kept for the next image, in bytes."""
+"""Maximum size in bytes of a pixel buffer that is kept for the next image."""
 
 
 class Memory:
-    """Memory for decoding one image or clip: its part of the budget, and a buffer for its pixels.
+    """Memory for decoding one image or clip: its part of the shared budget, and a buffer for its pixels.
 
     A buffer of an earlier image is reused if it is large enough, because allocating 36 MB takes 10 % of the decode.
     """
@@ -26,13 +26,13 @@ class Memory:
         self._buffer: U8 | None = None
 
     def take(self, pixels: int) -> None:
-        """Wait until the budget has space for the pixels of the image. Called before they are allocated."""
+        """Wait until the budget has space for the pixels of the image. Must be called before they are allocated."""
         if not self._pixels:
             self._budget.take(pixels)
             self._pixels = pixels
 
     def buffer(self, n_bytes: int) -> U8:
-        """Return a buffer for the pixels."""
+        """Return a buffer of ``n_bytes`` for the pixels."""
         try:
             self._buffer = self._buffers.popleft()
         except IndexError:
@@ -45,14 +45,17 @@ class Memory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Return the pixels to the budget, and keep the buffer for the next image."""
+        """Release the pixels of the budget, and keep the buffer for the next image."""
         self._budget.give(self._pixels)
         if self._buffer is not None and len(self._buffer) <= KEPT_BYTES:
             self._buffers.appendleft(self._buffer)
 
 
 class Budget:
-    """Budget of the pixels in memory at once; a larger image waits until it is alone."""
+    """Limit on the number of pixels that are in memory at the same time.
+
+    An image that is larger than the limit waits until no other image is in memory.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -67,7 +70,7 @@ class Budget:
             self._used += pixels
 
     def give(self, pixels: int) -> None:
-        """Forget pixels whose memory was freed."""
+        """Release pixels whose memory was freed."""
         if pixels:
             with self._changed:
                 self._used -= pixels

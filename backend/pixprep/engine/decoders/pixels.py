@@ -1,7 +1,7 @@
-"""Accepts images as arrays of pixels, which do not need to be decoded. The array's shape replaces the header.
+"""Accept images as arrays of pixels, which do not need to be decoded. The shape of an array replaces the header.
 
-Arrays are copied here only if a GPU's kernels cannot read them in place. If the C kernels need a different layout, the
-resize copies only the rows and columns that it reads.
+An array is copied here only if the kernels of a GPU cannot read it in place. If the C kernels need a different layout,
+the resize copies only the rows and columns that it reads.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pixprep.errors import ImageError
 from pixprep.plan.plan import Place, Plan
 from pixprep.spec import Frames
 
-MOST = 128
-"""Maximum number of images per chunk on a GPU, as for the GPU's decoder."""
+MAX_IMAGES = 128
+"""Maximum number of images per chunk on a GPU, the same as in the decoder of the GPU."""
 
 
 class PixelsDecoder:
-    """See ``Decoder``. Pixels are views of the input: uint8 (height, width, 3) RGB, or (height, width, 1) gray.
+    """See ``Decoder``. The pixels are views of the input, uint8, (height, width, 3) RGB or (height, width, 1) gray.
 
     Args:
         plan: Plan whose input is pixels.
         limits: Limits of the engine. Only ``max_side`` and ``max_pixels`` apply to pixels.
-        of: Function that returns a value as an array of the device, without a copy, and raises TypeError for any value
-            that is not an array.
-        ready: Function that converts such an array (height, width, channels) to a layout that the kernels can read.
-            Default: no conversion.
-        budget: Maximum number of bytes of the pixels of one chunk. None: each chunk is one image.
+        of: Function that returns a value as an array of the device without copying it. It raises TypeError if the value
+            is not an array.
+        ready: Function that converts an array (height, width, channels) to a layout that the kernels can read. Default:
+            no conversion.
+        budget: Maximum number of bytes of the pixels of a chunk. None means that each chunk is a single image.
     """
 
-    words = "nothing: pixels come"
+    words = "no decoder, because the input is pixels"
 
     def __init__(
         self,
@@ -56,9 +56,10 @@ class PixelsDecoder:
         """See ``Decoder``. ``encoded`` is a list of arrays, or one array (n, height, width, channels).
 
         Raises:
-            TypeError: The input is neither, or its dtype is not supported. Raised before any image is processed.
+            TypeError: The input is neither, or its dtype is not supported. The error is raised before any image is
+                processed.
         """
-        del is_whole  # they all are
+        del is_whole  # arrays always contain all pixels
         return self._cut(list(zip(self._all(encoded), places, strict=True)))
 
     def decode(self, chunk: Chunk) -> AbstractContextManager[list[Decoded | ImageError]]:
@@ -66,10 +67,10 @@ class PixelsDecoder:
         return nullcontext([self._decoded(array, place) for array, place in chunk.images])
 
     def trim(self) -> None:
-        """See ``Decoder``: nothing is kept."""
+        """See ``Decoder``. This decoder does not cache memory."""
 
     def close(self) -> None:
-        """Do nothing: no thread, no memory."""
+        """See ``Decoder``. This decoder does not have threads or memory of its own."""
 
     def _all(self, images: Any) -> list[Pixels]:
         is_list = isinstance(images, Sequence) and not isinstance(images, bytes | bytearray | memoryview | str)
@@ -77,23 +78,27 @@ class PixelsDecoder:
             array = checked(images, self._of, dtypes=self._frames.dtypes)
             if array.ndim != 4:
                 raise TypeError(
-                    f"given was one array {_shape(array)}: write [array] for one image; a list of arrays may differ in "
-                    "size, and one array (n, height, width, channels) has n images"
+                    "the input must be a list of arrays, or one array (n, height, width, channels), not an array "
+                    f"{_shape(array)}: pass [array] for a single image"
                 )
             return [array[index] for index in range(len(array))]
         count, dtypes = len(images), self._frames.dtypes
         return [checked(one, self._of, f"image {at} of {count}", dtypes) for at, one in enumerate(images, 1)]
 
     def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk]:
-        """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""
+        """Split images into chunks.
+
+        Without a budget, each chunk is a single image, and the largest image is first. With a budget, a chunk consists
+        of consecutive images within the budget, and two or more images are split into at least two chunks.
+        """
         if self._budget is None:
             sizes = [array.nbytes for array, _ in images]
             for index in sorted(range(len(images)), key=sizes.__getitem__, reverse=True):
                 yield Chunk((index,), (images[index],))
             return
-        most = min(MOST, max(1, -(-len(images) // 2)))
-        for begin in range(0, len(images), most):
-            for start, end in neighbours([array.nbytes for array, _ in images[begin : begin + most]], self._budget):
+        count = min(MAX_IMAGES, max(1, -(-len(images) // 2)))
+        for begin in range(0, len(images), count):
+            for start, end in neighbours([array.nbytes for array, _ in images[begin : begin + count]], self._budget):
                 yield Chunk(range(begin + start, begin + end), images[begin + start : begin + end])
 
     def _decoded(self, array: Pixels, place: Place) -> Decoded | ImageError:
@@ -109,7 +114,9 @@ class PixelsDecoder:
 
 
 def host_array(value: Any) -> Pixels:
-    """Return a value of NumPy, PyTorch, JAX, TensorFlow or Pillow as a NumPy array, without a copy where possible.
+    """Return an array of NumPy, PyTorch, JAX or TensorFlow, or a Pillow image, as a NumPy array.
+
+    The array is not copied if possible.
 
     Raises:
         TypeError: The value is not an array, or it is on a GPU.
@@ -117,52 +124,60 @@ def host_array(value: Any) -> Pixels:
     if isinstance(value, np.ndarray):
         return value
     if not (hasattr(value, "__array__") or hasattr(value, "__array_interface__")):
-        raise TypeError("is no array")
+        raise TypeError("is not an array")
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError):  # raised by CuPy and PyTorch for arrays on a GPU
         raise TypeError(
-            'is no array in host memory: take an engine with device="gpu", or copy it to the host'
+            'is not an array in host memory: use an engine with device="gpu", or copy it to the host'
         ) from None
 
 
 def checked(
     value: Any, of: Callable[[Any], Pixels] = host_array, which: str = "", dtypes: Sequence[str] = ("uint8",)
 ) -> Pixels:
-    """Return a value as an array of any shape whose dtype is one of ``dtypes``.
+    """Return a value as an array of any shape, and check its dtype.
+
+    Args:
+        value: Array that the caller passed.
+        of: Function that converts the value to an array; see ``PixelsDecoder``.
+        which: Description of the image at the beginning of error messages, such as ``image 1 of 2``.
+        dtypes: Accepted dtypes.
 
     Raises:
-        TypeError: The value is not such an array. The message begins with ``which`` image it is, if set.
+        TypeError: The value is not an array of such a dtype.
     """
     kind, begin = type(value).__name__, f"{which}: " * bool(which)
     if isinstance(value, bytes | bytearray | memoryview | str):
-        hint = "a pipeline that begins with decode takes the bytes of files"
-        raise TypeError(f"{begin}this pipeline begins with pixels, which takes arrays, not {kind}: {hint}")
+        hint = "to pass the bytes of files, begin the pipeline with decode"
+        raise TypeError(f"{begin}this pipeline begins with pixels and accepts arrays, not {kind}: {hint}")
     try:
         array = of(value)
     except TypeError as error:
         raise TypeError(f"{begin}{kind} {error}") from None
     if array.dtype not in dtypes:
-        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels are {' or '.join(dtypes)}, 0 to 255")
+        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels must be {' or '.join(dtypes)}, 0 to 255")
     return array
 
 
 def levels(array: Pixels) -> Pixels:
-    """Convert pixels to uint8. Pixels of float32 are copied.
+    """Convert pixels to uint8. An array of uint8 is returned unchanged; float32 is copied.
 
     Raises:
-        ImageError: BAD_INPUT: A value is not an integer of 0 to 255.
+        ImageError: BAD_INPUT: A value is not an integer from 0 to 255.
     """
     if array.dtype == np.uint8:
         return array
-    with np.errstate(invalid="ignore"):  # NaN and values out of range change, and are detected below
-        whole = array.astype(np.uint8)
-    if not (whole == array).all():
+    with np.errstate(
+        invalid="ignore"
+    ):  # the check below detects NaN and values out of range, which the conversion changes
+        converted = array.astype(np.uint8)
+    if not (converted == array).all():
         raise ImageError(
             "BAD_INPUT",
-            "float32 pixels are whole levels, 0 to 255, and a value is not: send values of 0 to 1 times 255, rounded",
+            "float32 pixels must be integers from 0 to 255: multiply values from 0 to 1 by 255, and round them",
         )
-    return whole
+    return converted
 
 
 def shaped(array: Pixels, frames: Frames) -> Pixels:
@@ -178,16 +193,16 @@ def shaped(array: Pixels, frames: Frames) -> Pixels:
         return array if frames.layout == "hwc" else array.transpose(1, 2, 0)
     hint = ""
     if frames.layout == "chw":
-        wanted = f"({count}, height, width)" + " or (height, width)" * (count == 1)
-        raise ImageError("UNSUPPORTED", f"an array {_shape(array)}; the pipeline takes {wanted}")
+        expected = f"({count}, height, width)" + " or (height, width)" * (count == 1)
+        raise ImageError("UNSUPPORTED", f"the pixels must have the shape {expected}, not {_shape(array)}")
     if array.ndim == 3 and array.shape[0] == count:
-        hint = ": channels come last, as array.transpose(1, 2, 0) has them, or permute of PyTorch"
+        hint = ": move the channels to the end with array.transpose(1, 2, 0), or permute(1, 2, 0) in PyTorch"
     elif array.ndim == 3 and array.shape[2] == 4:
-        hint = ": leave the fourth channel out, as array[:, :, :3] does"
+        hint = ": remove the fourth channel with array[:, :, :3]"
     elif array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1):
-        hint = ': for gray images, pixels has "color": "gray"'
-    wanted = f"(height, width, {count})" + " or (height, width)" * (count == 1)
-    raise ImageError("UNSUPPORTED", f"an array {_shape(array)}; the pipeline takes {wanted}{hint}")
+        hint = ': for gray images, set "color": "gray" in pixels'
+    expected = f"(height, width, {count})" + " or (height, width)" * (count == 1)
+    raise ImageError("UNSUPPORTED", f"the pixels must have the shape {expected}, not {_shape(array)}{hint}")
 
 
 def _shape(array: Pixels) -> str:

@@ -1,4 +1,4 @@
-"""Faults in the ancillary chunks of a PNG: Pillow refuses the file for them, and libpng, OpenCV and browsers do not."""
+"""Remove damaged ancillary chunks of a PNG, because of which Pillow rejects it, unlike libpng, OpenCV and browsers."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from pixprep.errors import ImageError
 
 _SIGNATURE, _END = 8, b"IEND"
 _CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
-_USES = {b"tRNS": ", which has its transparency", b"eXIf": ", which has its orientation"}
+_USES = {b"tRNS": ", which specifies its transparency", b"eXIf": ", which specifies its orientation"}
 _UNUSED = set(b"bKGD cHRM cICP cLLI gAMA hIST iCCP iTXt mDCV pHYs sBIT sPLT sRGB tEXt tIME zTXt iDOT caBX".split())
-"""Chunks of PNG's third edition, of Apple's and of C2PA. Another name with a wrong checksum may be a damaged name."""
+"""Names of the chunks that do not affect pixels: those of PNG's third edition, of Apple and of C2PA. If a chunk with a
+different name has a wrong checksum, the name itself may be damaged."""
 _FRAMES = {b"acTL", b"fcTL", b"fdAT"}
 _EXIF_TEXT = b"Raw profile type exif\0"
-_IS_ANCILLARY = 0x20  # bit of the first letter of a chunk's name
+_IS_ANCILLARY = 0x20  # bit of the first character of a chunk's name
 
 
-def mended(png: memoryview, *, is_lenient: bool) -> tuple[bytes, bool] | None:
-    """The same PNG with only those ancillary chunks that pixels or their orientation depend on.
+def repaired(png: memoryview, *, is_lenient: bool) -> tuple[bytes, bool] | None:
+    """Return a PNG without the ancillary chunks that do not affect its pixels or their orientation.
 
-    Text, times, colour profiles and the like may then be of any size, and have any checksum.
+    Thus text, times, color profiles and similar chunks may have any size and any checksum.
 
     Args:
-        png: a PNG that Pillow refuses.
-        is_lenient: Every ancillary chunk with a wrong checksum is left out, as by libpng.
+        png: A PNG that Pillow rejects.
+        is_lenient: Whether to remove every ancillary chunk with a wrong checksum, as libpng does.
 
     Returns:
-        The PNG, and whether pixels or their orientation may depend on what was left out; None: nothing was.
+        The PNG, and whether a removed chunk may have affected the pixels or their orientation. None if no chunk was
+        removed.
 
     Raises:
-        ImageError: CORRUPT: pixels or their orientation may depend on a chunk with a wrong checksum.
+        ImageError: CORRUPT: A chunk that may affect the pixels or their orientation has a wrong checksum.
     """
     parts, position, is_changed, is_damaged = [png[:_SIGNATURE]], _SIGNATURE, False, False
     while position + 12 <= len(png):
@@ -42,7 +44,7 @@ def mended(png: memoryview, *, is_lenient: bool) -> tuple[bytes, bool] | None:
             is_damage = not is_right and (use != "" or name not in _UNUSED)
             if is_damage and not is_lenient:
                 found = name.decode("ascii", "replace")
-                raise ImageError("CORRUPT", f"a wrong checksum in the chunk {found} of the PNG{use}")
+                raise ImageError("CORRUPT", f"wrong checksum of the PNG's {found} chunk{use}")
             if is_damage or not use:
                 is_changed, is_damaged = True, is_damaged or is_damage
                 continue
