@@ -99,10 +99,10 @@ class Limits:
         max_image_bytes: Maximum number of bytes of an encoded image.
         max_side: Maximum height and width in pixels.
         max_pixels: Maximum product of height and width.
-        max_expansion: Maximum ratio of decoded bytes, three per pixel, to encoded bytes; 0 means no limit. There is no
-            limit by default, because every useful limit would also reject valid images: a blank page of 35 megapixels
-            takes 18 kB as a one-bit PNG, a ratio of 6,000. ``max_pixels`` bounds the cost of a decompression bomb. A
-            JPEG with less data than its header requires is always rejected.
+        max_expansion: Maximum ratio of decoded bytes, three per pixel, to encoded bytes; 0 means no limit. Every useful
+            limit would also reject valid images, for example a blank page of 35 megapixels, which takes 18 kB as a
+            one-bit PNG, a ratio of 6,000. ``max_pixels`` bounds the cost of a decompression bomb. A JPEG with less data
+            than its header requires is always rejected.
         max_scans: Maximum number of scans of a progressive JPEG. Each scan takes 30 ms at 50 megapixels, even if it
             consists of a few bytes. Encoders write about 10 scans.
         max_frames: Maximum number of frames of a GIF, WebP, PNG or TIFF; 0 means no limit. Only the first frame is
