@@ -637,11 +637,13 @@ def test_an_image_that_the_blur_of_its_noise_reaches_across_is_refused_alone():
     places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=0, epoch=0, indices=range(2))]
     with pp.Engine(pipeline) as engine:
         batch = engine.run_batch([scene(20, 90), scene(21, 21)], places=places)
-    why = "20 x 90 pixels are too few: sigma of an elastic displacement needs sides of 21"
+    why = "20 x 90 pixels are too small for elastic, whose sigma requires sides of at least 21 pixels"
     assert [str(error) for error in batch.errors] == [f"[DOES_NOT_FIT] {why}", "None"]
 
 
 def test_an_elastic_image_has_no_fixed_op():
     assert pp.elastic().fixed({"seed": None}) == []
-    with pytest.raises(pp.PipelineError, match="elastic: no fixed op has such a field: verify the pipeline without it"):
+    with pytest.raises(
+        pp.PipelineError, match="elastic: no op with fixed parameters is equivalent: verify the pipeline without it"
+    ):
         pp.elastic().fixed({"seed": 7})

@@ -358,7 +358,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
             [v1.RandomCrop(9), v1.ToTensor(), v2.RandomErasing(value=(0.1, 0.2))],
         ),
         (
-            'ops[2] "random_erasing": in training: "value": "random" is noise of the tensor',
+            'ops[2] "random_erasing": in training: "value": "random" fills with values of the tensor',
             [v1.RandomCrop(9), v2.PILToTensor(), v2.RandomErasing(value="random")],
         ),
         ("training[0] RandomErasing: does not accept a PIL image:", [v2.RandomErasing(), v1.ToTensor()]),

@@ -1,7 +1,8 @@
-"""Ops that choose, for each image, which of their ops are done to it: in training only.
+"""Ops that contain other ops and apply a random selection of them to each image, for training.
 
-A draw names parts of the choice: ``{"chosen": [2]}``. What is done to the image is what these parts' ops do, one after
-the other; each op draws by a key of its own, so that no other part changes its numbers.
+An op that chooses contains parts, each of them a list of ops. The random parameters of an image are the indices of the
+parts that are applied to it, in order: ``{"chosen": [2]}``. Each op of a part samples its own parameters with a
+separate key, so the parameters do not depend on the other parts.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from pixprep.spec import ImageSpec
 
 MAX_PARTS = 100
 Keyed = tuple[Op, str]
-"""An op, and the key of its numbers."""
+"""An op, and the key of its random parameters."""
 
 
 class Choice(Drawn, ImageOp, frozen=True):
-    """Base of the ops that choose.
+    """Base of the ops that apply a random selection of other ops.
 
     Attributes:
-        is_one_list: its ops are one part; else each is a part, or a list that is one.
+        is_one_list: Whether all ops together are one part. Otherwise, each entry of ``ops`` is a part.
+        ops: Ops, or lists of ops, to choose from.
     """
 
     is_one_list: ClassVar[bool] = False
@@ -42,34 +44,37 @@ class Choice(Drawn, ImageOp, frozen=True):
 
     def check(self) -> None:
         if not isinstance(self.ops, list | tuple) or not 1 <= len(self.ops) <= MAX_PARTS:
-            raise PipelineError(f'"ops" is a list of 1 to {MAX_PARTS} ops')
+            raise PipelineError(f'"ops" must be a list of 1 to {MAX_PARTS} ops')
         put(self, "ops", tuple(self._entry(each, f"ops[{index}]") for index, each in enumerate(self.ops)))
         for op in (op for part in self.parts for op in part):
             if not isinstance(op, ImageOp):
-                raise PipelineError(f"{op_name(op)} does not transform an image: put it outside")
+                raise PipelineError(f'{op_name(op)} does not transform the image: move it out of "ops"')
             if (op.name, op.from_, op.only) != (None, None, None):
-                raise PipelineError(f'{op_name(op)}: "name", "from" and "only" are for ops outside of a choice')
+                raise PipelineError(
+                    f'{op_name(op)}: "name", "from" and "only" are not supported in the "ops" of another op'
+                )
             if op.inputs(ImageSpec()):
-                raise PipelineError(f"{op_name(op)} takes numbers with each image: put it outside")
+                raise PipelineError(f'{op_name(op)} requires an input of the request: move it out of "ops"')
 
     def _entry(self, entry: object, where: str) -> Op | tuple[Op, ...]:
+        """Convert an entry of ``ops`` to an op or a list of ops; ``where`` is its path for messages."""
         if isinstance(entry, Op):
             return entry
         if isinstance(entry, list | tuple) and not self.is_one_list:
-            made = tuple(each if isinstance(each, Op) else read(each, f"{where}[{i}]") for i, each in enumerate(entry))
-            return made[0] if len(made) == 1 else made
+            ops = tuple(each if isinstance(each, Op) else read(each, f"{where}[{i}]") for i, each in enumerate(entry))
+            return ops[0] if len(ops) == 1 else ops
         return read(entry, where)
 
     @property
     def parts(self) -> tuple[tuple[Op, ...], ...]:
-        """Lists of ops that are chosen from."""
+        """Lists of ops to choose from."""
         if self.is_one_list:
             return (self.ops,)
         return tuple(each if isinstance(each, tuple) else (each,) for each in self.ops)
 
     @property
     def is_levels(self) -> bool:
-        """Tell whether all its ops are steps on levels that keep the size, whatever comes before and behind."""
+        """Return whether all ops change only pixel values, and keep the size of the image."""
         return all(_is_level(op) for part in self.parts for op in part)
 
     @property
@@ -79,16 +84,16 @@ class Choice(Drawn, ImageOp, frozen=True):
 
     @property
     def sequences(self) -> Sequence[tuple[int, ...]]:
-        """The sequences of parts that a draw may choose."""
+        """All sequences of part indices that may be chosen for an image."""
         raise NotImplementedError
 
     @property
     def blocks(self) -> int:
-        """One block."""
+        """Number of blocks of four random numbers."""
         return 1
 
     def keyed(self, key: str, chosen: Sequence[int]) -> Iterator[Keyed]:
-        """The ops of some parts, each with the key of its numbers."""
+        """Yield the ops of the chosen parts, each with the key of its random parameters."""
         for part in chosen:
             counts: Counter[str] = Counter()
             for op in self.parts[part]:
@@ -96,7 +101,10 @@ class Choice(Drawn, ImageOp, frozen=True):
                 counts[op_name(op)] += 1
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change, if only levels do; refuses an image that one of the ops does not take."""
+        """Return the spec unchanged; reject an image that one of the ops does not support.
+
+        Choices between ops that change the geometry are not inferred, because ``pipeline.forks`` replaces them.
+        """
         for part in self.parts:
             for op in part:
                 assert isinstance(op, ImageOp)
@@ -108,30 +116,30 @@ class Choice(Drawn, ImageOp, frozen=True):
         return f"{self.in_words()}: {'; or '.join(parts)}"
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """Fold a choice of steps on levels; ``pipeline.forks`` has those whose parts differ in geometry."""
+        """Fold a choice between ops on pixel values; ``pipeline.forks`` compiles choices that differ in geometry."""
         assert self.is_levels
         parts = []
         for part in range(len(self.parts)):
-            made = Lowered(before.color, operators=before.operators)
+            lowered = Lowered(before.color, operators=before.operators)
             for op, each in self.keyed(key, [part]):
-                choice, own = whether(op, each)
+                choice, choice_key = whether(op, each)
                 assert isinstance(choice, ImageOp)
-                made = choice.lower(made, image, own)
-            parts.append(made.levels)
+                lowered = choice.lower(lowered, image, choice_key)
+            parts.append(lowered.levels)
         return before.do(Chosen(RandomStep(key, bare(self)), tuple(parts)))
 
 
 class RandomChoice(Choice, frozen=True, tag="random_choice"):
-    """Applies one of several ops, or lists of ops, chosen at random per image.
+    """Applies one of several ops or lists of ops, chosen at random for each image.
 
     The op equals torchvision v2's ``RandomChoice``, DETR's ``RandomSelect`` and Albumentations' ``OneOf``. The lists
-    may produce images of different sizes, and resize with different filters. Later ops apply to the result of each
-    list.
+    may produce images of different sizes, and may use different resize filters. The ops after this one are applied to
+    the result, whichever list was chosen.
 
     Args:
-        ops: Choices: each is an op, or a list of ops that may be empty.
-        weights: Relative probabilities of the choices; default: equal.
-        p: Probability that one of them is applied, 0 to 1.
+        ops: Alternatives. Each is an op, or a list of ops, which may be empty.
+        weights: Relative probabilities of the alternatives. By default, all are equally likely.
+        p: Probability that one of the alternatives is applied, 0 to 1.
 
     Example:
         {"op": "random_choice", "ops": [{"op": "random_posterize", "bits": 4}, {"op": "random_equalize"}]}
@@ -144,9 +152,11 @@ class RandomChoice(Choice, frozen=True, tag="random_choice"):
         super().check()
         weights = self._weights
         if len(weights) != len(self.ops):
-            raise PipelineError(f'"weights" is a number for each of "ops", {len(self.ops)}, not {len(weights)}')
+            raise PipelineError(
+                f'"weights" must contain one number per entry of "ops", {len(self.ops)} in total, not {len(weights)}'
+            )
         if not all(isfinite(weight) and weight >= 0 for weight in weights) or not sum(weights):
-            raise PipelineError('"weights" must be numbers of at least 0, and one over 0')
+            raise PipelineError('"weights" must be non-negative numbers, at least one of which is positive')
 
     @property
     def _weights(self) -> tuple[float, ...]:
@@ -154,31 +164,31 @@ class RandomChoice(Choice, frozen=True, tag="random_choice"):
 
     @property
     def sequences(self) -> Sequence[tuple[int, ...]]:
-        likely = [(part,) for part, weight in enumerate(self._weights) if weight] if self.p else []
-        return (*likely, *[()] * (self.p < 1))
+        possible = [(part,) for part, weight in enumerate(self._weights) if weight] if self.p else []
+        return (*possible, *[()] * (self.p < 1))
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        which, whether, *_ = uniforms(0, 1)[0].tolist()
-        if whether >= self.p:
+        u_part, u_apply, *_ = uniforms(0, 1)[0].tolist()
+        if u_apply >= self.p:
             return {"chosen": []}
         *sums, total = accumulate(self._weights)
-        return {"chosen": [sum(each <= which * total for each in sums)]}
+        return {"chosen": [sum(each <= u_part * total for each in sums)]}
 
     def in_words(self) -> str:
-        some = "" if self.p == 1 else f"to {self.p:g} of the images "
-        shares = [f"{weight / sum(self._weights):.3g}" for weight in self._weights]
-        return f"do {some}one of {len(shares)}, each in {', '.join(dict.fromkeys(shares))} of them"
+        some = "" if self.p == 1 else f" to {self.p:g} of the images"
+        probabilities = [f"{weight / sum(self._weights):.3g}" for weight in self._weights]
+        unique = ", ".join(dict.fromkeys(probabilities))
+        return f"apply{some} one of {len(probabilities)}, with probability {unique}"
 
 
 class RandomApply(Choice, frozen=True, tag="random_apply"):
-    """Applies a list of ops to some of the images.
+    """Applies a list of ops with probability ``p``; otherwise, the image does not change.
 
-    The op equals torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``. The other images do
-    not change.
+    The op equals torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``.
 
     Args:
         ops: Ops to apply, in this order.
-        p: Probability that the op is applied, 0 to 1.
+        p: Probability that the ops are applied, 0 to 1.
 
     Example:
         {"op": "random_apply", "ops": [{"op": "random_gaussian_blur", "kernel_size": 5}], "p": 0.3}
@@ -196,11 +206,11 @@ class RandomApply(Choice, frozen=True, tag="random_apply"):
         return {"chosen": [0] if uniforms(0, 1)[0, 0] < self.p else []}
 
     def in_words(self) -> str:
-        return f"do to {self.p:g} of the images"
+        return f"apply to {self.p:g} of the images"
 
 
 class RandomOrder(Choice, frozen=True, tag="random_order"):
-    """Applies several ops, or lists of ops, in an order that is drawn at random per image.
+    """Applies several ops or lists of ops in random order.
 
     The op equals torchvision v2's ``RandomOrder``.
 
@@ -221,7 +231,7 @@ class RandomOrder(Choice, frozen=True, tag="random_order"):
 
     @property
     def blocks(self) -> int:
-        """A number for each part: its rank."""
+        """Number of blocks of four random numbers, one number per part; their ranks determine the order."""
         return -(-len(self.ops) // 4)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
@@ -229,11 +239,14 @@ class RandomOrder(Choice, frozen=True, tag="random_order"):
         return {"chosen": sorted(range(len(self.ops)), key=ranks.__getitem__)}
 
     def in_words(self) -> str:
-        return "do in random order"
+        return "apply in random order"
 
 
-class _Whether(RandomApply, frozen=True, tag="_Whether"):
-    """An op with a ``p``: it keeps the key of its numbers, whether it is done to all images or to some."""
+class _ApplyWithP(RandomApply, frozen=True, tag="_ApplyWithP"):
+    """Applies an op with the probability ``p`` of that op.
+
+    The key of the op's random parameters is the same as for an op with a ``p`` of 1.
+    """
 
     def keyed(self, key: str, chosen: Sequence[int]) -> Iterator[Keyed]:
         for part in chosen:
@@ -241,35 +254,39 @@ class _Whether(RandomApply, frozen=True, tag="_Whether"):
 
 
 def whether(op: Op, key: str) -> Keyed:
-    """An op whose ``p`` is below 1 as the choice that it is, and the key of that; any other as it is."""
-    if isinstance(op, Whether) and op.p < 1:  # type: ignore[attr-defined]  # each has one
-        return _Whether((changed(op, p=1.0, name=None, from_=None, only=None),), p=op.p), f"{key}.p"  # type: ignore[attr-defined]
+    """Return an op whose ``p`` is below 1 as an equivalent choice with its own key, and any other op unchanged."""
+    if isinstance(op, Whether) and op.p < 1:  # type: ignore[attr-defined]  # every subclass defines p
+        return _ApplyWithP((changed(op, p=1.0, name=None, from_=None, only=None),), p=op.p), f"{key}.p"  # type: ignore[attr-defined]
     return op, key
 
 
 def described(op: Op, image: ImageSpec, before: Lowered) -> str:
-    """See ``Op.described``: of an op whose ``p`` is below 1, that it is a choice, too."""
+    """Describe an op as ``Op.described`` does, including its ``p``."""
     return whether(op, "")[0].described(image, before)
 
 
 def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
-    """The ops that do to every image what an op did to one: see ``Op.fixed``.
+    """Return ops that apply to every image what an op applied to one image; see ``Op.fixed``.
 
     Args:
-        op: of the key ``key``.
-        key: names its numbers.
-        draws: of the image: see ``Placed.draws``.
+        op: Op, which may choose between other ops.
+        key: Key of the op's random parameters.
+        draws: Random parameters of the image by their keys; see ``Placed.draws``.
     """
-    choice, own = whether(op, key)
+    choice, choice_key = whether(op, key)
     if isinstance(choice, Choice):
-        chosen = draws[own]["chosen"]
-        return [made for part, each in choice.keyed(own, chosen) for made in fixed(part, each, draws)]
+        chosen = draws[choice_key]["chosen"]
+        return [
+            fixed_op
+            for part_op, part_key in choice.keyed(choice_key, chosen)
+            for fixed_op in fixed(part_op, part_key, draws)
+        ]
     return op.fixed(draws.get(key, {}))
 
 
 def _is_level(op: Op) -> bool:
-    """Tell whether an op is steps on levels that keep the size, and that each device has in its kernels."""
+    """Return whether an op changes only pixel values, keeps the image size, and has kernels on every device."""
     if isinstance(op, Choice):
         return op.is_levels
-    is_apart = isinstance(op, Extern | RandomErasing)
-    return isinstance(op, LevelsOp) and op.keeps_size and not op.is_hosts and not is_apart
+    is_special = isinstance(op, Extern | RandomErasing)
+    return isinstance(op, LevelsOp) and op.keeps_size and not op.is_hosts and not is_special

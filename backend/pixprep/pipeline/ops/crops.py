@@ -1,4 +1,4 @@
-"""Ops that cut out a window of the image."""
+"""Ops that crop the image."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from pixprep.spec import Bound, ImageSpec, InputSpec, Rounding
 
 
 class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
-    """Crops the center of the image to ``height`` and ``width``, or to a ``fraction`` of it.
+    """Crops the center of the image, to ``height`` x ``width`` or to a square of a ``fraction`` of the shorter side.
 
-    The op equals torchvision's ``CenterCrop``: the crop begins at half of ``H - height``, rounded. A smaller image is
-    padded with zeros, unless ``smaller`` rejects it. Unlike torchvision's, a crop before the resize must fit inside the
-    image.
+    The op equals torchvision's ``CenterCrop``: the crop starts at row ``(H - height) / 2``, rounded, and likewise for
+    the columns. An image that is smaller than the crop is padded with zeros, unless ``smaller`` is ``refuse``. Unlike
+    in torchvision, the image must contain the crop if the crop precedes the resize.
 
     Args:
         height: Height of the crop in pixels.
         width: Width of the crop in pixels; default: ``height``.
-        fraction: Fraction of the shorter side, over 0 and at most 1, instead of both: the crop is a square of
-            ``int(fraction * shorter side)`` pixels, as in TensorFlow's ImageNet code.
-        rounding: Rounding of the crop's position if an odd number of pixels is cut off: ``half_even`` (torchvision,
-            timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's EfficientNet).
-        smaller: Treatment of an image whose height or width is below the crop's: ``pad``, the default, or ``refuse``,
-            which rejects it as DALI does.
+        fraction: Side of a square crop as a fraction of the image's shorter side, greater than 0 and at most 1, instead
+            of ``height`` and ``width``. The side is ``int(fraction * shorter side)`` pixels, as in TensorFlow's
+            ImageNet code.
+        rounding: Rounding of the crop's position if an odd number of rows or columns is removed: ``half_even``
+            (torchvision, timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's EfficientNet).
+        smaller: Treatment of an image that is smaller than the crop in height or width: ``pad``, the default, pads it,
+            and ``refuse`` rejects it, as DALI does.
 
     Example:
         {"op": "center_crop", "height": 224}
@@ -52,31 +53,36 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
 
     def check(self) -> None:
         if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
-            raise PipelineError('needs either "height" and "width", or "fraction"')
+            raise PipelineError('requires either "height" and "width", or "fraction"')
         if self.fraction is not None and not 0 < self.fraction <= 1:
-            raise PipelineError(f'"fraction" must be over 0 and at most 1, not {self.fraction:g}')
+            raise PipelineError(f'"fraction" must be greater than 0 and at most 1, not {self.fraction:g}')
         settle(self, "width", self.height)
         if self.fraction is None:
             settle(self, "smaller", "pad")
         elif self.smaller is not None:
-            raise PipelineError('"smaller" goes with "height" and "width"')
+            raise PipelineError('"smaller" requires "height" and "width"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
+        """Return the spec of the crop; reject padding of normalized values, where 0 is not the pixel value 0."""
         if self.height is not None and self.width is not None:
             if self._may_pad(image):
                 need_levels(image)
-            for side, most in ((self.height, image.max_height), (self.width, image.max_width)):
-                if self.smaller == "refuse" and most is not None and side > most:
-                    raise PipelineError(f"no image fits: {side} pixels of a side that has at most {most}")
+            for name, side, max_side in (
+                ("height", self.height, image.max_height),
+                ("width", self.width, image.max_width),
+            ):
+                if self.smaller == "refuse" and max_side is not None and side > max_side:
+                    raise PipelineError(
+                        f"the {name} of the crop is {side}, but the {name} of the image is at most {max_side}"
+                    )
             return image.sized(self.height, self.width)
         assert self.fraction is not None
         if image.height is not None and image.width is not None:
             side = max(1, int(self.fraction * min(image.height, image.width)))
             return image.sized(side, side)
-        sides = [most for most in (image.max_height, image.max_width) if most is not None]
-        most = max(1, int(self.fraction * min(sides))) if sides else None
-        return image.within((1, 1), (most, most))
+        max_sides = [side for side in (image.max_height, image.max_width) if side is not None]
+        max_crop = max(1, int(self.fraction * min(max_sides))) if max_sides else None
+        return image.within((1, 1), (max_crop, max_crop))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         window = Window(
@@ -90,52 +96,54 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         return before.then(window, fill=0 if self._may_pad(image) else None)
 
     def _may_pad(self, image: ImageSpec) -> bool:
-        is_over = (self.height or 0) > image.min_height or (self.width or 0) > image.min_width
-        return is_over and self.smaller != "refuse"
+        may_exceed = (self.height or 0) > image.min_height or (self.width or 0) > image.min_width
+        return may_exceed and self.smaller != "refuse"
 
 
 Number = int | float | str
-"""A number, or the name of the input that says it."""
+"""A number, or the name of the input that contains it."""
 _UNITS = {
     "pixels": (Bound(0, MAX_SIDE, is_whole=True), SIDE),
     "free": (Bound(0, 1, example=0.5), SIDE),
     "share": (Bound(0, 1), Bound(0, 1, example=1)),
     "share32": (Bound(0, 1), Bound(0, 1, example=1)),
 }
-"""Limits of the corner of a window and of its size, in each unit."""
+"""Limits of a window's corner and of its size, by unit."""
 
 
 class Crop(ImageOp, frozen=True, tag="crop"):
-    """Crops a window, specified by numbers or by boxes of the request; each box yields one tensor.
+    """Crops a window that is specified by numbers, or by boxes of the request; each box yields one tensor.
 
     The op equals torchvision's functional ``crop``, but rejects an image that does not contain the window, unless
-    ``smaller`` pads it. With ``pad`` and ``"unit": "free"``, the op equals DALI's ``crop`` with
-    ``out_of_bounds_policy="pad"``: for a centered window with odd padding, half a pixel more of it is at the top.
+    ``smaller`` is ``pad``. With ``pad`` and ``"unit": "free"``, the op equals DALI's ``crop`` with
+    ``out_of_bounds_policy="pad"``: if the padding of a centered window is an odd number of rows, the top has one more
+    row than the bottom.
 
-    Each number may be the name of an input, float32 [n, 1], which contains the value per image; ``name[1]`` is the
-    second number of its row. The values are pixels or fractions of the image at this op. If a request specifies the
-    size, the tensor has that size, unless a resize follows.
+    Each number may be the name of an input, float32 [n, 1], which contains one value per image; ``name[1]`` is the
+    second number of the input's row. The values are pixels or fractions of the image at this op. If a request specifies
+    the size, the tensor has that size, unless a resize follows.
 
-    A box is left, top, right, bottom in pixels of the decoded image, whatever ops precede this one. If ``decode``
-    applies the EXIF orientation, the box refers to the oriented image. Its edges are rounded to integers, half to even,
-    as in Pillow's ``Image.crop``. A box that extends beyond the image is cut off at the image's edge, so a resize to a
-    fixed size stretches the rest. With ``smaller`` as ``pad``, the box keeps its size and aspect ratio, as in recipes
-    for top-down pose estimation and in Pillow's ``Image.crop``. A box that does not contain a whole pixel of the image
-    is rejected.
+    A box is (left, top, right, bottom) in pixels of the decoded image, regardless of the ops before this one. If
+    ``decode`` applies the EXIF orientation, the box refers to the oriented image. The edges of a box are rounded half
+    to even, as in Pillow's ``Image.crop``. By default, a box that extends beyond the image is clipped to it, so a
+    resize to a fixed size changes its aspect ratio. With ``"smaller": "pad"``, the box keeps its size and aspect ratio,
+    as in recipes for top-down pose estimation and in Pillow's ``Image.crop``. A box that does not contain a whole pixel
+    of the image is rejected.
 
     Args:
         top, left: First row and first column of the window.
         height, width: Height and width of the window.
-        box: Name of an input, float32 [n, 4], instead of the four numbers.
+        box: Name of an input with boxes, float32 [n, 4], instead of the four numbers.
         unit: Unit of the four numbers. With ``free``, ``top`` and ``left`` are fractions, 0 to 1, of the rows and
-            columns that remain outside the window, as DALI's ``crop_pos_y`` and ``crop_pos_x``. With ``share``, all
-            four are fractions of the height and the width, as in DALI's ``slice``, which rounds the ends. ``share32``
-            reproduces its ``rel_start`` and ``rel_shape``, whose fractions and first pixel are float32.
-        rounding: Rounding of a position between two pixels, as in ``center_crop``; default: ``half_away``, DALI's.
+            columns outside the window, like DALI's ``crop_pos_y`` and ``crop_pos_x``. With ``share``, all four numbers
+            are fractions of the image's height and width, as in DALI's ``slice``, which rounds the start and the end of
+            the window. ``share32`` reproduces ``slice`` with ``rel_start`` and ``rel_shape``, where the fractions and
+            the first row and column are float32.
+        rounding: Rounding of fractional positions, as in ``center_crop``; default: ``half_away``, as in DALI.
         max_size: Maximum height and width in pixels that a request may specify; larger values are rejected.
         smaller: Treatment of an image that does not contain the window: ``refuse``, the default, rejects it, and
-            ``pad`` pads it. With ``pad`` and pixels, ``top`` and ``left`` may be negative. For a ``box``, ``pad`` pads
-            the part outside the image, and ``refuse`` cuts it off.
+            ``pad`` pads it. With ``pad`` and pixels, ``top`` and ``left`` may be negative. For a ``box``, ``refuse``
+            clips the box to the image, and ``pad`` pads the image.
         fill: Color of the padding, as in ``pad``.
 
     Example:
@@ -156,28 +164,31 @@ class Crop(ImageOp, frozen=True, tag="crop"):
     def check(self) -> None:
         fields = (self.top, self.left, self.height, self.width)
         if (self.box is None) == (fields == (None,) * 4) or (self.box is None and None in fields):
-            raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
+            raise PipelineError('requires either "top", "left", "height" and "width", or "box"')
         if self.box is not None and self.unit != "pixels":
-            raise PipelineError('"unit" goes with "top", "left", "height" and "width"')
+            raise PipelineError('"unit" requires "top", "left", "height" and "width"')
         if self.smaller == "refuse" and self.fill != 0:
-            raise PipelineError('"fill" goes with "smaller": "pad"')
+            raise PipelineError('"fill" requires "smaller": "pad"')
         for name, (value, bound) in self._numbers.items():
             if value is not None:
                 Bounded(bound, " pixels" * (bound is SIDE)).check(name, value)
         if self.unit != "pixels":
             settle(self, "rounding", "half_away")
         elif self.rounding is not None:
-            raise PipelineError('"rounding" goes with "unit": "free" or "share"')
-        if self.max_size is not None and (self._is_share or str not in {type(self.height), type(self.width)}):
-            raise PipelineError('"max_size" goes with a height or a width in pixels that comes with the image')
+            raise PipelineError('"rounding" requires "unit": "free" or "share"')
+        if self.max_size is not None and (self._is_relative or str not in {type(self.height), type(self.width)}):
+            raise PipelineError(
+                '"max_size" requires that "height" or "width" is the name of an input, with values in pixels'
+            )
 
     @property
-    def _is_share(self) -> bool:
+    def _is_relative(self) -> bool:
+        """Return whether the numbers are fractions of the image's height and width."""
         return self.unit.startswith("share")
 
     @property
     def _numbers(self) -> dict[str, tuple[Number | None, Bound]]:
-        """The four fields, each with its limits."""
+        """Value and limits of ``top``, ``left``, ``height`` and ``width``."""
         corner, size = _UNITS[self.unit]
         if self.smaller == "pad" and self.unit == "pixels":
             corner = Bound(-MAX_SIDE, MAX_SIDE, is_whole=True)
@@ -189,7 +200,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
 
     @property
     def _window(self) -> Window:
-        """The window, where there is no box, with examples of what comes with the image."""
+        """Window without a box; example values replace those that a request contains."""
         top, left, height, width = (
             bound.example if isinstance(value, str) else value or 0 for value, bound in self._numbers.values()
         )
@@ -204,35 +215,42 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         )
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the window; refuses one that no image could hold, and to pad normalized values."""
+        """Return the spec of the window.
+
+        Raises:
+            PipelineError: No image contains the window, or normalized values would be padded.
+        """
         if self.smaller == "pad":
             need_levels(image)
             need_fill(self.fill, image)
         if self.box is not None:
             return image.within((1, 1), (None, None) if self.smaller == "pad" else (image.max_height, image.max_width))
-        named = {name for name, _ in requested(**self._numbers)}
-        if self._is_share:
-            if named or image.height is None or image.width is None:
+        input_fields = {name for name, _ in requested(**self._numbers)}
+        if self._is_relative:
+            if input_fields or image.height is None or image.width is None:
                 return image.within((1, 1), (image.max_height, image.max_width))
             top, left, height, width = self._window.of(image.height, image.width)
             if not (height and width):
-                raise PipelineError(f"the window covers no whole pixel of {image.height} x {image.width}")
+                raise PipelineError(
+                    f"the window does not contain a whole pixel of the image, which has {image.height} x {image.width}"
+                )
             self._check_end(image, top + height, left + width)
             return image.sized(height, width)
         top, left, height, width = (
             0 if isinstance(value, str) else int(value or 0) for value, _ in self._numbers.values()
         )
-        at_top, at_left = (top, left) if self.unit == "pixels" else (0, 0)
-        self._check_end(image, at_top + max(height, 1), at_left + max(width, 1))
+        min_top, min_left = (top, left) if self.unit == "pixels" else (0, 0)
+        self._check_end(image, min_top + max(height, 1), min_left + max(width, 1))
         sides = {"height": (height, image.max_height), "width": (width, image.max_width)}
-        least = tuple(1 if name in named else side for name, (side, _) in sides.items())
-        most = tuple(
-            min(filter(None, (self.max_size, bound)), default=None) if name in named else side
+        min_size = tuple(1 if name in input_fields else side for name, (side, _) in sides.items())
+        max_size = tuple(
+            min(filter(None, (self.max_size, bound)), default=None) if name in input_fields else side
             for name, (side, bound) in sides.items()
         )
-        return image.within(least, most)  # type: ignore[arg-type]
+        return image.within(min_size, max_size)  # type: ignore[arg-type]
 
     def _check_end(self, image: ImageSpec, bottom: int, right: int) -> None:
+        """Raise PipelineError if the window extends beyond the image, unless ``smaller`` pads the image."""
         if self.smaller == "pad":
             return
         for name, end, side in (("height", bottom, image.height), ("width", right, image.width)):

@@ -1,4 +1,4 @@
-"""Ops that fill rectangles, a fixed one or random ones."""
+"""Ops that fill rectangles of the image, either a fixed one or random ones."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import Color, ImageSpec, Reals, as_tuple
 
 MAX_RECTANGLES = 64
-TRIES = 10
-"""Attempts to draw a rectangle that fits; after them there is none."""
+MAX_ATTEMPTS = 10
+"""Maximum number of attempts to sample a rectangle that fits; if none fits, no rectangle is filled."""
 
 
 class Erase(SteadyOp, frozen=True, tag="erase"):
     """Fills a rectangle with one color.
 
-    The op equals torchvision v2's ``erase`` on pixel values, and DALI's with fixed numbers. The part of the rectangle
-    outside the image is ignored.
+    The op equals torchvision v2's ``erase`` of pixel values, and DALI's ``erase`` with constant arguments. The part of
+    the rectangle outside the image is ignored.
 
     Args:
         top, left: First row and first column of the rectangle.
@@ -53,15 +53,16 @@ class Erase(SteadyOp, frozen=True, tag="erase"):
 
 
 class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
-    """Fills a few random rectangles of some of the images with one color.
+    """Fills several random rectangles with one color, with probability ``p``.
 
-    The op equals Albumentations' ``CoarseDropout``: the number, the sides and the positions of the holes are uniform,
-    and holes may overlap. Boxes and masks do not change.
+    The op equals Albumentations' ``CoarseDropout``. The number, the sizes and the positions of the rectangles (holes)
+    are uniformly distributed, and holes may overlap. Boxes and masks do not change.
 
     Args:
         count: Minimum and maximum number of holes.
-        hole_height, hole_width: Minimum and maximum side of a hole. If ``hole_height`` ends below 1, both are fractions
-            of the image's sides; otherwise, they are pixels, at most those of the image.
+        hole_height, hole_width: Minimum and maximum height and width of a hole. If the maxima are below 1, they are
+            fractions of the image's height and width; otherwise, they are in pixels, and larger holes are clipped to
+            the size of the image.
         fill: Color, 0 to 255: one number, or one per channel.
         p: Probability that the op is applied, 0 to 1.
 
@@ -87,23 +88,28 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
 
     @property
     def blocks(self) -> int:
-        """One block for p and the count; then one a hole: height, width, top, left."""
+        """Number of blocks of four random numbers.
+
+        One block determines whether the op is applied, and the number of holes. Each hole uses one more block for its
+        height, width, top and left.
+        """
         return 1 + self.count[1]
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"holes": [[top, left, height, width]]}``."""
-        (whether, u_count, *_), *each = uniforms(0, self.blocks).tolist()
-        if whether >= self.p:
+        """Sample the holes: ``{"holes": [[top, left, height, width]]}``."""
+        (u_apply, u_count, *_), *u_holes = uniforms(0, self.blocks).tolist()
+        if u_apply >= self.p:
             return {"holes": []}
         count = self.count[0] + int(u_count * (self.count[1] - self.count[0] + 1))
-        return {"holes": [self._hole(height, width, numbers) for numbers in each[:count]]}
+        return {"holes": [self._hole(height, width, u_hole) for u_hole in u_holes[:count]]}
 
-    def _hole(self, height: int, width: int, numbers: list[float]) -> list[int]:
+    def _hole(self, height: int, width: int, u_hole: list[float]) -> list[int]:
+        """Return the [top, left, height, width] of a hole for four random numbers."""
         rows, columns = (
             int(length * between(span, u)) if self.hole_height[1] < 1 else _side(span, length, u)
-            for span, length, u in zip((self.hole_height, self.hole_width), (height, width), numbers, strict=False)
+            for span, length, u in zip((self.hole_height, self.hole_width), (height, width), u_hole, strict=False)
         )
-        return [int(numbers[2] * (height - rows + 1)), int(numbers[3] * (width - columns + 1)), rows, columns]
+        return [int(u_hole[2] * (height - rows + 1)), int(u_hole[3] * (width - columns + 1)), rows, columns]
 
     def in_words(self) -> str:
         unit = "of the sides" if self.hole_height[1] < 1 else "pixels"
@@ -119,32 +125,33 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
 
 
 def _side(span: tuple[float, float], length: int, uniform: float) -> int:
-    """Integer number of pixels, at most the image's, each with equal probability."""
-    least, most = min(int(span[0]), length), min(int(span[1]), length)
-    return least + int(uniform * (most - least + 1))
+    """Return a uniformly distributed integer of a span, whose ends are clipped to the length of the image's side."""
+    low, high = min(int(span[0]), length), min(int(span[1]), length)
+    return low + int(uniform * (high - low + 1))
 
 
 class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
-    """Fills a random rectangle of some of the images with one value, or with noise.
+    """Fills a random rectangle with a constant value or with noise, with probability ``p``.
 
-    The op equals torchvision v2's ``RandomErasing``. The rectangle is the first of ten attempts that fits. Each attempt
-    has the area ``H * W * U(scale)`` and the ratio ``exp(U(log(ratio)))``, with both sides rounded, at a uniform
-    position. If none fits, the image does not change. After ``normalize``, the op changes the values of the tensor and
-    must be the last op; before it, the op changes pixel values.
+    The op equals torchvision v2's ``RandomErasing``: it samples up to ten rectangles and uses the first one that fits
+    into the image. Each has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, with both sides
+    rounded, at a uniform position. If none fits, the image does not change. After ``normalize``, the op changes the
+    values of the tensor and must be the last op; before ``normalize``, it changes pixel values.
 
-    timm's ``RandomErasing`` has the same parameters: its probability is ``p``, its areas are ``scale``, its aspects are
-    ``ratio`` and its counts are ``count``. Its mode ``const`` is the value 0, ``pixel`` is ``"random"``, and ``rand``
-    is ``"random_color"``.
+    timm's ``RandomErasing`` has the same parameters under different names: ``probability`` is ``p``, ``min_area`` and
+    ``max_area`` are ``scale``, ``min_aspect`` and ``max_aspect`` are ``ratio``, and ``min_count`` and ``max_count`` are
+    ``count``. Its mode ``const`` corresponds to the value 0, ``pixel`` to ``"random"``, and ``rand`` to
+    ``"random_color"``.
 
     Args:
         p: Probability that the op is applied, 0 to 1.
         scale: Minimum and maximum of the filled area, as a fraction of the image's area.
-        ratio: Minimum and maximum of the height divided by the width.
-        value: Value of the tensor after ``normalize``, or pixel value of 0 to 255 before it: one number, or one per
-            channel. After ``normalize``, the values may also be drawn from a normal distribution with mean 0 and
-            standard deviation 1: ``random`` draws each value, and ``random_color`` draws one per channel for each
+        ratio: Minimum and maximum of the rectangle's height divided by its width.
+        value: Fill value: a value of the tensor after ``normalize``, or a pixel value from 0 to 255 before it; one
+            number, or one per channel. After ``normalize``, it may also be noise from the standard normal distribution:
+            ``random`` samples every value independently, and ``random_color`` samples one value per channel and
             rectangle.
-        count: Number of rectangles, or its minimum and maximum. They share the area.
+        count: Number of rectangles, or its minimum and maximum. The area is divided equally among them.
 
     Example:
         {"op": "random_erasing", "p": 0.25}
@@ -157,30 +164,36 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     count: int | tuple[int, int] = 1
 
     def check(self) -> None:
-        least, most = self.counts
-        if len(as_tuple(self.count)) > 2 or not 1 <= least <= most <= MAX_RECTANGLES:
-            raise PipelineError(f'"count" must be 1 to {MAX_RECTANGLES}, or rise, not {shown(self.count)}')
+        low, high = self.counts
+        if len(as_tuple(self.count)) > 2 or not 1 <= low <= high <= MAX_RECTANGLES:
+            raise PipelineError(
+                f'"count" must be 1 to {MAX_RECTANGLES}, or (low, high) with 1 <= low <= high <= {MAX_RECTANGLES}, not '
+                f"{shown(self.count)}"
+            )
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Fewest and most rectangles."""
+        """Minimum and maximum number of rectangles."""
         values = as_tuple(self.count)
         return int(values[0]), int(values[-1])
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses a value that the tensor would not have."""
+        """Return the spec unchanged; reject a fill value outside the range of the image."""
         if isinstance(self.value, str):
             if image.values != "normalized":
-                raise PipelineError(f'"value": "{self.value}" is noise of the tensor, and must come after normalize')
+                raise PipelineError(f'"value": "{self.value}" fills with values of the tensor: put it after normalize')
             return image
         need_channels("value", self.value, image.channels)
         for value in as_tuple(self.value):
             if image.values == "levels" and value not in range(256):
                 raise PipelineError(
-                    f'"value" must be a level, 0 to 255, not {value:g}: after normalize it is one of the tensor'
+                    f'"value" must be an integer from 0 to 255 before normalize, not {value:g}: for a value of the '
+                    "tensor, put random_erasing after normalize"
                 )
             if not image.low <= value <= image.high:
-                raise PipelineError(f'"value" {value:g} is outside the tensor\'s {image.low:g} to {image.high:g}')
+                raise PipelineError(
+                    f'"value" must be in the range of the tensor, {image.low:g} to {image.high:g}, not {value:g}'
+                )
         return image
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
@@ -188,40 +201,57 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         op = self
         if not isinstance(self.value, str):
             values = as_tuple(self.value)
-            whole = values * (image.channels if len(values) == 1 else 1)
-            op = drawn(self, value=colour(tuple(map(int, values)), before.color) if is_levels else whole)
+            per_channel = values * (image.channels if len(values) == 1 else 1)
+            op = drawn(self, value=colour(tuple(map(int, values)), before.color) if is_levels else per_channel)
         step = op.augment(before, image, key)
         return before.do(step) if is_levels else replace(before, erasures=(*before.erasures, step))
 
     @property
     def blocks(self) -> int:
-        """One block for p, the count and two words of noise; one a try: area, ratio, top, left; one a colour."""
-        return 1 + (TRIES + (self.value == "random_color")) * self.counts[1]
+        """Number of blocks of four random numbers.
+
+        The first block determines whether the op is applied, the number of rectangles, and the seed of the noise. Each
+        attempt uses a block for the area, the aspect ratio, top and left, and each color of ``random_color`` uses one.
+        """
+        return 1 + (MAX_ATTEMPTS + (self.value == "random_color")) * self.counts[1]
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"rectangles": [[top, left, height, width]]}``, and of noise ``"noise"``, two numbers below 2^32.
+        """Sample the rectangles and their noise.
 
-        Of ``random_color`` ``"colors"``, three values for each rectangle.
+        Returns:
+            ``{"rectangles": [[top, left, height, width]]}``. With the value ``random``, also ``"noise"``, the seed: two
+            integers below 2^32. With ``random_color``, also ``"colors"``: three values per rectangle.
         """
-        (whether, u_count, *u_noise), *tries = uniforms(0, self.blocks).tolist()
-        if whether >= self.p:
+        (u_apply, u_count, *u_noise), *blocks = uniforms(0, self.blocks).tolist()
+        if u_apply >= self.p:
             return {"rectangles": []}
-        least, most = self.counts
-        count = least + int(u_count * (most - least + 1))
-        found = [self._rectangle(height, width, tries[TRIES * i : TRIES * (i + 1)], count) for i in range(count)]
-        words: dict[str, Any] = {"rectangles": [rectangle for rectangle in found if rectangle]}
+        low, high = self.counts
+        count = low + int(u_count * (high - low + 1))
+        sampled = [
+            self._rectangle(height, width, blocks[MAX_ATTEMPTS * i : MAX_ATTEMPTS * (i + 1)], count)
+            for i in range(count)
+        ]
+        words: dict[str, Any] = {"rectangles": [rectangle for rectangle in sampled if rectangle]}
         if self.value == "random":
             words["noise"] = [int(u * 2**32) for u in u_noise]
         if self.value == "random_color":
-            rows = (row for row, rectangle in zip(tries[TRIES * most :], found, strict=False) if rectangle)
-            words["colors"] = [[float(quantiles()[int(u * 65536)]) for u in row[:3]] for row in rows]
+            u_colors = (u for u, rectangle in zip(blocks[MAX_ATTEMPTS * high :], sampled, strict=False) if rectangle)
+            words["colors"] = [[float(quantiles()[int(u * 65536)]) for u in u_color[:3]] for u_color in u_colors]
         return words
 
-    def _rectangle(self, height: int, width: int, tries: list[list[float]], count: int) -> list[int]:
-        lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
-        for u_area, u_ratio, u_top, u_left in tries:
+    def _rectangle(self, height: int, width: int, u_attempts: list[list[float]], count: int) -> list[int]:
+        """Return the [top, left, height, width] of the first attempt that fits, or an empty list.
+
+        Args:
+            height: Height of the image.
+            width: Width of the image.
+            u_attempts: Four random numbers per attempt.
+            count: Number of rectangles that the area is divided among.
+        """
+        log_min, log_max = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for u_area, u_ratio, u_top, u_left in u_attempts:
             area = height * width * between(self.scale, u_area) / count
-            ratio = math.exp(lowest + u_ratio * (highest - lowest))
+            ratio = math.exp(log_min + u_ratio * (log_max - log_min))
             rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if rows < height and columns < width:
                 top, left = int(u_top * (height - rows + 1)), int(u_left * (width - columns + 1))
@@ -229,9 +259,9 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         return []
 
     def in_words(self) -> str:
-        how = "a rectangle" if self.counts == (1, 1) else f"{self.counts[0]} to {self.counts[1]} rectangles"
+        rectangles = "a rectangle" if self.counts == (1, 1) else f"{self.counts[0]} to {self.counts[1]} rectangles"
         value = ", ".join(f"{each:.4g}" for each in dict.fromkeys(self._values)) or "noise"
-        return f"fill {how} of {span_words(self.scale)} of the area with {value} in {self.p:g} of the images"
+        return f"fill {rectangles} of {span_words(self.scale)} of the area with {value} in {self.p:g} of the images"
 
     @property
     def _values(self) -> tuple[float, ...]:
@@ -242,9 +272,9 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         channels = 1 if color == "gray" else 3
         values = [tuple(each[:channels]) for each in words.get("colors", [self._values] * len(rectangles))]
         return tuple(
-            levels.Erase(top, left, rows, columns, values[which], (*noise, which) if noise else None)
-            for which, (top, left, rows, columns) in enumerate(rectangles)
+            levels.Erase(top, left, rows, columns, values[index], (*noise, index) if noise else None)
+            for index, (top, left, rows, columns) in enumerate(rectangles)
         )
 
     def fixed(self, words: Words) -> list[Op]:
-        return []  # left out on both sides
+        return []  # verify omits this op in pixprep and in the reference

@@ -31,10 +31,11 @@ from pixprep.plan.profiles import COLOURS
 from pixprep.spec import BlendLike, ColorLike, as_tuple
 
 Strength = float | tuple[float, float] | None
+"""Maximum deviation of a factor from its neutral value, or the minimum and maximum of the factor; None: no change."""
 
 
 class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
-    """Converts some of the images to gray.
+    """Converts the image to grayscale with probability ``p``.
 
     The op equals torchvision v2's ``RandomGrayscale``.
 
@@ -50,7 +51,7 @@ class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
 
 
 class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
-    """Keeps only the upper bits of each pixel value in some of the images.
+    """Keeps only the upper bits of each pixel value, with probability ``p``.
 
     The op equals torchvision v2's ``RandomPosterize``.
 
@@ -66,7 +67,7 @@ class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize")
 
 
 class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
-    """Inverts the pixel values from a threshold upwards in some of the images.
+    """Inverts all pixel values at or above a threshold, with probability ``p``.
 
     The op equals torchvision v2's ``RandomSolarize``.
 
@@ -82,7 +83,7 @@ class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
 
 
 class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
-    """Stretches the pixel values of each channel in some of the images.
+    """Stretches the pixel values of each channel to the full range, with probability ``p``.
 
     The op equals torchvision v2's ``RandomAutocontrast``.
 
@@ -98,7 +99,7 @@ class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autoc
 
 
 class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
-    """Equalizes the histogram of each channel in some of the images.
+    """Equalizes the histogram of each channel, with probability ``p``.
 
     The op equals torchvision v2's ``RandomEqualize``.
 
@@ -113,7 +114,7 @@ class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
 
 
 class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
-    """Inverts some of the images.
+    """Inverts the colors of the image with probability ``p``.
 
     The op equals torchvision v2's ``RandomInvert``.
 
@@ -128,14 +129,16 @@ class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
 
 
 class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
-    """Changes brightness, contrast, saturation and hue by random factors, in random order.
+    """Changes the brightness, contrast, saturation and hue by random factors, in random order.
 
-    The op equals torchvision v2's ``ColorJitter``. Each factor is uniform in ``[max(0, 1 - x), 1 + x]``, and the hue in
-    ``[-x, x]``.
+    The op equals torchvision v2's ``ColorJitter``. With one number ``x``, a factor is uniform in
+    ``[max(0, 1 - x), 1 + x]``, and the hue in ``[-x, x]``.
 
     Args:
-        brightness, contrast, saturation: Maximum change of the factor, or its minimum and maximum; null: no change.
-        hue: Maximum rotation as a fraction of a full turn, at most 0.5, or its minimum and maximum; null: no change.
+        brightness, contrast, saturation: Maximum deviation of the factor from 1, or its minimum and maximum; null: no
+            change.
+        hue: Maximum rotation of the hue as a fraction of a full circle, at most 0.5, or its minimum and maximum; null:
+            no change.
         like: Library whose rounding the op reproduces.
         p: Probability that the op is applied, 0 to 1. torchvision expresses it by ``RandomApply``.
 
@@ -152,16 +155,19 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
 
     def check(self) -> None:
         for name, span in self.spans.items():
-            lowest, highest = (-0.5, 0.5) if name == "hue" else (0.0, MAX_FACTOR)
+            lowest, highest, neutral = (-0.5, 0.5, 0.0) if name == "hue" else (0.0, MAX_FACTOR, 1.0)
             if span is None:
                 continue
             if not all(map(isfinite, span)) or not lowest <= span[0] <= span[1] <= highest:
-                interval = shown(as_tuple(getattr(self, name)))
-                raise PipelineError(f'"{name}" must be inside {lowest:g} to {highest:g}, not {interval}')
+                given = shown(as_tuple(getattr(self, name)))
+                raise PipelineError(
+                    f'"{name}" must be 0 to {highest - neutral:g}, or (low, high) with {lowest:g} <= low <= high <= '
+                    f"{highest:g}, not {given}"
+                )
 
     @property
     def spans(self) -> dict[str, Span | None]:
-        """Limits of each change of colours."""
+        """Range of each factor and of the hue; None: no change."""
         return {
             "brightness": _span(self.brightness, 1.0),
             "contrast": _span(self.contrast, 1.0),
@@ -171,34 +177,37 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
 
     @property
     def keeps_places(self) -> bool:
-        """OpenCV's hue rounds the last columns otherwise."""
+        """Return whether the op commutes with a flip.
+
+        OpenCV's hue does not, because it rounds the last columns of a row differently.
+        """
         return self.spans["hue"] is None or COLOURS[self.like].turn is not None
 
     @property
     def is_pointwise(self) -> bool:
-        """The mean luma of the contrast is the whole image's."""
+        """Return whether each pixel depends only on itself; contrast depends on the mean luma of the whole image."""
         return self.spans["contrast"] is None and self.keeps_places
 
     @property
     def blocks(self) -> int:
-        """Four factors; four ranks of the order; whether, unless it is done to all."""
+        """Number of blocks of four random numbers: the factors, the ranks that determine their order, and ``p``."""
         return 2 if self.p == 1 else 3
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """The factors in their order: ``{"hue": 0.02, "brightness": 1.1}``; none where nothing is done."""
-        factors, ranks, *more = uniforms(0, self.blocks).tolist()
-        if more and more[0][0] >= self.p:
+        """Sample the factors in random order: ``{"hue": 0.02, "brightness": 1.1}``; empty if the op is not applied."""
+        u_factors, u_ranks, *u_apply = uniforms(0, self.blocks).tolist()
+        if u_apply and u_apply[0][0] >= self.p:
             return {}
-        order = sorted(zip(ranks, _spans(self).items(), factors, strict=True), key=lambda each: each[0])
+        order = sorted(zip(u_ranks, _spans(self).items(), u_factors, strict=True), key=lambda each: each[0])
         return {kind: between(span, u) for _, (kind, span), u in order if span is not None}
 
     def in_words(self) -> str:
         some = "" if self.p == 1 else f"{self.p:g} of the images "
-        shown = ", ".join(self._shown) or "nothing"
-        return f"change {some}at random, in random order, {shown} ({self.like}'s rounding)"
+        factors = ", ".join(self._span_words) or "nothing"
+        return f"change {some}by random factors, in random order: {factors} ({self.like}'s rounding)"
 
     @property
-    def _shown(self) -> list[str]:
+    def _span_words(self) -> list[str]:
         return [f"{kind} {span_words(span)}" for kind, span in self.spans.items() if span is not None]
 
     def fixed(self, words: Words) -> list[Op]:
@@ -206,20 +215,20 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         return [
             PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
             for kind, factor in words.items()
-            if kind != "hue" or factor != 0 or COLOURS[self.like].turn is not None  # Albumentations leaves this one
+            if kind != "hue" or factor != 0 or COLOURS[self.like].turn is not None  # Albumentations skips a hue of 0
         ]
 
 
 class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric_distort"):
-    """Changes brightness, contrast, saturation, hue and the order of the channels, each in some of the images.
+    """Randomly changes the brightness, contrast, saturation, hue and channel order, each with probability ``p``.
 
-    The op equals torchvision v2's ``RandomPhotometricDistort``, from SSD. The contrast follows the brightness or comes
-    last, with equal probability. The channels are in random order.
+    The op equals torchvision v2's ``RandomPhotometricDistort``, from SSD. The contrast is changed after the brightness
+    or last, with equal probability. A new order of the channels is chosen at random.
 
     Args:
         brightness: Minimum and maximum of the factor, or one number as in ``color_jitter``.
         contrast, saturation: Minimum and maximum of the factor, or one number as in ``color_jitter``.
-        hue: Minimum and maximum of the rotation, or one number as in ``color_jitter``.
+        hue: Minimum and maximum rotation of the hue, or one number as in ``color_jitter``.
         like: Library whose rounding the op reproduces.
         p: Probability of each of the changes, 0 to 1.
 
@@ -229,7 +238,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
 
     has_colours: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = False
-    blocks: ClassVar[int] = 4  # whether of each kind; four factors; contrast first, whether to permute; three ranks
+    blocks: ClassVar[int] = 4  # whether to apply each; four factors; order of contrast, whether to permute; three ranks
 
     brightness: Strength = (0.875, 1.125)
     contrast: Strength = (0.5, 1.5)
@@ -239,33 +248,37 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
     p: Share = 0.5
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """The factors in their order, and the channels: ``{"brightness": 1.1, "hue": 0.02, "channels": [2, 0, 1]}``."""
-        applied, factors, (early, permuted, *_), (*ranks, _) = uniforms(0, self.blocks).tolist()
-        found: dict[str, Any] = {
-            kind: between(span, u)
-            for whether, (kind, span), u in zip(applied, _spans(self).items(), factors, strict=True)
-            if span is not None and whether < self.p
+        """Sample the changes, in the order in which they are applied.
+
+        Returns:
+            Factors, and the order of the channels: ``{"brightness": 1.1, "hue": 0.02, "channels": [2, 0, 1]}``.
+        """
+        u_apply, u_factors, (u_order, u_permute, *_), (*u_ranks, _) = uniforms(0, self.blocks).tolist()
+        changes: dict[str, Any] = {
+            kind: between(span, u_factor)
+            for u, (kind, span), u_factor in zip(u_apply, _spans(self).items(), u_factors, strict=True)
+            if span is not None and u < self.p
         }
-        if "contrast" in found and early >= 0.5:
-            found["contrast"] = found.pop("contrast")
-        if permuted < self.p:
-            found["channels"] = sorted(range(3), key=ranks.__getitem__)
-        return found
+        if "contrast" in changes and u_order >= 0.5:
+            changes["contrast"] = changes.pop("contrast")
+        if u_permute < self.p:
+            changes["channels"] = sorted(range(3), key=u_ranks.__getitem__)
+        return changes
 
     def in_words(self) -> str:
-        shown = ", ".join([*self._shown, "permute channels"])
-        return f"to {self.p:g} of the images each: {shown} ({self.like}'s rounding)"
+        changes = ", ".join([*self._span_words, "permute channels"])
+        return f"apply each of these to {self.p:g} of the images: {changes} ({self.like}'s rounding)"
 
 
 class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_saturation_value"):
-    """Adds random numbers to hue, saturation and value of some of the images.
+    """Shifts the hue, saturation and value by random amounts, with probability ``p``.
 
-    The op equals Albumentations' ``HueSaturationValue``: each number is uniform.
+    The op equals Albumentations' ``HueSaturationValue``. Each shift is uniformly distributed.
 
     Args:
-        hue: Maximum addition in half degrees, in either direction, or its minimum and maximum.
-        saturation: Maximum addition in either direction, or its minimum and maximum.
-        value: Maximum addition in either direction, or its minimum and maximum.
+        hue: Maximum shift in units of two degrees, in either direction, or its minimum and maximum.
+        saturation: Maximum shift in either direction, or its minimum and maximum.
+        value: Maximum shift in either direction, or its minimum and maximum.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
@@ -273,7 +286,7 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
     """
 
     has_colours: ClassVar[bool] = True
-    blocks: ClassVar[int] = 1  # whether, three numbers
+    blocks: ClassVar[int] = 1  # whether to apply, three shifts
 
     hue: Annotated[float | tuple[float, float], Spread(-180, 180)] = 20.0
     saturation: Annotated[float | tuple[float, float], Spread(-255, 255)] = 30.0
@@ -285,27 +298,27 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
         return {name: spans(getattr(self, name))[0] for name in ("hue", "saturation", "value")}
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"hue": 3.5, "saturation": -8.25, "value": 0.5}``; none where nothing is done."""
-        whether, *numbers = uniforms(0, 1)[0].tolist()
-        if whether >= self.p:
+        """Sample the shifts: ``{"hue": 3.5, "saturation": -8.25, "value": 0.5}``; empty if the op is not applied."""
+        u_apply, *u_shifts = uniforms(0, 1)[0].tolist()
+        if u_apply >= self.p:
             return {}
-        return {name: between(span, u) for (name, span), u in zip(self._spans.items(), numbers, strict=True)}
+        return {name: between(span, u) for (name, span), u in zip(self._spans.items(), u_shifts, strict=True)}
 
     def in_words(self) -> str:
-        shown = ", ".join(f"{name} {span_words(span)}" for name, span in self._spans.items())
-        return f"in {self.p:g} of the images, add at random to {shown}"
+        shifts = ", ".join(f"{name} {span_words(span)}" for name, span in self._spans.items())
+        return f"in {self.p:g} of the images, add random numbers: {shifts}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [HueSaturationValue(**words)] if words else []
 
 
 class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightness_contrast"):
-    """Multiplies the pixel values of some of the images by a random factor and adds a random number.
+    """Multiplies pixel values by a random factor and adds a random offset, with probability ``p``.
 
-    The op equals Albumentations' ``RandomBrightnessContrast``: both numbers are uniform.
+    The op equals Albumentations' ``RandomBrightnessContrast``. Factor and offset are uniformly distributed.
 
     Args:
-        brightness: Maximum addition in either direction, as a fraction of 255, or its minimum and maximum.
+        brightness: Maximum offset in either direction, as a fraction of 255, or its minimum and maximum.
         contrast: Maximum deviation of the factor from 1, or the minimum and maximum of the deviation.
         p: Probability that the op is applied, 0 to 1.
 
@@ -315,24 +328,26 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
 
     keeps_places: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = True
-    blocks: ClassVar[int] = 1  # whether, two numbers
+    blocks: ClassVar[int] = 1  # whether to apply, contrast, brightness
 
     brightness: Annotated[float | tuple[float, float], Spread(-3, 3)] = 0.2
     contrast: Annotated[float | tuple[float, float], Spread(-1, MAX_FACTOR - 1)] = 0.2
     p: Share = 0.5
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"contrast": 1.125, "brightness": -12.75}``; none where nothing is done."""
-        whether, of_contrast, of_brightness, _ = uniforms(0, 1)[0].tolist()
-        if whether >= self.p:
+        """Sample factor and offset: ``{"contrast": 1.125, "brightness": -12.75}``; empty if the op is not applied."""
+        u_apply, u_contrast, u_brightness, _ = uniforms(0, 1)[0].tolist()
+        if u_apply >= self.p:
             return {}
         (brightness,), (contrast,) = spans(self.brightness), spans(self.contrast)
-        factor = 1.0 + between(contrast, of_contrast)
-        return {"contrast": factor, "brightness": between(brightness, of_brightness) * 255}
+        factor = 1.0 + between(contrast, u_contrast)
+        return {"contrast": factor, "brightness": between(brightness, u_brightness) * 255}
 
     def in_words(self) -> str:
         brightness, contrast = (span_words(spans(each)[0]) for each in (self.brightness, self.contrast))
-        return f"in {self.p:g} of the images, multiply the levels by 1 and {contrast}, add {brightness} of 255"
+        return (
+            f"in {self.p:g} of the images, multiply pixel values by 1 + ({contrast}), and add 255 times ({brightness})"
+        )
 
     def fixed(self, words: Words) -> list[Op]:
         return [BrightnessContrast(**words)] if words else []
@@ -340,24 +355,29 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
 
 @cache
 def _kinds(like: BlendLike) -> dict[str, ColorOp]:
-    """The op of each kind, which changes nothing."""
+    """Return an op without effect for each kind of change; ``drawn`` makes copies with sampled factors."""
     kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation}
     return {name: kind(factor=1.0, like=like) for name, kind in kinds.items()} | {"hue": Hue(factor=0.0, like=like)}
 
 
 @lru_cache
 def _spans(op: ColorJitter) -> dict[str, Span | None]:
-    """Spans of an op that draws, worked out once."""
+    """Return ``ColorJitter.spans``, cached per op."""
     return op.spans
 
 
-def _span(strength: Strength, middle: float) -> tuple[float, float] | None:
-    """Limits; None where nothing would change."""
+def _span(strength: Strength, neutral: float) -> tuple[float, float] | None:
+    """Return the minimum and maximum of a factor; None if it is always ``neutral``.
+
+    Args:
+        strength: Value of the field.
+        neutral: Factor that does not change the image: 0 for the hue, 1 otherwise.
+    """
     if strength is None:
         return None
     if isinstance(strength, tuple | list):
         span = float(strength[0]), float(strength[1])
     else:
-        least = -strength if middle == 0 else max(0.0, middle - strength)
-        span = least, middle + strength
-    return None if span == (middle, middle) else span
+        low = -strength if neutral == 0 else max(0.0, neutral - strength)
+        span = low, neutral + strength
+    return None if span == (neutral, neutral) else span

@@ -1,4 +1,4 @@
-"""Ops that warp each image at random by OpenCV's pixels, whose size stays: the draws of Albumentations 2.0."""
+"""Random warps with OpenCV's arithmetic that keep the image size, as in Albumentations 2.0; for training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from pixprep.plan.draws.philox import Words, between, quantiles, span_words
 from pixprep.spec import PaddingMode, WarpFilter
 
 Four = tuple[float, ...]
-_STILL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
-_APART = 2.0
-"""The least distance, in pixels, of two corners beside each other."""
-_INWARDS = 0.32
-"""The part of a side that a corner of ``random_warp_perspective`` does not reach."""
+_IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+_MIN_DISTANCE = 2.0
+"""Minimum distance between two adjacent corners, in pixels."""
+_MAX_INSET = 0.32
+"""Upper bound of a corner's displacement in ``random_warp_perspective``, as a fraction of the image's side."""
 
 
 class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
+    """Base of the random warps."""
+
     moves: ClassVar[bool] = True
     may_colour: ClassVar[bool] = False
 
@@ -39,33 +41,39 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
         check_padding(self.padding_mode, self.fill)
 
     def fixed(self, words: Words) -> list[Op]:
-        """One ``warp``; none where the matrix is nearly the identity: Albumentations does nothing there."""
+        """Return a ``warp``, or no op if the matrix is close to the identity, which Albumentations does not apply."""
         numbers = words["matrix"]
-        rows = tuple(tuple(numbers[place : place + 3]) for place in range(0, len(numbers), 3))
+        rows = tuple(tuple(numbers[start : start + 3]) for start in range(0, len(numbers), 3))
         if len(rows) == 2:
-            pairs = [pair for row, still in zip(rows, _STILL, strict=False) for pair in zip(row, still, strict=True)]
-            if all(abs(number - still) <= 1e-8 + 1e-5 * still for number, still in pairs):
+            pairs = [
+                pair
+                for row, identity_row in zip(rows, _IDENTITY, strict=False)
+                for pair in zip(row, identity_row, strict=True)
+            ]
+            if all(abs(number - expected) <= 1e-8 + 1e-5 * expected for number, expected in pairs):
                 return []
-        kind: dict[str, Any] = {"matrix": _STILL[:2]} if len(rows) == 2 else {"homography": _STILL}
-        op = as_kind(Warp, self, height=1, width=1, **kind)
-        return [drawn(op, height=words["height"], width=words["width"], **dict.fromkeys(kind, rows))]
+        matrix: dict[str, Any] = {"matrix": _IDENTITY[:2]} if len(rows) == 2 else {"homography": _IDENTITY}
+        op = as_kind(Warp, self, height=1, width=1, **matrix)
+        return [drawn(op, height=words["height"], width=words["width"], **dict.fromkeys(matrix, rows))]
 
 
 class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
-    """Rotates, scales, shears and translates each image at random, with OpenCV 4's pixels; the size does not change.
+    """Randomly rotates, scales, shears and translates the image as OpenCV 4 does; the size does not change.
 
-    The op equals Albumentations 2.0's ``Affine``, ``ShiftScaleRotate`` and ``Rotate``. Every number is uniform. The
-    translation is truncated to integers. The center of the image is the fixed point before the translation. Scales of x
-    and y are drawn independently.
+    The op equals Albumentations 2.0's ``Affine``, ``ShiftScaleRotate`` and ``Rotate``. All parameters are uniformly
+    distributed. Rotation, scaling and shear keep the center of the image fixed. The translation is truncated to whole
+    pixels. The scales in x and in y are sampled independently.
 
     Args:
-        degrees: Maximum counter-clockwise angle, in either direction, or minimum and maximum; 0: no rotation.
-        translate: Minimum and maximum of x, then of y, as fractions of the width and of the height; default: no
-            translation.
-        scale: Minimum and maximum scale of x, then of y; values over 1 enlarge; default: no scaling.
-        shear: Maximum shear of x in degrees, in either direction, or minimum and maximum; or four numbers: minimum and
-            maximum of x, then of y. Default: no shear. The maxima of x and y together are below 90 degrees.
-        keep_ratio: Whether y has the same scale as x.
+        degrees: Maximum rotation angle in either direction, or its minimum and maximum; positive angles are
+            counter-clockwise. 0: no rotation.
+        translate: Minimum and maximum translation in x, then in y, as fractions of the width and of the height;
+            default: no translation.
+        scale: Minimum and maximum scale in x, then in y; values over 1 enlarge. Default: no scaling.
+        shear: Maximum shear angle in x, in degrees, in either direction, or its minimum and maximum; or four numbers:
+            minimum and maximum in x, then in y. The maxima in x and in y must add up to less than 90 degrees. Default:
+            no shear.
+        keep_ratio: Whether the scale in y equals the scale in x.
         filter, padding_mode, fill: as in ``warp``.
         p: Probability that the op is applied, 0 to 1.
 
@@ -73,7 +81,7 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         {"op": "random_warp", "degrees": 15, "scale": [0.8, 1.2, 0.8, 1.2]}
     """
 
-    blocks: ClassVar[int] = 2  # angle, x, y, scale of x; scale of y, shear of x and y
+    blocks: ClassVar[int] = 2  # angle, translation in x and y, scale in x; scale in y, shear in x and y
 
     degrees: Annotated[Angles, DEGREES]
     translate: Annotated[Four, Spread(-1, 1, counts=(4,))] | None = None
@@ -84,54 +92,69 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
     def check(self) -> None:
         super().check()
         if sum(max(map(abs, span)) for span in shears(self.shear)) >= 90:
-            raise PipelineError('"shear": the maxima of x and y together must be below 90 degrees')
+            raise PipelineError('"shear": the maximum angles in x and in y must add up to less than 90 degrees')
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "height": 48, "width": 64}``: where a point goes."""
-        (angle, *moves, wide), (high, *leans, _) = uniforms(0, 2).tolist()
+        """Sample the affine matrix, which maps points of the image to the result.
+
+        Returns:
+            ``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "height": 48, "width": 64}``
+        """
+        (u_angle, *u_translate, u_scale_x), (u_scale_y, *u_shear, _) = uniforms(0, 2).tolist()
         x, y = (
             int(between(span, u) * side)
-            for span, u, side in zip(spans(self.translate or (0.0,) * 4), moves, (width, height), strict=True)
+            for span, u, side in zip(spans(self.translate or (0.0,) * 4), u_translate, (width, height), strict=True)
         )
-        scale_x, scale_y = map(between, spans(self.scale or (1.0,) * 4), (wide, high))
+        scale_x, scale_y = map(between, spans(self.scale or (1.0,) * 4), (u_scale_x, u_scale_y))
         if self.keep_ratio:
             scale_y = scale_x
-        lean_x, lean_y = (-tan(radians(between(span, u))) for span, u in zip(shears(self.shear), leans, strict=True))
-        turn = radians(between(spans(self.degrees)[0], angle))
-        a, b = (cos(turn) - lean_x * sin(turn)) * scale_x, (sin(turn) + lean_x * cos(turn)) * scale_y
-        d, e = (lean_y * cos(turn) - sin(turn)) * scale_x, (lean_y * sin(turn) + cos(turn)) * scale_y
-        right, down = width / 2 - 0.5, height / 2 - 0.5
-        matrix = [a, b, right + x - (a * right + b * down), d, e, down + y - (d * right + e * down)]
-        return {"matrix": matrix, "height": height, "width": width}
+        shear_x, shear_y = (
+            -tan(radians(between(span, u))) for span, u in zip(shears(self.shear), u_shear, strict=True)
+        )
+        angle = radians(between(spans(self.degrees)[0], u_angle))
+        a, b = (cos(angle) - shear_x * sin(angle)) * scale_x, (sin(angle) + shear_x * cos(angle)) * scale_y
+        d, e = (shear_y * cos(angle) - sin(angle)) * scale_x, (shear_y * sin(angle) + cos(angle)) * scale_y
+        center_x, center_y = width / 2 - 0.5, height / 2 - 0.5
+        c = center_x + x - (a * center_x + b * center_y)
+        f = center_y + y - (d * center_x + e * center_y)
+        return {"matrix": [a, b, c, d, e, f], "height": height, "width": width}
 
     def in_words(self) -> str:
-        moves, scales = spans(self.translate or (0.0,) * 4), spans(self.scale or (1.0,) * 4)
-        parts = [span_words(span) for span in (*shears(self.shear), *scales, *moves)]
+        translations, scales = spans(self.translate or (0.0,) * 4), spans(self.scale or (1.0,) * 4)
+        shear_x, shear_y, scale_x, scale_y, x, y = (
+            span_words(span) for span in (*shears(self.shear), *scales, *translations)
+        )
         return (
-            f"rotate by {span_words(spans(self.degrees)[0], ' degrees')}, shear by {parts[0]}, {parts[1]}, scale by "
-            f"{parts[2]} and {'the same' if self.keep_ratio else parts[3]}, move by {parts[4]} of the width and "
-            f"{parts[5]} of the height ({self.filter}, {self.padding_mode}, OpenCV 4's pixels)"
+            f"rotate by {span_words(spans(self.degrees)[0], ' degrees')}, shear by {shear_x}, {shear_y}, scale by "
+            f"{scale_x} and {'the same' if self.keep_ratio else scale_y}, translate by {x} of the width and {y} of the "
+            f"height ({self.filter}, {self.padding_mode}, OpenCV 4's pixels)"
         )
 
 
-def _apart(one: list[float], other: list[float]) -> float:
-    """Distance of two points, which are moved apart where it is below 2, on each axis by as much."""
-    distance = sqrt((one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2)
-    for axis in (0, 1) if distance < _APART else ():
-        step = (_APART - distance) / 2 if one[axis] > other[axis] else (distance - _APART) / 2
-        one[axis], other[axis] = one[axis] + step, other[axis] - step
-    return max(distance, _APART)
+def _separate(first: list[float], second: list[float]) -> float:
+    """Move two points apart if their distance is below the minimum, by the same amount on both axes.
+
+    Returns:
+        Distance of the points before the move, or the minimum distance if that is larger.
+    """
+    distance = sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2)
+    for axis in (0, 1) if distance < _MIN_DISTANCE else ():
+        is_larger = first[axis] > second[axis]
+        step = (_MIN_DISTANCE - distance) / 2 if is_larger else (distance - _MIN_DISTANCE) / 2
+        first[axis], second[axis] = first[axis] + step, second[axis] - step
+    return max(distance, _MIN_DISTANCE)
 
 
 class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspective"):
-    """Moves four points inside the image to its corners, with OpenCV 4's pixels; the size does not change.
+    """Applies a random perspective that maps four points inside the image to its corners; the size does not change.
 
-    The op equals Albumentations 2.0's ``Perspective`` with ``keep_size``. The distance of each point from its corner is
-    normally distributed; its absolute value modulo 0.32 is a fraction of the side. As in Albumentations, the region
-    between the points is then enlarged again, by the side divided by the longer distance of two points.
+    The op equals Albumentations 2.0's ``Perspective`` with ``keep_size``, with OpenCV 4's pixels. The distance of each
+    point from its corner, along each axis, is a fraction of the side: the absolute value of a normally distributed
+    number, modulo 0.32. As in Albumentations, the result is then enlarged by the image's side divided by the longer
+    distance between two adjacent points, along each axis.
 
     Args:
-        scale: Minimum and maximum standard deviation of the distance.
+        scale: Minimum and maximum standard deviation of the distances.
         filter, padding_mode, fill: as in ``warp``.
         p: Probability that the op is applied, 0 to 1.
 
@@ -139,30 +162,34 @@ class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspecti
         {"op": "random_warp_perspective"}
     """
 
-    blocks: ClassVar[int] = 3  # x and y of four points; the deviation
+    blocks: ClassVar[int] = 3  # x and y of four points; standard deviation
 
     scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.05, 0.1)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"matrix": [...], "height": 48, "width": 64}``: nine numbers, where a point goes."""
-        *jitters, (deviation, *_) = uniforms(0, 3).tolist()
-        size = between(self.scale, deviation)
-        parts = [abs(float(quantiles()[int(u * 65536)]) * size) % _INWARDS for row in jitters for u in row]
+        """Sample the homography, which maps points of the image to the result.
+
+        Returns:
+            ``{"matrix": [...], "height": 48, "width": 64}``, with nine numbers.
+        """
+        *u_points, (u_std, *_) = uniforms(0, 3).tolist()
+        std = between(self.scale, u_std)
+        insets = [abs(float(quantiles()[int(u * 65536)]) * std) % _MAX_INSET for row in u_points for u in row]
         corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
         points = [
-            [abs(x - parts[2 * i]) * width, abs(y - parts[2 * i + 1]) * height] for i, (x, y) in enumerate(corners)
+            [abs(x - insets[2 * i]) * width, abs(y - insets[2 * i + 1]) * height] for i, (x, y) in enumerate(corners)
         ]
         a, b, c, d = points
-        across = max(_apart(b, a), _apart(c, d))  # in this order: each moves its points
-        down = max(_apart(c, b), _apart(d, a))
+        max_width = max(_separate(b, a), _separate(c, d))  # the order matters, because each call may move its points
+        max_height = max(_separate(c, b), _separate(d, a))
         target = [(x * width, y * height) for x, y in corners]
-        found = matrices.perspective(points, target) or sum(_STILL, ())
-        scales = (width / int(across), height / int(down), 1.0)
-        matrix = [number * scales[place // 3] for place, number in enumerate(found)]
+        homography = matrices.perspective(points, target) or sum(_IDENTITY, ())
+        scales = (width / int(max_width), height / int(max_height), 1.0)
+        matrix = [entry * scales[index // 3] for index, entry in enumerate(homography)]
         return {"matrix": matrix, "height": height, "width": width}
 
     def in_words(self) -> str:
         return (
-            f"perspective by a deviation of {span_words(self.scale)} of a side ({self.filter}, {self.padding_mode}, "
-            "OpenCV 4's pixels)"
+            f"apply a random perspective with a standard deviation of {span_words(self.scale)} of a side "
+            f"({self.filter}, {self.padding_mode}, OpenCV 4's pixels)"
         )
