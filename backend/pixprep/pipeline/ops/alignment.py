@@ -280,7 +280,7 @@ def _check_shape(name: str, value: Any, shape: tuple[int, int], words: str) -> N
     Args:
         name: Name of the field.
         value: Value of the field.
-        shape: Number of rows, and of numbers per row.
+        shape: Number of rows, and number of columns.
         words: Description of the shape for the message.
     """
     rows, columns = shape

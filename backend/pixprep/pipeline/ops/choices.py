@@ -156,7 +156,7 @@ class RandomChoice(Choice, frozen=True, tag="random_choice"):
                 f'"weights" must contain one number per entry of "ops", {len(self.ops)} in total, not {len(weights)}'
             )
         if not all(isfinite(weight) and weight >= 0 for weight in weights) or not sum(weights):
-            raise PipelineError('"weights" must be non-negative numbers, at least one of which is positive')
+            raise PipelineError('"weights" must be non-negative numbers with a positive sum')
 
     @property
     def _weights(self) -> tuple[float, ...]:
@@ -182,7 +182,7 @@ class RandomChoice(Choice, frozen=True, tag="random_choice"):
 
 
 class RandomApply(Choice, frozen=True, tag="random_apply"):
-    """Applies a list of ops with probability ``p``; otherwise, the image does not change.
+    """Applies a list of ops with probability ``p``.
 
     The op equals torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``.
 

@@ -27,8 +27,8 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     The op equals torchvision v2's ``ElasticTransform``, which processes tensors and PIL images in the same way. For the
     same displacement field, the pixels equal torchvision's. For the same noise, torchvision's field differs by less
     than 1e-6 of half the image size, because PyTorch sums in a different order; here, the result does not depend on the
-    order. Masks are transformed like the image. Boxes and points are not supported after this op, because there is
-    no closed form for their new positions; torchvision approximates them to whole pixels. Images are rejected if they
+    order. Masks are transformed like the image. Boxes and points are not supported after this op, because their
+    new positions have no closed form; torchvision approximates them to whole pixels. Images are rejected if they
     are too small for the blur, which reads ``4 * sigma`` pixels in each direction and reflects the image once at its
     border.
 
@@ -49,7 +49,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     may_colour: ClassVar[bool] = False
     is_hosts: ClassVar[bool] = True
     no_boxes: ClassVar[str] = (
-        "elastic does not support boxes or points, because there is no closed form for their new positions: remove "
+        "elastic does not support boxes or points, because their new positions have no closed form: remove "
         "them, or remove elastic"
     )
     blocks: ClassVar[int] = 1  # whether to apply, upper and lower 32 bits of the seed
@@ -94,7 +94,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         """Return the step for an image of this size; see ``LevelsOp.steps``.
 
-        An image to which the op is not applied also has a step, because a GPU's plan is split at this op.
+        If the op is not applied to an image, it also returns a step, because a GPU's plan is split at this op.
         """
         displacement = Displacement((0.0, 0.0), (0.0, 0.0), 0)
         if words["seed"] is not None:

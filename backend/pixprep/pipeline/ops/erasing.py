@@ -61,8 +61,8 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
     Args:
         count: Minimum and maximum number of holes.
         hole_height, hole_width: Minimum and maximum height and width of a hole. If the maxima are below 1, they are
-            fractions of the image's height and width; otherwise, they are in pixels, and larger holes are clipped to
-            the size of the image.
+            fractions of the image's height and width. If not, they are in pixels, and larger holes are clipped to the
+            size of the image.
         fill: Color, 0 to 255: one number, or one per channel.
         p: Probability that the op is applied, 0 to 1.
 

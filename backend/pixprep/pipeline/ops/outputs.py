@@ -462,7 +462,7 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
     uses DALI's. Rotations and affine maps round coordinates like the library that ``like`` names.
 
     Args:
-        ignore: Label of pixels outside the image: of the padding, and of the corners of a rotated image.
+        ignore: Label of pixels outside the image, such as in padding and in the corners of a rotated image.
         dtype: Dtype of the mask: ``uint8``, or ``int64`` for labels outside 0 to 255.
 
     Example:

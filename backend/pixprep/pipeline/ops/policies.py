@@ -67,7 +67,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
 
     @property
     def table(self) -> Table:
-        """Table of the operations that the policy may apply, and of their magnitudes."""
+        """Operations that the policy may apply, with their magnitudes."""
         return self.rules.table
 
     def check(self) -> None:

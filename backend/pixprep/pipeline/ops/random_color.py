@@ -371,7 +371,7 @@ def _span(strength: Strength, neutral: float) -> tuple[float, float] | None:
 
     Args:
         strength: Value of the field.
-        neutral: Factor that does not change the image: 0 for the hue, 1 otherwise.
+        neutral: Factor that does not change the image: 0 for the hue, and 1 for the others.
     """
     if strength is None:
         return None
