@@ -52,7 +52,7 @@ def test_boxes_of_the_largest_photo_are_bounded_together():
     assert [isinstance(each, pp.ImageError) for each in found] == [False] * 5 + [True] * 59
     assert {each.reason for each in found[5:]} == {"TOO_MANY_PIXELS"}
     assert str(found[63]).startswith(
-        '[TOO_MANY_PIXELS] "boxes" 64 of 64: it covers 49,700,000 pixels, and 7,500,000 are'
+        '[TOO_MANY_PIXELS] "boxes", row 64 of 64: it covers 49,700,000 pixels, but only 7,500,000'
     )
 
 
@@ -61,7 +61,7 @@ def test_a_sliver_is_not_enlarged_without_end():
     with pp.Engine(pipeline) as engine:
         (refused,) = engine.run([photo()], inputs={"boxes": [[[0, 0, 640, 1]]]})
     assert refused.reason == "BAD_DIMENSIONS"
-    assert '"boxes" 1 of 1: its 1 x 640 pixels would be resized to 16384 x' in str(refused)
+    assert '"boxes", row 1 of 1: its 1 x 640 pixels would be resized to 16384 x' in str(refused)
 
 
 def test_every_pattern_of_bits_is_a_box_or_an_error():

@@ -94,12 +94,12 @@ def test_a_name_alone_gives_no_function(name, installed):
 def test_a_name_of_odd_characters_is_refused_before_anything_is_looked_up(name, installed):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text(name), operators=["evil.steal", name])
-    assert str(caught.value).startswith('ops[1] "extern": "operator": a name such as "acme.denoise"')
+    assert str(caught.value).startswith('ops[1] "extern": "operator" must be a name such as "acme.denoise"')
     assert not installed.exists()
 
 
 def test_what_is_allowed_is_the_one_named_and_no_other(installed):
-    with pytest.raises(pp.PipelineError, match=r"needs operator evil.steal 1: allow it, by operators"):
+    with pytest.raises(pp.PipelineError, match=r"needs operator evil.steal 1: allow it with operators"):
         pp.Pipeline.from_json(text("evil.steal"), operators=["evil.other", "evil"])
     assert not installed.exists()
     assert pp.Pipeline.from_json(text("evil.steal"), operators=["evil.steal"]).outputs
@@ -121,7 +121,7 @@ def test_a_file_does_not_allow_itself(installed):
 
 @pytest.mark.parametrize("version", [2, 999_999])
 def test_another_version_is_refused(version, installed):  # noqa: ARG001
-    with pytest.raises(pp.PipelineError, match=f"needs operator evil.steal {version}, and version 1 is here"):
+    with pytest.raises(pp.PipelineError, match=f"needs operator evil.steal {version}, but found version 1"):
         pp.Pipeline.from_json(text("evil.steal", version), operators=["evil.steal"])
 
 
@@ -132,13 +132,13 @@ def test_a_version_that_is_none_is_refused(version):
 
 
 PACKAGES = {
-    "evil.renamed": "operator evil.renamed: its package has evil.other under this name",
-    "evil.bare": "operator evil.bare: its package has function under this name",
-    "evil.missing": "operator evil.missing: its package does not load: AttributeError",
-    "evil.broken": "operator evil.broken: its package does not load: RuntimeError: no",
-    "evil.twice": "operator evil.twice is allowed, but 2 installed packages have it",
-    "os.system": "operator os.system: its package has builtin_function_or_method under this name",
-    "evil.nowhere": "operator evil.nowhere is allowed, but no installed package has it",
+    "evil.renamed": "operator evil.renamed: its entry point is evil.other, which is not",
+    "evil.bare": "operator evil.bare: its entry point is function, which is not",
+    "evil.missing": "operator evil.missing: its package cannot be loaded: AttributeError",
+    "evil.broken": "operator evil.broken: its package cannot be loaded: RuntimeError: no",
+    "evil.twice": "operator evil.twice is allowed, but 2 installed packages provide it",
+    "os.system": "operator os.system: its entry point is builtin_function_or_method, which is",
+    "evil.nowhere": "operator evil.nowhere is allowed, but no installed package provides it",
 }
 
 
@@ -158,11 +158,11 @@ FIELDS = {
     "a string for a number": ({"strength": "__import__('os')"}, "expected a number, got a string"),
     "an object": ({"strength": {"$ref": "x"}}, "expected a number, got an object"),
     "true for a number": ({"strength": True}, "expected a number, got true or false"),
-    "a field that is none": ({"__class__": 1}, 'has no field "__class__"; there are strength, mode'),
+    "a field that is none": ({"__class__": 1}, 'has no field "__class__"; its fields are: strength, mode'),
     "the array itself": ({"pixels": 1}, 'has no field "pixels"'),
     "control characters": ({"\u001b[2J": 1}, 'has no field "\\u001b[2J"'),
     "words of another alphabet": ({"str\u0435ngth": 1}, 'has no field "str\\u0435ngth"'),
-    "a long one": ({"x" * 9999: 1}, f'has no field "{"x" * 79}; there are'),
+    "a long one": ({"x" * 9999: 1}, f'has no field "{"x" * 79}; its fields are'),
 }
 
 

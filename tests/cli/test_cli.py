@@ -584,7 +584,7 @@ def test_run_takes_the_numbers_that_come_with_each_image(pixprep, folder):
     arguments = ("--input", "boxes=boxes.json", "--output", "tensors")
     code, out, err = pixprep("run", "crops.json", "china.jpg", "flower.jpg", *arguments)
     assert [line.partition(":")[0] for line in out.splitlines()] == ["china.jpg 1", "flower.jpg 1"]
-    said = 'china.jpg 2: [DOES_NOT_FIT] "boxes" 2 of 2: 900, 0, 999, 9 lies outside the 427 x 640 pixels\n'
+    said = 'china.jpg 2: [DOES_NOT_FIT] "boxes", row 2 of 2: 900, 0, 999, 9 is outside the image of 427 x 640 pixels\n'
     assert (code, err) == (1, said)
     assert sorted(file.name for file in Path("tensors").iterdir()) == ["china.1.npy", "flower.1.npy"]
     said = (

@@ -264,7 +264,7 @@ def test_a_black_margin_behind_colours_of_the_whole_photo_takes_no_other_margins
     colour, boxes = pp.contrast(factor=1.5), [[5, 5, 30, 30]]
     chain = [pp.center_crop(80), pp.random_iou_crop(), pp.pad(200, 200, fill=114)]
     for front in ([], [colour]):
-        with pytest.raises(pp.PipelineError, match="its margin has another colour than an earlier one"):
+        with pytest.raises(pp.PipelineError, match="its padding has a different colour than that of an earlier op"):
             pp.apply([*front, *chain], scene(40, 40), boxes=boxes, seed=0)
     black = pp.apply(
         [colour, chain[0], chain[1], pp.pad(200, 200, fill=0)], np.full((40, 40, 3), 200, np.uint8), boxes=boxes, seed=0

@@ -104,7 +104,7 @@ NO_PLACE = [
     (
         [pp.resize(16384), pp.center_crop(4)],
         (1, 60),
-        "its 1 x 60 pixels would be resized to 16384 x 983040, more than 268,435,456 pixels",
+        "its 1 x 60 pixels would be resized to 16384 x 983040, which exceeds the limit of 268,435,456 pixels",
     ),
 ]
 

@@ -97,10 +97,10 @@ def test_a_box_that_pads_leads_back_keeps_its_colour_and_needs_some_of_the_image
     assert batch["tensor"][4, 0, 0].tolist() == [1, 2, 3]
     errors = [str(error) for error in batch.errors[len(OVER) :]]
     assert [error.split(" of 9: ")[1] for error in errors] == [
-        "-9, 0, 0.4, 20 covers no whole pixel",
-        "700, 0, 800, 20 lies outside the 427 x 640 pixels",
-        "0, 0, 70000, 9 has a side of over 65,536 pixels",
-        "-3e+38, 0, 3e+38, 9 has a side of over 65,536 pixels",
+        "-9, 0, 0.4, 20 does not contain a pixel",
+        "700, 0, 800, 20 is outside the image of 427 x 640 pixels",
+        "0, 0, 70000, 9 is more than 65,536 pixels wide or high",
+        "-3e+38, 0, 3e+38, 9 is more than 65,536 pixels wide or high",
     ]
 
 
@@ -146,28 +146,31 @@ def test_each_output_has_a_row_for_each_box_and_transform_leads_back_to_the_phot
         assert np.abs(back[0] - box).max() < 1e-3
 
 
+ORDER = "must be left, top, right, bottom with left < right and top < bottom"
+
+
 def test_a_bad_box_fails_only_itself_and_is_named():
     nan, inf = float("nan"), float("inf")
     bad = {
-        1: ((nan, 0, 9, 9), "[BAD_INPUT] {}nan, 0, 9, 9 has a number that is not finite"),
-        2: ((0, 0, inf, 9), "[BAD_INPUT] {}0, 0, inf, 9 has a number that is not finite"),
-        4: ((9, 9, 5, 20), "[BAD_INPUT] {}9, 9, 5, 20 ends before it begins, or is empty: left, top, right, bottom"),
-        5: ((9, 9, 9, 20), "[BAD_INPUT] {}9, 9, 9, 20 ends before it begins, or is empty: left, top, right, bottom"),
-        6: ((640, 0, 700, 50), "[DOES_NOT_FIT] {}640, 0, 700, 50 lies outside the 427 x 640 pixels"),
+        1: ((nan, 0, 9, 9), "[BAD_INPUT] {}all numbers must be finite, not nan, 0, 9, 9"),
+        2: ((0, 0, inf, 9), "[BAD_INPUT] {}all numbers must be finite, not 0, 0, inf, 9"),
+        4: ((9, 9, 5, 20), "[BAD_INPUT] {}{ORDER}, not 9, 9, 5, 20"),
+        5: ((9, 9, 9, 20), "[BAD_INPUT] {}{ORDER}, not 9, 9, 9, 20"),
+        6: ((640, 0, 700, 50), "[DOES_NOT_FIT] {}640, 0, 700, 50 is outside the image of 427 x 640 pixels"),
         7: (
             (-60, -9, -1e9, -2),
-            "[BAD_INPUT] {}-60, -9, -1e+09, -2 ends before it begins, or is empty: left, top, right, bottom",
+            "[BAD_INPUT] {}{ORDER}, not -60, -9, -1e+09, -2",
         ),
-        8: ((-60, -9, -3, -2), "[DOES_NOT_FIT] {}-60, -9, -3, -2 lies outside the 427 x 640 pixels"),
-        9: ((10.1, 20, 10.4, 50), "[DOES_NOT_FIT] {}10.1, 20, 10.4, 50 covers no whole pixel"),
+        8: ((-60, -9, -3, -2), "[DOES_NOT_FIT] {}-60, -9, -3, -2 is outside the image of 427 x 640 pixels"),
+        9: ((10.1, 20, 10.4, 50), "[DOES_NOT_FIT] {}10.1, 20, 10.4, 50 does not contain a pixel"),
         10: (
             (0, 0, 600, 400),
-            "[TOO_MANY_PIXELS] {}it covers 240,000 pixels, and 79,800 are left of 106,400 for all boxes "
-            "(parameter max_box_pixels)",
+            "[TOO_MANY_PIXELS] {}it covers 240,000 pixels, but only 79,800 of 106,400 are left for the boxes of an "
+            "image (parameter max_box_pixels)",
         ),
         11: (
             (0, 0, 0.5, 1),
-            "[DOES_NOT_FIT] {}0, 0, 0.5, 1 covers no whole pixel: its numbers are pixels, not shares of the sides",
+            "[DOES_NOT_FIT] {}0, 0, 0.5, 1 does not contain a pixel: pass coordinates in pixels, not normalized ones",
         ),
     }
     good = (10, 20, 200, 90)
@@ -178,7 +181,7 @@ def test_a_bad_box_fails_only_itself_and_is_named():
     (alone,) = run(fixed(good), [photo()])
     for index in range(13):
         if index in bad:
-            assert str(batch.errors[index]) == bad[index][1].format(f'"boxes" {index + 1} of 13: ')
+            assert str(batch.errors[index]) == bad[index][1].format(f'"boxes", row {index + 1} of 13: ', ORDER=ORDER)
             assert not batch["tensor"][index].any()
             assert batch.placed[index] is None
         else:
@@ -187,21 +190,21 @@ def test_a_bad_box_fails_only_itself_and_is_named():
     assert batch.errors[13] is None
 
 
-FOUR = '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was'
+FOUR = '[BAD_INPUT] "boxes" must be float32 [n, 4] (left, top, right, bottom), not'
 UNUSABLE = [
-    ([], '[EMPTY] no row of "boxes", so that there is no tensor (parameter no_rows)'),
-    (np.zeros((0, 4)), '[EMPTY] no row of "boxes", so that there is no tensor (parameter no_rows)'),
+    ([], '[EMPTY] "boxes" has no rows, so the image has no tensors (parameter no_rows)'),
+    (np.zeros((0, 4)), '[EMPTY] "boxes" has no rows, so the image has no tensors (parameter no_rows)'),
     (
         np.zeros((1_000_000, 4), np.float32),
         '[BAD_INPUT] 1,000,000 rows of "boxes"; the limit is 64 (parameter max_boxes)',
     ),
     ([[1, 2, 3]], f"{FOUR} int64 [1, 3]"),
     ([[[1, 2, 3, 4]]], f"{FOUR} int64 [1, 1, 4]"),
-    ([[1, 2, 3, 4], [5]], f"{FOUR} something else"),
+    ([[1, 2, 3, 4], [5]], f"{FOUR} an array of objects"),
     ([["a", "b", "c", "d"]], f"{FOUR} <U1 [1, 4]"),
-    (None, f"{FOUR} something else"),
+    (None, f"{FOUR} an array of objects"),
     ([[1j, 2, 3, 4]], f"{FOUR} complex128 [1, 4]"),
-    ([[1e300, 2, 3, 4]], '[BAD_INPUT] "boxes" 1 of 1: inf, 2, 3, 4 has a number that is not finite'),
+    ([[1e300, 2, 3, 4]], '[BAD_INPUT] "boxes", row 1 of 1: all numbers must be finite, not inf, 2, 3, 4'),
 ]
 
 
@@ -224,11 +227,11 @@ def test_a_broken_photo_fails_each_of_its_boxes_and_no_other(broken):
 
 
 WRONG = [
-    ({}, 'inputs: no "boxes": the pipeline takes "boxes" as float32 [n, 4] (left, top, right, bottom) with each image: '
-     'give inputs={"boxes": [...]}'),
-    ({"box": [[]]}, 'inputs: the pipeline has no "box"; it has boxes'),
-    ({"boxes": [[], []]}, 'inputs: "boxes" is of 2 images, and there are 1: give for each image its row, or the list '
-     "of its rows"),
+    ({}, 'inputs: "boxes" is missing: the pipeline requires "boxes" as float32 [n, 4] (left, top, right, bottom) for '
+     'each image: pass inputs={"boxes": [...]}'),
+    ({"box": [[]]}, 'inputs: the pipeline has no input "box"; its inputs are: boxes'),
+    ({"boxes": [[], []]}, 'inputs: "boxes" must be a list with one element per image (1), not 2 elements: an element '
+     "is the row of an image, or the list of its rows"),
 ]  # fmt: skip
 
 
@@ -242,7 +245,7 @@ def test_inputs_that_are_not_the_pipelines_are_refused(inputs, words):
 def test_a_pipeline_without_inputs_takes_none():
     with (
         pp.Engine(pp.presets.imagenet()) as engine,
-        pytest.raises(pp.PipelineError, match='has no "boxes"; it has none'),
+        pytest.raises(pp.PipelineError, match='has no input "boxes"; its inputs are: none'),
     ):
         engine.run([photo()], inputs={"boxes": [[]]})
 
@@ -273,9 +276,9 @@ def test_a_mirror_that_is_no_yes_or_no_fails_only_its_image():
     )
     assert good.any()
     assert np.array_equal(good, as_one)
-    assert str(odd) == '[BAD_INPUT] "turn" has flags of 0 to 1, not 2 to 2'
-    assert str(real) == '[BAD_INPUT] "turn" is bool [n, 1]; given was float64 [1, 1]'
-    assert str(many) == '[BAD_INPUT] "turn" has 2 rows; one tensor is made of one'
+    assert str(odd) == '[BAD_INPUT] "turn" must be flags from 0 to 1, not 2 to 2'
+    assert str(real) == '[BAD_INPUT] "turn" must be bool [n, 1], not float64 [1, 1]'
+    assert str(many) == '[BAD_INPUT] "turn" must have one row per image, not 2'
 
 
 FRAMES = {
@@ -308,10 +311,10 @@ def test_a_colour_is_as_the_input_says(frame, color):
 @pytest.mark.parametrize(
     ("colour", "words"),
     [
-        ((0, 0, 256), '"paint" has levels of 0 to 255, not 0 to 256'),
-        ((-1, 0, 0), '"paint" has levels of 0 to 255, not -1 to 0'),
-        ((0.5, 0, 0), '"paint" is uint8 [n, 3] (a pixel value per channel); given was float64 [1, 3]'),
-        ((1, 2), '"paint" is uint8 [n, 3] (a pixel value per channel); given was int64 [2]'),
+        ((0, 0, 256), '"paint" must be pixel values from 0 to 255, not 0 to 256'),
+        ((-1, 0, 0), '"paint" must be pixel values from 0 to 255, not -1 to 0'),
+        ((0.5, 0, 0), '"paint" must be uint8 [n, 3] (a pixel value per channel), not float64 [1, 3]'),
+        ((1, 2), '"paint" must be uint8 [n, 3] (a pixel value per channel), not int64 [2]'),
     ],
 )
 def test_a_colour_that_is_none_fails_only_its_image(colour, words):
@@ -340,7 +343,7 @@ def test_beside_boxes_every_input_has_a_row_for_each_box():
     assert np.array_equal(gray[:, 10:30], plain[:, 10:30])
     assert (gray[:, :10] == 9).all()
     (refused,) = run(pipeline, [photo()], boxes=[[box] * 3], turn=[[False]], paint=[[(0, 0, 0)] * 3])
-    assert str(refused) == '[BAD_INPUT] "turn" has 1 rows, and "boxes" 3: each needs its own'
+    assert str(refused) == '[BAD_INPUT] "turn" must have as many rows as "boxes" (3), not 1'
 
 
 def test_one_input_may_give_several_sizes_and_two_inputs_several_windows():

@@ -303,8 +303,8 @@ def test_a_resize_that_promises_other_pixels_is_refused(op, field):
         pp.Pipeline([pp.decode(reduced=True), *ops])
     name = {pp.resize: "resize", pp.letterbox: "letterbox"}[op]
     assert str(caught.value) == (
-        f'ops[1] "{name}": {field} contradicts "reduced": true of decode, which changes pixels: '
-        f'write {remedy}, or leave "reduced" out'
+        f'ops[1] "{name}": {field} is not supported with "reduced": true in decode, which changes pixel values: '
+        f'write {remedy}, or remove "reduced"'
     )
     pp.Pipeline([pp.decode(), *ops])
 

@@ -126,23 +126,23 @@ SMALL = "[DOES_NOT_FIT] 100 x 80 pixels are too small for the window of"
 SHARE, FOUR = pp.crop(0.5, 0, "y", 1.0, unit="share"), pp.resize(height=4, width=4)
 WHOLE = "must be an integer of"
 REFUSED = [
-    ([pp.crop("y", 0, 20, 30)], -1, f'[BAD_INPUT] "y" 1 of 1: -1 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], 1.5, f'[BAD_INPUT] "y" 1 of 1: 1.5 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], 2**31, f'[BAD_INPUT] "y" 1 of 1: 2147483648 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], -(2**31), f'[BAD_INPUT] "y" 1 of 1: -2147483648 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], math.nan, '[BAD_INPUT] "y" 1 of 1: nan has a number that is not finite'),
-    ([pp.crop("y", 0, 20, 30)], math.inf, '[BAD_INPUT] "y" 1 of 1: inf has a number that is not finite'),
-    ([pp.crop("y", 0, 20, 30)], 1e300, '[BAD_INPUT] "y" 1 of 1: inf has a number that is not finite'),
+    ([pp.crop("y", 0, 20, 30)], -1, f'[BAD_INPUT] "y", row 1 of 1: -1 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], 1.5, f'[BAD_INPUT] "y", row 1 of 1: 1.5 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], 2**31, f'[BAD_INPUT] "y", row 1 of 1: 2147483648 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], -(2**31), f'[BAD_INPUT] "y", row 1 of 1: -2147483648 {WHOLE} 0 to 16384'),
+    ([pp.crop("y", 0, 20, 30)], math.nan, '[BAD_INPUT] "y", row 1 of 1: all numbers must be finite, not nan'),
+    ([pp.crop("y", 0, 20, 30)], math.inf, '[BAD_INPUT] "y", row 1 of 1: all numbers must be finite, not inf'),
+    ([pp.crop("y", 0, 20, 30)], 1e300, '[BAD_INPUT] "y", row 1 of 1: all numbers must be finite, not inf'),
     ([pp.crop("y", 0, 20, 30)], 81, f"{SMALL} 20 x 30 at 81, 0"),
-    ([pp.crop("y", 0.5, 20, 30, unit="free")], 1.01, '[BAD_INPUT] "y" 1 of 1: 1.00999999 must be 0 to 1'),
+    ([pp.crop("y", 0.5, 20, 30, unit="free")], 1.01, '[BAD_INPUT] "y", row 1 of 1: 1.00999999 must be 0 to 1'),
     ([pp.crop("y", 0.5, 101, 30, unit="free")], 0.5, f"{SMALL} 101 x 30"),
-    ([SHARE, FOUR], 0, "[DOES_NOT_FIT] the window covers no whole pixel of 100 x 80"),
+    ([SHARE, FOUR], 0, "[DOES_NOT_FIT] the window contains no pixel of 100 x 80"),
     ([SHARE, FOUR], 0.6, f"{SMALL} 60 x 80 at 50, 0"),
-    ([pp.crop(0, 0, "y", 30, max_size=64)], 0, f'[BAD_INPUT] "y" 1 of 1: 0 {WHOLE} 1 to 64'),
-    ([pp.crop(0, 0, "y", 30, max_size=64)], 65, f'[BAD_INPUT] "y" 1 of 1: 65 {WHOLE} 1 to 64'),
-    ([pp.resize(height="y", width=3, max_size=64)], 2**31, f'[BAD_INPUT] "y" 1 of 1: 2147483648 {WHOLE} 1 to 64'),
+    ([pp.crop(0, 0, "y", 30, max_size=64)], 0, f'[BAD_INPUT] "y", row 1 of 1: 0 {WHOLE} 1 to 64'),
+    ([pp.crop(0, 0, "y", 30, max_size=64)], 65, f'[BAD_INPUT] "y", row 1 of 1: 65 {WHOLE} 1 to 64'),
+    ([pp.resize(height="y", width=3, max_size=64)], 2**31, f'[BAD_INPUT] "y", row 1 of 1: 2147483648 {WHOLE} 1 to 64'),
     ([pp.pad("y", 90, max_size=640)], 99, "[DOES_NOT_FIT] 100 x 80 pixels are larger than the canvas of 99 x 90"),
-    ([pp.resize(height="p", width="y", max_size=64)], 2.5, f'[BAD_INPUT] "y" 1 of 1: 2.5 {WHOLE} 1 to 64'),
+    ([pp.resize(height="p", width="y", max_size=64)], 2.5, f'[BAD_INPUT] "y", row 1 of 1: 2.5 {WHOLE} 1 to 64'),
 ]  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def test_a_part_outside_fails_its_image_alone():
         with pp.Engine(pp.Pipeline([pp.pixels(), resize, TENSOR]), threads=1) as engine:
             errors = [str(error) for error in engine.run_batch(images).errors]
         assert errors.count("None") == 3 - refused
-        assert "the part from 31, 5 to 55, 29.5 of 30 x 60 pixels is not inside" in errors[1]
+        assert "the region from 31, 5 to 55, 29.5 of 30 x 60 pixels is outside" in errors[1]
         assert errors[2] == "None"
 
 
@@ -193,7 +193,7 @@ def test_what_is_repeated_beyond_the_image_is_its_edge():
 def test_the_words_name_the_part():
     part = pp.resize(height=20, width=30, like="dali", roi=(4.5, 33.2, 37.1, 10.9))
     words = explain(pp.Pipeline([pp.decode(), part, pp.tensor()]), height=61, width=47)
-    assert "resize the part from 4.5, 33.2 to 37.1, 10.9 to 20 x 30" in words
+    assert "resize the region from 4.5, 33.2 to 37.1, 10.9 to 20 x 30" in words
     asked = pp.resize(height=20, width=30, like="dali", roi=("y", 0, "y[1]", 1), roi_unit="share")
     words = explain(pp.Pipeline([pp.decode(), asked, pp.tensor()]), height=61, width=47)
-    assert 'resize to 20 x 30 where the request says: top "y", bottom "y[1]"' in words
+    assert 'resize to 20 x 30, with per-image inputs: top "y", bottom "y[1]"' in words

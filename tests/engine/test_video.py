@@ -189,10 +189,10 @@ def test_a_clip_that_is_too_short_is_refused_unless_it_repeats():
 @pytest.mark.parametrize(
     ("sample", "words"),
     [
-        ({"step": 1}, "4 frames, one after the other"),
+        ({"step": 1}, "4 frames, consecutive"),
         ({"step": 3}, "4 frames, one of every 3"),
-        ({"fps": 2}, "4 frames, at 2 a second"),
-        ("uniform", "4 frames, from the first to the last, equally far apart"),
+        ({"fps": 2}, "4 frames, at 2 frames per second"),
+        ("uniform", "4 frames, evenly spaced from the first to the last"),
     ],
 )
 def test_the_choice_of_frames_is_said_in_words(sample, words):

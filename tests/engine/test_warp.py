@@ -318,7 +318,7 @@ def test_a_margin_of_the_image_is_numpys_as_far_as_it_goes(mode):
 def test_a_margin_of_the_image_goes_with_levels_alone():
     pad = pp.pad(40, 44, padding_mode="reflect")
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pad, pp.center_crop(38), pp.tensor()])
-    assert "lay on a canvas of 40 x 44, in the middle, margins by reflect" in explain(pipeline)
+    assert "pad to 40 x 44, with the image in the center, padding mode reflect" in explain(pipeline)
     padded = pixels(pad, photo=PHOTO[:20, :30])
     assert np.array_equal(padded, np.pad(PHOTO[:20, :30], [(10, 10), (7, 7), (0, 0)], "reflect"))
 

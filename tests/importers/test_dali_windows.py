@@ -146,4 +146,4 @@ def test_a_tensor_of_the_photos_own_size_has_a_bound():
         batch = engine.run_batch([png(scene(40, 30)), png(scene(20, 41))])
     assert batch["tensor"][0].shape[-2:] == (40, 30)
     assert batch.errors[0] is None
-    assert str(batch.errors[1]) == "[DOES_NOT_FIT] 20 x 41 pixels are more than the 40 of a side (max_size)"
+    assert str(batch.errors[1]) == "[DOES_NOT_FIT] the result has 20 x 41 pixels; the limit is 40 per side (max_size)"

@@ -161,7 +161,7 @@ def nested(depth):
             {"size": 64},
             "size: (64, 64) would resize each image before the model's Resizing layer",
         ),
-        (sequential(resizing(), resizing()), {}, "the image is resized already"),
+        (sequential(resizing(), resizing()), {}, "the image is already resized"),
         (sequential(*HEAD[1:]), {}, "size: set the option size"),
         (
             sequential(inputs(64, 48, 1), *HEAD[1:]),

@@ -160,7 +160,7 @@ WRONG = [
         (LLAVA | {"image_mean": mean}, f'"image_mean": {mean} must be three numbers from 0 to 1, because')
         for mean in ([1.1] * 3, 0.5)
     ),
-    (LLAVA | {"crop_size": 300}, 'ops[3] "center_crop": its margin has another colour than an earlier one'),
+    (LLAVA | {"crop_size": 300}, 'ops[3] "center_crop": its padding has a different colour than that of an earlier op'),
     *((YOLOS | {"size": size}, f'"size": {size} must have shortest_edge and longest_edge, or') for size in NO_DETR),
     *(
         (RT_DETR | {"size": size}, f'"size": {size} must have shortest_edge and longest_edge, or')

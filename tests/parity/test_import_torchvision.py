@@ -231,7 +231,7 @@ REFUSED = {
     "transforms[0] RandomApply: is random, which is not supported for serving": [v1.RandomApply([v1.Resize(9)])],
     "transforms[0] RandomPerspective: is random, which is not supported for serving": [v1.RandomPerspective()],
     'transforms[0] Grayscale: "num_output_channels": 2 must be one of 1 (1), 3': [v1.Grayscale(2)],
-    'ops[4] "tensor": "channels": 1 needs three equal channels': [
+    'ops[4] "tensor": "channels": 1 requires three equal channels': [
         v2.Resize((9, 9)),
         v2.Grayscale(1),
         v2.Pad(2, fill=(1, 2, 3)),
@@ -285,7 +285,7 @@ REFUSED = {
     ],
     "transforms: the last transform returns a PIL image": COMPOSE,
     'transforms: ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
-    "the image is resized already": [v1.Resize(64), *COMPOSE, v1.ToTensor()],
+    "the image is already resized": [v1.Resize(64), *COMPOSE, v1.ToTensor()],
     "must come before normalize": [v1.Resize(64), v1.ToTensor(), v1.Normalize(MEAN, STD), v1.CenterCrop(99)],
     "transforms[0] ReLU: this class is defined in torch.nn": [torch.nn.ReLU()],
 }

@@ -251,7 +251,9 @@ def test_the_size_of_detr_is_its_own_for_any_image():
                 assert size_of(op, np.broadcast_to(np.uint8(0), (*sides, 3))) == expected, sides
                 assert max(expected) <= past(sizes[1])
     assert compared > 150_000
-    with pytest.raises(ImageError, match="6 x 1450 pixels would become 6 x 1450, over the 1333"):
+    with pytest.raises(
+        ImageError, match="6 x 1450 pixels would be resized to 6 x 1450, but the longer side must not exceed 1333"
+    ):
         resize(800, max_size=1333, rounding="detr")._step.size(6, 1450)
 
 

@@ -95,7 +95,7 @@ def test_what_may_stand_behind_gray_keeps_it(op, like):
     assert np.array_equal(np.repeat(one, 3, axis=3), three)
 
 
-UNEQUAL = '"channels": 1 needs three equal channels: put grayscale, or a color_matrix of three equal rows, in front'
+UNEQUAL = '"channels": 1 requires three equal channels: add grayscale'
 COLOURING = {
     "nothing gray": [],
     "a sum of other factors": [pp.color_matrix(((0.3, 0.6, 0.1, 2.0),) * 2 + ((0.3, 0.6, 0.2, 2.0),))],

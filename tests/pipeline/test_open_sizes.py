@@ -369,10 +369,10 @@ def test_a_preview_leaves_padding_out_of_what_is_photo() -> None:
 
 def test_words_say_what_is_open_and_its_most() -> None:
     text = explain(RECOGNIZER)
-    assert "resize to height 48, the aspect ratio kept, at most 3200" in text
+    assert "resize to height 48, keeping the aspect ratio, at most 3200" in text
     assert "float32 [3, 48, -1] chw, values -1..1, at most [3, 48, 3200]" in text
     assert "padded with 0 below and on the right, and in a batch to its largest image" in text
-    assert "the shorter side to 80, both by one scale, at most 133" in explain(DETECTOR)
+    assert "the shorter side to 80, both sides by one scale, at most 133" in explain(DETECTOR)
 
 
 # Tensors in Triton

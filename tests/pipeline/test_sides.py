@@ -117,7 +117,7 @@ def test_a_pipeline_without_a_serving_side_says_so(tmp_path):
 
 
 def test_random_ops_need_numbers():
-    with pytest.raises(pp.PipelineError, match="random ops need numbers: use a Loader, or give places="):
+    with pytest.raises(pp.PipelineError, match="random ops need random numbers: use a Loader, or pass places="):
         pp.Engine(ONE_SIDED, threads=1).run([photo()])
 
 

@@ -186,7 +186,7 @@ def test_an_image_whose_levels_change_may_not_grow_beyond_the_limit(op, size, be
     place = pp.Pipeline([pp.decode(), op, pp.contrast(1.1), pp.center_crop(9), pp.tensor()]).plan.place
     assert place(*(side // 100 + 1 for side in size))
     with pytest.raises(
-        pp.ImageError, match=f"^\\[BAD_DIMENSIONS\\] its levels would be changed at {became}; a side has"
+        pp.ImageError, match=f"^\\[BAD_DIMENSIONS\\] its pixel values would be changed at a size of {became};"
     ):
         place(*size)
 
@@ -196,7 +196,8 @@ def test_a_resize_beyond_the_limit_is_refused():
     with pytest.raises(pp.ImageError) as caught:
         Geometry((), resize, ()).place(1, 2)
     assert str(caught.value) == (
-        "[BAD_DIMENSIONS] its 1 x 2 pixels would be resized to 16384 x 32768, more than 268,435,456 pixels"
+        "[BAD_DIMENSIONS] its 1 x 2 pixels would be resized to 16384 x 32768, which exceeds the limit of "
+        "268,435,456 pixels"
     )
 
 
@@ -272,7 +273,9 @@ def test_detrs_rounding_may_leave_an_image_past_the_most():
     assert pp.resize(800, max_size=1333, rounding="detr").infer(pp.ImageSpec()).max_width == past(1333) == 1376
     original = resize_rule("shorter", (800, 800), rounding="detr_original", most=1333)
     assert [original.size(*size) for size in ((600, 1334), (64, 3900))] == [(600, 1334), (22, 1340)]
-    with pytest.raises(pp.ImageError, match="6 x 1400 pixels would become 6 x 1400, over the 1333 allowed"):
+    with pytest.raises(
+        pp.ImageError, match="6 x 1400 pixels would be resized to 6 x 1400, but the longer side must not exceed 1333"
+    ):
         resize.size(6, 1400)
 
 

@@ -147,19 +147,19 @@ def test_no_boxes_are_no_boxes():
     [
         (
             lambda: pp.boxes_to_original([[1, 2, 3]], [1, 1, 0, 0]),
-            "boxes have the shape [1, 3]: the last dimension must be 4",
+            "the last dimension of boxes must be 4, but their shape is [1, 3]",
         ),
-        (lambda: pp.points_to_tensor(3, [1, 1, 0, 0]), "points have the shape []: the last dimension must be 2"),
+        (lambda: pp.points_to_tensor(3, [1, 1, 0, 0]), "the last dimension of points must be 2, but their shape is []"),
         (
             lambda: pp.boxes_to_tensor([], [[1, 1, 0]]),
-            "the numbers of a transform have the shape [1, 3]: the last dimension must be 4",
+            "the last dimension of the numbers of a transform must be 4, but their shape is [1, 3]",
         ),
         (
             lambda: pp.boxes_to_original([], [0, 1, 2, 3]),
             "the transform [0, 1, 2, 3] has a scale of 0 or is not finite",
         ),
         (lambda: pp.boxes_to_original([], [1, 1, 0, 0], [0, 3]), "the size [0, 3] must have positive sides"),
-        (lambda: boxes.convert([], "xyxy", "yxyx"), 'no format of boxes "yxyx"; there are xyxy, xywh, cxcywh'),
+        (lambda: boxes.convert([], "xyxy", "yxyx"), 'box format must be one of xyxy, xywh, cxcywh, not "yxyx"'),
     ],
 )
 def test_what_is_wrong_is_said(wrong, message):

@@ -94,7 +94,7 @@ FLAT = [
     ("act", "said"),
     [
         (lambda: rotated_to_original([[1, 1, 2, 2, 0]], [1, 0.5, 0, 0]), "the transform stretches the image"),
-        (lambda: rotated_to_original([[1, 1, 2, 2]], LETTERBOX), "the last dimension must be 5"),
+        (lambda: rotated_to_original([[1, 1, 2, 2]], LETTERBOX), "the last dimension of rotated boxes must be 5"),
         (lambda: mask_to_original(np.ones(3), LETTERBOX, SIZE), "the mask must have"),
         (lambda: mask_to_original(np.ones((3, 3)), [LETTERBOX] * 2, SIZE), "transform must have shape"),
         (lambda: mask_to_original(np.ones((3, 3)), LETTERBOX, [0, 9]), "the mask must have"),

@@ -74,9 +74,9 @@ def test_a_scale_after_a_rotation_is_refused():
 def test_each_of_them_is_explained_and_drawn():
     text = explain(pp.Pipeline([*PADDLE[:-1], pp.original_size(order="wh"), pp.tensor()]))
     for words in (
-        "height, width: of the image here",
-        "width, height: of the decoded image",
-        "scale_y, scale_x: here =",
+        "height, width: size of the image at this op",
+        "width, height: size of the decoded image",
+        "scale_y, scale_x: image at this op =",
     ):
         assert words in text
 

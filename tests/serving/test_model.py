@@ -257,9 +257,9 @@ def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
     refused, good = start(CROPS).execute(requests)
     assert good["tensor"].shape == (2, 3, 8, 8)
     assert refused.error.message == (
-        '[DOES_NOT_FIT] image 1 of 1: "boxes" 1 of 3: 40, 0, 50, 9 lies outside the 20 x 30 pixels; '
-        '[BAD_INPUT] image 1 of 1: "boxes" 3 of 3: 5, 5, 5, 9 ends before it begins, or is empty: left, top, right, '
-        "bottom"
+        '[DOES_NOT_FIT] image 1 of 1: "boxes", row 1 of 3: 40, 0, 50, 9 is outside the image of 20 x 30 pixels; '
+        '[BAD_INPUT] image 1 of 1: "boxes", row 3 of 3: must be left, top, right, bottom with left < right and top < '
+        "bottom, not 5, 5, 5, 9"
     )
 
 

@@ -19,7 +19,7 @@ plan
 
   tensor: float32 [3, 224, 224] chw, values -2.118..2.64, 602,112 bytes per image
     resize the shorter side to 256 (bilinear, antialiased; exactly Pillow's values)
-    take the middle 224 x 224
+    center crop to 224 x 224
     e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are used
     red: level * 0.0171248 - 2.1179
     green: level * 0.017507 - 2.03571
@@ -99,9 +99,9 @@ def test_numbers_that_come_with_an_image_are_explained():
         "  boxes: float32 [n, 4] (left, top, right, bottom) in pixels of the decoded image, one tensor per box",
         "  turned: bool [n, 1], one row per box",
         "  paint: uint8 [n, 3] (a pixel value per channel), one row per box",
-        '    take the box that "boxes" says',
-        '    mirror, horizontal, where "turned" says so',
-        '    margins of the colour that "paint" says',
+        '    crop to the box of the input "boxes"',
+        '    flip, horizontal, if the input "turned" is true',
+        '    padding in the colour of the input "paint"',
         "    e.g. 480 x 640: resized to 6 x 8, placed at row 1, column 0",
     ):
         assert line in lines, line

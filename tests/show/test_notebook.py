@@ -60,16 +60,17 @@ def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
     assert Tables(html).rows == [
         ["op", "description", "result"],
         ["decode", "decode to BGR, as it is stored", "? x ? bgr, uint8 0..255"],
-        ['letterbox "canvas"', f"{resized}, lay on a canvas of 64 x 96, in the middle", "64 x 96 bgr, uint8 0..255"],
+        ['letterbox "canvas"', f"{resized}, pad to 64 x 96, with the image in the center", "64 x 96 bgr, uint8 0..255"],
         ["normalize", "level * 0.00784314; level * 0.00784314 - 1", "64 x 96 bgr, real -1..2"],
         ["tensor", "output the image as float16 chw", "float16 [3, 64, 96] chw, values -1..2"],
         [
             "transform",
-            'output scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset, from "canvas"',
+            "output scale_y, scale_x, offset_y, offset_x: image at this op = decoded image * scale + offset, "
+            'from "canvas"',
             "float32 [4]",
         ],
-        ["original_size", "output height, width: of the decoded image", "int32 [2]"],
-        ["flip", 'mirror, vertical, from "canvas"', "64 x 96 bgr, uint8 0..255"],
+        ["original_size", "output height, width: size of the decoded image", "int32 [2]"],
+        ["flip", 'flip, vertical, from "canvas"', "64 x 96 bgr, uint8 0..255"],
         ['tensor "levels"', "output the image as uint8 hwc", "uint8 [64, 96, 3] hwc, values 0..255"],
     ]
 

@@ -318,9 +318,9 @@ def test_the_fields_of_a_sample_are_a_pipelines_inputs():
 
 
 BROKEN_BOXES = [
-    ([[1, 2, 3]], '"boxes" is float32 [n, 4]'),
-    ([[0, 0, 9, 9]] * 2, '"boxes" has 2 rows; one tensor is made of one'),
-    ([[900, 0, 999, 9]], "900, 0, 999, 9 lies outside the 33 x 43 pixels"),
+    ([[1, 2, 3]], '"boxes" must be float32 [n, 4]'),
+    ([[0, 0, 9, 9]] * 2, '"boxes" must have one row per image, not 2'),
+    ([[900, 0, 999, 9]], "900, 0, 999, 9 is outside the image of 33 x 43 pixels"),
 ]
 
 
@@ -338,6 +338,6 @@ def test_a_sample_whose_box_is_none_is_a_broken_sample(boxes, words):
 def test_a_source_without_a_pipelines_input_is_refused():
     with (
         loader(samples(), BOXED) as ours,
-        pytest.raises(pp.PipelineError, match=r'the pipeline takes "boxes", float32 .n, 4.* which the samples of its'),
+        pytest.raises(pp.PipelineError, match=r'the pipeline has the input "boxes", float32 .n, 4.* but the source'),
     ):
         list(ours)

@@ -70,16 +70,20 @@ def test_shares_are_of_the_decoded_image_and_are_had_by_ops_that_look_at_boxes()
 @pytest.mark.parametrize(
     ("boxes", "box_format", "words"),
     [
-        ([[0.1, 0.2, 0.5, 0.6]], "xyxy", '"boxes" all lie in 0 to 1, and are pixels of 60 x 80: give the source box_f'),
+        ([[0.1, 0.2, 0.5, 0.6]], "xyxy", 'all numbers of "boxes" are from 0 to 1, but boxes must be in pixels of 60 x'),
         (
             [[80, 10, 90, 20], [5, 61, 9, 70]],
             "xyxy",
-            '"boxes" all lie outside the 60 x 80 pixels, such as 80, 10, 90, 20',
+            'all "boxes" are outside the image of 60 x 80 pixels, such as 80, 10, 90, 20',
         ),
-        ([[10, 10, 30, 30]], "xyxy_normalized", '"boxes" all lie outside the 60 x 80 pixels, such as 800, 600, 2400'),
+        (
+            [[10, 10, 30, 30]],
+            "xyxy_normalized",
+            'all "boxes" are outside the image of 60 x 80 pixels, such as 800, 600, 2400',
+        ),
         ([[40, 15, 32, 45]], "xyxy", '"boxes" contains a box with right < left or bottom < top: if the boxes are not'),
-        ([[1, 2, 3]], "xywh", '"boxes" are no rows of four numbers'),
-        (["boxes"], "cxcywh_normalized", '"boxes" are no rows of four numbers'),
+        ([[1, 2, 3]], "xywh", '"boxes" must be rows of four numbers'),
+        (["boxes"], "cxcywh_normalized", '"boxes" must be rows of four numbers'),
     ],
 )
 def test_boxes_that_cannot_be_meant_are_a_broken_sample(boxes, box_format, words):
@@ -123,7 +127,9 @@ def test_shares_that_no_op_takes_come_in_pixels_of_the_photo():
 
 
 def test_a_format_that_there_is_not_is_refused_with_those_that_there_are():
-    with pytest.raises(pp.DataError, match=r"box_format is one of xyxy, xywh, cxcywh, xyxy_normalized, .*, not 'yolo'"):
+    with pytest.raises(
+        pp.DataError, match=r"box_format must be one of xyxy, xywh, cxcywh, xyxy_normalized, .*, not 'yolo'"
+    ):
         read.rows([{}], box_format="yolo")
 
 

@@ -1,1 +1,1 @@
-"""Plan that a pipeline is compiled to, and its parts."""
+"""The plan, which is the compiled form of a pipeline, and its steps."""

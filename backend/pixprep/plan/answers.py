@@ -1,4 +1,4 @@
-"""Responses: sets of tensors that are sent together; their sizes are checked before the tensors are made."""
+"""Limits on the size of responses, which are checked before the memory of the tensors is allocated."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from pixprep.plan.plan import Place, Placed
 
 @dataclass(frozen=True)
 class Answers:
-    """Responses that the images of a batch belong to; each response has its own limit.
+    """Assignment of the images of a batch to responses, and the maximum size of a response.
 
     Attributes:
-        parts: Images of each response.
-        max_bytes: Maximum number of bytes of the tensors of one answer, requested or not.
+        parts: Slice of the batch that belongs to each response.
+        max_bytes: Maximum number of bytes of all tensors of a response, including those that the request does not ask
+            for.
     """
 
     parts: Sequence[slice]
@@ -29,15 +30,17 @@ class Answers:
     def bound(
         self, places: Sequence[Place], counts: Sequence[int], outputs: Mapping[str, OutputPlan]
     ) -> tuple[list[Place], list[int]]:
-        """Return the places of a batch and their rows; each place rejects its image once the response is too large.
-
-        A response whose smallest tensors are too large gets one row per image, so arrays for the other rows are not
-        allocated.
+        """Add a check of the response size to the ``place`` functions of a batch.
 
         Args:
-            places: Places of the images.
+            places: The ``place`` function of each image.
             counts: Number of rows of each image.
             outputs: Outputs of the plan.
+
+        Returns:
+            The ``place`` functions, which reject an image once its response is too large, and the number of rows to
+            allocate for each image. If a response is too large even with the smallest possible tensors, this number is
+            1, so no memory is allocated for further rows.
         """
         bounded, rows = list(places), list(counts)
         for part in self.parts:
@@ -50,7 +53,7 @@ class Answers:
 
 
 class _Answer:
-    """The tensors of one response, each padded to the largest tensor placed so far."""
+    """Size of one response. Each tensor is padded to the largest size of the images that have been placed so far."""
 
     def __init__(self, outputs: Mapping[str, OutputPlan], images: int, rows: int, max_bytes: int) -> None:
         self._specs = {name: output.spec for name, output in outputs.items() if output.spec.is_open}
@@ -61,13 +64,10 @@ class _Answer:
         self._max_bytes = max_bytes
         self.is_open = bool(self._specs)
         self.is_too_large = self._n_bytes > max_bytes
-        self._lock = Lock()  # for some formats, only the thread that decodes an image knows its size
+        self._lock = Lock()  # images of some formats are placed by the threads that decode them
 
     def bound(self, place: Place) -> Place:
-        """Return the same place with a check of the size of the response.
-
-        It raises TOO_LARGE_RESPONSE once the response is too large with this image.
-        """
+        """Return a ``place`` function that raises TOO_LARGE_RESPONSE if the image makes the response too large."""
 
         def bounded(height: int, width: int) -> Placed:
             if self.is_too_large:
@@ -89,18 +89,18 @@ class _Answer:
 
     @property
     def _n_bytes(self) -> int:
-        """Number of bytes of the tensors, as far as their sizes are known."""
+        """Number of bytes of all tensors, given the images that have been placed so far."""
         sizes = (prod(shape) * np.dtype(self._specs[name].dtype).itemsize for name, shape in self._shapes.items())
         return self._rows * (sum(spec.n_bytes for spec in self._fixed) + sum(sizes))
 
     def _refusal(self) -> ImageError:
         largest = max(self._fixed, key=lambda spec: spec.n_bytes).shape if self._fixed else ()
         shapes = " and ".join(str([*shape]) for shape in self._shapes.values() or [largest])
-        remedy = "send a smaller image"
+        fix = "send a smaller image"
         if self._rows > 1:
-            remedy = f"send fewer {'images' if self._rows == self._images else 'boxes'} in a request"
+            fix = f"send fewer {'images' if self._rows == self._images else 'boxes'} in a request"
         return ImageError(
             "TOO_LARGE_RESPONSE",
             f"the tensors of the request take at least {self._n_bytes:,} bytes, {self._rows} x {shapes}; "
-            f"the limit is {self._max_bytes:,} (parameter max_response_bytes): {remedy}",
+            f"the limit is {self._max_bytes:,} (parameter max_response_bytes): {fix}",
         )

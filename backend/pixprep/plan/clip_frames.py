@@ -1,4 +1,4 @@
-"""Selects the frames of a clip by their times alone, with exact numbers."""
+"""Selects frames of a video clip by their timestamps, with exact rational arithmetic."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ HALF = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Choice of frames.
+    """Rule that selects a fixed number of frames from a clip.
 
     Attributes:
-        frames: Number of frames.
-        rule: Selection rule. ``uniform``: frames ``i (n - 1) / (frames - 1)``, truncated, out of n: the first, the
-            last, and frames between them at equal distances. ``segments``: a random frame from each of ``frames`` equal
-            parts. ``step``: every ``by``-th frame. ``fps``: frames shown at times ``1 / by`` seconds apart.
-        by: Step or rate, see ``rule``.
-        start: First frame of a step or a rate: the remaining frames are after the selection, on both sides, or split at
-            random.
-        repeats: Whether a clip that is too short repeats its last frame; if False, it is rejected.
+        frames: Number of selected frames.
+        rule: Selection rule for a clip of n frames.
+
+            - ``uniform``: the frames ``i * (n - 1) / (frames - 1)``, truncated to integers. They include the first and
+              the last frame, and are evenly spaced.
+            - ``segments``: one random frame from each of ``frames`` segments of equal length.
+            - ``step``: every ``by``-th frame.
+            - ``fps``: the frames that are displayed at ``by`` timestamps per second.
+        by: Step (number of frames) or frame rate, see ``rule``.
+        start: Start of the selection for ``step`` and ``fps``: at the ``first`` frame, in the ``middle`` (so that the
+            selection is centered), or at a ``random`` frame.
+        repeats: Whether the last frame of a clip that is too short is repeated. If False, such clips are rejected.
     """
 
     frames: int
@@ -36,31 +40,31 @@ class Sampling:
 
     def __str__(self) -> str:
         which = {
-            "uniform": "from the first to the last, equally far apart",
-            "segments": "one of each equal part at random",
-            "step": "one after the other" if self.by == 1 else f"one of every {self.by}",
-            "fps": f"at {float(self.by):g} a second",
+            "uniform": "evenly spaced from the first to the last",
+            "segments": "a random one from each of as many equal segments",
+            "step": "consecutive" if self.by == 1 else f"one of every {self.by}",
+            "fps": f"at {float(self.by):g} frames per second",
         }[self.rule]
-        begin = {"first": "", "middle": ", from the middle", "random": ", from a random one on"}[self.start]
+        begin = {"first": "", "middle": ", from the middle of the clip", "random": ", from a random start"}[self.start]
         return f"{self.frames} frames, {which}{begin}"
 
     @property
     def least(self) -> int:
-        """Number of frames in the shortest sufficient clip with 25 frames per second."""
+        """Minimum number of frames in a clip of 25 frames per second that is long enough."""
         if self.rule == "step":
             return int((self.frames - 1) * self.by) + 1
         return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
 
     def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = ()) -> list[int]:
-        """Return the indices of the selected frames in ascending order; a clip that is too short repeats some.
+        """Return the indices of the selected frames in ascending order. Indices may repeat if the clip is too short.
 
         Args:
-            times: Time of every frame in seconds, in ascending order; at least one.
-            drawn: Uniform numbers in [0, 1): one per segment for ``segments``, and one for a ``random`` start. Missing
-                numbers count as 0.5.
+            times: Timestamps of all frames in seconds, in ascending order. There is at least one.
+            drawn: Uniform random numbers in [0, 1): one per segment for ``segments``, or one for a ``random`` start.
+                Missing numbers are replaced by 0.5.
 
         Raises:
-            ValueError: The clip is too short. The message contains its number of frames or seconds.
+            ValueError: The clip is too short. The message contains its length in frames or seconds.
         """
         count = len(times)
         span = self.least if self.rule == "step" else self.frames
@@ -84,7 +88,12 @@ class Sampling:
         return [max(bisect_right(times, begin + index / self.by) - 1, 0) for index in range(self.frames)]
 
     def _begin(self, left: Fraction, drawn: Sequence[float]) -> Fraction:
-        """Return the distance from the first frame; ``left`` is the excess length of the clip."""
+        """Return the offset of the selection from the first frame.
+
+        Args:
+            left: Length of the clip minus the length of the selection, in frames or seconds.
+            drawn: Uniform random numbers in [0, 1), see ``indices``.
+        """
         if left <= 0 or self.start == "first":
             return Fraction(0)
         if self.start == "middle":

@@ -1,6 +1,6 @@
-"""Folding: the steps of a geometry become one ``Placement`` for an image of known size.
+"""Combines the steps of a geometry into one ``Placement``, for an image of known size.
 
-Random parameters and inputs of the image are known at that time.
+At this point, the random parameters and the per-image inputs of the image are known, in addition to its size.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ from pixprep.plan.steps.levels import Erase, LevelStep, Take
 from pixprep.plan.steps.operators import Extern
 
 MAX_RESIZED_PIXELS = 1 << 28
-"""Maximum number of pixels of a resize's whole result before any crop (1 GB); a larger one is rejected."""
+"""Maximum number of pixels of the result of a resize, before it is cropped (1 GB). A larger result is rejected."""
 
 MAX_LEVELS_SIDE = 1 << 16
-"""Maximum number of rows or columns of an image whose pixel values change, because a GPU's grid has no more."""
+"""Maximum height and width of an image to which steps on pixel values are applied. It is the limit of CUDA grids."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Geometry and steps on levels of an output, for images of any size.
+    """Geometry of an output and its steps on pixel values, for images of any size.
 
     Attributes:
-        before, resize, after: Geometric steps, which are folded.
-        levels: Subsequent steps on the canvas.
-        erasures: Subsequent steps on the tensor.
-        fill: Input that specifies the color of the padding, if there is one.
-        photo: Steps on the pixel values of the whole image, before all others; they do not move pixels.
-        most: Maximum side of the result in pixels; None: unlimited.
-        thumbnail: Second resize of the same image, for the thumbnail that accompanies its tiles.
+        before, resize, after: Geometric steps before the resize, the resize, and the geometric steps after it. They are
+            combined into one placement.
+        levels: Steps that are then applied to the pixel values of the canvas.
+        erasures: Steps that erase rectangles of the tensor.
+        fill: Per-image input that contains the color of the padding. None means that the plan contains the color.
+        photo: Steps on the pixel values of the whole image, which are applied first. They do not move pixels.
+        most: Maximum height and width of the result in pixels. None means unlimited.
+        thumbnail: Second resize of the whole image, for the thumbnail that is added to the tiles of the image. None
+            means that there is no thumbnail.
     """
 
     before: tuple[GeometryStep, ...]
@@ -72,7 +74,7 @@ class Geometry:
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
-        """Return all steps that apply to an image, and include later geometric steps unchanged."""
+        """All steps except for the resize and the erasures, with the contents of each ``Move`` and ``Chosen``."""
         levels = (*self.photo, *self.levels)
         rest = [step.step if isinstance(step, Move) else step for step in flat(levels) if not isinstance(step, Resize)]
         rest += [step.drawn for step in flat(levels) if isinstance(step, Resize) and step.drawn is not None]
@@ -80,53 +82,53 @@ class Geometry:
 
     @property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
-        """Return the steps that depend on random parameters of the image."""
+        """The steps with random parameters."""
         steps: tuple[Any, ...] = (self.resize and self.resize.drawn, *self._steps, *self.erasures)
         return tuple(step for step in steps if getattr(step, "key", "") and not is_given(step))
 
     @property
     def takes_inputs(self) -> bool:
-        """Return whether a step depends on inputs."""
+        """Whether a step reads numbers from per-image inputs."""
         return self.fill is not None or any(map(is_given, (self.resize and self.resize.drawn, *self._steps)))
 
     @property
     def may_warp(self) -> bool:
-        """Return whether the geometry may rotate an image, so that boxes are no longer axis-aligned."""
+        """Whether a step on pixel values may move pixels, such as a rotation or another warp."""
         return any(not isinstance(step, Move) and _moves(step) for step in self.levels)
 
     @property
     def motion(self) -> tuple[object, ...]:
-        """Return the steps that may move pixels. Images with equal steps share their coordinates."""
+        """The steps that may move pixels. Two outputs with equal steps have the same coordinates."""
         return (self.before, self.resize, self.after, *filter(_moves, self.levels))
 
     @property
     def is_padded(self) -> bool:
-        """Return whether an image may be padded before the resize."""
+        """Whether an image may be padded before the resize."""
         return any(
             step.beyond in PADS if isinstance(step, Window) else not (isinstance(step, Flip) or step.is_inside)
             for step in self.before
         )
 
     def words(self) -> Iterator[str]:
-        """Yield each step as text, such as ``take the middle 224 x 224``."""
-        yield from (f"{step}, of the whole photo" for step in self.photo)
+        """Yield a description of each step, such as ``center crop to 224 x 224``."""
+        yield from (f"{step}, on the whole image" for step in self.photo)
         yield from map(str, self.before)
         yield from map(str, filter(None, (self.resize,)))
         yield from map(str, (*self.after, *self.levels))
         if self.fill is not None:
-            yield f'margins of the colour that "{self.fill.input}" says'
+            yield f'padding in the colour of the input "{self.fill.input}"'
         yield from map(str, self.erasures)
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
-        """Fold the steps for an image of this size.
+        """Return the placement of an image of this size.
 
         Args:
             height: Height of the image in pixels.
             width: Width of the image in pixels.
-            drawing: Random parameters and inputs; default: an example, in which every number is about one half.
+            drawing: Random parameters and inputs. Default: an example in which all random numbers are nearly 0.5.
 
         Raises:
-            ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: this image has no such window.
+            ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: The size of the image is not supported by a step.
         """
         drawing = drawing or Drawing(EXAMPLE)
         photo = self._placed_levels(self.photo, height, width, drawing) if self.photo else ()
@@ -143,7 +145,7 @@ class Geometry:
             raise ImageError(
                 "BAD_DIMENSIONS",
                 f"its {size[0]} x {size[1]} pixels would be resized to {resized[0]} x {resized[1]}, "
-                f"more than {MAX_RESIZED_PIXELS:,} pixels",
+                f"which exceeds the limit of {MAX_RESIZED_PIXELS:,} pixels",
             )
         begin = seen[0].begin, seen[1].begin
         corner = PROFILES[resize.like].corner if resize is not None and begin != (0.0, 0.0) else None
@@ -154,8 +156,8 @@ class Geometry:
             columns.window(left, size[1] - left)
             begin = begin[0] - top, begin[1] - left
         box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
-        below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
-        margins = rows.at, columns.at, below, behind
+        bottom, right = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
+        margins = rows.at, columns.at, bottom, right
         mirrors = (rows.is_flipped, columns.is_flipped)
         if margins == NO_MARGINS or (resize is not None and not resize.keeps_margins(resized[1])):
             rows, columns = Span(resized[0]), Span(resized[1])
@@ -174,7 +176,8 @@ class Geometry:
         size = levels.size_after(done, rows.canvas, columns.canvas)
         if self.most is not None and max(size) > self.most:
             raise ImageError(
-                "DOES_NOT_FIT", f"{size[0]} x {size[1]} pixels are more than the {self.most} of a side (max_size)"
+                "DOES_NOT_FIT",
+                f"the result has {size[0]} x {size[1]} pixels; the limit is {self.most} per side (max_size)",
             )
         erasures: list[Erase] = []
         for erasing in self.erasures:
@@ -209,7 +212,7 @@ class Geometry:
     def _placed_levels(
         steps: tuple[LevelsStep, ...], height: int, width: int, drawing: Drawing
     ) -> tuple[LevelStep, ...]:
-        """Return the steps for a canvas of this size."""
+        """Return the steps on pixel values for an image of this size, with its random parameters and inputs."""
         made: list[LevelStep] = []
         _check_levels_size(height, width)
         left = [*reversed(steps)]
@@ -241,25 +244,25 @@ class Geometry:
 
 
 def _moves(step: LevelsStep) -> bool:
-    """Tell whether a step may move pixels, and with them boxes and masks."""
+    """Return whether a step may move pixels, so that boxes and masks must be transformed with them."""
     return any(each.moves for each in traits(step))
 
 
 def _check_levels_size(height: int, width: int) -> None:
-    """Reject a canvas that is too large.
+    """Raise ImageError if an image is too large for steps on pixel values.
 
-    A small image may become one by the resize of one side, or by an expanding rotation.
+    Even a small image can become too large, by a resize of one side or by a rotation with ``expand``.
     """
     if height * width > MAX_RESIZED_PIXELS or max(height, width) > MAX_LEVELS_SIDE:
         raise ImageError(
             "BAD_DIMENSIONS",
-            f"its levels would be changed at {height} x {width}; a side has at most {MAX_LEVELS_SIDE:,}, and all "
-            f"{MAX_RESIZED_PIXELS:,} pixels",
+            f"its pixel values would be changed at a size of {height} x {width}; the limits are {MAX_LEVELS_SIDE:,} "
+            f"pixels per side and {MAX_RESIZED_PIXELS:,} pixels in total",
         )
 
 
 def _take(rows: Span, columns: Span, move: Move) -> Take:
-    """Return the window of the earlier image that the canvas shows."""
+    """Return the crop, padding and flip that lead from the image before a ``Move`` to its canvas."""
     top, left = (
         span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
     )
@@ -267,9 +270,15 @@ def _take(rows: Span, columns: Span, move: Move) -> Take:
 
 
 def _seen(span: Span, resized: int, ratio: float, begin: float) -> Span:
-    """Return the positions of a resized axis that depend on more than padding.
+    """Return the range of a resized axis that depends on pixels of the image; the remaining pixels are only padding.
 
-    An end without padding is repeated.
+    On an end without padding, the range extends to the end of the axis.
+
+    Args:
+        span: Axis of the padded image before the resize.
+        resized: Length of the axis after the resize.
+        ratio: Pixels per resized pixel.
+        begin: Position at which the first resized pixel begins.
     """
     if span.length <= 0:
         return Span(resized, 0, 0)
@@ -296,10 +305,10 @@ def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> N
 
 
 def _lay(rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool) -> None:
-    """Replace the canvas by the window (top, left, height, width)."""
+    """Replace the canvas by the window (top, left, height, width), or raise ImageError as ``beyond`` specifies."""
     top, left, height, width = window
     if not (height and width):  # only possible with fractions
-        raise ImageError("DOES_NOT_FIT", f"the window covers no whole pixel of {rows.canvas} x {columns.canvas}")
+        raise ImageError("DOES_NOT_FIT", f"the window contains no pixel of {rows.canvas} x {columns.canvas}")
     larger = rows.canvas > height or columns.canvas > width
     is_inside = top >= 0 and left >= 0 and top + height <= rows.canvas and left + width <= columns.canvas
     if (beyond == "refuse_larger" and larger) or (beyond == "refuse_smaller" and not is_inside):

@@ -1,4 +1,4 @@
-"""Steps of a geometry for images of any size: windows and flips before and after at most one resize."""
+"""Geometric steps of a plan, for images of any size: windows (crop or pad), flips and resizes."""
 
 from __future__ import annotations
 
@@ -26,24 +26,34 @@ from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, Side
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
 PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
-"""Windows whose padding a resize may resample."""
+"""Values of ``Window.beyond`` with which a window may add padding before the resize, which then resamples it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """A canvas that replaces the image: it crops if it is smaller than the image, and pads if it is larger.
+    """A crop or a padding. The window replaces the image: it crops where it is smaller, and pads where it is larger.
 
     Attributes:
-        height, width: Height and width of the canvas; None: a square of ``int(fraction * side)``.
-        multiple: Number to whose next multiple each side of the canvas is padded, instead of ``height`` and ``width``.
+        height, width: Height and width of the window. None means a square of ``int(fraction * side)`` pixels, or with
+            ``multiple`` the size of the image, rounded up.
+        multiple: If given, the height and the width of the image are each padded to the next multiple of this number.
+        fraction: Edge length of the square as a fraction of ``side``.
         side: Side of the image that determines the square.
-        place: Position of the window. ``fixed``: at ``top``, ``left``. ``free``: ``top`` and ``left`` are fractions of
-            the pixels outside the window. ``share``: all four numbers are fractions of the image's sides; ``share32``:
-            the fractions and the first pixel are float32. ``center``: half of the cropped pixels is above the window,
-            rounded by ``rounding``; half of the padding, rounded down. ``top_left``: nothing is cropped or padded at
-            the top and on the left.
-        beyond: Treatment of a canvas that is larger or smaller than the image. ``fill``: it is padded, only after a
-            resize; ``pad``: it is padded anywhere. ``keep_larger``: a larger side of the image is kept.
+        place: Position of the window.
+
+            - ``fixed``: at the pixel (``top``, ``left``).
+            - ``free``: ``top`` and ``left`` are fractions of the difference between the image's and the window's size.
+            - ``share``: ``top``, ``left``, ``height`` and ``width`` are fractions of the image's height and width.
+            - ``share32``: as ``share``, but the fractions and their products are rounded to float32.
+            - ``center``: in the center of the image. Half of the cropped pixels, rounded by ``rounding``, are above and
+              on the left of the window. Half of the padding, rounded down, is above and on the left of the image.
+            - ``top_left``: at the pixel (0, 0).
+        top, left: Position of the window, see ``place``.
+        rounding: Rounding of the position, and with fractions also of the end of the window.
+        beyond: What to do if the window is not inside the image or does not contain all of it. ``fill``: crop and pad,
+            which is allowed only after the resize. ``pad``: crop and pad anywhere. ``refuse_smaller``: reject images
+            that do not contain the window. ``refuse_larger``: reject images that do not fit into the window.
+            ``keep_larger``: enlarge the window, so that it contains the image.
     """
 
     height: float | None
@@ -58,7 +68,10 @@ class Window:
     beyond: Beyond
 
     def of(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Return the window (top, left, height, width) in an image of this size; the begin may be negative."""
+        """Return the window (top, left, height, width) in an image of this size.
+
+        ``top`` and ``left`` are negative if the window begins outside of the image.
+        """
         square = max(1, int(self.fraction * (min if self.side == "shorter" else max)(height, width)))
         free = [upward(side, self.multiple) if self.multiple else square for side in (height, width)]
         top, rows = self._on_axis(height, self.top, free[0] if self.height is None else self.height)
@@ -66,7 +79,10 @@ class Window:
         return top, left, rows, columns
 
     def _on_axis(self, length: int, begin: float, size: float) -> tuple[int, int]:
-        """Return begin and size on an axis in integer pixels; fractions follow the formulas of DALI (slice_attr.h)."""
+        """Return the first pixel and the size of the window on one axis, in integer pixels.
+
+        Fractions are converted to pixels as in DALI (slice_attr.h).
+        """
         if self.place in ("share", "share32"):
             at = begin * length
             if self.place == "share32":
@@ -86,37 +102,41 @@ class Window:
         return (rounded(free / 2, self.rounding) if free >= 0 else -(-free // 2)), window
 
     def __str__(self) -> str:
-        where = "in the middle" if self.place == "center" else "at the top left"
+        where = "with the image in the center" if self.place == "center" else "with the image at the top left"
         if self.multiple:
-            return f"lay on a canvas whose sides are the next multiples of {self.multiple}, {where}"
+            return f"pad each side to the next multiple of {self.multiple}, {where}"
         if self.height is None and self.side == "longer":
-            return f"lay on a square of the longer side, {where}"
+            return f"pad to a square of the longer side, {where}"
         if self.height is None:
-            return f"take the middle square of {self.fraction:g} of the shorter side"
+            return f"center crop to a square of {self.fraction:g} times the shorter side"
         size = f"{self.height} x {self.width}"
         if self.place in ("share", "share32"):
-            return f"take {size} of the sides from {self.top} of the height, {self.left} of the width"
+            return f"crop to {size} of the image's height and width, from {self.top}, {self.left}"
         if self.place == "free" and self.top == self.left == 0.5:
-            return f"take {size} from the middle"
+            return f"center crop to {size}"
         if self.place == "free":
-            return f"take {size}: of the pixels beside it, {self.top:g} lie above and {self.left:g} on the left"
+            return f"crop to {size}, with {self.top:g} of the removed rows above and {self.left:g} of the columns left"
         if self.place == "fixed":
-            return f"take {size} from row {self.top}, column {self.left}"
+            return f"crop to {size} from row {self.top}, column {self.left}"
         if self.beyond == "refuse_larger":
-            return f"lay on a canvas of {size}, {where}"
+            return f"pad to {size}, {where}"
         if self.beyond == "keep_larger":
-            return f"lay on a canvas of at least {size}, {where}"
-        return f"take the middle {size}"
+            return f"pad to at least {size}, {where}"
+        return f"center crop to {size}"
 
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirror the canvas."""
+    """A flip of the whole image.
+
+    Attributes:
+        axis: Direction of the flip. ``horizontal`` exchanges left and right, and ``vertical`` exchanges top and bottom.
+    """
 
     axis: Literal["horizontal", "vertical"]
 
     def __str__(self) -> str:
-        return f"mirror, {self.axis}"
+        return f"flip, {self.axis}"
 
 
 GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
@@ -124,12 +144,15 @@ GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
 
 @dataclass(frozen=True)
 class Move(Traits):
-    """A geometric step that runs after steps of ``levels``, because a different order would change the result.
+    """A geometric step that is applied after steps on pixel values, where its position in the order matters.
+
+    A geometric step with a padding mode other than ``constant`` is always such a step.
 
     Attributes:
-        fill: Pixel value of each decoded channel of the padding.
-        mode: Padding mode, as in ``levels.Take``. A mode other than ``constant`` always makes a ``Move``.
-        has_margin: Whether the step may show the fill.
+        step: The geometric step.
+        fill: Pixel value of the padding, per decoded channel.
+        mode: Padding mode, as in ``levels.Take``.
+        has_margin: Whether the result may contain padding.
     """
 
     step: GeometryStep
@@ -144,25 +167,26 @@ class Move(Traits):
         return not self.has_margin or self.mode != "constant" or len({*self.fill}) == 1
 
     def __str__(self) -> str:
-        return str(self.step) if self.mode == "constant" else f"{self.step}, margins by {self.mode}"
+        return str(self.step) if self.mode == "constant" else f"{self.step}, padding mode {self.mode}"
 
 
 @dataclass(frozen=True)
 class Chosen(Traits):
-    """Parts of steps on pixel values; a draw selects some parts, which run in order.
+    """Random choice between lists of steps on pixel values.
 
-    A draw has the form ``{"chosen": [2, 0]}``. A draw of a single part may also be ``{"apply": true}``.
+    The sampled parameters ``{"chosen": [2, 0]}`` apply the steps of list 2 and then those of list 0. If there is only
+    one list, the parameters may also be ``{"apply": true}``.
 
     Attributes:
-        step: Step that draws.
-        parts: Parts, whose steps keep the size.
+        step: Step that samples the choice.
+        parts: Lists of steps. None of the steps changes the size of the image.
     """
 
     step: RandomStep
     parts: tuple[tuple[LevelsStep, ...], ...]
 
     def drawn(self, words: Words) -> Sequence[LevelsStep]:
-        """Return the steps that a draw selects."""
+        """Return the steps that these parameters select."""
         if "apply" in words:
             return self.parts[0] if words["apply"] else ()
         return [step for part in words["chosen"] for step in self.parts[part]]
@@ -177,11 +201,11 @@ class Chosen(Traits):
 
 
 LevelsStep = Union[LevelStep, Augment, Move, "Resize", Chosen]
-"""A step of a plan on pixel values, for an image of any size."""
+"""Any step of ``Geometry.levels`` (steps on pixel values, and geometric steps between them), for any image size."""
 
 
 def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | Resize]:
-    """Yield the steps, with the steps of all parts in place of each choice."""
+    """Yield the steps. Each random choice is replaced by the steps of all its lists."""
     for step in steps:
         if isinstance(step, Chosen):
             for part in step.parts:
@@ -191,7 +215,7 @@ def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | R
 
 
 def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
-    """Yield the draws of all choices."""
+    """Yield the step that samples the choice of each ``Chosen``, including nested ones."""
     for step in steps:
         if isinstance(step, Chosen):
             yield step.step
@@ -200,46 +224,55 @@ def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
 
 
 def traits(*steps: LevelsStep) -> Iterator[Traits]:
-    """Return the traits of steps; a choice has those of all its parts, and an op those of its steps."""
+    """Return the traits of all steps; a random choice is replaced by the steps of all its lists."""
     return (step.op if isinstance(step, Augment) else step for step in flat(steps))
 
 
 def are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
-    """Return ``Traits.is_gray`` after all steps for an image of any size."""
+    """Return whether all channels are equal after the steps, for images of any size (see ``Traits.is_gray``)."""
     for step in steps:
         was_gray = (step.op if isinstance(step, Augment) else step).is_gray(was_gray=was_gray)
     return was_gray
 
 
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
-"""Reach of each filter from the center of an output pixel, in resized pixels, or in image pixels if the image grows."""
+"""Radius of each filter, in pixels of the resized image if the image shrinks, or of the original image if it grows."""
 
 Rule = Literal["both", "shorter", "longer", "nearer", "height", "width", "fit", "cover", "letterbox", "shrink"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resize(Traits):
-    """One separable resize of the whole canvas.
+    """A separable resize.
 
     Attributes:
-        rule: Rule for the size of the result. ``both``: ``height`` x ``width``. ``shorter``, ``longer``: that side
-            becomes ``height``, and the other ``height * other / side``. ``nearer``: likewise, for the side whose scale
-            is nearer to 1. ``height``, ``width``: that side is set, and the other keeps the aspect ratio. ``fit``,
-            ``cover``: the side with the larger or smaller ``side / self.side`` becomes ``self.side``, and the other
-            follows as in ``shorter``. ``letterbox``: both become ``side * scale`` with the smaller scale. ``shrink``:
-            the same, but the scale is at most 1.
-        rounding: Rounding of a side that the rule computes; the result is at least 1. ``detr`` rounds both sides, see
-            the op ``resize``.
-        like: Library whose arithmetic the filter reproduces.
-        subpixel: Whether the scale is that of the rule before rounding; for DALI it applies about the center of the
-            image.
-        most, multiple, up_to: Fields of the op ``resize``.
-        scales: Whether the one scale that makes both sides of ``shorter`` or ``longer`` may shrink an image, and
-            whether it may enlarge it; None: The rule computes the sides separately.
-        drawn: Step that determines ``height``, ``width`` or both, or the ``roi``, per image; None: They are constant.
-        roi: Part that becomes the result; None: The whole image.
-        order: Channel order of the library.
-        sizer: Rule that computes both sides, in place of ``rule``.
+        rule: Rule that determines the size of the result.
+
+            - ``both``: ``height`` x ``width``.
+            - ``shorter``, ``longer``: this side of the image becomes ``height``, and the other side is computed so that
+              the aspect ratio is kept.
+            - ``nearer``: as ``shorter`` or ``longer``, for the side whose scale is closer to 1.
+            - ``height``, ``width``: this side is given, and the other side keeps the aspect ratio.
+            - ``fit``, ``cover``: the largest size inside, or the smallest size that covers, ``height`` x ``width``
+              with the aspect ratio of the image. One side is given, and the other side is computed.
+            - ``letterbox``: the same size as ``fit``, but both sides are computed from one scale.
+            - ``shrink``: as ``letterbox``, but images are never enlarged.
+        height, width: Requested size in pixels, see ``rule``.
+        filter: Interpolation filter.
+        antialias: Whether the filter is widened if the image shrinks.
+        like: Library whose arithmetic the resize reproduces.
+        rounding: Rounding of a side that is computed. The result is at least 1. ``detr`` and ``detr_original`` round
+            both sides, see the op ``resize``.
+        subpixel: Whether the pixels are sampled with the scale before rounding instead of the ratio of the two sizes.
+            For DALI, this scale applies about the center of the image.
+        most, multiple, up_to: The fields ``max_size``, ``multiple`` and ``up_to`` of the op ``resize``.
+        scales: (may shrink, may enlarge), if both sides are computed from one scale. None means that they are computed
+            separately.
+        drawn: Step whose per-image parameters set ``height``, ``width`` or both, or ``roi``. None means that they are
+            constant.
+        roi: Region of the image that is resized. None means the whole image.
+        order: Channel order in which the library receives the image.
+        sizer: Rule that computes the size of the result instead of ``rule``.
     """
 
     rule: Rule
@@ -263,12 +296,12 @@ class Resize(Traits):
     is_hosts: ClassVar[bool] = True
 
     def of(self, words: Words) -> Resize:
-        """Return the resize of one image with its random parameters or inputs."""
+        """Return the resize for one image, with its random parameters or inputs."""
         height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
         return replace(self, height=height, width=width, drawn=None, roi=self.roi and self.roi.of(words))
 
     def resample(self, height: int, width: int) -> Resample:
-        """Return the resize as a step on the pixel values of an image of this size."""
+        """Return the resize as a step on the pixel values (``levels.Resample``) for an image of this size."""
         size = self.size(height, width)
         rows, columns = self.extents(height, width, size)
         ratio, begin = (rows.ratio(size[0]), columns.ratio(size[1])), (rows.begin, columns.begin)
@@ -276,24 +309,28 @@ class Resize(Traits):
 
     @property
     def is_real(self) -> bool:
-        """Tell whether the resize returns float32 values instead of uint8."""
+        """Whether the resize returns float32 instead of uint8."""
         return self.filter in PROFILES[self.like].real
 
     def keeps_margins(self, columns: int) -> bool:
-        """Tell whether pixels made only of padding keep its color in a result with this number of columns.
+        """Return whether padding keeps its color exactly where no pixel of the image contributes to the result.
 
-        The weights of OpenCV's lanczos4 do not add up to one. In a result of one column, PyTorch repeats the first row.
+        Two cases are exceptions. The weights of OpenCV's lanczos4 do not add up to one. If the result has only one
+        column, PyTorch sets every row to the first row.
+
+        Args:
+            columns: Number of columns of the result.
         """
         return self.filter != "lanczos4" and not (columns == 1 and self.filter in PROFILES[self.like].across)
 
     @property
     def reach(self) -> int:
-        """See ``REACH``."""
+        """Radius of the filter, see ``REACH``."""
         return REACH[self.filter]
 
     @property
     def method(self) -> Method:
-        """Method that the profile receives."""
+        """Filter and antialiasing as one object, the key of the resize in a ``Profile``."""
         return Method(self.filter, self.antialias)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
@@ -316,7 +353,13 @@ class Resize(Traits):
         return -((high - rows) // 2), -((wide - columns) // 2), high, wide
 
     def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:
-        """Return the parts of the rows and the columns of an image of this size that become the result."""
+        """Return the ranges of rows and columns of an image of this size that are resized.
+
+        Args:
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+            resized: Size (height, width) of the result.
+        """
         rows, columns = self._parts(height, width)
         if not self.subpixel:
             return rows, columns
@@ -331,7 +374,12 @@ class Resize(Traits):
         return whole if self.roi is None else self.roi.extents(height, width, self.filter)
 
     def sides(self, height: float, width: float) -> tuple[float, float]:
-        """Return the sides before they are rounded; a side that the rule sets is an integer."""
+        """Return the height and width of the result before rounding.
+
+        Args:
+            height: Height of the image in pixels, or of its region.
+            width: Width of the image in pixels, or of its region.
+        """
         if self.rule == "both":
             return self.height, self.width
         ratios = (height / self.height, width / self.width)
@@ -346,7 +394,7 @@ class Resize(Traits):
             return self._by_detr(height, width)
         is_dali = self.rounding in DALIS and self.rule not in ("height", "width")
         if is_dali and np.float32(self.height / height) == np.float32(self.width / width):
-            return self.height, self.width  # DALI uses both as they are given
+            return self.height, self.width  # if both scales are equal in float32, DALI does not compute a side
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
         if self.rule == "nearer":
             is_height_named = abs(1 - self.width / width) >= abs(1 - self.height / height)
@@ -355,10 +403,9 @@ class Resize(Traits):
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
 
     def _scaled(self, height: float, width: float) -> tuple[float, float] | None:
-        """Return sides that one scale makes, or None to use the sides of the rule.
+        """Return the height and width if both are computed from one scale, or None if ``rule`` applies.
 
-        The formulas are those of torchvision's detectors, with ``multiple`` those of PaddleOCR, and those of graphs of
-        DALI.
+        The formulas are those of torchvision's detection models, of PaddleOCR (with ``multiple``), and of DALI graphs.
         """
         scale = self._scale(height, width)
         if self.multiple == 1:
@@ -379,7 +426,7 @@ class Resize(Traits):
         return rows, columns
 
     def _scale(self, height: float, width: float) -> float:
-        """Return the scale of both sides; for DALI and ``multiple``, it is the scale before ``most`` limits it."""
+        """Return the scale of both sides. For DALI, and with ``multiple``, ``most`` does not limit it yet."""
         longest = max(height, width)
         scale = self.height / (min(height, width) if self.rule == "shorter" else longest)
         scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
@@ -390,31 +437,33 @@ class Resize(Traits):
         return min(scale, self.most / longest)
 
     def _by_detr(self, height: float, width: float) -> tuple[float, float]:
-        """Return integer sides by ``get_size_with_aspect_ratio`` of transformers 5, or of YOLOS with ``multiple``.
+        """Return the height and width as ``get_size_with_aspect_ratio`` of transformers 5 computes them.
 
-        DETR's own function of that name continues with the rounded shorter side.
+        With ``multiple``, the function is that of YOLOS. With the rounding ``detr_original``, it is DETR's own function
+        of this name, which computes the longer side from the shorter side after rounding.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The longer side of an image with only a few rows or columns would exceed ``past``.
+            ImageError: DOES_NOT_FIT: The longer side would exceed ``past(self.most)``, because the image has only a few
+                rows or columns.
         """
         assert self.most is not None
-        least, longest = min(height, width), max(height, width)
-        is_over = longest / least * self.height > self.most
-        exact = self.most * least / longest if is_over else self.height
+        shortest, longest = min(height, width), max(height, width)
+        is_over = longest / shortest * self.height > self.most
+        exact = self.most * shortest / longest if is_over else self.height
         shorter = round(exact)
         if self.rounding == "detr_original":
             exact = shorter = max(1, shorter)
-        if shorter == least and (height <= width or self.multiple == 1):
+        if shorter == shortest and (height <= width or self.multiple == 1):
             sides = height, width
         else:
             sides = (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
         if max(sides) > past(self.most):
-            what = f"{height} x {width} pixels would become {sides[0]} x {sides[1]}"
-            raise ImageError("DOES_NOT_FIT", f"{what}, over the {self.most} allowed")
+            what = f"{height} x {width} pixels would be resized to {sides[0]} x {sides[1]}"
+            raise ImageError("DOES_NOT_FIT", f"{what}, but the longer side must not exceed {self.most}")
         return sides
 
     def _limited(self, named: int, other: float) -> tuple[float, float]:
-        """Return the side that the rule sets, and the other side with its limit."""
+        """Return the side that the rule sets, and the computed side limited to ``most``."""
         if self.rule in ("shorter", "nearer"):
             if self.most is None or (whole := rounded(other, self.rounding)) <= self.most:
                 return named, other
@@ -426,7 +475,7 @@ class Resize(Traits):
     def _other(self, length: float, size: int, side: float) -> float:
         """Scale ``length`` by the ratio of ``size`` to ``side``."""
         if self.rule in ("fit", "cover") and self.rounding == "half_even":
-            return length / (side / size)  # timm's order; ``half_even`` corrects an error of one bit
+            return length / (side / size)  # timm's order of operations; ``half_even`` hides an error of 1 ulp
         if self.rule in ("height", "width") and self.rounding not in DALIS:
             return size * (length / side) if self.rounding == "up" else length * (size / side)
         return scaled(length, size, side, self.rounding)
@@ -437,9 +486,9 @@ class Resize(Traits):
             "both": f"to {size}",
             "shorter": f"the shorter side to {self.height}",
             "longer": f"the longer side to {self.height}",
-            "nearer": f"the side that is scaled least to {self.height}",
-            "height": f"to height {self.height}, the aspect ratio kept",
-            "width": f"to width {self.width}, the aspect ratio kept",
+            "nearer": f"the side whose scale is closer to 1 to {self.height}",
+            "height": f"to height {self.height}, keeping the aspect ratio",
+            "width": f"to width {self.width}, keeping the aspect ratio",
             "fit": f"to fit into {size}",
             "cover": f"to cover {size}",
             "letterbox": f"to fit into {size}",
@@ -447,10 +496,10 @@ class Resize(Traits):
         }[self.rule]
         to = to if self.sizer is None else str(self.sizer)
         if isinstance(self.drawn, Requested):
-            to += f" where the request says: {self.drawn}"
+            to += f", with per-image inputs: {self.drawn}"
         elif self.drawn is not None:
             to = f"{'to' if self.rule == 'both' else 'the shorter side to'} {self.drawn}, at random"
-        to += "" if self.scales is None else ", both by one scale"
+        to += "" if self.scales is None else ", both sides by one scale"
         to += "".join(
             f", never {word}"
             for word, does in zip(("shrinking", "enlarging"), self.scales or (), strict=False)
@@ -464,9 +513,10 @@ class Resize(Traits):
 
 
 def past(most: int) -> int:
-    """Return the maximum longer side with a rounding of ``DETRS``.
+    """Return the maximum length of the longer side after a resize with a rounding of ``DETRS``.
 
-    It does not resize an image of 600 x 1334 if 1333 pixels are allowed. A shorter side of n pixels equals the rounded
-    one up to a longer side of ``most * n / (n - 0.5)``; the limit here corresponds to n = 16.
+    It exceeds ``most``, because these resizes keep images whose shorter side has the requested length after rounding:
+    with ``most=1333``, an image of 600 x 1334 is not resized. With a shorter side of n pixels, the longer side may have
+    up to ``most * n / (n - 0.5)`` pixels. The limit here is that of n = 16.
     """
     return most + most // 31

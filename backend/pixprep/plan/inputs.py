@@ -1,8 +1,8 @@
-"""Inputs: numbers that come with an image, their checks, and the steps of a plan that use them.
+"""Per-image inputs: numbers that are passed with each image, their validation, and the steps of a plan that use them.
 
-An input has one row of numbers per tensor. In a pipeline with boxes as inputs, a photo makes one tensor per box; in all
-other pipelines it makes one tensor. A step whose numbers are inputs is placed like a step whose numbers are drawn (see
-``Drawing``).
+An input has one row of numbers per tensor. If a pipeline has boxes as an input, each image is converted to one tensor
+per box; otherwise, it is converted to one tensor. A step that reads its numbers from an input is handled like a step
+with random parameters (see ``Drawing``).
 """
 
 from __future__ import annotations
@@ -24,78 +24,86 @@ from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Bound, InputSpec
 
 _KINDS = {"float32": "fiu", "float64": "fiu", "bool": "biu", "uint8": "iu"}
-"""Kinds of NumPy dtypes that each dtype of an input accepts."""
+"""NumPy dtype kinds that are accepted for each dtype of an input."""
 
 
 Row = Mapping[str, npt.NDArray[Any]]
-"""One row of each input by name: the numbers of one tensor."""
+"""The numbers for one tensor: one row of each input, by the name of the input."""
 
 
 def check_inputs(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
-    """Reject inputs of a batch that do not match the pipeline or the number of images.
+    """Check that the inputs of a batch match the pipeline and the number of images.
+
+    Args:
+        specs: Inputs of the pipeline.
+        inputs: Values of each input, with one element per image.
+        count: Number of images in the batch.
 
     Raises:
-        PipelineError: An input is missing, the pipeline has no such input, or its number of images is wrong.
+        PipelineError: An input is missing, the pipeline has no input of this name, or an input does not have one
+            element per image.
     """
     if not isinstance(inputs, Mapping):
-        raise PipelineError('inputs are given by name: {"boxes": [[[left, top, right, bottom]]]}')
+        raise PipelineError('inputs must be a mapping by name, such as {"boxes": [[[left, top, right, bottom]]]}')
     for name in inputs:
         if name not in specs:
-            raise PipelineError(f'inputs: the pipeline has no "{name}"; it has {", ".join(specs) or "none"}')
+            known = ", ".join(specs) or "none"
+            raise PipelineError(f'inputs: the pipeline has no input "{name}"; its inputs are: {known}')
     if missing := [name for name in specs if name not in inputs]:
-        raise PipelineError(f'inputs: no "{missing[0]}": {needed(specs)}')
+        raise PipelineError(f'inputs: "{missing[0]}" is missing: {needed(specs)}')
     for name, each in inputs.items():
         if isinstance(each, str | bytes) or not hasattr(each, "__len__") or len(each) != count:
-            images = f"{len(each)} images" if hasattr(each, "__len__") else "no list"
+            found = f"{len(each)} elements" if hasattr(each, "__len__") else type(each).__name__
             raise PipelineError(
-                f'inputs: "{name}" is of {images}, and there are {count}: give for each image its row, or the list of '
-                "its rows"
+                f'inputs: "{name}" must be a list with one element per image ({count}), not {found}: an element is '
+                "the row of an image, or the list of its rows"
             )
 
 
 def needed(specs: Mapping[str, InputSpec]) -> str:
-    """Return the message for missing inputs."""
+    """Return the error message for missing inputs."""
     each = ", ".join(f'"{name}": [...]' for name in specs)
     forms = ", ".join(f'"{name}" as {spec}' for name, spec in specs.items())
-    return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"
+    return f"the pipeline requires {forms} for each image: pass inputs={{{each}}}"
 
 
 def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Row | ImageError]:
-    """Return the numbers of an image's tensors, one row per tensor.
+    """Convert the inputs of one image to rows, one per tensor.
 
     Args:
-        specs: Specs of the inputs, at least one.
-        values: Values of each input: numbers (rows, count), or a single row.
-        most: Maximum number of rows of the image; None: Each input has exactly one.
+        specs: Inputs of the pipeline, at least one.
+        values: Values of each input, either (rows, count) or a single row.
+        most: Maximum number of rows. None means that each input must have exactly one row.
 
     Returns:
-        For each row its numbers, or the error that prevents its tensor.
+        For each row, its numbers, or an error if they are invalid.
 
     Raises:
-        ImageError: EMPTY, BAD_INPUT: The whole image does not make a tensor.
+        ImageError: EMPTY, BAD_INPUT: The inputs are invalid, so the image cannot be converted to any tensor.
     """
     arrays = {name: _array(spec, values[name]) for name, spec in specs.items()}
     counts = {name: len(array) for name, array in arrays.items()}
     first, count = next(iter(counts.items()))
     for name, other in counts.items():
         if most is None and other != 1:
-            raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows; one tensor is made of one')
+            raise ImageError("BAD_INPUT", f'"{name}" must have one row per image, not {other:,}')
         if other != count:
-            raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows, and "{first}" {count:,}: each needs its own')
+            raise ImageError("BAD_INPUT", f'"{name}" must have as many rows as "{first}" ({count:,}), not {other:,}')
     if count == 0:
-        raise ImageError("EMPTY", f'no row of "{first}", so that there is no tensor (parameter no_rows)')
+        raise ImageError("EMPTY", f'"{first}" has no rows, so the image has no tensors (parameter no_rows)')
     if most is not None and count > most:
         raise ImageError("BAD_INPUT", f'{count:,} rows of "{first}"; the limit is {most:,} (parameter max_boxes)')
     return [_row(specs, arrays, index, count) for index in range(count)]
 
 
 def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
-    """Return the values as (rows, count) of the input's dtype.
+    """Convert the values of an input to an array (rows, count) of its dtype.
 
-    Values out of its range become infinite or are rejected.
+    Values beyond the range of float32 become infinite.
 
     Raises:
-        ImageError: BAD_INPUT: The values do not match the spec.
+        ImageError: BAD_INPUT: The shape or the dtype of the values does not match the spec, or a colour or a flag is
+            out of range.
     """
     try:
         array = np.asarray(values)
@@ -111,13 +119,15 @@ def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
         array = np.empty((0, spec.count), spec.dtype)
     is_numbers = array.size == 0 or array.dtype.kind in _KINDS[spec.dtype]
     if array.ndim != 2 or array.shape[1] != spec.count or not is_numbers:
-        form = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "something else"
-        raise ImageError("BAD_INPUT", f'"{spec.name}" is {spec}; given was {form}')
-    most = {"color": 255, "flag": 1}.get(spec.kind)
-    if most and array.size and not 0 <= array.min() <= array.max() <= most:
-        what = f"{'levels' if spec.kind == 'color' else 'flags'} of 0 to {most}"
-        raise ImageError("BAD_INPUT", f'"{spec.name}" has {what}, not {array.min()} to {array.max()}')
-    with np.errstate(over="ignore"):  # infinite values are rejected in their row
+        form = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "an array of objects"
+        raise ImageError("BAD_INPUT", f'"{spec.name}" must be {spec}, not {form}')
+    limit = {"color": 255, "flag": 1}.get(spec.kind)
+    if limit and array.size and not 0 <= array.min() <= array.max() <= limit:
+        what = "pixel values" if spec.kind == "color" else "flags"
+        raise ImageError(
+            "BAD_INPUT", f'"{spec.name}" must be {what} from 0 to {limit}, not {array.min()} to {array.max()}'
+        )
+    with np.errstate(over="ignore"):  # `_row` rejects infinite values
         return array.astype(spec.dtype, copy=False)
 
 
@@ -126,11 +136,10 @@ def _row(specs: Mapping[str, InputSpec], arrays: Row, index: int, count: int) ->
         numbers = arrays[name][index]
         where = named(name, index, count)
         if spec.dtype.startswith("float") and not np.isfinite(numbers).all():
-            return ImageError("BAD_INPUT", f"{where}{shown(numbers)} has a number that is not finite")
+            return ImageError("BAD_INPUT", f"{where}all numbers must be finite, not {shown(numbers)}")
         if spec.kind == "box" and not (numbers[:2] < numbers[2:]).all():
-            return ImageError(
-                "BAD_INPUT", f"{where}{shown(numbers)} ends before it begins, or is empty: left, top, right, bottom"
-            )
+            what = "must be left, top, right, bottom with left < right and top < bottom"
+            return ImageError("BAD_INPUT", f"{where}{what}, not {shown(numbers)}")
         for number, bound in zip(numbers.tolist(), spec.limits, strict=True):
             if not bound.holds(number):
                 row = f"{shown(numbers)}: " * (spec.count > 1)
@@ -139,28 +148,28 @@ def _row(specs: Mapping[str, InputSpec], arrays: Row, index: int, count: int) ->
 
 
 def named(name: str, index: int, count: int) -> str:
-    """Return the beginning of an error about one row of an input: ``"boxes" 3 of 5: ``."""
-    return f'"{name}" {index + 1:,} of {count:,}: '
+    """Return the prefix of an error message about one row of an input, such as ``"boxes", row 3 of 5: ``."""
+    return f'"{name}", row {index + 1:,} of {count:,}: '
 
 
 def shown(numbers: npt.NDArray[Any]) -> str:
-    """Return the numbers of a row as text for an error."""
+    """Format the numbers of a row for an error message."""
     return ", ".join(f"{number:.6g}" for number in numbers.tolist())
 
 
 MAX_BOX = 1 << 16
-"""Maximum side in pixels of a box that is padded where it extends beyond the image."""
+"""Maximum width or height, in pixels, of a box that may extend beyond the image and is padded there."""
 MAX_COUNT = 16
-"""Maximum number of values in a row of an input."""
+"""Maximum number of values per row of an input."""
 _REFERENCE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[0-9]{1,2})\])?")
 
 
 class Number(NamedTuple):
-    """One number of an input.
+    """Reference to one number in the rows of an input.
 
     Attributes:
         input: Name of the input.
-        place: Index in the row.
+        place: Index of the number within a row.
         bound: Limits of the number.
     """
 
@@ -170,14 +179,14 @@ class Number(NamedTuple):
 
     @property
     def spec(self) -> InputSpec:
-        """Spec of the input, as far as this number determines it."""
+        """Spec of an input that contains this number and no later one."""
         count = self.place + 1
         return InputSpec(name=self.input, kind="number", count=count, bounds=(*[Bound()] * self.place, self.bound))
 
     def of(self, row: Row | None) -> float:
-        """Return the number of an image's row, or the example if the row is None.
+        """Return the number in a row, or its example value if the row is None.
 
-        It is an integer if its limits require one.
+        The result is an int if the limits require an integer, and otherwise a float.
         """
         number = self.bound.example if row is None else row[self.input][self.place].item()
         return int(number) if self.bound.is_whole else float(number)
@@ -187,7 +196,7 @@ class Number(NamedTuple):
 
 
 def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (it is a tuple)
-    """Return the number that a field names: ``name`` is the first number of an input, and ``name[1]`` the second.
+    """Parse a reference to a number: ``name`` is the first number of an input, and ``name[1]`` is the second.
 
     Raises:
         PipelineError: The reference is invalid.
@@ -196,20 +205,21 @@ def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (it
     index = int(match["index"] or 0) if match else MAX_COUNT
     if match is None or index >= MAX_COUNT:
         raise PipelineError(
-            f'an input is named by "name", or by "name[1]" for its second number, up to [{MAX_COUNT - 1}]: '
-            f'not "{reference[:40]}"'
+            f'an input must be written as "name", or as "name[1]" for its second number (up to [{MAX_COUNT - 1}]), '
+            f'not as "{reference[:40]}"'
         )
     return Number(match["name"], index, bound)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requested:
-    """A window or the size of a resize, some of whose numbers are inputs.
+    """A window or the size of a resize, with some fields that are read from inputs.
 
     Attributes:
         key: Key of the op.
-        numbers: Inputs by the field that each sets.
-        window: ``Window`` that contains the fields; None: the resize with this object contains them.
+        numbers: Pairs of the name of a field and the number that it is set to.
+        window: ``Window`` whose fields are set. None means that they are fields of the ``Resize`` that has this object
+            as ``drawn``.
     """
 
     key: str
@@ -224,26 +234,26 @@ class Requested:
 
     @property
     def is_inside(self) -> bool:
-        """Tell whether the window must be entirely inside the image."""
+        """Whether the window must be entirely inside the image."""
         return self.window is None or self.window.beyond == "refuse_smaller"
 
     def of(self, words: Words) -> Any:
-        """Return the window of one image."""
+        """Return the window with the fields of one image."""
         return replace(self.window, **words)
 
     def __str__(self) -> str:
-        said = ", ".join(f"{field} {number}" for field, number in self.numbers)
-        return f"take a window: {said}" if self.window else said
+        fields = ", ".join(f"{field} {number}" for field, number in self.numbers)
+        return f"crop or pad to a window with {fields}" if self.window else fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """The window of a box.
+    """A crop to a box that is read from an input.
 
     Attributes:
         key: Key of the op.
         input: Name of the input that contains the box.
-        is_inside: Whether a box that extends beyond the image is clipped; if False, it is padded.
+        is_inside: Whether a box that extends beyond the image is clipped to the image. If False, the crop is padded.
     """
 
     key: str
@@ -252,15 +262,17 @@ class Box:
     axis: ClassVar[None] = None
 
     def words(self, height: int, width: int, box: F64 | None) -> Words:
-        """Return the integer pixels of a box; its edges are rounded half to even, as in Pillow's ``Image.crop``.
+        """Return the window of a box in integer pixels.
+
+        The edges are rounded half to even, as in Pillow's ``Image.crop``.
 
         Args:
-            height: Height of the canvas.
+            height: Height of the canvas (the image after earlier steps).
             width: Width of the canvas.
-            box: Box in pixels of the canvas, float64 (4,): left, top, right, bottom; None: The whole canvas.
+            box: Box in pixels of the canvas, float64 (4,): left, top, right, bottom. None means the whole canvas.
 
         Raises:
-            ImageError: DOES_NOT_FIT: No part of the box is inside the canvas.
+            ImageError: DOES_NOT_FIT: The box does not contain a pixel of the canvas, or it is too large.
         """
         if box is None:
             return {"top": 0, "left": 0, "height": height, "width": width}
@@ -270,26 +282,26 @@ class Box:
         if not self.is_inside:
             left, top, right, bottom = map(round, box.tolist())
             if max(right - left, bottom - top) > MAX_BOX:
-                raise ImageError("DOES_NOT_FIT", f"{shown(box)} has a side of over {MAX_BOX:,} pixels")
+                raise ImageError("DOES_NOT_FIT", f"{shown(box)} is more than {MAX_BOX:,} pixels wide or high")
         if is_empty or left >= right or top >= bottom:
             is_outside = box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0
-            what = f"lies outside the {height} x {width} pixels" if is_outside else "covers no whole pixel"
-            what += ": its numbers are pixels, not shares of the sides" * bool(not is_outside and box.max() <= 1)
+            what = f"is outside the image of {height} x {width} pixels" if is_outside else "does not contain a pixel"
+            what += ": pass coordinates in pixels, not normalized ones" * bool(not is_outside and box.max() <= 1)
             raise ImageError("DOES_NOT_FIT", f"{shown(box)} {what}")
         return {"top": top, "left": left, "height": bottom - top, "width": right - left}
 
     def __str__(self) -> str:
-        return f'take the box that "{self.input}" says'
+        return f'crop to the box of the input "{self.input}"'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """A flip that an input enables per image.
+    """A flip that is applied if an input is true.
 
     Attributes:
         key: Key of the op.
-        input: Name of the input.
-        axis: Axis, as in the plan's ``Flip``.
+        input: Name of the input, a boolean per image.
+        axis: Direction of the flip, as in ``geometry_steps.Flip``.
     """
 
     key: str
@@ -298,16 +310,16 @@ class Flip:
     is_inside: ClassVar[bool] = True
 
     def __str__(self) -> str:
-        return f'mirror, {self.axis}, where "{self.input}" says so'
+        return f'flip, {self.axis}, if the input "{self.input}" is true'
 
 
 @dataclass(frozen=True)
 class Fill:
-    """The color of all padding, which an input specifies.
+    """The fill color of all padding, read from an input.
 
     Attributes:
         input: Name of the input.
-        channels: Number of values of the color, in the order of the tensor's channels.
+        channels: Number of values in the color. They are in the order of the tensor's channels.
     """
 
     input: str
@@ -315,30 +327,33 @@ class Fill:
 
     @property
     def key(self) -> str:
-        """Key of the step: the name of the input, which differs from the keys of all ops."""
+        """Key of the step. It is the name of the input, which differs from the keys of all ops."""
         return self.input
 
 
 InputStep = Box | Flip | Requested
-"""Steps of a geometry whose numbers are inputs."""
+"""Steps of a geometry that read their numbers from inputs."""
 
 
 def is_given(step: object) -> bool:
-    """Tell whether the numbers of a step are inputs."""
+    """Return whether a step reads its numbers from an input."""
     return getattr(step, "input", None) is not None
 
 
 class Drawing:
-    """Random parameters and inputs for one image; each op draws once, whatever outputs depend on it.
+    """Parameters of the steps for one image, from random numbers and inputs.
+
+    The parameters of each op are sampled once, even if several outputs depend on the op.
 
     Args:
-        numbers: Random numbers of the sample; or the parameters of each op, to repeat a draw.
-        boxes: Boxes for ``random_iou_crop``, float32 (n, 4) xyxy in pixels of the image; None: the image has no boxes.
-        row: Row of inputs for the image; None: an example: the whole image, not mirrored, with black padding.
+        numbers: Random numbers of the sample; or recorded parameters, by the key of each op.
+        boxes: Boxes for ``random_iou_crop``, float32 (n, 4) xyxy in pixels of the image. None means that the image has
+            no boxes.
+        row: One row of each input. None means example values: a box of the whole image, no flip, and black padding.
 
     Attributes:
-        draws: Parameters of each op that has drawn.
-        kept: Boxes that the window of each ``random_iou_crop`` keeps, by the op's key.
+        draws: Parameters that have been sampled so far, by the key of the op.
+        kept: Mask of the boxes that each ``random_iou_crop`` keeps, bool (n,), by the key of the op.
     """
 
     def __init__(
@@ -359,7 +374,17 @@ class Drawing:
         rows: Span,
         columns: Span,
     ) -> Words:
-        """Return the parameters of a step, whose canvas so far is ``rows`` x ``columns``."""
+        """Return the parameters of a step. They are sampled at the first call for its key.
+
+        Args:
+            step: Step with random parameters, or with numbers that are inputs.
+            rows: Vertical axis of the canvas before the step.
+            columns: Horizontal axis of the canvas before the step.
+
+        Raises:
+            PipelineError: The recorded parameters lack this op.
+            ImageError: BAD_RECORD, BAD_INPUT, DOES_NOT_FIT: The annotated boxes or the inputs are invalid.
+        """
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
@@ -367,11 +392,12 @@ class Drawing:
             try:
                 annotated = np.asarray(self._boxes, np.float64).reshape(-1, 4)
             except (TypeError, ValueError):
-                raise ImageError("BAD_RECORD", '"boxes" are (n, 4) numbers') from None
+                raise ImageError("BAD_RECORD", '"boxes" must be numbers of shape (n, 4)') from None
             boxes = _on_canvas(annotated, rows, columns)
         if not isinstance(self._numbers, Numbers):
             if step.key not in self._numbers:
-                raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
+                known = ", ".join(self._numbers) or "none"
+                raise PipelineError(f'the recorded parameters lack the op "{step.key}"; they contain: {known}')
             words = self._numbers[step.key]
         elif is_given(step):
             words = self._input_words(cast("InputStep | Fill | Augment", step), rows, columns)
@@ -383,7 +409,7 @@ class Drawing:
         return words
 
     def _input_words(self, step: InputStep | Fill | Augment, rows: Span, columns: Span) -> Words:
-        """Return the parameters of a step from its input."""
+        """Return the parameters that a step reads from its input."""
         if isinstance(step, Requested):
             return {field: number.of(self._row) for field, number in step.numbers}
         assert step.input is not None
@@ -399,6 +425,6 @@ class Drawing:
 
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:
-    """Return boxes of the image, float64 (n, 4) xyxy, in pixels of a canvas."""
+    """Convert boxes, float64 (n, 4) xyxy, from pixels of the image to pixels of the canvas."""
     (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
     return moved(boxes, (scale_y, scale_x, offset_y, offset_x))

@@ -1,4 +1,4 @@
-"""Intermediate form of a pipeline: geometric ops fold with geometric ops, and arithmetic with arithmetic."""
+"""Intermediate form between a pipeline and its plan, to which the ops are added one by one (lowering)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ from pixprep.plan.steps.operators import Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
-"""Decoded channel for each channel of an image."""
+"""Indices of the decoded channels (red, green, blue or gray), in the channel order of an image."""
 
 
 @lru_cache
 def colour(fill: Levels, color: Color) -> tuple[int, ...]:
-    """Convert a field's color from the image's channel order to one pixel value per decoded channel."""
+    """Reorder a color from the channel order of the image to that of the decoded channels.
+
+    Args:
+        fill: One pixel value for all channels, or one per channel of the image.
+        color: Channel order of the image.
+    """
     levels, channels = [int(level) for level in as_tuple(fill)], CHANNELS[color]
     levels *= len(channels) if len(levels) == 1 else 1
     return tuple(levels[channels.index(channel)] for channel in range(len(channels)))
@@ -32,19 +37,19 @@ def colour(fill: Levels, color: Color) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The ops from the first one up to a position in the pipeline, folded.
+    """Steps of the ops from the beginning of the pipeline to a given op. Methods return a copy with one more step.
 
     Attributes:
-        color: Order of the channels that the first op produces.
-        is_reduced: Whether a JPEG may be decoded at a fraction of its size.
-        before, resize, after: Geometric steps before the resize, the resize, and the steps after it.
-        fill: Color of the padding so far; None: the image is not padded.
-        levels: Steps on the pixel values of the canvas.
-        arithmetic: Normalization of the values.
-        erasures: Steps on the tensor.
-        operators: Custom operators that ``extern`` may refer to, see ``finding.find``.
-        photo: Steps on the pixel values of the whole photo, before the geometry.
-        resizes_again: Whether the next op belongs to a choice, which may resize an image that is already resized.
+        color: Channel order of the image that the first op produces.
+        is_reduced: Whether a JPEG may be decoded at a reduced size.
+        before, resize, after: Geometric steps before the resize, the resize, and the geometric steps after it.
+        fill: Color of all padding so far. None means that the image is not padded.
+        levels: Steps on the pixel values, after the geometric steps.
+        arithmetic: Steps that convert pixel values to tensor values.
+        erasures: Steps that erase rectangles of the tensor.
+        operators: Custom operators that the op ``extern`` may refer to, see ``finding.find``.
+        photo: Steps on the pixel values of the whole image, before the geometric steps.
+        resizes_again: Whether the next op may resize an image that is already resized, as an op in a random choice may.
     """
 
     color: Color
@@ -62,22 +67,22 @@ class Lowered:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """Decoded channel for each channel of the image."""
+        """Index of the decoded channel for each channel of the image."""
         return CHANNELS[self.color]
 
     @property
     def geometry(self) -> Geometry:
-        """Geometry of the steps so far. Without a resize every step counts as one after it."""
+        """Geometry of the steps so far. If there is no resize, all geometric steps are in ``Geometry.after``."""
         fill = self.fill if isinstance(self.fill, inputs.Fill) else None
         before, after = ((), self.before) if self.resize is None else (self.before, self.after)
         return Geometry(before, self.resize, after, self.levels, self.erasures, fill, self.photo)
 
     def tensor(self, spec: TensorSpec) -> TensorPlan:
-        """Return the plan of the image as a tensor.
+        """Return the plan of a tensor of the image.
 
         Raises:
-            PipelineError: The arithmetic leaves the range of float32, or one channel is requested of three that may
-                differ.
+            PipelineError: The arithmetic exceeds the range of its dtype, or one channel is requested although the three
+                channels may differ.
         """
         fill = self.fill if self.fill and not isinstance(self.fill, inputs.Fill) else (0,)
         plan = TensorPlan(
@@ -92,22 +97,31 @@ class Lowered:
         return plan
 
     def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: PaddingMode = "constant") -> Lowered:
-        """Add one more step, which may pad the image with a color or by a different padding mode.
+        """Add a geometric step.
+
+        Args:
+            step: The step.
+            fill: Color of the padding that the step may add, or the name of the input that contains it. None means that
+                the step does not pad.
+            mode: Padding mode.
 
         Raises:
-            PipelineError: The image is already padded with a different color, or an earlier op has to come later.
+            PipelineError: The image is already padded with a different color, or the step must come before an earlier
+                op.
         """
         if self.erasures:
-            raise PipelineError("must come before random_erasing, which is done to the tensor")
+            raise PipelineError("must come before random_erasing, which is applied to the tensor")
         if any(isinstance(each, ByOwn) for each in self.arithmetic) and not _is_flip(step):
-            raise PipelineError("must come before normalize, whose scale is measured in the whole image of the tensor")
+            raise PipelineError("must come before normalize, whose scale is computed from all pixels of the tensor")
         if mode != "constant" or not self._changes_places(step, leaves_margin=fill is not None):
             if isinstance(fill, str):
-                raise PipelineError("a colour that comes with the image must come before what changes the levels")
+                raise PipelineError('padding with a per-image "fill" must come before ops that change pixel values')
             if isinstance(step, inputs.Box):
-                raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
+                raise PipelineError(
+                    "must come before ops that change pixel values: boxes are in pixels of the decoded image"
+                )
             if isinstance(step, IouCrop):
-                return self._on_photo("it chooses its window by the boxes").then(step)
+                return self._on_photo("it selects its window by the annotated boxes").then(step)
             return replace(
                 self, levels=(*self.levels, Move(step, colour(fill or 0, self.color), mode, fill is not None))
             )
@@ -119,29 +133,30 @@ class Lowered:
                 margin = tuple(int(level) for level in as_tuple(fill))
                 margin = margin[:1] if len(set(margin)) == 1 else margin
             if self.fill not in (None, margin):
-                raise PipelineError("its margin has another colour than an earlier one: use one fill")
+                raise PipelineError("its padding has a different colour than that of an earlier op: use the same fill")
         if self.resize is None:
             return replace(self, before=(*self.before, step), fill=margin)
         return replace(self, after=(*self.after, step), fill=margin)
 
     def resized(self, resize: geometry_steps.Resize) -> Lowered:
-        """Add a resize. A center crop before it has to fit inside; ``pad`` and random ops may add padding.
+        """Add a resize.
 
-        Padding is resampled where it meets the image, and keeps its color elsewhere. Therefore the result must have
-        integer pixel values.
+        A center crop before the resize must be inside the image, but ``pad`` and random ops may add padding before it.
+        Padding is resampled together with the image at their common border, and elsewhere keeps its color exactly. This
+        requires a resize that returns uint8.
 
         Raises:
-            PipelineError: An earlier op does not support a later resize, or not this one.
+            PipelineError: An earlier op does not support a later resize, or does not support this resize.
         """
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
         if self.is_repeated:
-            raise PipelineError('must come before a "padding_mode" other than constant: no margin of it is resampled')
+            raise PipelineError('must come before a "padding_mode" other than constant: such padding is not resampled')
         if self.geometry.may_warp or (self.resize is not None and self.resizes_again):
             return self._resampled(resize)
         if self.levels:
-            return self._on_photo("it is done to the resized image").resized(resize)
+            return self._on_photo("they are applied to the resized image").resized(resize)
         if self.resize is not None:
-            raise PipelineError("the image is resized already, and pixels should be resampled once")
+            raise PipelineError("the image is already resized, and pixels should be resampled only once")
         if self.is_reduced:
             _check_reduced(resize)
         steps = tuple(
@@ -150,46 +165,52 @@ class Lowered:
         )
         is_padded = Geometry(steps, resize, ()).is_padded
         is_drawn = any(isinstance(step, RandomStep) and not step.is_inside for step in steps)
-        first = "must have no random margin before it" if is_drawn else "must come before pad"
+        first = "must not follow an op that adds random padding" if is_drawn else "must come before pad"
         if is_padded and resize.is_real:
             raise PipelineError(
-                f'{first}: with "like": "{resize.like}" and "filter": "{resize.filter}", '
-                "which round nothing, margins are not resampled"
+                f'{first}: padding is not resampled with "like": "{resize.like}" and "filter": "{resize.filter}", '
+                "which do not round to uint8"
             )
         if is_padded and self.is_reduced:
-            raise PipelineError(f'{first}: margins are not resampled with "reduced": true of decode')
+            raise PipelineError(f'{first}: padding is not resampled with "reduced": true in decode')
         return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
 
     def _resampled(self, resize: geometry_steps.Resize) -> Lowered:
-        """Add a resize of the result of a warp, which is treated as an image.
+        """Add a resize as a step on pixel values, after a warp or another resize.
 
         Raises:
-            PipelineError: The resize does not return integers, or a decode to a fraction depends on it.
+            PipelineError: The resize does not return uint8, has a ``roi``, or follows a random erasing; or a JPEG may
+                be decoded at a reduced size.
         """
         if self.erasures:
-            raise PipelineError("must come before random_erasing, which is done to the tensor")
+            raise PipelineError("must come before random_erasing, which is applied to the tensor")
         if resize.roi is not None:
-            raise PipelineError('"roi" must come before what warps or resizes the image: crop instead')
+            raise PipelineError('"roi" is not supported after a warp or another resize: use crop instead')
         if resize.is_real:
             raise PipelineError(
-                f'"like": "{resize.like}" and "filter": "{resize.filter}" round nothing, and behind a rotation, a warp '
-                'or an operator the result has levels: put the resize before it, or write "like": "pillow"'
+                f'"like": "{resize.like}" and "filter": "{resize.filter}" do not round to uint8, which is required '
+                'after a rotation, a warp or an operator: move the resize before it, or write "like": "pillow"'
             )
         if self.is_reduced:
-            raise PipelineError('comes behind what warps the whole photo, which "reduced": true of decode contradicts')
+            raise PipelineError(
+                'follows an op that warps the whole image, which is not supported with "reduced": true in decode'
+            )
         return self.do(resize)
 
     def do(self, *steps: LevelsStep) -> Lowered:
-        """Add steps on the pixel values."""
+        """Add steps on pixel values."""
         return replace(self, levels=(*self.levels, *steps))
 
     def _on_photo(self, why: str) -> Lowered:
-        """Apply the steps on pixel values to the whole photo, and move later geometric steps back into the geometry.
+        """Move the steps on pixel values before the geometry, so that they are applied to the whole image.
 
-        Padding that follows these steps keeps its color, and the result of earlier steps does not change.
+        Geometric steps that followed them become part of the geometry again. The result does not change.
+
+        Args:
+            why: Reason why the new op requires this order, for the error message.
 
         Raises:
-            PipelineError: The steps cannot come first; ``why`` is the reason why the new op requires it.
+            PipelineError: The order of the steps cannot be changed.
         """
         first = tuple(takewhile(lambda step: not isinstance(step, Move), self.levels))
         moves = [step for step in self.levels[len(first) :] if isinstance(step, Move)]
@@ -201,9 +222,9 @@ class Lowered:
             and all(each.keeps_places for each in traits(*first))
             and (is_free or all(map(_is_flip, self.before)))
         ):
-            raise PipelineError(f"must come before what changes the levels: {why}")
+            raise PipelineError(f"must come before ops that change pixel values: {why}")
         if self.is_reduced:
-            raise PipelineError(f'must come before what changes the levels, with "reduced": true of decode: {why}')
+            raise PipelineError(f'must come before ops that change pixel values if decode has "reduced": true: {why}')
         lowered = replace(self, levels=(), photo=(*self.photo, *first))
         for each in moves:
             fill = tuple(each.fill[channel] for channel in self.channels) if each.has_margin else None
@@ -211,53 +232,55 @@ class Lowered:
         return lowered
 
     def _check_gray(self, plan: TensorPlan) -> None:
-        """Raise PipelineError unless the steps make all channels equal for every image."""
+        """Raise PipelineError unless all channels of the tensor are equal for every image."""
         values = (getattr(step.op, "value", "") for step in self.erasures)
-        is_erased_alike = all(isinstance(value, str) or _is_one(value) for value in values)  # any channel may be noise
+        is_erased_alike = all(isinstance(value, str) or _is_one(value) for value in values)  # a str means noise
         are_alike = is_erased_alike and len({*map(bytes, plan.table)}) == 1
         if not (are_alike and self.is_gray):
             raise PipelineError(
-                '"channels": 1 needs three equal channels: put grayscale, or a color_matrix of three equal rows, in '
-                "front of it, and nothing that may colour behind that; normalize has one mean and one std"
+                '"channels": 1 requires three equal channels: add grayscale (or a color_matrix with three equal rows) '
+                "without later ops that may add colour, and use the same mean and std for all channels in normalize"
             )
 
     @property
     def is_gray(self) -> bool:
-        """Tell whether the steps make all channels equal for every image."""
+        """Whether all channels are equal after the steps, for every image."""
         is_gray = are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
         return are_gray(self.levels, was_gray=is_gray)
 
     @property
     def is_moved(self) -> bool:
-        """Tell whether the coordinates of a pixel may differ from those in the photo."""
+        """Whether a pixel may have different coordinates than in the decoded image."""
         return bool(self.before or self.resize) or self.geometry.motion[3:] != ()
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether padding may repeat parts of the image."""
+        """Whether the image may have padding that repeats parts of the image (``edge``, ``reflect``, ``symmetric``)."""
         return any(isinstance(step, Move) and step.mode != "constant" for step in self.levels)
 
     def check_boxes(self) -> None:
-        """Reject boxes and points if padding repeats parts of the image, since they are not repeated with it.
+        """Check that boxes and points can be transformed together with the image.
 
-        torchvision does not repeat them either.
+        Padding that repeats parts of the image would repeat objects without their boxes, as in torchvision. It is
+        therefore rejected.
 
         Raises:
-            PipelineError: Padding repeats parts of the image, pixels are displaced, or ``check_places`` raises this
-                error.
+            PipelineError: Padding repeats parts of the image, an op does not support boxes, or ``check_places`` raises
+                this error.
         """
         self.check_places()
         if why := next(filter(None, (each.no_boxes for each in traits(*self.levels))), ""):
             raise PipelineError(why)
         if self.is_repeated:
             raise PipelineError(
-                'a "padding_mode" other than constant shows objects again, without boxes or points: use constant'
+                'a "padding_mode" other than constant repeats objects without their boxes or points: use constant'
             )
 
     def check_places(self) -> None:
-        """Reject an output with pixel coordinates if their origin is unknown.
+        """Check that the coordinate transform from the decoded image is known.
 
-        It is unknown after an operator without a motion, or after a sum of moved images.
+        It is unknown after a custom operator that has a ``shape`` without a ``motion``, and after a weighted sum of
+        images that are transformed differently.
 
         Raises:
             PipelineError: There is such a step.
@@ -266,16 +289,17 @@ class Lowered:
             raise PipelineError(why)
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
-        """Tell whether a geometric step may move before the steps on pixel values without a change of the result."""
+        """Return whether a geometric step can be moved before the steps on pixel values without changing the result."""
         if _is_flip(step):
             return all(each.keeps_places for each in traits(*self.levels))
         return not self.levels or (not leaves_margin and all(each.is_pointwise for each in traits(*self.levels)))
 
 
 def _check_reduced(resize: geometry_steps.Resize) -> None:
-    """Reject the resizes that do not support a decode to a fraction.
+    """Raise PipelineError if a resize does not support JPEGs that are decoded at a reduced size.
 
-    They reproduce a library's values exactly, read single pixels, or clip pixels at a hard edge.
+    These are the resizes that promise the exact values of a library, and filters that sample single pixels or have
+    discontinuous weights.
     """
     reducible = PROFILES[resize.like].reducible
     refused = {
@@ -283,16 +307,16 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
         f'"filter": "{resize.filter}"': (resize.filter not in reducible, '"filter": "bilinear"'),
         '"antialias": false': (not resize.antialias, '"antialias": true'),
     }
-    for field, (is_refused, remedy) in refused.items():
+    for field, (is_refused, fix) in refused.items():
         if is_refused:
             raise PipelineError(
-                f'{field} contradicts "reduced": true of decode, which changes pixels: '
-                f'write {remedy}, or leave "reduced" out'
+                f'{field} is not supported with "reduced": true in decode, which changes pixel values: '
+                f'write {fix}, or remove "reduced"'
             )
 
 
 def _is_one(fill: object) -> bool:
-    """Tell whether all channels have the same number."""
+    """Return whether a fill has the same value in all channels."""
     return isinstance(fill, tuple) and len({*fill}) == 1
 
 

@@ -1,7 +1,8 @@
-"""Matrices of warps by OpenCV's formulas, step by step in float64: inverse, perspective and similarity.
+"""Matrices of warps: inverse, perspective from four points, and least-squares similarity transform.
 
-A matrix is (a, b, c, d, e, f), or for a perspective (a, ..., i), row by row. It maps a point of the photo to the
-result. The origin of the coordinates is the center of the first pixel.
+The first two reproduce OpenCV's float64 arithmetic bit for bit. An affine matrix is the tuple (a, b, c, d, e, f), and a
+perspective is (a, ..., i), both in row-major order. A matrix maps points of the image to points of the result. The
+origin of both is the center of the first pixel.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import numpy as np
 from pixprep.spec import Matrix
 
 Points = Sequence[Sequence[float]]
-"""Points (x, y)."""
+"""Sequence of points (x, y)."""
 _SINGULAR = 100 * float(np.finfo(np.float64).eps)
-"""Minimum of a pivot; OpenCV treats a smaller one as zero."""
+"""Minimum absolute value of a pivot in Gaussian elimination. OpenCV treats smaller pivots as zero."""
 
 
 def inverse(matrix: Matrix) -> Matrix | None:
-    """Return the matrix from the result to the photo, as ``warpAffine`` and ``warpPerspective`` compute it.
+    """Return the inverse matrix, from the result to the image, as ``warpAffine`` and ``warpPerspective`` compute it.
 
-    It is None if the inverse does not exist.
+    The result is None if the matrix is not invertible.
     """
     if len(matrix) == 6:
         a, b, c, d, e, f = matrix
@@ -50,11 +51,11 @@ def perspective(source: Points, target: Points) -> Matrix | None:
     """Return the perspective that maps four points to four others, as ``getPerspectiveTransform`` computes it.
 
     Args:
-        source: Points, float32 numbers.
-        target: Points that the perspective maps them to, float32 numbers.
+        source: Four points whose coordinates are float32 numbers.
+        target: The points that they are mapped to, also float32 numbers.
 
     Returns:
-        Nine numbers; None if OpenCV finds no perspective.
+        The nine numbers of the perspective, or None if OpenCV does not find one.
     """
     f32 = np.float32
     rows: list[list[float]] = []
@@ -82,14 +83,18 @@ def perspective(source: Points, target: Points) -> Matrix | None:
 
 
 def similarity(source: Points, target: Points) -> Matrix | None:
-    """Return the rotation, scale and translation from points to others with the minimum sum of squared distances.
+    """Return the similarity transform (rotation, scale and translation) that aligns points with minimum squared error.
 
-    The formula is Umeyama's solution in the plane ("Least-squares estimation of transformation parameters", 1991)
-    without a reflection. scikit-image's ``SimilarityTransform`` uses singular values, and returns the same except for
-    rounding.
+    The formula is Umeyama's solution ("Least-squares estimation of transformation parameters", 1991) in two dimensions,
+    without reflections. scikit-image's ``SimilarityTransform`` computes the same transform by a singular value
+    decomposition, with different rounding errors.
+
+    Args:
+        source: Points to align.
+        target: The points that they are aligned with.
 
     Returns:
-        Six numbers; None if all points are equal.
+        The six numbers of an affine matrix, or None if all source points are equal.
     """
     there, goal = np.asarray(source, np.float64), np.asarray(target, np.float64)
     middle, centre = there.mean(0), goal.mean(0)

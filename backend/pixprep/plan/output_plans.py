@@ -1,4 +1,4 @@
-"""Plans of the outputs: tensors and their arithmetic, sizes and scales, optical flow, boxes, points and masks."""
+"""Plans of the outputs of a pipeline: tensors, sizes and scales, optical flow, boxes, points and masks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pixprep.spec import BoxFormat, MaskDType, Own, Preset, TensorSpec
 
 @dataclass(frozen=True)
 class Affine:
-    """Computes ``value * scale + offset`` per channel in float64."""
+    """Arithmetic step that computes ``value * scale + offset`` per channel in float64."""
 
     scale: tuple[float, ...]
     offset: tuple[float, ...]
@@ -29,7 +29,12 @@ class Affine:
 
 @dataclass(frozen=True)
 class Float32:
-    """Computes ``value - x``, ``value * x`` or ``value / x`` per channel, where value, x and the result are float32."""
+    """Arithmetic step that subtracts, multiplies by or divides by a number per channel in float32.
+
+    Attributes:
+        operation: Operation, ``value - by``, ``value * by`` or ``value / by``.
+        by: Second operand of each channel, rounded to float32.
+    """
 
     operation: Literal["subtract", "multiply", "divide"]
     by: tuple[float, ...]
@@ -37,10 +42,13 @@ class Float32:
 
 @dataclass(frozen=True)
 class ByOwn:
-    """Computes ``(level / own - mean) / std`` per channel in float64; ``own`` is a statistic of the image itself.
+    """Arithmetic step that computes ``(value / own - mean) / std`` per channel in float64.
+
+    ``own`` is a statistic of the image itself.
 
     Attributes:
-        number: Statistic: the maximum pixel value of all channels, or the mean of all; 1 replaces 0.
+        number: Statistic: the maximum or the mean of the pixel values of all channels. If it is 0, 1 is used instead.
+        mean, std: Mean and standard deviation that normalize the quotient, one number per channel.
     """
 
     number: Own
@@ -56,16 +64,16 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """Plan of one tensor of an image, or the plan of one frame's part of a tensor.
+    """Plan of a tensor, or of the part of a tensor that one frame of a clip fills.
 
     Attributes:
-        spec: Spec of the tensor.
-        geometry: Geometry, which determines where each pixel samples the image.
-        fill: Pixel value of each channel of the padding, in the order of ``channels``.
-        channels: Decoded channel of each channel of the tensor: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
-        arithmetic: Steps that compute the value, in this order.
-        calls: Operators that then receive the tensor in order; ``spec`` is that of the tensor for the first operator.
-        is_real: Whether the resize returns float32 instead of uint8, so that the arithmetic applies to every value.
+        spec: Spec of the tensor. If there are ``calls``, it is the spec of the input of the first call.
+        geometry: Geometry, which determines the position of the image that each pixel samples.
+        fill: Pixel value of the padding per channel, in the order of ``channels``.
+        channels: Index of the decoded channel for each channel of the tensor: (0, 1, 2) for RGB, (2, 1, 0) for BGR,
+            (0,) for gray.
+        arithmetic: Steps that convert pixel values to tensor values, in this order.
+        calls: Custom operators that are then applied to the tensor, in this order.
     """
 
     spec: TensorSpec
@@ -76,12 +84,12 @@ class TensorPlan:
     calls: tuple[Extern, ...] = ()
 
     def __post_init__(self) -> None:
-        """Reject arithmetic that overflows, or maps all pixel values to one.
+        """Check that the arithmetic neither overflows nor maps all pixel values to the same value.
 
-        Every step is monotonic, so a check of black and white is sufficient.
+        Every step is monotonic, so it is sufficient to check the pixel values 0 and 255.
 
         Raises:
-            PipelineError: A step leaves the range of its type.
+            PipelineError: A result is out of the range of its dtype, or 0 and 255 are mapped to nearly the same value.
         """
         ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
         for index, step in enumerate(self.arithmetic, 1):
@@ -89,28 +97,31 @@ class TensorPlan:
             with np.errstate(all="ignore"):
                 ends = _done(step, ends.astype(np.float32), 255.0).astype(dtype)
             if not np.isfinite(ends).all():
-                raise PipelineError(f"normalize: a step of its arithmetic leaves the range of {dtype}")
+                raise PipelineError(f"normalize: a step of its arithmetic exceeds the range of {dtype}")
             difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
             if difference < np.finfo(dtype).tiny:
                 raise PipelineError(
-                    f"normalize: black and white differ by {difference:.2g} in {dtype}, so that every pixel would "
-                    'become the same value: choose a larger "scale", or a smaller "mean" or "std"'
+                    f"normalize: black and white differ by only {difference:.2g} in {dtype}, so all pixels would have "
+                    'the same value: choose a larger "scale", or a smaller "mean" or "std"'
                 )
 
     @property
     def operators(self) -> tuple[Extern, ...]:
-        """All uses of an operator in order."""
+        """All calls of custom operators, on pixel values and on the tensor, in order."""
         return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
 
     @property
     def is_hosts(self) -> bool:
-        """Tell whether the host runs the plan because of an operator, or a step for which the GPU lacks a kernel."""
+        """Whether the plan runs on the host even if the device is a GPU.
+
+        This is the case for custom operators, and for steps that have no CUDA kernel.
+        """
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
         return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
 
     @property
     def frame(self) -> TensorPlan:
-        """The plan of one frame; for an image, the plan itself."""
+        """Plan of a single frame of a clip. For an image, it is this plan."""
         lengths = self.spec.lengths
         if "t" not in lengths:
             return self
@@ -120,36 +131,36 @@ class TensorPlan:
 
     @property
     def is_real(self) -> bool:
-        """Tell whether the resize returns float32 values."""
+        """Whether the resize returns float32 instead of uint8, so the arithmetic is applied to each value."""
         return self.geometry.resize is not None and self.geometry.resize.is_real
 
     @property
     def own(self) -> Own | None:
-        """The statistic of the image's own pixel values that the tensor depends on."""
+        """Statistic of the image that the arithmetic uses, or None."""
         return next((step.number for step in self.arithmetic if isinstance(step, ByOwn)), None)
 
     @property
     def has_canvas(self) -> bool:
-        """Tell whether a whole image is made first, because steps change or measure its pixel values."""
+        """Whether the canvas is computed as a uint8 image first, because later steps modify or measure it."""
         return bool(self.geometry.levels or self.own)
 
     @property
     def table(self) -> npt.NDArray[np.generic]:
-        """Table (channels, 256) of the tensor's value for each pixel value, in the tensor's dtype.
+        """Look-up table from pixel values to tensor values, (channels, 256), in the dtype of the tensor.
 
-        It applies to an image with the statistic 255.
+        If the arithmetic uses a statistic of the image, the table is that of an image whose statistic is 255.
         """
         return self.table_of(255.0)
 
     def table_of(self, own: float) -> npt.NDArray[np.generic]:
-        """Return the same table for an image with this statistic."""
+        """Return the look-up table for an image whose statistic is ``own``."""
         return self.values(np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1)), own)
 
     @property
     def lines(self) -> npt.NDArray[np.float64]:
-        """Scale and offset of the last ``Affine`` per channel, (channels, 2).
+        """Scale and offset of the last ``Affine`` step per channel, (channels, 2).
 
-        They define the table if it is the only step.
+        If this is the only step, they define the whole look-up table.
         """
         count = len(self.channels)
         none = Affine((1.0,) * count, (0.0,) * count)
@@ -157,13 +168,13 @@ class TensorPlan:
         return np.stack([last.scale, last.offset], axis=1)
 
     def values(self, levels: npt.NDArray[np.float32], own: float = 255.0) -> npt.NDArray[np.generic]:
-        """Return the tensor's values in its dtype.
+        """Convert pixel values to tensor values, in the dtype of the tensor.
+
+        The result of each step is rounded to float32, except for that of the last step, which is rounded to the dtype.
 
         Args:
             levels: Pixel values, float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
-            own: Statistic of the image's own pixel values.
-
-        Every step but the last rounds to float32; the last result is rounded to the dtype.
+            own: Statistic of the image, for ``ByOwn`` steps.
         """
         values: npt.NDArray[Any] = levels
         for step in self.arithmetic:
@@ -172,12 +183,12 @@ class TensorPlan:
         return result
 
 
-_OWN = {"max": "the image's greatest level", "mean": "the mean of the image's levels"}
+_OWN = {"max": "max of the image", "mean": "mean of the image"}
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
 def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
-    """Return the formula of a value as text, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
+    """Format the arithmetic of one channel as a formula, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
     text, is_sum = "level", False
     for step in arithmetic:
         if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
@@ -197,9 +208,9 @@ def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
 
 
 def _done(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
-    """Apply a step to float32 values with the channels in the first axis.
+    """Apply one step to float32 values whose first axis is the channels.
 
-    ``Float32`` returns float32, and the other steps return float64.
+    The result of ``Float32`` is float32, and that of the other steps is float64.
     """
     shape = (-1,) + (1,) * (values.ndim - 1)
     if isinstance(step, Affine):
@@ -215,15 +226,15 @@ def _done(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDA
 
 
 _MEANINGS = {
-    "original_size": "of the decoded image",
-    "image_size": "of the image here",
-    "scale_factor": "here = decoded * scale",
-    "transform": "here = decoded * scale + offset",
+    "original_size": "size of the decoded image",
+    "image_size": "size of the image at this op",
+    "scale_factor": "image at this op = decoded image * scale",
+    "transform": "image at this op = decoded image * scale + offset",
     "patch_grid": "number of patches along each axis",
     "patch_mask": "1 for each patch of the image, 0 for padding",
-    "patch_positions": "position in the grid of patches, -1 for padding",
+    "patch_positions": "position of each patch in the grid, -1 for padding",
     "token_count": "number of image tokens, one per merge window",
-    "tile_count": "number of tiles, with the thumbnail",
+    "tile_count": "number of tiles, including the thumbnail",
 }
 PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count", "tile_count"]
 NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"] | PatchKind
@@ -231,15 +242,16 @@ NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"
 
 @dataclass(frozen=True, kw_only=True)
 class NumbersPlan:
-    """An output of a few numbers that the placement of an image determines.
+    """Plan of an output that contains sizes, scales or a coordinate transform instead of pixels.
 
     Attributes:
-        kind: Numbers of the output: the size of the decoded image, the current size, or the scale or the whole
-            transform between the two.
-        geometry: Geometry of the current image; None: The output describes the decoded image.
-        is_x_first: Whether the width, or the scale of x, comes first.
-        channels: Number of channels as the last number; 0: The output does not contain it.
-        patches: Layout of the patches, for numbers of a grid of patches.
+        spec: Spec of the output.
+        kind: Numbers in the output: the size of the decoded image (``original_size``), the size of the image at this op
+            (``image_size``), the scale or the full transform between the two, or the size or the mask of a patch grid.
+        geometry: Geometry of the image at this op. None means that the output describes the decoded image.
+        is_x_first: Whether the order is (width, height) or (scale_x, scale_y).
+        channels: Number of channels, which is appended to the size. If it is 0, nothing is appended.
+        patches: Layout of the patches, for ``patch_grid`` and ``patch_mask``.
     """
 
     spec: TensorSpec
@@ -251,7 +263,7 @@ class NumbersPlan:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The name of each number."""
+        """Names of the numbers."""
         if self.kind == "patch_grid":
             return ("frames", "rows", "columns")[-self.spec.shape[0] :]
         if self.kind == "patch_positions":
@@ -268,11 +280,17 @@ class NumbersPlan:
 
     @property
     def meaning(self) -> str:
-        """Description of the numbers."""
+        """Names of the numbers and their meaning, as text."""
         return f"{', '.join(self.words)}: {_MEANINGS[self.kind]}"
 
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
-        """Return the numbers of an image of this size; ``placement`` is its position in the geometry."""
+        """Return the numbers for one image.
+
+        Args:
+            height: Height of the decoded image in pixels.
+            width: Width of the decoded image in pixels.
+            placement: Placement of the image in ``geometry``. None means that there is no geometry.
+        """
         numbers: tuple[float, ...] = (height, width)
         if placement is not None and self.patches is not None:
             return self._of_patches(self.patches, *placement.size)
@@ -286,7 +304,7 @@ class NumbersPlan:
         return (*numbers, self.channels) if self.channels else numbers
 
     def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | F64:
-        """Return the numbers of a grid of patches, for an image of this size."""
+        """Return the numbers that describe the grid of patches or tiles, for an image of this size."""
         if self.kind == "patch_grid":
             return (1, *patches.grid(height, width))[-self.spec.shape[0] :]
         if self.kind == "tile_count":
@@ -304,11 +322,12 @@ class NumbersPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowPlan:
-    """An output that is the optical flow between the frames of a clip.
+    """Plan of an output that contains the optical flow between consecutive frames of a clip.
 
     Attributes:
-        frames: Plan of the frames' tensor: uint8, thwc.
-        preset: Preset of OpenCV's DIS.
+        spec: Spec of the output.
+        frames: Plan of the tensor of frames, which is uint8 in the layout thwc.
+        preset: Preset of OpenCV's DIS optical flow.
     """
 
     spec: TensorSpec
@@ -325,12 +344,12 @@ OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 
 
 OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
-"""Fields of a sample that have one value per box. Fields whose names begin with ``box_`` have one as well."""
+"""Fields of a sample that contain one value per box, in addition to those whose names begin with ``box_``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxesPlan:
-    """An output of a sample's boxes; the fields are those of the op ``boxes``."""
+    """Plan of an output that contains the boxes of a sample. Its attributes are the fields of the op ``boxes``."""
 
     field: ClassVar[str] = "boxes"
     geometry: Geometry
@@ -344,13 +363,13 @@ class BoxesPlan:
     follow: tuple[str, ...] = ()
 
     def takes_along(self, name: str) -> bool:
-        """Tell whether a field of a sample has one value per box, which is kept or dropped with the box."""
+        """Return whether a field of a sample contains one value per box, which is dropped together with its box."""
         return name in OF_EACH_BOX or name.startswith("box_") or name in self.follow
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointsPlan:
-    """An output of a sample's points; the fields are those of the op ``points``."""
+    """Plan of an output that contains the points of a sample. Its attributes are the fields of the op ``points``."""
 
     field: ClassVar[str] = "points"
     geometry: Geometry
@@ -362,15 +381,15 @@ class PointsPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskPlan:
-    """An output of a sample's segmentation map or its object masks.
+    """Plan of an output that contains a segmentation map or the instance masks of a sample.
 
     Attributes:
-        geometry: Geometry of the current image.
-        field: Field of the sample: ``mask`` (height, width), or ``masks`` (n, height, width), which are kept with the
-            boxes.
+        geometry: Geometry of the image at this op.
+        field: Field of the sample: ``mask``, a segmentation map (height, width), or ``masks``, instance masks
+            (n, height, width). An instance mask is dropped together with its box.
         ignore: Label of the padding.
-        dtype: Type of the result.
-        is_one_size: Whether all images have the same size here.
+        dtype: Dtype of the output.
+        is_one_size: Whether the output has the same size for all images.
     """
 
     geometry: Geometry
@@ -381,4 +400,4 @@ class MaskPlan:
 
 
 AnnotationPlan = BoxesPlan | PointsPlan | MaskPlan
-"""An output that is made of a sample's annotation instead of by the engine."""
+"""Plan of an output that is computed from a sample's annotation instead of its pixels."""

@@ -1,4 +1,4 @@
-"""Parts of an image that a resize reads; their edges may be at fractions of a pixel."""
+"""Regions of interest of an image that are resized, with edges at subpixel positions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ EDGES = ("top", "left", "bottom", "right")
 
 
 class Extent(NamedTuple):
-    """The part of an axis that is resized, in positions; if it is swapped, it runs from the end to the begin.
+    """Range of an axis that is resized, in pixels.
 
-    ``step`` is the number of positions per resized position with OpenCV's ``fx``.
+    Attributes:
+        begin, end: Begin and end of the range, with ``begin < end``.
+        is_swapped: Whether the result is flipped, because the end was requested before the begin.
+        step: Number of pixels per resized pixel, if the library receives a scale (OpenCV's ``fx`` and ``fy``). None
+            means that it follows from the sizes.
     """
 
     begin: float
@@ -26,17 +30,23 @@ class Extent(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Number of positions, rounded to float32 as in DALI."""
+        """Length of the range in pixels, rounded to float32 as in DALI."""
         return float(np.float32(self.end - self.begin))
 
     def ratio(self, resized: int) -> float:
-        """Return the number of positions per resized position."""
+        """Return the number of pixels per resized pixel.
+
+        Args:
+            resized: Length of the result in pixels.
+        """
         return self.step or (self.end - self.begin) / resized
 
     def grown(self, resized: int, side: float) -> Extent:
-        """Return the part enlarged about its center, at most tenfold as in DALI.
+        """Return the range scaled about its center by ``resized / side``, but at most by 10, as in DALI.
 
-        The factor is the ratio of the rounded side to ``side``.
+        Args:
+            resized: Length of the result in pixels, which was rounded.
+            side: Length of the result before rounding.
         """
         middle, growth = float(np.float32(self.begin + self.end)) / 2, resized / max(side, resized / 10)
         begin, end = (float(np.float32(middle + (edge - middle) * growth)) for edge in self[:2])
@@ -44,24 +54,30 @@ class Extent(NamedTuple):
 
 
 class Roi(NamedTuple):
-    """Region of interest of an image of any size: its ``EDGES`` in pixels or fractions.
+    """Region of interest, for images of any size.
 
-    The region is mirrored if its end is before its begin.
+    The result is flipped on an axis if the end of the region is before its begin.
+
+    Attributes:
+        edges: Top, left, bottom and right of the region.
+        is_share: Whether the edges are fractions of the image's height and width instead of pixels.
     """
 
     edges: tuple[float, ...]
     is_share: bool
 
     def of(self, words: Words) -> Roi:
-        """Return the region of one image, with the edges that are inputs."""
+        """Return the region for one image, with the edges that are per-image inputs."""
         return Roi(tuple(words.get(name, edge) for name, edge in zip(EDGES, self.edges, strict=True)), self.is_share)
 
     def extents(self, height: int, width: int, filter_: Filter) -> tuple[Extent, Extent]:
-        """Return the region in an image of this size, with float32 ends, as DALI computes it (resize_attr.cc).
+        """Return the ranges of rows and columns in an image of this size, computed in float32 as in DALI.
+
+        DALI's code is in resize_attr.cc.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The region is outside or nearly empty; or, with the filter ``nearest``, it is
-                partly outside.
+            ImageError: DOES_NOT_FIT: The region is outside of the image or nearly empty, or it is partly outside and
+                the filter is ``nearest``.
         """
         found = []
         units = (height, width, height, width) if self.is_share else 1
@@ -70,11 +86,11 @@ class Roi(NamedTuple):
             begin, end = sorted((first, last))
             is_inside = begin >= 0 and end <= side if filter_ == "nearest" else begin < side and end > 0
             if not is_inside or end - begin < 1e-3:  # DALI enlarges a smaller region to this size
-                what = "under a thousandth of a pixel" if is_inside else "not inside"
-                raise ImageError("DOES_NOT_FIT", f"{self} of {height} x {width} pixels is {what}")
+                what = "is smaller than a thousandth of a pixel" if is_inside else "is outside"
+                raise ImageError("DOES_NOT_FIT", f"{self} of {height} x {width} pixels {what}")
             found.append(Extent(begin, end, last < first))
         return found[0], found[1]
 
     def __str__(self) -> str:
         top, left, bottom, right = (f"{edge:.6g}" for edge in self.edges)
-        return f"the part from {top}, {left} to {bottom}, {right}{' of the sides' * self.is_share}"
+        return f"the region from {top}, {left} to {bottom}, {right}{' (fractions of the size)' * self.is_share}"

@@ -1,4 +1,4 @@
-"""Placement: the position in an image of one size that each output pixel of a pipeline samples."""
+"""Placements: the geometry of a pipeline, applied to an image of known size."""
 
 from __future__ import annotations
 
@@ -16,56 +16,69 @@ from pixprep.plan.steps.levels import Erase, LevelStep
 
 @dataclass(frozen=True)
 class Reduction:
-    """Position of an image in pixels that were decoded to a fraction of its size.
+    """Map from an image to the pixels of a JPEG that was decoded at a reduced size.
 
-    Each pixel represents ``denominator`` x ``denominator`` pixels of the image. The last row and column may extend
-    beyond the image; in an image whose EXIF orientation was applied, they may have become the first.
+    Each decoded pixel represents ``denominator`` x ``denominator`` pixels of the image. If the size of the image is not
+    a multiple of the denominator, the last decoded row and column extend beyond the image. After an EXIF rotation, this
+    row and column may be the first.
 
     Attributes:
-        denominator: Denominator of the fraction: 2, 4 or 8.
-        origin: Position (y, x) of the image's upper left corner in these pixels, at least 0 and below 1.
+        denominator: The JPEG was decoded at 1/``denominator`` of its size: 2, 4 or 8.
+        origin: Position (y, x) of the image's upper left corner in decoded pixels, at least 0 and below 1.
     """
 
     denominator: int
     origin: tuple[float, float]
 
     def position(self, axis: int, position: float) -> float:
-        """Map a position of the image to these pixels, on axis 0 (y) or 1 (x)."""
+        """Convert a coordinate from pixels of the image to decoded pixels.
+
+        Args:
+            axis: 0 for y, 1 for x.
+            position: Coordinate in pixels of the image.
+        """
         return position / self.denominator + self.origin[axis]
 
 
 NO_MARGINS = (0, 0, 0, 0)
 Part = tuple[int, int, int, int]
-"""Part (top, left, bottom, right) of an image in integer pixels; the last two are exclusive."""
+"""Region (top, left, bottom, right) of an image in integer pixels; bottom and right are exclusive."""
 
 
 class Placement(NamedTuple):
-    """A geometry applied to an image of one size. Rows come before columns; windows are in integer pixels.
+    """Geometry of an output for an image of known size.
 
-    The image is cropped to ``box``, mirrored, padded by ``margins`` with the fill, and resized to ``resized``. The
-    ``region`` of the result is flipped and placed on the canvas with its first pixel at ``at``. The fill covers the
-    rest of the canvas. A mirror before the resize and a flip after it are different, because ``nearest`` and ``box`` do
-    not resolve ties symmetrically.
+    The image is cropped to ``box``, flipped by ``mirrors``, padded by ``margins``, and resized to ``resized``. The
+    ``region`` of the result is flipped by ``flips`` and pasted on the canvas at ``at``. The rest of the canvas has the
+    fill color. Flips before and after the resize are separate, because the filters ``nearest`` and ``box`` do not break
+    ties symmetrically.
+
+    Pairs of numbers are in the order (rows, columns) or (vertical, horizontal). All positions and sizes are in pixels
+    of the image at full size, even if it was decoded at a reduced size.
 
     Attributes:
-        ratio: Pixels (y, x) of the box with its margins per resized pixel.
-        begin: Position (y, x) where the first resized pixel begins, in pixels of the box with its margins; 0 unless a
-            part is resized, or the resize is ``subpixel``.
-        swaps: Whether ``flips`` mirrors a part, (vertical, horizontal); DALI counts from its end.
-        box, region: Windows (top, left, bottom, right); the last two are exclusive.
-        resized, at, canvas: Sizes and position as (rows, columns). An empty region may be outside of the canvas; ``at``
-            is then the position that the image would have. If there are margins, the region excludes pixels of the fill
-            color.
-        mirrors, flips: Mirrors before and after the resize, (vertical, horizontal).
-        reduction: Position in the decoded pixels; None: These are the image's pixels. All other numbers are in pixels
-            of the image itself.
-        margins: Padding (top, left, bottom, right) of the mirrored box before the resize.
-        levels: Steps that then change the pixel values of the canvas, including the fill.
-        fill: Value of the margins and the canvas for each channel of the tensor, if an input specifies it.
-        erasures: Steps that then change the tensor; their values are those of its channels.
-        photo: Steps that change the pixel values of the whole image before all others.
-        leaf: Number of the plan, if a choice selects one of several.
-        thumbnail: Position of the thumbnail that follows or precedes the tiles of the image.
+        box: Crop (top, left, bottom, right) of the image; bottom and right are exclusive.
+        mirrors: Whether the box is flipped before the resize.
+        resized: Size of the result of the resize.
+        ratio: Number of pixels of the padded box per resized pixel.
+        region: Crop (top, left, bottom, right) of the result of the resize. If there are ``margins``, it excludes the
+            pixels that have the fill color.
+        flips: Whether the region is flipped after the resize.
+        at: Position of the region on the canvas. If the region is empty, this is where the image would be, which may be
+            outside of the canvas.
+        canvas: Size of the canvas.
+        reduction: Map to the decoded pixels. None means that the image was decoded at full size.
+        margins: Padding (top, left, bottom, right) that is added to the box before the resize.
+        fill: Fill color per channel of the tensor, if it is a per-image input. None means that the plan contains it.
+        levels: Steps that then change the pixel values of the canvas.
+        erasures: Steps that then erase rectangles of the tensor.
+        photo: Steps that change the pixel values of the whole image before the geometry.
+        leaf: Index of the plan in ``Plan.leaves``, if a random choice selects one of several plans.
+        begin: Position in the padded box at which the first resized pixel begins. It is 0 unless the resize has a
+            ``roi`` or is ``subpixel``.
+        swaps: Whether ``flips`` is due to a ``roi`` whose end is before its begin. DALI then resizes from the end.
+        thumbnail: Placement of the thumbnail that is added to the tiles of the image. None means that there is no
+            thumbnail.
     """
 
     box: tuple[int, int, int, int]
@@ -89,17 +102,17 @@ class Placement(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Tell whether each resized pixel equals one pixel of the box with its margins."""
+        """Whether the resize is the identity: each resized pixel equals one pixel of the padded box."""
         return self.resized == self.laid and self.ratio == (1.0, 1.0) and self.begin == (0.0, 0.0)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Size (rows, columns) of the tensor."""
+        """Size (rows, columns) of the output, after all steps."""
         return levels.size_after(self.levels, *self.canvas) if self.levels else self.canvas
 
     @property
     def matrix(self) -> F64:
-        """Coordinate transform from the image to the tensor (see ``levels.motions``)."""
+        """Coordinate transform from the image to the output as a 3 x 3 matrix (see ``levels.motions``)."""
         scale_y, scale_x, offset_y, offset_x = self.transform
         whole = np.array([[scale_x, 0.0, offset_x], [0.0, scale_y, offset_y], [0.0, 0.0, 1.0]])
         for forward, _ in levels.motions(self.levels, *self.canvas):
@@ -108,29 +121,29 @@ class Placement(NamedTuple):
 
     @property
     def laid(self) -> tuple[int, int]:
-        """Size (rows, columns) of the box with its margins, which is the input of the resize."""
+        """Size (rows, columns) of the padded box, which is the input of the resize."""
         top, left, bottom, right = self.box
-        above, before, below, behind = self.margins
-        return above + bottom - top + below, before + right - left + behind
+        pad_top, pad_left, pad_bottom, pad_right = self.margins
+        return pad_top + bottom - top + pad_bottom, pad_left + right - left + pad_right
 
     @property
     def read(self) -> tuple[int, int, int, int]:
-        """Window (top, left, bottom, right) of the decoded pixels that show any part of the box."""
+        """Region (top, left, bottom, right) of the decoded pixels that overlap the box."""
         if self.reduction is None:
             return self.box
         top, left, bottom, right = (self.reduction.position(index % 2, edge) for index, edge in enumerate(self.box))
         return floor(top), floor(left), ceil(bottom), ceil(right)
 
     def reduced(self, reduction: Reduction) -> Placement:
-        """Return the same placement in pixels that were decoded to a fraction of the image's size."""
+        """Return this placement for a JPEG that was decoded at a reduced size."""
         thumbnail = self.thumbnail and self.thumbnail.reduced(reduction)
         return self._replace(reduction=reduction, thumbnail=thumbnail)
 
     def part(self, reach: int) -> Part | None:
-        """Return the part of the image that the region reads; None if the region is empty.
+        """Return the part of the image that ``region`` is computed from, or None if the region is empty.
 
         Args:
-            reach: Reach of the filter from the center of an output pixel (``Resize.reach``).
+            reach: Radius of the resize filter (``Resize.reach``).
         """
         if self.thumbnail is not None:
             return self.box
@@ -146,14 +159,14 @@ class Placement(NamedTuple):
             around = reach * max(ratio, 1.0) + 1
             begin, end = floor(min(centers) - around), ceil(max(centers) + around)
             parts.append((min(max(begin, first), last - 1), max(min(end, last), first + 1)))
-        if self.resized[1] == 1:  # PyTorch makes every row from the first input rows
+        if self.resized[1] == 1:  # PyTorch computes every row from the first rows of the image
             return self.box
         (top, bottom), (left, right) = parts
         return top, left, bottom, right
 
     @property
     def offset(self) -> tuple[float, float]:
-        """Position (y, x) of the mirrored box in the pixels of ``read``; 0 unless the decode was reduced."""
+        """Position (y, x) of the flipped box in the region ``read``. It is 0 unless there is a ``reduction``."""
         if self.reduction is None:
             return 0.0, 0.0
         offsets, read = [], self.read
@@ -166,7 +179,10 @@ class Placement(NamedTuple):
 
     @property
     def transform(self) -> tuple[float, float, float, float]:
-        """(scale_y, scale_x, offset_y, offset_x): canvas = image * scale + offset, in continuous pixel coordinates."""
+        """Transform (scale_y, scale_x, offset_y, offset_x) from the image to the canvas.
+
+        In continuous pixel coordinates, ``canvas = image * scale + offset``.
+        """
         scales, offsets = [], []
         for axis, (begin, ratio, is_mirrored) in enumerate(zip(self.begin, self.ratio, self.mirrors, strict=True)):
             scale, offset = stretch(self.box[axis::2], self.margins[axis], begin, ratio, is_mirrored=is_mirrored)
@@ -179,16 +195,16 @@ class Placement(NamedTuple):
 
 
 def stretch(box: Sequence[int], margin: int, begin: float, ratio: float, *, is_mirrored: bool) -> tuple[float, float]:
-    """Return (scale, offset) of one axis, where ``resized = image * scale + offset``.
+    """Return the transform (scale, offset) from the image to the result of the resize, on one axis.
 
-    The transform includes the crop, the mirror and the padding.
+    The transform ``resized = image * scale + offset`` includes the crop, the flip, the padding and the resize.
 
     Args:
-        box: Begin and end of the box.
+        box: Begin and end of the box on this axis.
         margin: Padding before the box.
-        begin: Position of the first resized pixel, see ``Placement``.
-        ratio: Pixels per resized pixel, see ``Placement``.
-        is_mirrored: Whether the box is mirrored before the padding is added.
+        begin: Position at which the first resized pixel begins (``Placement.begin``).
+        ratio: Number of pixels per resized pixel (``Placement.ratio``).
+        is_mirrored: Whether the box is flipped before the padding is added.
     """
     if is_mirrored:
         return -1 / ratio, (box[1] + margin - begin) / ratio
@@ -196,9 +212,11 @@ def stretch(box: Sequence[int], margin: int, begin: float, ratio: float, *, is_m
 
 
 class Span:
-    """Part of one axis that a canvas shows during folding: ``length`` pixels from ``begin``, at the position ``at``.
+    """State of one axis while the geometric steps are combined: the part of the source that is visible on a canvas.
 
-    If the canvas shows none, ``at`` may be outside of it.
+    The ``length`` source pixels from ``begin`` are visible on a canvas of ``canvas`` pixels, from the position ``at``.
+    The source is the image before the resize, and the resized image after it. If no pixel is visible, ``at`` may be
+    outside of the canvas.
     """
 
     __slots__ = ("at", "begin", "canvas", "is_flipped", "length", "stretch")
@@ -211,9 +229,9 @@ class Span:
         self.is_flipped = False
 
     def window(self, start: int, length: int) -> None:
-        """Replace the canvas by one of ``length`` that begins at ``start``; a negative start pads before it."""
+        """Replace the canvas by a window of ``length`` pixels from ``start``, which may extend beyond the canvas."""
         first, last = max(self.at, start), min(self.at + self.length, start + length)
-        if last <= first:  # an empty range keeps the begin of the image, which the transform needs
+        if last <= first:  # nothing is visible; the transform still needs the position of the source
             first = last = self.at
         cut_before, cut_after = first - self.at, self.at + self.length - last
         self.begin += cut_after if self.is_flipped else cut_before
@@ -223,20 +241,23 @@ class Span:
 
     @property
     def transform(self) -> tuple[float, float]:
-        """Transform (scale, offset) from the decoded image to the canvas."""
+        """Transform (scale, offset) from the decoded image to the canvas, on this axis."""
         scale, offset = self.stretch
         if self.is_flipped:
             return -scale, self.at + self.length + self.begin - offset
         return scale, offset - self.begin + self.at
 
     def flip(self) -> None:
-        """Mirror the contents of the canvas."""
+        """Flip the canvas."""
         self.at = self.canvas - self.at - self.length
         self.is_flipped = not self.is_flipped
 
 
 def moved(boxes: F64, transform: tuple[float, float, float, float]) -> F64:
-    """Return boxes after a ``Placement.transform``, float64 (n, 4) xyxy; a mirror swaps the ends."""
+    """Apply a ``Placement.transform`` to boxes, float64 (n, 4) xyxy.
+
+    If the transform flips an axis, the ends of each box are swapped, so that left < right and top < bottom remain true.
+    """
     scale_y, scale_x, offset_y, offset_x = transform
     ends = boxes * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
     if scale_x < 0:

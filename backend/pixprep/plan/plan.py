@@ -1,9 +1,10 @@
-"""Plan: the compiled form of a pipeline, which contains all that the CPU and the GPU read of it.
+"""The plan: the compiled form of a pipeline, which the CPU and the GPU execute.
 
-A plan consists of three parts. The geometry determines where each output pixel samples the image: ``Window`` and
-``Flip`` steps before and after at most one ``Resize``, which fold into one ``Placement`` for an image of known size.
-The steps of ``levels`` change the resulting uint8 image. The arithmetic computes the tensor's values in a few steps,
-which become a table of 256 values if the resize returns uint8.
+A plan consists of three kinds of steps. The geometry determines which position of the image each output pixel samples:
+``Window`` steps (crop or pad) and ``Flip`` steps before and after at most one ``Resize``. Once the size of an image is
+known, they are combined into one ``Placement``. The steps in ``levels`` then change the pixel values of the resulting
+uint8 image. The arithmetic converts pixel values to tensor values; if the resize returns uint8, it is replaced by a
+look-up table of 256 entries.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Alpha, Chroma, Frames, Idct, InputSpec
 
 SPARE = 2
-"""Minimum number of decoded pixels per resized pixel on each axis, if a JPEG is decoded to a fraction of its size.
+"""Minimum number of decoded pixels per resized pixel on each axis, when a JPEG is decoded at 1/2, 1/4 or 1/8.
 
-docs/decisions-training.md describes the cost of a smaller number.
+docs/decisions-training.md compares this number with a smaller one.
 """
 
 NEEDS_NUMBERS = (
-    "random ops need numbers: use a Loader, or give places=[plan.placing(numbers) for numbers in "
+    "random ops need random numbers: use a Loader, or pass places=[plan.placing(numbers) for numbers in "
     "plan.draw(seed=..., epoch=..., indices=...)]"
 )
 
 RECENT_SIZES = 512
-"""Number of image sizes whose placements are cached; each takes 1 kB, and 10 us to compute."""
+"""Number of image sizes whose placements are cached. A placement takes 1 kB of memory, and 10 us to compute."""
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 Place = Callable[[int, int], "Placed"]
-"""``place(height, width)`` returns the position of an image of this size in every output.
+"""Function ``place(height, width)`` that returns the placement of an image of this size in every output.
 
-The size is that of the EXIF-oriented image if the plan applies the orientation.
+If the plan applies the EXIF orientation, the height and width are those of the oriented image.
 
 Raises:
     ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: The image does not fit one of the outputs.
@@ -63,12 +64,12 @@ Raises:
 
 @dataclass(frozen=True)
 class ClipPlan:
-    """Selection of the frames of a clip, and their orientation.
+    """Frames that a plan reads from a video clip, and their orientation.
 
     Attributes:
         sampling: Rule that selects the frames.
-        drawn: Step that draws the random numbers of the selection; None: Nothing is drawn.
-        apply_rotation: Whether the frames are rotated according to the container.
+        drawn: Step that samples the random numbers of the selection. None means that the selection is not random.
+        apply_rotation: Whether to rotate the frames as the metadata of the video container specifies.
     """
 
     sampling: Sampling
@@ -78,11 +79,11 @@ class ClipPlan:
 
 @dataclass(frozen=True)
 class Fork:
-    """Several plans and the step that selects one of them: ``{"chosen": [1]}``.
+    """Random choice between several plans, made per image.
 
     Attributes:
-        step: Step that draws.
-        plans: Plans by the drawn choice; each may have a fork of its own.
+        step: Step that samples the choice. Its parameters have the form ``{"chosen": [1]}``.
+        plans: Plan of each possible value of ``chosen``. A plan may contain another fork.
     """
 
     step: RandomStep
@@ -94,17 +95,17 @@ class Plan:
     """A compiled pipeline.
 
     Attributes:
-        clip: Selection of the frames of a clip; None: The inputs are images.
-        is_gray: Whether images are decoded to one channel; if False, to RGB.
-        takes: Form of decoded pixels as the input; None: The inputs are encoded images.
+        is_gray: Whether images are decoded to one gray channel instead of RGB.
+        clip: Frames to read, if the encoded inputs are video clips. None means that they are images.
+        takes: Form of the input, if it consists of decoded pixels. None means that the input is encoded.
         apply_exif_orientation: Whether the EXIF orientation is applied.
         chroma, idct, reduced, alpha, window: Fields of the ``decode`` op.
         outputs: Outputs by name, in the order of the pipeline.
-        annotations: Outputs that are made of a sample's annotation, by name.
-        inputs: Inputs of each image, by name.
-        fork: Choice between plans with a different geometry. ``outputs`` then describe the properties that all of them
-            share, with the geometry of the first leaf.
-        leaf: Number of a plan that a fork leads to (see ``Placement.leaf``).
+        annotations: Outputs that are computed from a sample's annotation (boxes, points, masks), by name.
+        inputs: Specs of the per-image inputs, by name.
+        fork: Random choice between plans with different geometries. In this case, ``outputs`` describes the properties
+            that all of these plans share, with the geometry of the first leaf.
+        leaf: Index of this plan in the ``leaves`` of the root plan (see ``Placement.leaf``).
     """
 
     is_gray: bool
@@ -124,28 +125,28 @@ class Plan:
 
     @cached_property
     def leaves(self) -> tuple[Plan, ...]:
-        """The plans that forks lead to, by number; a plan without a fork is its own leaf."""
+        """All plans at the ends of nested forks, in the order of their indices. A plan without a fork is a leaf."""
         plans = () if self.fork is None else self.fork.plans.values()
         return tuple(leaf for plan in plans for leaf in plan.leaves) or (self,)
 
     def of(self, placed: Placed) -> Plan:
-        """Return the leaf that placed an image."""
+        """Return the leaf with which an image was placed."""
         return self.leaves[placed.leaf]
 
     @property
     def is_packed(self) -> bool:
-        """Return whether the patches of several images are concatenated, because their number depends on the image."""
+        """Whether the patches of all images are concatenated, because the number of patches depends on the image."""
         outputs = self.outputs.values()
         return any(output.spec.patches is not None and output.spec.is_open for output in outputs)
 
     @property
     def takes_boxes(self) -> bool:
-        """Tell whether an image makes one tensor per box, or per other region from inputs, instead of one tensor."""
+        """Whether an image is converted to one tensor per box (or other region) of its inputs."""
         return any(spec.is_region for spec in self.inputs.values())
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
-        """The steps with random parameters, each once."""
+        """The steps with random parameters, without duplicates."""
         if self.fork is not None:
             forked = {step.key: step for plan in self.fork.plans.values() for step in plan.random_steps}
             return tuple(({self.fork.step.key: self.fork.step} | forked).values())
@@ -155,7 +156,7 @@ class Plan:
 
     @property
     def is_random(self) -> bool:
-        """Tell whether the position of an image depends on more than its size."""
+        """Whether the plan has random parameters."""
         return bool(self.random_steps)
 
     @cached_property
@@ -164,14 +165,17 @@ class Plan:
 
     @cached_property
     def _boxes(self) -> tuple[str, ...]:
-        """The keys of the steps whose windows are boxes or other regions from inputs, each once."""
+        """The keys of the steps that crop to a box or other region of an input, without duplicates."""
         regions = {name for name, spec in self.inputs.items() if spec.is_region}
         steps: list[Any] = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
         return tuple(dict.fromkeys(step.key for step in steps if getattr(step, "input", None) in regions))
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
-        """The outputs of each geometry, and whether one is a tensor; an image is placed once per geometry."""
+        """Per geometry: the names of the outputs that use it, and whether one of these outputs is a tensor.
+
+        Each image is placed once per geometry.
+        """
         names: dict[Geometry, list[str]] = {}
         for name, each in (*self.outputs.items(), *self.annotations.items()):
             if each.geometry is not None:
@@ -183,18 +187,21 @@ class Plan:
 
     @cached_property
     def reaches(self) -> Sequence[tuple[str, int]]:
-        """Reach of the resize filter of each tensor."""
+        """Name of each tensor and the radius of its resize filter (``Resize.reach``)."""
         tensors = ((name, each.geometry.resize) for name, each in self.outputs.items() if isinstance(each, TensorPlan))
         return [(name, resize.reach if resize else 0) for name, resize in tensors]
 
     def part(self, placed: Placed) -> Part | None:
-        """Return the part of an EXIF-oriented image that its tensors read; None: They read nothing, or all of it."""
+        """Return the region of an EXIF-oriented image that its tensors are computed from.
+
+        None means that they need the whole image, or no pixel.
+        """
         parts = set[Part]()
         rows = (row for row in placed.rows or (placed,) if isinstance(row, Placed))
         for row in rows:
             for name, reach in self.of(row).reaches:
                 placement = row.placements[name]
-                if placement.photo:  # for example, the mean of a contrast depends on the whole image
+                if placement.photo:  # these steps may need all pixels: a change of contrast uses the mean
                     return None
                 part = placement.part(reach)
                 parts |= {part} if part else set()
@@ -206,10 +213,10 @@ class Plan:
 
     @cached_property
     def place(self) -> Place:
-        """The function that places images, for a plan without random ops and inputs; it caches recent sizes.
+        """Function that places images by their size alone. It caches the placements of recent sizes.
 
         Raises:
-            PipelineError: The plan has random ops or inputs.
+            PipelineError: The plan has random ops or per-image inputs.
         """
         if self.is_random:
             raise PipelineError(NEEDS_NUMBERS)
@@ -220,23 +227,25 @@ class Plan:
     def draw(
         self, *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
     ) -> list[Numbers]:
-        """Draw the random numbers of samples, which depend only on these arguments and the op.
+        """Return the random numbers of samples. They are a pure function of these arguments and the keys of the ops.
 
         Args:
             seed: Seed, 0 to 2^32 - 1.
             epoch: Epoch, 0 to 2^32 - 1.
             indices: Indices of the samples in their source.
-            attempts: Attempt of each sample, or one for all samples; each attempt draws different numbers.
+            attempts: Attempt number of each sample, or one number for all samples. Each attempt has different random
+                numbers.
         """
         return philox.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
 
     def placing(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
-        """Return the function that places one sample with its random numbers.
+        """Return the function that places one sample with its random parameters.
 
         Args:
-            numbers: Result of ``draw``, or the draws for ``replaying``.
-            annotation: Annotation of the sample: ``boxes``, float32 (n, 4) xyxy in pixels of the decoded image, for
-                ``random_iou_crop``; and one row of each input, by name.
+            numbers: Random numbers of the sample, an element of the result of ``draw``; or recorded parameters, as in
+                ``replaying``.
+            annotation: Fields of the sample by name. ``random_iou_crop`` requires ``boxes``, float32 (n, 4) xyxy in
+                pixels of the decoded image. Each per-image input requires one row of values.
 
         Raises:
             PipelineError: ``random_iou_crop`` lacks its boxes, or an input is missing.
@@ -247,9 +256,9 @@ class Plan:
         inputs_given = self.inputs if isinstance(numbers, Numbers) else {}
         for name, spec in inputs_given.items():
             if name not in sample:
-                raise PipelineError(f'the pipeline takes "{name}", {spec}, which the samples of its source do not have')
+                raise PipelineError(f'the pipeline has the input "{name}", {spec}, but the source\'s samples lack it')
         if self._needs_boxes and sample.get("boxes") is None:
-            raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
+            raise PipelineError('random_iou_crop needs the "boxes" of each sample, but its source has no boxes')
 
         def place(height: int, width: int) -> Placed:
             boxes = in_pixels(sample.get("boxes"), height, width)
@@ -259,23 +268,26 @@ class Plan:
         return place
 
     def placing_rows(self, rows: Sequence[Row | ImageError], *, max_pixels: int) -> Place:
-        """Return the function that places an image in each of its tensors, with the inputs of the image.
+        """Return the function that places an image once per row of its inputs.
 
         Args:
-            rows: Result of ``inputs.rows``.
-            max_pixels: Maximum number of pixels that all boxes of the image may cover together.
+            rows: Rows of the inputs, as returned by ``inputs.rows``.
+            max_pixels: Maximum total area of the image's boxes, in pixels.
 
         Returns:
-            Function whose result contains, for each row, its placement or the error that prevents it (see
-            ``Placed.rows``).
+            Function ``place``, whose result contains a placement or an error for each row (see ``Placed.rows``).
         """
         return lambda height, width: self._place_rows(height, width, rows, max_pixels)
 
     def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
-        """Return the function that places one sample again, with the ``Placed.draws`` of its first placement.
+        """Return the function that places one sample with recorded random parameters.
+
+        Args:
+            draws: Recorded parameters of each random op, the ``Placed.draws`` of an earlier placement.
+            annotation: Fields of the sample, as for ``placing``.
 
         Raises:
-            PipelineError: ``draws`` lacks an op of the plan, or ``placing`` raises this error.
+            PipelineError: ``draws`` lacks the parameters of an op, or ``placing`` raises this error.
         """
         return self.placing(draws, annotation)
 
@@ -295,7 +307,7 @@ class Plan:
                     box = next(name for name, spec in self.inputs.items() if spec.is_region)
                     detail = inputs.named(box, index, len(rows)) + detail
                 placements.append(ImageError(error.reason, detail))
-        if len(placements) == 1 and isinstance(placements[0], ImageError):  # the image need not be decoded
+        if len(placements) == 1 and isinstance(placements[0], ImageError):  # the image does not have to be decoded
             raise placements[0]
         denominator = min((each.denominator for each in placements if isinstance(each, Placed)), default=1)
         return Placed(height, width, _NOTHING, denominator, rows=tuple(placements))
@@ -303,36 +315,38 @@ class Plan:
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         if self.fork is not None:
             words = drawing.words(self.fork.step, Span(height), Span(width))
-            return self.fork.plans[tuple(words["chosen"])]._place(height, width, drawing)  # noqa: SLF001  (another of its kind)
+            branch = self.fork.plans[tuple(words["chosen"])]
+            return branch._place(height, width, drawing)  # noqa: SLF001  (a method of the same class)
         if self.clip is not None and self.clip.drawn is not None:
             drawing.words(self.clip.drawn, Span(height), Span(width))
         placements: dict[str, Placement] = {}
-        least = inf  # decoded pixels per pixel of a tensor
+        min_ratio = inf  # decoded pixels per resized pixel
         for geometry, (names, has_tensor) in self._geometries.items():
             placement = geometry.place(height, width, drawing)
             placement = placement._replace(leaf=self.leaf) if self.leaf else placement
             placements.update(dict.fromkeys(names, placement))
             if has_tensor:
-                least = min(least, *placement.ratio)
+                min_ratio = min(min_ratio, *placement.ratio)
         fractions = (8, 4, 2) if self.reduced else ()
-        denominator = next((fraction for fraction in fractions if fraction * SPARE <= least), 1)
+        denominator = next((fraction for fraction in fractions if fraction * SPARE <= min_ratio), 1)
         return Placed(height, width, placements, denominator, drawing.draws, drawing.kept, leaf=self.leaf)
 
 
 class Placed(NamedTuple):
-    """Position of an image of known size in every output of a plan.
+    """Placement of an image of known size in every output of a plan.
 
     Attributes:
-        height, width: Size of the whole image in pixels, after the EXIF orientation if the plan applies it.
-        placements: Placements by output; an output that reports the image's size has no placement.
-        denominator: Denominator of the fraction to which a JPEG may be decoded: 1, 2, 4 or 8. It is the largest that
-            leaves ``SPARE`` decoded pixels per resized pixel for every tensor on both axes.
-        draws: Random parameters of this image by the key of each random op; JSON can represent them.
-        kept: Annotated boxes that the window of each ``random_iou_crop`` keeps, by the op's key: bool (n,).
-        frames: Indices of a clip's frames in the file, in presentation order.
-        rows: For an image with inputs, its position in each of its tensors, or the error that prevents it. The elements
-            then contain the ``placements``.
-        leaf: Number of the leaf, see ``Plan.leaves``.
+        height, width: Size of the whole image in pixels. If the plan applies the EXIF orientation, it is the size of
+            the oriented image.
+        placements: Placement in each output, by name. Outputs with the size of the decoded image have no placement.
+        denominator: A JPEG may be decoded at 1/``denominator`` of its size: 1, 2, 4 or 8. It is the largest of these
+            numbers with which every tensor has at least ``SPARE`` decoded pixels per resized pixel on both axes.
+        draws: Random parameters of this image, by the key of each random op. They are JSON-serializable.
+        kept: Mask of the annotated boxes that each ``random_iou_crop`` keeps, bool (n,), by the key of the op.
+        frames: Indices of the selected frames in the video file, in presentation order.
+        rows: For an image with per-image inputs, a placement or an error for each row of the inputs. In this case,
+            ``placements`` is empty, and each element of ``rows`` has its own.
+        leaf: Index of the plan in ``Plan.leaves``.
     """
 
     height: int
@@ -346,18 +360,19 @@ class Placed(NamedTuple):
     leaf: int = 0
 
     def reduced(self, reduction: Reduction) -> Placed:
-        """Return the same image in pixels that were decoded to a fraction of its size."""
+        """Return this placement for a JPEG that was decoded at a reduced size."""
         placements = {name: each.reduced(reduction) for name, each in self.placements.items()}
         rows = tuple(row if isinstance(row, ImageError) else row.reduced(reduction) for row in self.rows)
         return self._replace(placements=placements, rows=rows)
 
 
-def _check_pixels(pixels: int, left: int, most: int) -> None:
-    """Reject a box that covers more pixels than the earlier boxes have left."""
+def _check_pixels(pixels: int, left: int, max_pixels: int) -> None:
+    """Raise ImageError if a box covers more pixels than the earlier boxes of the image have left of the limit."""
     if pixels > left:
         raise ImageError(
             "TOO_MANY_PIXELS",
-            f"it covers {pixels:,} pixels, and {left:,} are left of {most:,} for all boxes (parameter max_box_pixels)",
+            f"it covers {pixels:,} pixels, but only {left:,} of {max_pixels:,} are left for the boxes of an image "
+            "(parameter max_box_pixels)",
         )
 
 

@@ -1,4 +1,4 @@
-"""Rules that compute the size of a resized image from its own size, as the processors of vision-language models do."""
+"""Rules of vision-language models that compute the size to which an image is resized from its original size."""
 
 from __future__ import annotations
 
@@ -53,19 +53,21 @@ def _multiples(factor: int, max_pixels: int) -> Bounds:
 
 @dataclass(frozen=True)
 class PixelBudget:
-    """Sides that are multiples of a factor, with a minimum and a maximum number of pixels in total.
+    """Size rule: both sides are multiples of ``factor``, and the total number of pixels is limited.
 
-    This is ``smart_resize`` of transformers: each side is rounded to the nearest multiple (ties to even). If the result
-    has too many or too few pixels, both sides are scaled by one factor, and rounded down or up to multiples.
+    This is ``smart_resize`` of transformers. Each side is rounded to the nearest multiple (ties to even). If the result
+    has too many or too few pixels, both sides of the image are instead scaled by one factor to reach the limit, and
+    then rounded down or up to multiples.
 
     Attributes:
-        factor: Common factor of both sides.
+        factor: Number of which both sides of the result are multiples.
         min_pixels, max_pixels: Minimum and maximum number of pixels of the result, in all frames together.
-        frames: Number of equal frames whose pixels count.
-        small: Treatment of an image with a side shorter than ``factor``. ``keep``: like any other. ``truncate``: it is
-            first scaled so that both sides reach ``factor``, and truncated to integers, as for GLM-4.1V. ``round``: the
-            same for the height and then for the width, rounded, as for PaddleOCR-VL.
-        max_ratio: Maximum ratio of the longer side to the shorter side of an image.
+        frames: Number of frames that the image counts as.
+        small: How to handle images with a side shorter than ``factor``. ``keep``: like all other images. ``truncate``:
+            first scale the image so that both sides are at least ``factor``, and truncate them to integers, as for
+            GLM-4.1V. ``round``: first scale the image so that the height is at least ``factor``, then so that the width
+            is, and round the other side each time, as for PaddleOCR-VL.
+        max_ratio: Maximum ratio of the longer to the shorter side of an image.
     """
 
     factor: int
@@ -79,7 +81,7 @@ class PixelBudget:
         """Return the size of the result for an image of this size.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The image is too long and narrow.
+            ImageError: DOES_NOT_FIT: The aspect ratio of the image is too extreme, or the image is too small.
         """
         height, width = self._enlarged(height, width)
         if max(height, width) / min(height, width) > self.max_ratio:
@@ -100,13 +102,13 @@ class PixelBudget:
         if not rows * columns:
             raise ImageError(
                 "DOES_NOT_FIT",
-                f"{height} x {width} pixels are too small for sides that are multiples of {factor}, and no minimum "
-                "number of pixels enlarges them",
+                f"{height} x {width} pixels are too small: the nearest multiple of {factor} is 0 for one of the sides, "
+                "and the minimum number of pixels is 0",
             )
         return rows, columns
 
     def _enlarged(self, height: int, width: int) -> Size:
-        """Return the size after the enlargement of a small image."""
+        """Return the size after a small image is enlarged as ``small`` specifies."""
         factor = self.factor
         if self.small == "truncate" and min(height, width) < factor:
             scale = max(factor / height, factor / width)
@@ -121,11 +123,11 @@ class PixelBudget:
     @property
     def max_result(self) -> int:
         """Upper bound on the number of pixels of a result."""
-        fewest, most = self.min_pixels / self.frames, self.max_pixels / self.frames
-        narrow = self.factor * max(sqrt(most * self.max_ratio), self.factor)
-        longer, shorter = sqrt(fewest * self.max_ratio), sqrt(fewest / self.max_ratio)
-        enlarged = max((longer + self.factor) * (shorter + self.factor), (sqrt(fewest) + self.factor) ** 2)
-        return ceil(max(most, narrow, enlarged))
+        min_pixels, max_pixels = self.min_pixels / self.frames, self.max_pixels / self.frames
+        narrow = self.factor * max(sqrt(max_pixels * self.max_ratio), self.factor)
+        longer, shorter = sqrt(min_pixels * self.max_ratio), sqrt(min_pixels / self.max_ratio)
+        enlarged = max((longer + self.factor) * (shorter + self.factor), (sqrt(min_pixels) + self.factor) ** 2)
+        return ceil(max(max_pixels, narrow, enlarged))
 
     @property
     def bounds(self) -> Bounds:
@@ -139,10 +141,10 @@ class PixelBudget:
 
 @dataclass(frozen=True)
 class PatchBudget:
-    """The largest size of complete patches that does not exceed a number of patches, with the aspect ratio kept.
+    """Size rule: the largest size with the aspect ratio of the image that has at most ``max_patches`` patches.
 
     Attributes:
-        patch: Side of a patch in pixels.
+        patch: Edge length of a patch in pixels.
         max_patches: Maximum number of patches of the result.
         rule: Formula of transformers; see the op ``resize_to_patches``.
         merge: Side of a merge window in patches.

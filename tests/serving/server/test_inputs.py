@@ -113,7 +113,7 @@ def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(
             assert np.array_equal(tensor, engine.run([photo()])[0])
     assert len({tensor.tobytes() for tensor in answer}) == 3
     with pytest.raises(
-        InferenceServerException, match=r'\[BAD_INPUT\] image 1 of 1: "degrees" 1 of 1: nan has a number'
+        InferenceServerException, match=r'\[BAD_INPUT\] image 1 of 1: "degrees", row 1 of 1: all numbers must be finite'
     ):
         infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[NAN]], np.float32))
     with pytest.raises(InferenceServerException, match="expects 'FP32'"):
@@ -130,7 +130,9 @@ def test_the_parts_of_a_photo_come_as_corners_and_matrices(triton):
     answer = infer(triton, "matrices.pixprep", image=image(), moves=moves).as_numpy("tensor")
     assert np.array_equal(answer, run(MATRICES, moves=[moves])["tensor"])
     corners[1, :, 1] = 5
-    with pytest.raises(InferenceServerException, match=r'"corners" 2 of 2: three of the four corners are collinear'):
+    with pytest.raises(
+        InferenceServerException, match=r'"corners", row 2 of 2: three of the four corners are collinear'
+    ):
         infer(triton, "quads.pixprep", image=image(), corners=corners)
 
 
@@ -174,8 +176,8 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("boxes", "words"),
     [
-        ([BOXES[0], [0, 0, INF, 9]], '[BAD_INPUT] image 1 of 1: "boxes" 2 of 2: 0, 0, inf, 9 has a number that'),
-        ([[640, 0, 1e38, 9]], '[DOES_NOT_FIT] image 1 of 1: "boxes" 1 of 1: 640, 0, 1e+38, 9 lies outside the 427'),
+        ([BOXES[0], [0, 0, INF, 9]], '[BAD_INPUT] image 1 of 1: "boxes", row 2 of 2: all numbers must be'),
+        ([[640, 0, 1e38, 9]], '[DOES_NOT_FIT] image 1 of 1: "boxes", row 1 of 1: 640, 0, 1e+38, 9 is outside'),
         ([BOXES[0]] * 1_000_000, '[BAD_INPUT] image 1 of 1: 1,000,000 rows of "boxes"; the limit is 64 (param'),
     ],
     ids=["infinite", "outside", "a million"],
@@ -218,15 +220,15 @@ def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
     assert [tensor.any() for tensor in tensors] == [True, False, False, True]
     assert status == [
         "",
-        '[DOES_NOT_FIT] "boxes" 2 of 4: 700, 0, 720, 9 lies outside the 427 x 640 pixels',
-        '[TOO_MANY_PIXELS] "boxes" 3 of 4: it covers 273,280 pixels, and 186,700 are left of 200,000 for all boxes '
-        "(parameter max_box_pixels)",
+        '[DOES_NOT_FIT] "boxes", row 2 of 4: 700, 0, 720, 9 is outside the image of 427 x 640 pixels',
+        '[TOO_MANY_PIXELS] "boxes", row 3 of 4: it covers 273,280 pixels, but only 186,700 of 200,000 are left '
+        "for the boxes of an image (parameter max_box_pixels)",
         "",
     ]
     assert np.array_equal(tensors[3], run(CROPS, boxes=[boxes[3:]])["tensor"][0])
     for encoded, those, count, words in (
         (photo(), boxes[[0] * 5], 1, '[BAD_INPUT] 5 rows of "boxes"; the limit is 4 (parameter max_boxes)'),
-        (photo(), boxes[:0], 1, '[EMPTY] no row of "boxes", so that there is no tensor (parameter no_rows)'),
+        (photo(), boxes[:0], 1, '[EMPTY] "boxes" has no rows, so the image has no tensors (parameter no_rows)'),
         (b"x", boxes, 4, "[UNKNOWN_FORMAT] not "),
     ):
         answer = infer(triton, "zero", image=image(encoded=encoded), boxes=those)
@@ -531,7 +533,7 @@ def test_a_detector_that_finds_nothing_gives_no_rows_and_more_boxes_than_the_lim
         assert nothing.outputs["boxes"].shape == (0, 4)
         assert nothing.outputs["scores"].shape[0] == 0
     (refused,) = client.send([folder / "gray.png"], url=url, inputs={"boxes": []})
-    assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor (parameter no_rows)' in refused.error
+    assert '[EMPTY] image 1 of 1: "boxes" has no rows, so the image has no tensors (parameter no_rows)' in refused.error
     (most,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 64})
     assert most.outputs["scores"].shape == (64, 3)
     (many,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 65})

@@ -384,7 +384,7 @@ def test_an_operators_mistake_fails_its_request_alone_and_the_log_has_it(asked, 
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(one, range(40)))
     assert results[::2] == [200] * 20
-    said = "[OPERATOR] image 1 of 1: acme.faulty 1 failed on this image (RuntimeError); the log says more"
+    said = "[OPERATOR] image 1 of 1: acme.faulty 1 failed on this image (RuntimeError); see the log"
     assert results[1::2] == [said] * 20
     with pytest.raises(InferenceServerException, match=r"\[OPERATOR\] image 1 of 1: acme.faulty 1: too dark"):
         ask(asked, "saying", bad)
@@ -399,7 +399,7 @@ def test_check_knows_what_the_configuration_allows(calling, tmp_path, capsys):
         shutil.copytree(calling / name, copy / name)
     assert main(["check", str(copy)]) == 0
     assert main(["check", str(calling)]) == 1
-    assert "needs operator acme.denoise 1: allow it, by operators=[...] of pixprep.load" in capsys.readouterr().out
+    assert "needs operator acme.denoise 1: allow it with operators=[...] in pixprep.load" in capsys.readouterr().out
     (copy / "patched" / "config.pbtxt").write_text(BACKEND + parameters(allow_operators="os:system"))
     assert main(["check", str(copy), "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)

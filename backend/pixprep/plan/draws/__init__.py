@@ -1,1 +1,1 @@
-"""The random numbers of a sample, and the random parameters that ops make of them."""
+"""Random numbers of a sample, and the random parameters of ops that are computed from them."""

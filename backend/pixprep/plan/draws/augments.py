@@ -1,4 +1,4 @@
-"""Steps of a plan that differ from image to image: each has an op, and the key of the random numbers that it draws."""
+"""Steps of a plan whose parameters differ from image to image, because they are random or per-image inputs."""
 
 from __future__ import annotations
 
@@ -15,43 +15,57 @@ from pixprep.plan.steps.step import Traits
 from pixprep.spec import Color
 
 Uniforms = Callable[[int, int], F64]
-"""``uniforms(begin, count)`` returns float64 (count, 4): blocks of the random numbers of one op."""
+"""Function ``uniforms(begin, count)`` that returns uniform random numbers of one op, float64 (count, 4).
+
+The random numbers of an op form a sequence of blocks of four numbers, of which ``count`` blocks are returned.
+"""
 
 
 class Drawing:
-    """Base class of the ops that draw parameters for each image, and describe them as text."""
+    """Base class of ops with random parameters."""
 
     __slots__ = ()
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four random numbers that the op draws."""
+        """Number of blocks of four random numbers that the op uses."""
         return 0
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Draw the parameters for an image of this size; JSON can represent the result."""
+        """Sample the parameters for an image of this size. The result is JSON-serializable."""
         raise NotImplementedError
 
     def in_words(self) -> str:
-        """Describe the op as text."""
+        """Return a description of the op in words."""
         raise NotImplementedError
 
 
 class Changing(Traits, Drawing):
-    """Base class of the ops on pixel values whose steps depend on the size of the image, or on random parameters."""
+    """Base class of ops on pixel values whose steps depend on the image size, on random parameters or on inputs."""
 
     __slots__ = ()
 
     def input_words(self, row: npt.NDArray[Any] | None, height: int, width: int) -> Words:
-        """Return the parameters of an input row for an image of this size; None as the row returns an example.
+        """Return the parameters that a row of the op's input specifies, for an image of this size.
+
+        Args:
+            row: Row of the input. None means an example.
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
 
         Raises:
-            ImageError: BAD_INPUT, DOES_NOT_FIT: The row is invalid, or does not fit the image.
+            ImageError: BAD_INPUT, DOES_NOT_FIT: The row is invalid, or it is not valid for an image of this size.
         """
         raise NotImplementedError
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        """Return the steps for an image of this size and channel order.
+        """Return the steps for an image.
+
+        Args:
+            words: Parameters of the op, as returned by ``draw`` or ``input_words``.
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+            color: Channel order of the image.
 
         Raises:
             ImageError: DOES_NOT_FIT: The image is too small.
@@ -61,13 +75,13 @@ class Changing(Traits, Drawing):
 
 @dataclass(frozen=True)
 class RandomStep:
-    """A random window, flip, size or selection of frames, which ``words`` draws.
+    """A random window, flip, size, choice or selection of frames.
 
     Attributes:
-        key: Key of the step's random numbers.
-        op: Op that draws.
-        is_inside: Whether every window is entirely inside the image.
-        axis: Axis of a mirror, as in the plan's ``Flip``; None: The step does not mirror.
+        key: Key that identifies the step's random numbers.
+        op: Op that samples the parameters.
+        is_inside: Whether the window is always entirely inside the image.
+        axis: Direction of a flip, as in ``geometry_steps.Flip``. None means that the step is not a flip.
     """
 
     key: str
@@ -77,11 +91,18 @@ class RandomStep:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four random numbers that the step draws."""
+        """Number of blocks of four random numbers that the step uses."""
         return self.op.blocks
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Draw the parameters for an image of this size."""
+        """Sample the parameters for an image of this size.
+
+        Args:
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+            numbers: Random numbers of the sample.
+            boxes: Ignored. The steps of ``crops`` use them.
+        """
         del boxes
         return self.op.draw(height, width, partial(numbers.blocks, self.key))
 
@@ -91,12 +112,12 @@ class RandomStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Augment(RandomStep):
-    """An op on pixel values whose steps depend on the size of the image, or on random parameters.
+    """An op on pixel values whose steps depend on the image size, on random parameters or on inputs.
 
     Attributes:
-        key: Key of the step's random numbers; empty: The op draws nothing.
+        key: Key that identifies the op's random numbers. Empty if it has neither random parameters nor inputs.
         color: Channel order of the image.
-        input: Name of the input whose row replaces the random parameters; None: No input replaces them.
+        input: Name of the per-image input that contains the parameters. None means that they are not an input.
     """
 
     op: Changing
@@ -104,5 +125,5 @@ class Augment(RandomStep):
     input: str | None = None
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
-        """Return the steps of these parameters."""
+        """Return the steps for an image of this size with these parameters."""
         return self.op.steps(words, height, width, self.color)

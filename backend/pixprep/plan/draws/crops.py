@@ -1,4 +1,4 @@
-"""Random windows with the formulas of torchvision v2."""
+"""Random crops with the formulas of torchvision v2."""
 
 from __future__ import annotations
 
@@ -13,25 +13,36 @@ import numpy.typing as npt
 from pixprep.plan.draws.philox import F64, Numbers, Words, span_words
 
 _ROUNDED_DOWN = 1 - 1e-9
-"""Factor that subtracts more than the rounding error."""
+"""Factor slightly below 1 that makes a bound safe against rounding errors."""
 _CHOICES, _FIRST_CHOICES = 20, 4
-"""Maximum number of overlaps that ``random_iou_crop`` chooses, and the number that is drawn with the batch.
+"""Maximum number of times that ``random_iou_crop`` chooses an overlap, and how many of them are sampled in advance.
 
-torchvision continues until it finds a window, or chooses the overlap 1.0. After 20 choices, 95 % of the images in which
-no window fits have reached 1.0; for the others the whole image is kept here. The numbers of the first choices are made
-together with those of the batch, which takes a fiftieth of the time; the numbers of the rest are made all at once.
+torchvision repeats the choice until it finds a window or chooses the overlap 1.0, which keeps the whole image. If no
+window fits, 95 % of the images have reached 1.0 after 20 choices; here, the rest also keep the whole image. The random
+numbers of the first choices are generated for the whole batch at once, which takes 2 % of the time that separate calls
+take. Those of the other choices are generated only if they are needed.
 """
 
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:
-    """Return the (height, width) of the window with this fraction of the area and this ratio, or None if too large."""
+    """Return the size (height, width) of a window with this fraction of the area and this aspect ratio.
+
+    Args:
+        height: Height of the image in pixels.
+        width: Width of the image in pixels.
+        share: Area of the window divided by the area of the image.
+        ratio: Width divided by height of the window.
+
+    Returns:
+        Size of the window, or None if it does not fit into the image.
+    """
     area = height * width * share
     columns, rows = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
     return (rows, columns) if 0 < columns <= width and 0 < rows <= height else None
 
 
 def fallback(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
-    """Return the (height, width) of the largest window in the center whose aspect ratio is allowed."""
+    """Return the size (height, width) of the largest window whose aspect ratio is in the range ``ratio``."""
     if width / height < min(ratio):
         return round(width / min(ratio)), width
     if width / height > max(ratio):
@@ -41,15 +52,15 @@ def fallback(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, 
 
 @dataclass(frozen=True, kw_only=True)
 class IouCrop:
-    """The window of torchvision's ``RandomIoUCrop``.
+    """Random crop of torchvision's ``RandomIoUCrop``.
 
     Attributes:
-        key: Key of the step's random numbers.
-        scale: Minimum and maximum of the window's side divided by the image's side.
-        ratio: Minimum and maximum of width divided by height.
-        overlaps: Minimum IoU of the window with one of the boxes whose centers it contains. A value of 1 or more keeps
-            the whole image.
-        trials: Number of windows for each choice of an overlap.
+        key: Key that identifies the step's random numbers.
+        scale: Range of the window's height and width, as fractions of those of the image.
+        ratio: Range of the window's width divided by its height.
+        overlaps: Minimum IoU values to choose from. The window must have this IoU with at least one of the boxes whose
+            centers are inside. A value of 1 or more keeps the whole image.
+        trials: Number of windows to try for each choice of an overlap.
     """
 
     key: str
@@ -62,22 +73,22 @@ class IouCrop:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks for the first choices of an overlap, which are enough for nearly every image."""
+        """Number of blocks of random numbers for the first choices of an overlap, which suffice for most images."""
         return _FIRST_CHOICES * self._each
 
     @property
     def _each(self) -> int:
-        """Number of blocks of one choice: one for the overlap, and one per trial (width, height, left, top)."""
+        """Number of blocks per choice: one for the overlap, and one per trial for its width, height, left and top."""
         return 1 + self.trials
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Draw a window.
+        """Sample a window.
 
         Args:
-            height: Height of the image.
-            width: Width of the image.
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
             numbers: Random numbers of the sample.
-            boxes: Boxes, float64 (n, 4) xyxy in the image's pixels.
+            boxes: Boxes of the sample, float64 (n, 4) xyxy in pixels of the image.
         """
         if boxes is None or not len(boxes):
             return window(0, 0, height, width)
@@ -85,16 +96,16 @@ class IouCrop:
             ((x1 + x2) * 0.5, (y1 + y2) * 0.5, x1, y1, x2, y2, (x2 - x1) * (y2 - y1))
             for x1, y1, x2, y2 in boxes.tolist()
         ]
-        # An IoU is at most the box's area divided by the window's area, and no window is smaller than this.
-        least = int(width * self.scale[0]) * int(height * self.scale[0]) * _ROUNDED_DOWN
+        # The IoU is at most the area of the box divided by that of the window, so small boxes can be skipped.
+        min_area = int(width * self.scale[0]) * int(height * self.scale[0]) * _ROUNDED_DOWN
         for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
             several = numbers.blocks(self.key, choice * self._each, count * self._each).reshape(count, self._each, 4)
             for uniform, trials in zip(several[:, 0, 0].tolist(), several[:, 1:], strict=True):
                 overlap = self.overlaps[int(uniform * len(self.overlaps))]
                 if overlap >= 1:
                     return window(0, 0, height, width)
-                able = [box for box in each if box[-1] >= overlap * least]
-                found = self._first(height, width, trials, able, overlap) if able else None
+                candidates = [box for box in each if box[-1] >= overlap * min_area]
+                found = self._first(height, width, trials, candidates, overlap) if candidates else None
                 if found is not None:
                     return found
         return window(0, 0, height, width)
@@ -102,16 +113,22 @@ class IouCrop:
     def _first(
         self, height: int, width: int, trials: F64, boxes: Sequence[tuple[float, ...]], overlap: float
     ) -> Words | None:
-        """Return the first trial whose IoU with one of the boxes reaches the overlap, or None.
+        """Return the first of several windows that has the required IoU with one of the boxes, or None.
 
-        Each box has its center, upper left corner, lower right corner and area.
+        Args:
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+            trials: Uniform random numbers of each window, (trials, 4).
+            boxes: For each box, x and y of the center, left, top, right, bottom, and the area.
+            overlap: Minimum IoU.
         """
-        least, more = self.scale[0], self.scale[1] - self.scale[0]
-        (narrowest, widest), largest = self.ratio, max(box[-1] for box in boxes) / _ROUNDED_DOWN
-        for across, down, u_left, u_top in trials.tolist():
-            columns, rows = int(width * (least + more * across)), int(height * (least + more * down))
+        min_scale, scale_range = self.scale[0], self.scale[1] - self.scale[0]
+        (min_ratio, max_ratio), max_area = self.ratio, max(box[-1] for box in boxes) / _ROUNDED_DOWN
+        for u_width, u_height, u_left, u_top in trials.tolist():
+            columns = int(width * (min_scale + scale_range * u_width))
+            rows = int(height * (min_scale + scale_range * u_height))
             area = columns * rows
-            if not narrowest * rows <= columns <= widest * rows or not (area > 0 and area * overlap <= largest):
+            if not min_ratio * rows <= columns <= max_ratio * rows or not (area > 0 and area * overlap <= max_area):
                 continue
             left, top = int((width - columns) * u_left), int((height - rows) * u_top)
             right, bottom = left + columns, top + rows
@@ -123,18 +140,18 @@ class IouCrop:
         return None
 
     def __str__(self) -> str:
-        return f"take a random window around boxes, {span_words(self.scale)} of each side"
+        return f"crop to a random window around boxes, {span_words(self.scale)} of the height and width"
 
 
 def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
-    """Find the boxes whose center is inside a window: float64 (n, 4) xyxy to bool (n,)."""
+    """Return a mask, bool (n,), of the boxes, float64 (n, 4) xyxy, whose centers are inside a window."""
     first, sides = np.array([[window["left"], window["top"]], [window["width"], window["height"]]])
-    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
-    inside = (middles > first) & (middles < first + sides)
+    centers = (boxes[:, :2] + boxes[:, 2:]) / 2
+    inside = (centers > first) & (centers < first + sides)
     kept: npt.NDArray[np.bool_] = inside[:, 0] & inside[:, 1]
     return kept
 
 
 def window(top: int, left: int, height: int, width: int) -> Words:
-    """Return a window in the form of a draw."""
+    """Return a window as the parameters of a random op."""
     return {"top": top, "left": left, "height": height, "width": width}

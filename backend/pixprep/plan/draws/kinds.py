@@ -1,8 +1,8 @@
-"""Tables of policies: the kinds of steps to choose from, their magnitudes, and their combinations.
+"""Tables of augmentation policies: their operations, the magnitudes of the operations, and AutoAugment's sub-policies.
 
-The float32 tables are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment`` and
-``AugMix``; the float64 tables are those of timm's ``auto_augment``.
-docs/decisions-training.md describes their peculiarities.
+The tables with float32 numbers are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment``
+and ``AugMix``. The tables with float64 numbers are those of timm's ``auto_augment``. docs/decisions-training.md
+describes how they differ.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ TimmPolicy = Literal["original", "originalr", "v0", "v0r"]
 AutoPolicy = Literal[TorchvisionPolicy, TimmPolicy]
 Table = Literal["rand", "trivial", "mix", "mix_partial", "timm", "timm_increasing", "timm_weighted"] | AutoPolicy
 Magnitude = Callable[[float, int, int, int], float]
-"""Function from the index of a bin, the number of bins, and the image's height and width to the magnitude without sign.
+"""Function ``(bin, bins, height, width)`` that returns the absolute value of a magnitude.
+
+``bin`` is the index of the magnitude bin, ``bins`` the number of bins, and (height, width) the size of the image.
 """
 Choice = tuple[str, float, float | None]
-"""A kind, its probability, and its bin; None: Any bin."""
+"""Name of an operation, its probability, and its magnitude bin. None as the bin means a random bin."""
 _F32 = np.float32
 
 TIMM: frozenset[Table] = frozenset(("timm", "timm_increasing", "timm_weighted", *get_args(TimmPolicy)))
 TIMM_BINS = 11
-"""timm's magnitudes are 0 to 10, including fractions."""
+"""Number of magnitude bins of timm. Its magnitudes range from 0 to 10, and fractions are allowed."""
 MOVING = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
-"""Kinds that move pixels."""
+"""Geometric operations."""
 
 
 class Kind(NamedTuple):
-    """One kind of step to choose from.
+    """Operation of a policy.
 
     Attributes:
-        magnitude: Function of the magnitude (see ``Magnitude``); None: The kind has no magnitude.
-        is_signed: Whether half of the magnitudes are negative.
-        least: Minimum; smaller magnitudes become this value.
+        magnitude: Function that returns the magnitude. None means that the operation does not have a magnitude.
+        is_signed: Whether the magnitude is negated with a probability of 0.5.
+        least: Minimum, to which smaller magnitudes are clipped.
     """
 
     magnitude: Magnitude | None = None
@@ -46,7 +48,10 @@ class Kind(NamedTuple):
 
 
 def spaced(first: float, last: float, count: int, index: int) -> float:
-    """Return an element of ``torch.linspace(first, last, count)``: float32, from the nearer end, rounded once."""
+    """Return element ``index`` of ``torch.linspace(first, last, count)`` in float32.
+
+    As in PyTorch, the element is computed from the nearer end, and rounded to float32 once.
+    """
     step = float((_F32(last) - _F32(first)) / _F32(count - 1))
     if index < count // 2:
         return float(_F32(float(_F32(first)) + step * index))
@@ -57,7 +62,13 @@ _BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
 
 
 def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | None = None) -> Magnitude:
-    """Return evenly spaced magnitudes; ``of`` is the side of the image that the last one is relative to."""
+    """Return a function for evenly spaced magnitudes.
+
+    Args:
+        last: Magnitude of the last bin.
+        first: Magnitude of the first bin.
+        of: Side of the image that ``last`` is a fraction of. None means that it is an absolute value.
+    """
 
     def magnitude(index: float, bins: int, height: int, width: int) -> float:
         return spaced(first, last * {None: 1, "height": height, "width": width}[of], bins, int(index))
@@ -65,15 +76,27 @@ def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | Non
     return magnitude
 
 
-def _bits(fewest: float, most: float = 8.0) -> Magnitude:
-    """Return numbers of bits from most to fewest, rounded; torchvision divides here."""
-    return lambda index, bins, *_: round(float(_F32(most) - _F32(int(index)) / _F32((bins - 1) / (most - fewest))))
+def _bits(last: float, first: float = 8.0) -> Magnitude:
+    """Return a function for rounded numbers of bits, from ``first`` in the first bin to ``last`` in the last bin.
+
+    It divides like torchvision instead of calling ``linspace``.
+    """
+    return lambda index, bins, *_: round(float(_F32(first) - _F32(int(index)) / _F32((bins - 1) / (first - last))))
 
 
 def _torchvision(
     *, shear: float, x: Magnitude, y: Magnitude, turn: float, blend: float, bits: float
 ) -> dict[str, Kind]:
-    """Return the kinds by name in torchvision's order."""
+    """Return the operations by name, in torchvision's order.
+
+    Args:
+        shear: Maximum shear.
+        x: Magnitude of ``TranslateX`` in pixels.
+        y: Magnitude of ``TranslateY`` in pixels.
+        turn: Maximum angle of ``Rotate`` in degrees.
+        blend: Maximum change of the factor of ``Brightness``, ``Color``, ``Contrast`` and ``Sharpness``.
+        bits: Minimum number of bits of ``Posterize``.
+    """
     return {
         "Identity": Kind(),
         **dict.fromkeys(("ShearX", "ShearY"), Kind(_to(shear), is_signed=True)),
@@ -97,7 +120,14 @@ def _threshold(level: float) -> int:
 
 
 def _timm(*, blend: Kind, bits: Callable[[float], int], threshold: Callable[[float], int]) -> dict[str, Kind]:
-    """Return the kinds by name in timm's order; a factor is 1 plus the magnitude, and a translation is in pixels."""
+    """Return the operations by name, in timm's order. Translations are in pixels.
+
+    Args:
+        blend: Definition of ``Brightness``, ``Color``, ``Contrast`` and ``Sharpness``. Their factor is 1 plus the
+            magnitude.
+        bits: Function that returns the number of bits of ``Posterize`` for a level from 0 to 10.
+        threshold: Function that returns the threshold of ``Solarize`` for a level from 0 to 10.
+    """
     return {
         "AutoContrast": Kind(),
         "Equalize": Kind(),
@@ -117,12 +147,12 @@ _BLEND = Kind(lambda level, *_: level / 10.0 * 1.8 + 0.1 - 1.0)
 _INCREASING_BLEND = Kind(lambda level, *_: level / 10.0 * 0.9, is_signed=True, least=-0.9)
 _PART = 150.0 / 331.0
 _RAND = _torchvision(shear=0.3, x=_to(_PART, of="width"), y=_to(_PART, of="height"), turn=30.0, blend=0.9, bits=4.0)
-_AUTO = {**dict(list(_RAND.items())[1:]), "Invert": Kind()}  # all but Identity
+_AUTO = {**dict(list(_RAND.items())[1:]), "Invert": Kind()}  # without Identity
 _MIX_PARTIAL = {
     **{name: kind for name, kind in _RAND.items() if name not in ("Identity", *_BLENDS)},
     "TranslateX": Kind(lambda index, bins, _, width: spaced(0.0, width / 3.0, bins, int(index)), is_signed=True),
     "TranslateY": Kind(lambda index, bins, height, _: spaced(0.0, height / 3.0, bins, int(index)), is_signed=True),
-    "Posterize": Kind(_bits(0, most=4.0)),
+    "Posterize": Kind(_bits(0, first=4.0)),
 }
 _INCREASING = _timm(
     blend=_INCREASING_BLEND, bits=lambda level: 4 - _kept(level), threshold=lambda level: 256 - _threshold(level)
@@ -144,11 +174,11 @@ KINDS: Mapping[Table, Mapping[str, Kind]] = {
     "v0": _KEPT,
     "v0r": _KEPT_LEAST,
 }
-"""Kinds by table.
+"""Operations of each table, by name.
 
-``rand`` is the table of ``RandAugment``, ``trivial`` that of ``TrivialAugmentWide``, ``mix`` that of ``AugMix``, and
-``mix_partial`` that of ``AugMix`` without ``all_ops``. The tables ``timm...`` belong to timm's ``RandAugment``, and
-each remaining table belongs to the ``AutoAugment`` policy of its name.
+The table ``rand`` belongs to torchvision's ``RandAugment``, ``trivial`` to ``TrivialAugmentWide``, ``mix`` to
+``AugMix``, and ``mix_partial`` to ``AugMix`` without ``all_ops``. The tables ``timm...`` belong to timm's
+``RandAugment``. Every other table belongs to the ``AutoAugment`` policy of the same name.
 """
 
 WEIGHTS: Mapping[str, float] = {
@@ -168,11 +198,15 @@ WEIGHTS: Mapping[str, float] = {
     "Posterize": 0.05,
     "Invert": 0.05,
 }
-"""Weight of each kind of ``timm_weighted`` for the first choice; no kind is chosen twice."""
+"""Relative probability of each operation of ``timm_weighted``. No operation is chosen twice for an image."""
 
 
 def _policy(text: str) -> tuple[tuple[Choice, ...], ...]:
-    """Parse sub-policies, separated by lines or semicolons: kinds with their probability and their optional bin."""
+    """Parse sub-policies, which are separated by newlines or semicolons.
+
+    A sub-policy consists of two operations, separated by a comma. An operation is written as its name, its probability,
+    and optionally its magnitude bin.
+    """
 
     def choice(kind: str, p: str, index: str = "0") -> Choice:
         return kind, float(p), float(index)
@@ -214,4 +248,4 @@ ShearY .7 6, Solarize .4 8; Invert .6, Rotate .8 4; ShearY .3 7, TranslateX .9 3
 Solarize .7 2, TranslateY .6 7; ShearY .8 4, Invert .8; ShearX .7 9, TranslateY .8 3; ShearY .8 5, AutoContrast .7
 ShearX .7 2, Invert .1"""),
 }
-"""Sub-policies; one is chosen for each image, and its steps run in order."""
+"""Sub-policies of each ``AutoAugment`` policy. One is chosen per image, and its operations are applied in order."""

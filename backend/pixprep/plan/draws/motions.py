@@ -1,7 +1,7 @@
-"""Rotations, affine maps and perspectives of an image of known size.
+"""Steps that rotate an image of known size, or transform it by an affine map or a perspective.
 
-Angles are in degrees. As in torchvision, a point and a translation are (x, y) in pixels; the origin of a point is the
-upper left corner.
+As in torchvision, angles are in degrees, and points and translations are (x, y) in pixels. The origin of points is the
+upper left corner of the image.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from pixprep.spec import Matrix, PaddingMode, WarpFilter, WarpLike
 Pair = tuple[float, float]
 Fill = tuple[int, ...] | None
 Corners = Sequence[Sequence[int]]
-"""(x, y) of the upper left, upper right, lower right and lower left pixel."""
+"""Positions (x, y) of the upper left, upper right, lower right and lower left corner pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Parameters that all warps of an op share.
+    """Parameters that do not change from image to image.
 
     Attributes:
-        filter: Interpolation: nearest or bilinear.
-        center: Fixed point (x, y); None: The center of the image.
-        fill: Fill value, see ``plan.steps.warps.Warp``.
+        filter: Interpolation: nearest, bilinear or bicubic.
+        center: Center (x, y) of rotation, scaling and shear. None means the center of the image.
+        fill: Fill value per channel, see ``steps.warps.Warp``.
         like: Library whose formulas the warp reproduces.
-        padding_mode: Padding mode outside of the image, for dali and opencv.
+        padding_mode: Padding mode outside of the image. Modes other than ``constant`` are supported for dali and
+            opencv.
     """
 
     filter: WarpFilter = "nearest"
@@ -44,11 +45,16 @@ class Look:
 
     def __str__(self) -> str:
         about = "" if self.center is None else f" about x {self.center[0]:g}, y {self.center[1]:g}"
-        margins = "" if self.padding_mode == "constant" else f", margins by {self.padding_mode}"
-        return f"{about} ({self.filter}, {self.like}'s rounding{margins})"
+        padding = "" if self.padding_mode == "constant" else f", padding mode {self.padding_mode}"
+        return f"{about} ({self.filter}, {self.like}'s rounding{padding})"
 
     def warp(self, matrix: Matrix, size: tuple[int, int]) -> Warp:
-        """Return the warp with this matrix and this (height, width) of the result."""
+        """Return the warp with this matrix.
+
+        Args:
+            matrix: Matrix from the result to the image, see ``steps.warps.Warp``.
+            size: Size (height, width) of the result.
+        """
         return Warp(matrix, size, 0, 0, *size, self.fill, self.filter, self.like, padding_mode=self.padding_mode)
 
 
@@ -59,22 +65,23 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
         height: Height of the image.
         width: Width of the image.
         angle: Angle in degrees.
-        look: Parameters of the warp.
-        expand: Whether the result is as large as the rotated image; if False, the size does not change.
+        look: Further parameters of the warp.
+        expand: Whether the result is enlarged to contain the whole rotated image. If False, it has the size of the
+            image.
 
     Returns:
-        One step, or an empty tuple if nothing changes. Rotations about the center are exact for every filter if the
-        angle is 180 degrees, or 90 or 270 degrees and the image is square or expands.
+        One step, or an empty tuple if the image does not change. Rotations about the center by 180 degrees are exact,
+        whatever the filter is; so are rotations by 90 or 270 degrees if the image is square or ``expand`` is true.
     """
-    turned = angle % 360.0
+    rotation_angle = angle % 360.0
     if look.center is None:
-        if turned == 0:
+        if rotation_angle == 0:
             return ()
-        if turned == 180:
+        if rotation_angle == 180:
             return (Take(0, 0, height, width, (True, True), ()),)
-        if turned in (90, 270) and (expand or height == width):
+        if rotation_angle in (90, 270) and (expand or height == width):
             matrix: Matrix = (0.0, -1.0, float(width), 1.0, 0.0, 0.0)
-            if turned == 270:
+            if rotation_angle == 270:
                 matrix = (0.0, 1.0, 0.0, -1.0, 0.0, float(height))
             return (Look().warp(matrix, (width, height)),)
     rotation = WARPS[look.like].rotation
@@ -83,13 +90,13 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
 
 
 class Motion(NamedTuple):
-    """Affine motion about the center, as in torchvision's ``affine``.
+    """Parameters of an affine map about a center, as in torchvision's ``affine``.
 
     Attributes:
-        angle: Angle in degrees, clockwise.
-        translate: Translation (x, y) in pixels, applied last.
-        scale: Scale factor; values above 1 enlarge.
-        shear: Shear angles of x and y in degrees.
+        angle: Angle of the rotation in degrees, clockwise.
+        translate: Translation (x, y) in pixels, which is applied last.
+        scale: Scale factor. Values above 1 enlarge the image.
+        shear: Shear angles (x, y) in degrees.
     """
 
     angle: float = 0.0
@@ -105,7 +112,7 @@ class Motion(NamedTuple):
 
 
 def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
-    """Return torchvision's ``affine`` for an image of this size."""
+    """Return the warp of torchvision's ``affine`` for an image of this size."""
     x, y = (width * 0.5, height * 0.5) if look.center is None else look.center
     origin = WARPS[look.like].origin
     if origin == "middle":
@@ -118,14 +125,15 @@ def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
 
 
 def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:
-    """Return torchvision's ``_get_perspective_coeffs`` for an image whose four corner pixels move to ``corners``.
+    """Return the coefficients of the perspective that moves the four corner pixels of an image to ``corners``.
+
+    This is torchvision's ``_get_perspective_coeffs``. The solution is computed with exact integers, as the inverse of
+    the map from the unit square to the corners (Heckbert, 1989), scaled to the size of the image.
 
     Returns:
-        Coefficients (a, b, c, d, e, f, g, h) of a perspective from the result to the image. Each is the float32 number
-        nearest to the exact solution; torchvision's least squares returns this number or one next to it. None: Three of
-        the corners are on one line, so no perspective exists.
-
-    The solution uses only integers: the inverse of the map of the unit square (Heckbert, 1989), times the sides.
+        Coefficients (a, b, c, d, e, f, g, h) of a perspective from the result to the image, or None if three of the
+        corners are collinear, so that no perspective exists. Each coefficient is the float32 number that is nearest to
+        the exact solution. torchvision's least-squares solution is equal or differs in the last bit.
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
     dx1, dy1, dx2, dy2 = x1 - x2, y1 - y2, x3 - x2, y3 - y2
@@ -145,7 +153,7 @@ def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:
 
 
 def projected(height: int, width: int, corners: Corners, look: Look) -> tuple[Warp, ...]:
-    """Return the perspective with these corners; an empty tuple if three of them are on one line."""
+    """Return the warp that moves the corner pixels to ``corners``, or an empty tuple if three of them are collinear."""
     matrix = coefficients(height, width, corners)
     if matrix is None:
         return ()

@@ -1,7 +1,8 @@
-"""Random numbers of a sample, made with integers and formulas only.
+"""Counter-based random numbers of samples (Philox4x32-10).
 
-The numbers are a pure function of (seed, epoch, sample, attempt, op): Philox4x32-10 of a counter, so no generator has a
-state. They do not depend on threads, batches, shards, devices or a resume, nor on other ops of the pipeline.
+The numbers of an op are a pure function of the seed, the epoch, the index of the sample, the attempt and the key of the
+op. There is no generator state, so the numbers do not depend on threads, batches, shards, devices, resuming, or other
+ops of the pipeline.
 """
 
 from __future__ import annotations
@@ -20,30 +21,32 @@ from pixprep.errors import PipelineError
 F64 = npt.NDArray[np.float64]
 U32 = npt.NDArray[np.uint32]
 Words = Mapping[str, Any]
-"""Random parameters of one op in a form that JSON supports.
+"""Random parameters of one op for one image. They are JSON-serializable.
 
-Examples are ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the op's input, and ``{"flip": true}``.
+Examples: ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the op's input, or ``{"flip": true}``.
 """
 
 Span = tuple[float, float]
-"""Minimum and maximum."""
+"""Minimum and maximum of a range."""
 
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
-"""Values added to the key, modulo 2^32, in each of the ten rounds."""
+"""Weyl sequence: the values that are added to the key in each of the ten rounds, modulo 2^32."""
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MAX_BLOCKS = 1 << 16
 
 
 def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray[np.uint32]:
-    """Compute Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
+    """Return the random numbers of Philox4x32-10.
+
+    The algorithm is that of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
 
     Args:
         counters: Counters, uint32 (..., 4).
-        key: Two integers below 2^32.
+        key: Key, two integers below 2^32.
 
     Returns:
-        Four random words of each counter, uint32 (..., 4).
+        Four random 32-bit words for each counter, uint32 (..., 4).
     """
     words = np.ascontiguousarray(counters.reshape(-1, 4).T)
     even, odd = _rounds(words[::2], words[1::2], key)
@@ -52,9 +55,18 @@ def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArra
 
 
 def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
-    """Compute ``philox`` from words 0 and 2, and words 1 and 3: uint32 (2, ..., counters) each, C-contiguous.
+    """Apply the ten rounds of Philox.
 
-    The upper and the lower half of a product are views of it, which take half the time of shifts and masks.
+    The upper and the lower half of each product are views of its array, which takes half the time of shifting and
+    masking.
+
+    Args:
+        even: Words 0 and 2 of the counters, uint32 (2, ..., counters), C-contiguous.
+        odd: Words 1 and 3 of the counters, with the same shape.
+        key: Key, two integers below 2^32.
+
+    Returns:
+        Words 0 and 2, and words 1 and 3, of the random numbers.
     """
     pair = (2, *[1] * (even.ndim - 1))
     for each in (np.array(key, np.uint64) + _WEYL).astype(np.uint32):
@@ -66,41 +78,47 @@ def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
 
 
 def between(span: Span, uniform: float) -> float:
-    """Map a uniform number in [0, 1) to a number of a span."""
+    """Map a uniform random number in [0, 1) to the range ``span``."""
     return span[0] + uniform * (span[1] - span[0])
 
 
 @cache
 def quantiles() -> npt.NDArray[np.float32]:
-    """Return 65,536 equally likely quantiles of the standard normal distribution, float32 from -4.33 to 4.33."""
+    """Return a table of the standard normal distribution: 65,536 equally likely values, float32 from -4.33 to 4.33."""
     inverse = NormalDist().inv_cdf
-    table = np.array([inverse((place + 0.5) / 65536) for place in range(65536)], np.float32)
+    table = np.array([inverse((index + 0.5) / 65536) for index in range(65536)], np.float32)
     table.flags.writeable = False
     return table
 
 
 def span_words(span: Span, unit: str = "") -> str:
-    """Describe a span by both ends, or by one number if they are equal."""
+    """Format a range as ``min to max``, or as one number if both are equal."""
     return f"{span[0]:.4g}{unit}" if span[0] == span[1] else f"{span[0]:.4g} to {span[1]:.4g}{unit}"
 
 
 class Drawn(Protocol):
-    """A step that draws random numbers."""
+    """A step that uses random numbers."""
 
     @property
     def key(self) -> str:
-        """Key of the step's random numbers."""
+        """Key that identifies the step's random numbers."""
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four random numbers that the step draws."""
+        """Number of blocks of four random numbers that the step uses."""
 
 
 class Numbers:
-    """Uniform random numbers of one sample: blocks of four numbers per op, at least 0 and below 1.
+    """Uniform random numbers of one sample.
 
-    Attributes:
-        seed, epoch, index, attempt: Values that the numbers are a function of.
+    The numbers of each op form a sequence of blocks of four numbers in [0, 1).
+
+    Args:
+        seed: Seed, 0 to 2^32 - 1.
+        epoch: Epoch, 0 to 2^32 - 1.
+        index: Index of the sample in its source.
+        attempt: Attempt number of the sample.
+        first: First blocks of each op, which were computed in advance, by the key of the op.
     """
 
     __slots__ = ("_first", "attempt", "epoch", "index", "seed")
@@ -110,7 +128,15 @@ class Numbers:
         self._first = first
 
     def blocks(self, key: str, begin: int, count: int) -> F64:
-        """Return blocks of one op, float64 (count, 4); blocks that ``draw`` did not make yet are made now."""
+        """Return ``count`` blocks of random numbers of an op, float64 (count, 4).
+
+        Blocks that were not computed in advance are computed now.
+
+        Args:
+            key: Key of the op.
+            begin: Index of the first block.
+            count: Number of blocks.
+        """
         first = self._first.get(key)
         if first is not None and begin + count <= len(first):
             part: F64 = first[begin : begin + count]
@@ -127,19 +153,19 @@ class _Example(Numbers):
 
 
 EXAMPLE: Numbers = _Example(0, 0, 0, 0, {})
-"""Numbers that are all nearly a half, so that every event with a probability of one half happens.
+"""Stand-in for random numbers, which are all 0.49, so every event with a probability of 0.5 occurs.
 
-They are for examples, and for checks of kernels.
+It is used for examples, and to check kernels.
 """
 
 
 def draw(
     steps: Sequence[Drawn], *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
 ) -> list[Numbers]:
-    """Draw the numbers of several samples with one vectorized call; see ``Plan.draw``."""
+    """Return the random numbers of several samples, computed in one vectorized call (see ``Plan.draw``)."""
     for name, value in (("seed", seed), ("epoch", epoch)):
         if not 0 <= value < 1 << 32:
-            raise PipelineError(f"{name} must be 0 to {(1 << 32) - 1}, not {value}")
+            raise PipelineError(f"{name} must be an integer from 0 to {(1 << 32) - 1}, not {value}")
     samples = np.asarray(indices, np.uint64).reshape(-1)
     tries = np.broadcast_to(np.asarray(attempts, np.uint64), samples.shape)
     begin, parts = 0, []
@@ -162,11 +188,18 @@ def _uniforms(
     attempts: npt.NDArray[np.uint64],
     parts: Sequence[tuple[int, int, int]],
 ) -> F64:
-    """Return uniform numbers, float64 (samples, blocks, 4), at least 0 and below 1.
+    """Return uniform random numbers in [0, 1), float64 (samples, blocks, 4).
 
-    The key is (seed, epoch). The counter consists of the two halves of the sample's index, the op, and a word with the
-    attempt in the upper and the block in the lower 16 bits. Higher bits of the attempt are stored in bits of the index
-    from 2**40, which no source reaches.
+    The key of Philox is (seed, epoch). The four words of the counter are the lower and the upper half of the sample's
+    index, a hash of the op's key, and a word with the attempt in its upper and the block in its lower 16 bits. If the
+    attempt has more than 16 bits, its upper bits are added to the index from bit 40 on, which no index reaches.
+
+    Args:
+        seed: Seed, 0 to 2^32 - 1.
+        epoch: Epoch, 0 to 2^32 - 1.
+        indices: Indices of the samples.
+        attempts: Attempt numbers of the samples.
+        parts: For each op, the hash of its key, the index of its first block, and the number of blocks.
     """
     assert all(begin + n <= _MAX_BLOCKS for _, begin, n in parts)
     even, odd = np.empty((2, 2, len(indices), sum(n for _, _, n in parts)), np.uint32)
@@ -178,7 +211,7 @@ def _uniforms(
     odd[0] |= (attempts >> np.uint64(16) << np.uint64(8)).astype(np.uint32)[:, None]
     odd[1] |= (attempts << np.uint64(16)).astype(np.uint32)[:, None]
     uniforms = np.empty((*even.shape[1:], 4))
-    for place, words in enumerate(_rounds(even, odd, (seed, epoch))):
+    for first, words in enumerate(_rounds(even, odd, (seed, epoch))):
         for half in (0, 1):
-            np.multiply(words[half], 2.0**-32, out=uniforms[:, :, place + 2 * half])
+            np.multiply(words[half], 2.0**-32, out=uniforms[:, :, first + 2 * half])
     return uniforms

@@ -1,4 +1,4 @@
-"""Policies choose steps on pixel values and their magnitudes for each image, with the tables of ``kinds``."""
+"""Augmentation policies: the random choice of operations and magnitudes for an image, from the tables of ``kinds``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from pixprep.spec import ColorLike
 
 
 class Rules(NamedTuple):
-    """Rules that choose the steps of a policy in order.
+    """Parameters of a policy, and the choice of its operations for an image.
 
     Attributes:
-        table: Table of kinds and magnitudes (see ``kinds.KINDS``).
-        steps: Number of steps; sub-policies have two.
-        magnitude: Bin of every step that is chosen by itself; None: The bin is drawn.
-        bins: Number of magnitudes of a kind.
-        p: Probability of a step that is chosen by itself.
-        std: Standard deviation of the bin in timm's policies; inf: The bin is uniform from 0.
-        most: Maximum bin in timm's policies.
+        table: Table of operations and magnitudes (see ``kinds.KINDS``).
+        steps: Number of operations per image. For sub-policies, it is two.
+        magnitude: Magnitude bin of all operations. None means a random bin per operation. Sub-policies specify the bins
+            themselves.
+        bins: Number of magnitude bins.
+        p: Probability with which each chosen operation is applied. Sub-policies specify the probabilities themselves.
+        std: Standard deviation of normally distributed noise that is added to the bin, in timm's policies. inf means
+            that the bin is uniformly distributed from 0 to the given bin.
+        most: Maximum bin, in timm's policies.
     """
 
     table: Table
@@ -38,42 +40,48 @@ class Rules(NamedTuple):
     most: float = inf
 
     def drawn(self, rows: Sequence[Sequence[float]], height: int, width: int) -> list[Words]:
-        """Return the steps for the random numbers.
+        """Choose the operations for an image, with their magnitudes.
 
-        Each row makes one step. It contains the numbers for the kind, the magnitude, the sign and the probability, and
-        optionally for the filter. Example:
-        ``[{"op": "ShearX", "magnitude": -0.09, "filter": "bicubic"}, {"op": "Equalize"}]``.
+        Args:
+            rows: Uniform random numbers in [0, 1), one row per operation. They determine the operation, its magnitude,
+                its sign, whether it is applied, and optionally the filter.
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+
+        Returns:
+            Parameters of the operations, such as
+            ``[{"op": "ShearX", "magnitude": -0.09, "filter": "bicubic"}, {"op": "Equalize"}]``.
         """
         chosen: list[Words] = []
-        for (name, p, index), (_, place, sign, whether, *which) in zip(self._chosen(rows), rows, strict=True):
-            if whether >= p:
+        for (name, p, index), (_, u_bin, u_sign, u_apply, *u_filter) in zip(self._chosen(rows), rows, strict=True):
+            if u_apply >= p:
                 continue
             kind = KINDS[self.table][name]
             words: dict[str, str | float] = {"op": name}
             if kind.magnitude is not None:
-                size = kind.magnitude(self._index(index, place), self.bins, height, width)
-                words["magnitude"] = max(kind.least, 0.0 - size if kind.is_signed and sign < 0.5 else size)
-            if which and name in MOVING:
-                words["filter"] = "bilinear" if which[0] < 0.5 else "bicubic"
+                size = kind.magnitude(self._index(index, u_bin), self.bins, height, width)
+                words["magnitude"] = max(kind.least, 0.0 - size if kind.is_signed and u_sign < 0.5 else size)
+            if u_filter and name in MOVING:
+                words["filter"] = "bilinear" if u_filter[0] < 0.5 else "bicubic"
             chosen.append(words)
         return chosen
 
     def _chosen(self, rows: Sequence[Sequence[float]]) -> Sequence[Choice]:
-        """Return the choices: the parts of a sub-policy, or one kind per row."""
+        """Return the chosen operations: those of one sub-policy, or one operation per row."""
         if policies := POLICIES.get(self.table):
             return policies[int(rows[0][0] * len(policies))]
         names = list(KINDS[self.table])
         if self.table != "timm_weighted":
-            return [(names[int(which * len(names))], self.p, self.magnitude) for which, *_ in rows]
+            return [(names[int(u * len(names))], self.p, self.magnitude) for u, *_ in rows]
         found: list[Choice] = []
-        for which, *_ in rows:  # no kind is chosen twice
+        for u, *_ in rows:  # sample without replacement
             sums = np.cumsum([WEIGHTS[name] for name in names])
-            name = names.pop(int(np.searchsorted(sums, which * sums[-1], "right")))
+            name = names.pop(int(np.searchsorted(sums, u * sums[-1], "right")))
             found.append((name, self.p, self.magnitude))
         return found
 
     def _index(self, index: float | None, uniform: float) -> float:
-        """Return the bin of a step."""
+        """Return the magnitude bin of an operation, from its specified bin and a uniform random number."""
         if index is None:
             return int(uniform * self.bins)
         if self.std == inf:
@@ -83,44 +91,53 @@ class Rules(NamedTuple):
         return max(0.0, min(index, self.most))
 
     def __str__(self) -> str:
-        spread = f", give or take {self.std:g}" if 0 < self.std < inf else ""
+        spread = f" with standard deviation {self.std:g}" if 0 < self.std < inf else ""
         if policies := POLICIES.get(self.table):
-            return f"do one of the {len(policies)} pairs of steps of the policy {self.table}{spread}"
+            noise = f", magnitudes{spread}" if spread else ""
+            return f"apply one of the {len(policies)} sub-policies of the policy {self.table}{noise}"
         upto = "0 to " if self.std == inf else ""
-        how = "any strength" if self.magnitude is None else f"strength {upto}{self.magnitude:g}{spread}"
-        some = "" if self.p == 1 else f", each in {self.p:g} of the images"
+        how = "random magnitude" if self.magnitude is None else f"magnitude {upto}{self.magnitude:g}{spread}"
+        some = "" if self.p == 1 else f", each with probability {self.p:g}"
         name = {"rand": "RandAugment", "trivial": "TrivialAugmentWide"}.get(self.table, f"RandAugment ({self.table})")
-        choice = f"{self.steps} of {name}'s {len(KINDS[self.table])} steps"
-        return f"do {choice}{some}, {how} of 0 to {self.bins - 1}"
+        choice = f"{self.steps} of {name}'s {len(KINDS[self.table])} operations"
+        return f"apply {choice}{some}, {how} (of 0 to {self.bins - 1})"
 
 
 def shares(parts: Sequence[float]) -> npt.NDArray[np.float32]:
-    """Return each part divided by the sum of all parts."""
+    """Normalize numbers so that their sum is 1, in float32."""
     return (np.array(parts) / sum(parts)).astype(np.float32)
 
 
 def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[float]:
-    """Return numbers of the gamma distribution of shape ``alpha``; divided by their sum, they have a Dirichlet one.
+    """Sample ``count`` numbers from the gamma distribution of shape ``alpha``.
 
-    The method is Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): a variable with the
-    shape ``alpha + 1`` is multiplied by ``U ** (1 / alpha)``. A trial reads one block per number: two uniform numbers
-    for Box and Muller's normal number, one for the acceptance, and U. On average, 19 of 20 trials succeed. After 16
-    failed trials, which happens once in 10^20, the mean replaces the number.
+    Divided by their sum, they are a sample of the symmetric Dirichlet distribution.
+
+    The method is that of Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): a variable of
+    shape ``alpha + 1`` is multiplied by ``U ** (1 / alpha)``. A trial uses one block of four uniform random numbers per
+    variable: two for a normal variable (Box-Muller), one for the acceptance test, and U. On average, 19 of 20 trials
+    are accepted. If 16 trials are rejected, which has a probability of 10^-20, the mean of the distribution is used.
+
+    Args:
+        alpha: Shape of the distribution.
+        uniforms: Function that returns the blocks of uniform random numbers.
+        begin: Index of the first block.
+        count: Number of variables.
     """
     large = alpha + 1 - 1 / 3
     made: dict[int, float] = {}
     for trial in range(16):
-        for place, row in enumerate(uniforms(begin + trial * count, count).tolist()):
-            radius, angle, whether, share = row
+        for index, row in enumerate(uniforms(begin + trial * count, count).tolist()):
+            radius, angle, u_accept, u = row
             normal = sqrt(-2 * log(1 - radius)) * cos(tau * angle)
             cube = (1 + normal / sqrt(9 * large)) ** 3
-            if place not in made and cube > 0 and log(1 - whether) < normal**2 / 2 + large * (1 - cube + log(cube)):
-                made[place] = large * cube * (1 - share) ** (1 / alpha)
+            if index not in made and cube > 0 and log(1 - u_accept) < normal**2 / 2 + large * (1 - cube + log(cube)):
+                made[index] = large * cube * (1 - u) ** (1 / alpha)
         if len(made) == count:
             break
-    return [made.get(place, alpha) for place in range(count)]
+    return [made.get(index, alpha) for index in range(count)]
 
 
 def threshold_of(table: Table, magnitude: float, like: ColorLike) -> float:
-    """Return the pixel value from which a ``Solarize`` inverts."""
+    """Return the threshold of a ``Solarize``, from which on pixel values are inverted, for its magnitude."""
     return magnitude if table in TIMM else COLOURS[like].threshold(255 * magnitude)

@@ -1,6 +1,7 @@
-"""Profiles: one module per library, with one row per kind of arithmetic.
+"""Profiles: the arithmetic of each library, as data that ops and kernels read.
 
-They require only NumPy; ops and kernels read them.
+There is one module per library, which contains an object for each kind of arithmetic: resizes, warps, color changes and
+blurs. The modules do not import the libraries themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pixprep.spec import BlendLike, BlurLike, Like, WarpLike
 
 _MODULES = {like: import_module(f"pixprep.plan.profiles.{like}") for like in get_args(Like)}
 PROFILES: Mapping[Like, Profile] = {like: module.PROFILE for like, module in _MODULES.items()}
-"""Resizes by the name in ``like``; each is a row of the module of that name, like the rows of the next three tables."""
+"""Resize of each library, by its name in ``like``. The next three tables contain warps, color arithmetic and blurs."""
 WARPS: Mapping[WarpLike, Warps] = {like: _MODULES[like].WARPS for like in get_args(WarpLike)}
 COLOURS: Mapping[BlendLike, Colours] = {like: _MODULES[like].COLOURS for like in get_args(BlendLike)}
 BLURS: Mapping[BlurLike, Blur] = {like: _MODULES[like].BLUR for like in get_args(BlurLike)}

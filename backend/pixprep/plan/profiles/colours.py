@@ -1,4 +1,4 @@
-"""Color steps and blurs of one library: the properties that ops check, and the numbers that kernels need."""
+"""Profiles of color changes and blurs: the properties and the arithmetic of one library."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ class Blur(NamedTuple):
     """Gaussian blur of one library.
 
     Attributes:
-        sigma: Function from the number of taps to the standard deviation; None: The op must specify it.
-        taps: Function from the standard deviation to the number of taps; None: The op must specify it.
-        is_mirrored_again: Whether the image is mirrored repeatedly if the kernel is larger than its mirror image; if
-            False, such an image is rejected.
-        is_hosts: Whether the GPU lacks a kernel for the blur.
+        sigma: Function that returns the default standard deviation for a number of taps. None means that the op must
+            specify the standard deviation.
+        taps: Function that returns the default number of taps for a standard deviation. None means that the op must
+            specify the number of taps.
+        is_mirrored_again: Whether the image is reflected repeatedly if the kernel extends beyond its first reflection.
+            If False, such images are rejected.
+        is_hosts: Whether the blur runs on the host even if the device is a GPU, because it has no CUDA kernel.
     """
 
     sigma: Callable[[int], float] | None = None
@@ -30,23 +32,26 @@ class Blur(NamedTuple):
 
 
 def none_here(*numbers: float) -> Values:
-    """Stand in for a function of ``Colours`` that no op requests from the library."""
+    """Placeholder for a function of ``Colours`` that the library does not support. It is never called."""
     raise AssertionError(numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Colours:
-    """Color arithmetic of the library that ``like`` names.
+    """Color arithmetic of one library.
 
     Attributes:
-        mean: Function from the sum of the luma and the number of pixels to the gray that a contrast blends with.
-        contrast: Function from that mean and the factor to the curve of a contrast; None: The kernels blend.
-        turn: Function from a fraction of the circle to the number by which the kernels rotate a hue; None: The hue is
-            that of HSV of uint8, with 180 values.
-        gamma: Function from an exponent and a gain to the curve of 256 pixel values.
-        autocontrast: Function from the minimum and the maximum pixel value, which differ, to the curve of 256 pixel
-            values.
-        threshold: Function to the number with which pixel values are compared.
+        mean: Function ``(total, count)`` that returns the mean luma, which a change of contrast blends with. ``total``
+            is the sum of the luma of ``count`` pixels.
+        contrast: Function ``(mean, factor)`` that returns the look-up table of a change of contrast. None means that
+            the kernels blend instead.
+        turn: Function that converts a rotation of the hue, as a fraction of the circle, to the number that the kernels
+            use. None means that the library's hue has 180 values (HSV of uint8).
+        gamma: Function ``(exponent, gain)`` that returns the look-up table of a gamma curve, with 256 values.
+        autocontrast: Function ``(low, high)`` that returns a look-up table with 256 values, for the minimum and the
+            maximum pixel value of a channel. They must differ.
+        threshold: Function that converts the threshold of ``solarize`` to the number that pixel values are compared
+            with.
     """
 
     mean: Callable[[int, int], float]
@@ -58,4 +63,4 @@ class Colours:
 
 
 EVERY = np.arange(256)
-"""All pixel values."""
+"""All pixel values of uint8."""

@@ -1,4 +1,4 @@
-"""Profile: the properties of one library's resize."""
+"""Profiles of resizes: the properties and the arithmetic of one library's resize."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ Size = tuple[int, int]
 
 
 class Original(NamedTuple):
-    """The library's own resize, with which ``verify`` compares.
+    """The resize function of the library itself, with which ``verify`` compares the results.
 
-    The functions are passed in; this module does not import the library.
+    The library is imported by the caller and passed to ``resize``.
 
     Attributes:
-        key: Key of the library; profiles may share one.
-        module: Module with the version of the library.
-        packages: Packages that pip installs.
-        functions: Module that contains the functions.
-        resize: Function of the module ``functions``, uint8 (height, width, channels), the op and a (height, width) to
-            the resized pixels.
-        takes_planes: Whether ``resize`` accepts and returns a PyTorch tensor (channels, height, width).
-        order: Version of Pillow whose order of the two passes applies; None: The library is not Pillow.
+        key: Name of the library. Several profiles may have the same library.
+        module: Name of the module that contains the version of the library.
+        packages: Packages to install with pip.
+        functions: Name of the module that is passed to ``resize``.
+        resize: Function ``(module, pixels, op, size)`` that returns the resized pixels. ``pixels`` is a uint8 array
+            (height, width, channels), and ``size`` is (height, width).
+        takes_planes: Whether ``resize`` accepts and returns PyTorch tensors (channels, height, width) instead.
+        order: Major version of Pillow that determines the order of the two passes. None means that the library is not
+            Pillow.
     """
 
     key: str
@@ -38,7 +39,7 @@ class Original(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A filter with or without antialias."""
+    """A resize filter with or without antialiasing."""
 
     filter: Filter
     antialias: bool
@@ -46,30 +47,31 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Resize of the library that ``like`` names.
+    """Resize of one library.
 
     Attributes:
-        title: Name of the library as people write it.
-        original: The library's own resize, for ``verify``.
-        filters: Filters without antialias; empty: The library always antialiases.
-        antialiased: Filters with antialias, including ``nearest``, which antialias does not change; empty: The library
-            never antialiases.
-        antialias: Default of ``antialias``.
-        rounding: Default of the rounding of a side that follows from the other.
-        subpixel: Default of ``subpixel``; None: The library does not support it, or with ``takes_scale`` supports it on
-            request as ``fx`` and ``fy``.
-        real: Filters whose results are not rounded to integers.
-        across: Filters whose windows of one axis depend on the other axis.
-        reducible: Filters whose antialiased resize accepts a JPEG that was decoded to a fraction of its size.
-        passes: Function from a method and both axes to the arithmetic of both passes.
-        is_vertical_first: Function from a method and both axes; it returns whether the first pass is vertical.
-        formula: Function from a method and its passes to the formula of the windows; it returns None for ``nearest``
-            and ``nearest_exact``.
-        windows: Function that returns the windows of one axis for a method without a formula. It is never called for an
-            axis without outputs.
-        labels: Library whose nearest pixels a resize of labels selects.
-        corner: Function to the row and the column from which the positions of a part are counted and rounded; None: The
-            library cannot resize a part.
+        title: Name of the library in texts.
+        original: The resize function of the library itself, for ``verify``.
+        filters: Filters that are supported without antialiasing. Empty if the library always antialiases.
+        antialiased: Filters that are supported with antialiasing. They include ``nearest``, which does not change.
+            Empty if the library never antialiases.
+        antialias: Default of the op's field ``antialias``.
+        rounding: Default rounding of a side that is computed from the other side.
+        subpixel: Default of the op's field ``subpixel``. None means that it is not supported, or with ``takes_scale``,
+            that its default is false.
+        takes_scale: Whether the library accepts a scale (OpenCV's ``fx`` and ``fy``), which ``subpixel`` then uses.
+        real: Filters whose results are float32 and not rounded.
+        across: Filters whose coefficients on one axis depend on the size of the other axis.
+        reducible: Filters whose antialiased resize is supported for JPEGs that are decoded at a reduced size.
+        passes: Function that returns the arithmetic of the two passes.
+        is_vertical_first: Function that returns whether the vertical pass comes before the horizontal pass.
+        formula: Function that returns the formula of the filter coefficients, or None for ``nearest`` and
+            ``nearest_exact``.
+        windows: Function that returns the input positions of one axis, for methods without a formula. It is not called
+            for an axis of length 0.
+        labels: Library whose ``nearest`` is used to resize segmentation maps.
+        corner: Function that returns the row and the column of the image that the positions of a region (``roi``) are
+            relative to when they are rounded. None means that the library cannot resize a region.
     """
 
     title: str
@@ -92,23 +94,23 @@ class Profile:
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """All methods of the library."""
+        """All filters that the library supports, with and without antialiasing."""
         plain = (Method(name, antialias=False) for name in self.filters)
         return *plain, *(Method(name, antialias=True) for name in self.antialiased)
 
 
 def always_fixed(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Return integer arithmetic: ``Profile.passes`` of a library that has no other."""
+    """Implement ``Profile.passes`` for a library that always uses fixed-point arithmetic."""
     del method, rows, columns
     return "fixed"
 
 
 def never_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Return False: ``Profile.is_vertical_first`` of a library whose horizontal pass is always first."""
+    """Implement ``Profile.is_vertical_first`` for a library whose horizontal pass always comes first."""
     del method, rows, columns
     return False
 
 
 def no_windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Fail: ``Profile.windows`` of a library that has a formula for every method."""
+    """Implement ``Profile.windows`` for a library that has formulas for all methods. It is never called."""
     raise AssertionError(method, passes, axis)

@@ -1,4 +1,4 @@
-"""Warps of one library: the properties that ops check, and the arithmetic of a ``plan.steps.warps.Warp``."""
+"""Profiles of warps: the properties and the arithmetic of one library's rotations, affine maps and perspectives."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ARITHMETICS = (
     *("torchvision_nearest", "torchvision_bilinear", "dali_nearest", "dali_bilinear"),
     *("opencv_nearest", "opencv_bilinear", "opencv_bicubic"),
 )
-"""Names of all arithmetic of warps, in the order of ``enum warps`` in ``engine/kernels/arguments.h``."""
+"""Names of the kernels' warp variants, in the order of ``enum warps`` in ``engine/kernels/arguments.h``."""
 
 
 class Computed(NamedTuple):
-    """Arithmetic of one warp, with its numbers.
+    """Arguments with which a kernel computes a warp.
 
     Attributes:
-        arithmetic: One of ``ARITHMETICS``.
-        matrix: Six numbers of an affine map, followed by two or three more for a perspective.
-        weights: Weights of a cubic, int16 (1024, 16); None: The arithmetic does not read a table.
+        arithmetic: Variant of the kernel, one of ``ARITHMETICS``.
+        matrix: Six numbers of an affine map, or eight or nine numbers of a perspective.
+        weights: Table of bicubic weights, int16 (1024, 16). None means that the variant does not use a table.
     """
 
     arithmetic: str
@@ -38,23 +38,25 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Warps:
-    """Warps of the library that ``like`` names.
+    """Warps of one library.
 
     Attributes:
-        title: Name of the library as people write it.
+        title: Name of the library in texts.
         filters: Supported filters.
-        compute: Function from a filter, a matrix, and the sizes of the whole result and of the image to the arithmetic.
-        origin: Origin of a matrix's coordinates: the upper left ``corner`` of the image, the center of the first
-            ``pixel``, or the ``middle`` of the image and of the result (for a perspective the corner).
-        rotation: Function to the matrix and the size of the result of a rotation, from the height and the width of the
-            image, an angle in degrees, the fixed point (None: the center) and ``expand``; None: Rotation is not
-            supported.
-        turns_about: Whether ``rotation`` accepts a fixed point other than the center.
-        padding_modes: Supported padding modes outside of the image.
-        mixes_fill: Filters that mix the fill with pixels at the edge, so that a missing fill differs from a black one.
-        inverse: Function from the matrix image-to-result to the matrix result-to-image.
-        max_side: Maximum side of an image that the library warps; None: unlimited.
-        is_hosts: Whether the GPU lacks a kernel for the arithmetic.
+        compute: Function ``(filter, matrix, whole, size)`` that returns the arguments of the kernel, where ``whole`` is
+            the size of the whole result, and ``size`` is the size of the image.
+        origin: Origin of a matrix's coordinates: the upper left ``corner``, the center of the first ``pixel``, or the
+            center (``middle``) of the image and of the result. With ``middle``, the origin of perspectives is the
+            corner.
+        rotation: Function ``(height, width, angle, center, expand)`` that returns the matrix of a rotation and the size
+            of its result. The angle is in degrees, and None as the center means the center of the image. None means
+            that rotations are not supported.
+        turns_about: Whether ``rotation`` accepts other centers than that of the image.
+        padding_modes: Supported padding modes.
+        mixes_fill: Filters that blend the fill with pixels at the border, so that no fill and a black fill differ.
+        inverse: Function that inverts a matrix from the image to the result.
+        max_side: Maximum height and width of an image that the library supports. None means unlimited.
+        is_hosts: Whether warps run on the host even if the device is a GPU, because they have no CUDA kernel.
     """
 
     title: str

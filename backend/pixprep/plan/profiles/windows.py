@@ -1,4 +1,4 @@
-"""Windows: the input positions and weights of each output position along one axis of a resize."""
+"""Filter coefficients of a resize: the input positions and the weights for each output position of an axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Passes = Literal[
     "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "dali", "float_fused", "real",
     "lerp",
 ]  # fmt: skip
-"""Arithmetic of both passes: p are the pixel values of a window, m the values between the passes, w the weights.
+"""Arithmetic of the two passes. The first pass filters the pixel values p, and the second its results m; w are weights.
 
 ==============  =====================================  =====================================================
 passes          first                                  second
@@ -24,16 +24,16 @@ opencv_cubic    sum(p w), int32                        clip8(rint(float32 sum of
 opencv_lanczos  sum(p w), int32                        clip8((2^(bits-1) + sum(m w)) >> bits)
 area            sum(p), int32                          clip8(rint(float32(sum(m)) factor))
 float_even      float32 sum(p w)                       clip8(rint(float32 sum(m w)))
-dali            float32 sum(p w)                       the same, of some values with ties away from 0
-float_fused     float32 sum(p w), partly fused         clip8(rint(the same of m))
+dali            float32 sum(p w)                       the same, but some values round ties away from 0
+float_fused     float32 sum(p w), partly fused         clip8(rint(the same with m))
 real            float32 sum(p w)                       float32 sum(m w)
 lerp            p0 + (p1 - p0) w1, float32             the same
 ==============  =====================================  =====================================================
 
-Every float32 product and sum is rounded by itself, tap by tap, the first one first; rint rounds ties to even.
-In a ``float_fused`` window of ``count`` taps, the last ``(count - 1) % 4`` are each added by a fused multiply-add,
-rounded once. These taps remain after the compiler has vectorized all taps but the first by four. ``find_ties`` in
-``engine/kernels/library_filters.c`` computes which values ``dali`` rounds away from 0.
+float32 sums are computed from the first tap to the last, and every product and every sum is rounded to float32. rint
+rounds ties to even. ``float_fused`` adds the last ``(count - 1) % 4`` of ``count`` taps by fused multiply-adds, which
+round once. These are the taps that remain when the compiler vectorizes all taps except for the first in groups of four.
+``find_ties`` in ``engine/kernels/library_filters.c`` determines which values ``dali`` rounds away from 0.
 """
 
 Curve = Literal["box", "bilinear", "hamming", "bicubic", "lanczos", "two", "four"]
@@ -42,27 +42,27 @@ Rule = Literal[
     "torch_bilinear", "torch_bicubic", "dali_bilinear", "dali_bicubic", "dali_lanczos",
     "tensorflow_linear", "tensorflow_triangle",
 ]  # fmt: skip
-"""Filters of libraries; ``engine/kernels/library_filters.c`` implements each, in the library's number types."""
+"""The libraries' own filters. ``engine/kernels/library_filters.c`` implements each in the library's number types."""
 Order = IntEnum("Order", ["AS_DECODED", "BACKWARDS", "ONE"], start=0)
-"""Channel order of a library; it does not matter for one channel that replaces three equal ones."""
+"""Channel order in which a library receives an image: RGB, BGR, or one channel that replaces three equal ones."""
 IDENTITY_BITS = 22
-"""A ``fixed`` window of one position with the weight 2^22 returns its pixel value."""
+"""Precision of ``fixed`` windows with a single tap. Its weight is 2^22, which returns the pixel value unchanged."""
 
 
 class Formula(NamedTuple):
-    """Formula of an axis, from whose lengths ``engine/kernels/coefficients.c`` makes windows and weights.
+    """Formula from which ``engine/kernels/coefficients.c`` computes the filter coefficients of an axis.
 
-    The center of output position i is ``offset + (i + 0.5) * ratio``. Each weight of a window is the curve at the
-    distance from this center, divided by the sum of the window's values.
+    The center of output position i is ``offset + (i + 0.5) * ratio``. The weight of an input position is the filter
+    kernel ``curve`` at its distance from this center, normalized so that the sum of all weights is constant.
 
     Attributes:
-        curve: Function of the distance. A window is clipped at the border. ``two`` and ``four`` use that many nearest
-            positions, with linear or cubic (a = -0.75) interpolation; a position beyond the border adds its weight to
-            the border position. A library's own rule may also make windows that extend beyond the border, where a
-            position means the nearest one inside.
-        is_widened: Whether the curve is as wide as the ratio if the axis shrinks.
-        bits: Binary logarithm of the sum of a window's weights; None: The maximum, up to 22, for which each weight of
-            the axis is below 2^15. A rule has its own value.
+        curve: Filter kernel, whose taps beyond the border are dropped. ``two`` and ``four`` interpolate between the two
+            or four nearest positions, linearly or cubically (a = -0.75); the weight of a tap beyond the border is added
+            to the pixel at the border. A ``Rule`` is a library's own filter. Its taps may be beyond the
+            border, where they read the nearest pixel inside.
+        is_widened: Whether the kernel is widened by the ratio if the axis shrinks (antialiasing).
+        bits: Binary logarithm of the sum of the weights. None means the maximum, up to 22, for which all weights of the
+            axis are below 2^15. It is ignored for a ``Rule``.
     """
 
     curve: Curve | Rule
@@ -71,22 +71,22 @@ class Formula(NamedTuple):
 
     @property
     def is_rule(self) -> bool:
-        """Tell whether the curve is a library's own rule."""
+        """Whether ``curve`` is a library's own filter."""
         return self.curve in get_args(Rule)
 
 
 class Axis(NamedTuple):
-    """One axis of one resize of an image of known size.
+    """One axis of a resize, for an image of known size.
 
     Attributes:
-        length, out_length: Lengths of the input and the output, in positions.
-        ratio: Input positions per output position; negative, for DALI only, if output is counted from the last one.
-        begin, end: Range of the requested output positions.
-        offset: Input position at which output position 0 begins. It may differ from 0 for an image that was decoded to
-            a fraction of its size, for which only Pillow's windows are made, and for a part and ``subpixel``, which
-            DALI supports.
-        is_vertical: Whether the axis runs from row to row; only DALI's ``nearest`` and PyTorch depend on it.
-        across: Output length of the other axis if the windows depend on it (``Profile.across``), else 0.
+        length: Length of the input in pixels.
+        out_length: Length of the output in pixels.
+        ratio: Input pixels per output pixel. It is negative if the axis is flipped, which only DALI supports.
+        begin, end: Range of the output pixels to compute.
+        offset: Input position at which output pixel 0 begins. It differs from 0 only if a JPEG was decoded at a reduced
+            size (with Pillow's arithmetic), or if the resize has a ``roi`` or is ``subpixel`` (with DALI's arithmetic).
+        is_vertical: Whether this is the vertical axis. Only DALI's ``nearest`` and PyTorch treat the axes differently.
+        across: Output length of the other axis, if the coefficients depend on it (``Profile.across``). Otherwise 0.
     """
 
     length: int
@@ -101,14 +101,15 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of the input, one for each requested output position.
+    """Filter coefficients of one axis: for each output position, a window of consecutive input positions with weights.
 
     Attributes:
-        first: First input position, int32 (out,); a position outside of the axis means the nearest one inside.
-        count: Number of positions, int32 (out,).
-        weights: Weights, (out, taps), int32 or float32 depending on the passes; 0 beyond ``count``.
-        bits: Precision. With the passes ``fixed``, the weights of a window have a sum of about 2^bits; with
-            ``opencv_lanczos``, the products of the weights of both axes have this sum.
+        first: First input position of each window, int32 (out,). Positions outside of the axis mean the nearest
+            position inside.
+        count: Number of taps of each window, int32 (out,).
+        weights: Weights, (out, taps), int32 or float32 depending on the passes. They are 0 from index ``count`` on.
+        bits: Precision of integer weights. For the passes ``fixed``, the sum of the weights of a window is about
+            2^bits. For ``opencv_lanczos``, this is the product of the sums of both axes.
     """
 
     first: npt.NDArray[np.int32]
@@ -117,7 +118,7 @@ class Windows:
     bits: int = IDENTITY_BITS
 
     def span(self, length: int) -> tuple[int, int]:
-        """Return the begin and the end of the positions that the windows read on an axis of ``length``."""
+        """Return the range (begin, end) of input positions that the windows read, on an axis of this length."""
         if len(self.first) == 0:
             return 0, 0
         begin, end = int(self.first.min()), int((self.first + self.count).max())
@@ -125,16 +126,16 @@ class Windows:
 
 
 class Resampling(NamedTuple):
-    """One resize of an image of known size, for the requested region.
+    """A resize of an image of known size, restricted to the output region that is needed.
 
     Attributes:
-        passes: Arithmetic of the passes.
-        rows, columns: The axes.
-        formula: Formula of the windows; None: ``windows`` contains them.
-        windows: Windows of the rows and the columns.
-        vertical_first: Whether the vertical pass, from row to row, comes first.
-        factor: Factor of the passes ``area``: one divided by the number of pixels in a window.
-        order: Channel order of the library, which ``find_ties`` reads.
+        passes: Arithmetic of the two passes.
+        rows, columns: The vertical and the horizontal axis.
+        formula: Formula of the filter coefficients. None means that ``windows`` contains them.
+        windows: Filter coefficients of the vertical and the horizontal axis.
+        vertical_first: Whether the vertical pass comes before the horizontal pass.
+        factor: Reciprocal of the number of pixels in a window, for the passes ``area``.
+        order: Channel order in which the library receives the image. ``find_ties`` depends on it.
     """
 
     passes: Passes
@@ -148,17 +149,18 @@ class Resampling(NamedTuple):
 
 
 def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:
-    """Return windows of one position each, which return its pixel value."""
+    """Return windows with a single tap, which copy the pixel values at these positions."""
     count = np.ones(len(positions), np.int32)
-    is_whole = passes == "fixed"
-    weights = np.full((len(positions), 1), 1 << IDENTITY_BITS if is_whole else 1, np.int32 if is_whole else np.float32)
+    is_fixed = passes == "fixed"
+    weights = np.full((len(positions), 1), 1 << IDENTITY_BITS if is_fixed else 1, np.int32 if is_fixed else np.float32)
     return Windows(positions.astype(np.int32), count, weights)
 
 
 def multiply_add(a: Any, b: Any, c: Any) -> npt.NDArray[np.float32]:
-    """Return ``a * b + c`` for float32 values, rounded once to float32.
+    """Emulate a fused multiply-add: return ``a * b + c`` for float32 values, rounded to float32 once.
 
-    The product is exact in float64. The sum is rounded to float64 first, which changes about one of 2^29 results.
+    The product is exact in float64. The sum is first rounded to float64, so about one result in 2^29 differs from that
+    of a true fused multiply-add.
     """
     product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
     return (product + np.asarray(c, np.float64)).astype(np.float32)

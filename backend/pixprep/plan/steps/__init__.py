@@ -1,1 +1,1 @@
-"""Concrete steps of a plan, for an image of known size."""
+"""Steps on pixel values, for images of known size."""

@@ -1,4 +1,4 @@
-"""Curves: tone curves as tables of 256 entries, and the functions that make the table of each op that is a curve."""
+"""Tone curves: look-up tables of 256 pixel values, and functions that compute the table of each op."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Curve(Step, frozen=True):
-    """Looks up each pixel value in a table.
+    """Maps pixel values by a look-up table.
 
     Attributes:
-        table: 256 pixel values, one for each input value; all channels use the same table.
-        factor: Float32 factor, if the table is each pixel value times this factor, clipped and truncated; a kernel may
-            compute the product faster than it looks the value up. None: The table is not such a product.
+        table: Look-up table with one byte for each of the 256 pixel values. All channels use the same table.
+        factor: Float32 number by which the table multiplies pixel values, clipped and truncated. A kernel may multiply
+            by it instead of using the table, which can be faster. None means that the table is not such a product.
     """
 
     table: bytes
@@ -30,11 +30,11 @@ class Curve(Step, frozen=True):
 
     def __str__(self) -> str:
         if self.factor is not None:
-            return f"multiply the levels by {self.factor:.4g}"
-        return f"look levels up: 0, 128, 255 become {self.table[0]}, {self.table[128]}, {self.table[255]}"
+            return f"multiply the pixel values by {self.factor:.4g}"
+        return f"map the pixel values 0, 128, 255 to {self.table[0]}, {self.table[128]}, {self.table[255]}"
 
     def of(self, levels: U8) -> U8:
-        """Return the pixel values after the curve."""
+        """Apply the curve to pixel values."""
         return np.frombuffer(self.table, np.uint8)[levels]
 
 
@@ -42,47 +42,47 @@ _REAL = np.arange(256, dtype=np.float32)
 
 
 def brightness(factor: float, like: BlendLike) -> Curve:
-    """Return the curve that multiplies by ``factor`` in float32, clips and truncates, as all supported libraries do."""
+    """Return the curve that multiplies by ``factor`` in float32, clips and truncates. It is equal for all libraries."""
     del like
     levels = np.minimum(_REAL * np.float32(factor), 255)
     return Curve(levels.astype(np.uint8).tobytes(), factor)
 
 
 def scaled_and_shifted(factor: float, offset: float) -> Curve:
-    """Return the curve ``level * factor + offset``, clipped and truncated.
+    """Return the curve ``value * factor + offset``, clipped and truncated.
 
-    The arithmetic is float32; each constant and each operation is rounded.
+    It is computed in float32. Both constants and the result of each operation are rounded to float32.
     """
     levels = _REAL * np.float32(factor) + np.float32(offset)
     return Curve(levels.clip(0, 255).astype(np.uint8).tobytes())
 
 
 def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
-    """Return the curve ``255.999 * gain * (level / 255) ** exponent``, clipped, as ``like`` rounds it."""
+    """Return the gamma curve ``255.999 * gain * (value / 255) ** exponent``, clipped, with the rounding of ``like``."""
     return _curve(lambda _: COLOURS[like].gamma(exponent, gain))
 
 
 @lru_cache
 def posterize(bits: int) -> Curve:
-    """Return the curve that keeps the upper ``bits`` bits of each pixel value, 1 to 8."""
+    """Return the curve that keeps the upper ``bits`` bits of each pixel value and clears the others."""
     return _curve(lambda levels: levels & (0xFF << (8 - bits) & 0xFF))
 
 
 @lru_cache
 def solarize(threshold: float) -> Curve:
-    """Return the curve that inverts the pixel values of at least ``threshold``."""
+    """Return the curve that inverts all pixel values greater than or equal to ``threshold``."""
     return _curve(lambda levels: np.where(levels >= threshold, 255 - levels, levels))
 
 
 @lru_cache
 def solarize_add(add: int, threshold: float) -> Curve:
-    """Return the curve that adds ``add`` to the pixel values below ``threshold``; the sum is at most 255."""
+    """Return the curve that adds ``add`` to all pixel values below ``threshold``, clipped to 255."""
     return _curve(lambda levels: np.where(levels < threshold, np.minimum(levels + add, 255), levels))
 
 
 @lru_cache
 def inverted() -> Curve:
-    """Return the curve that replaces each pixel value by 255 minus the value."""
+    """Return the curve that inverts each pixel value: ``255 - value``."""
     return _curve(lambda levels: 255 - levels)
 
 

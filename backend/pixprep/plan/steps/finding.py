@@ -1,8 +1,9 @@
-"""Finds the operators that a pipeline file names.
+"""Finds the custom operators that a pipeline file refers to.
 
-A file contains the name, the version and the fields of an operator, and never imports anything. The function comes from
-the caller in Python (``pixprep.load(path, operators=[denoise])``), or from an installed package by an entry point of
-the group ``pixprep.operators``. The administrator of the server allows such an operator by its name.
+A pipeline file contains only the name, the version and the fields of an operator, and never causes an import by itself.
+The function is passed by the caller in Python (``pixprep.load(path, operators=[denoise])``), or an installed package
+provides it as an entry point of the group ``pixprep.operators``. An installed operator is used only if the
+administrator of the server allows it by name.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
-from pixprep.plan.steps.operators import MAX_LETTERS, Operator
+from pixprep.plan.steps.operators import MAX_CHARS, Operator
 
 log = logging.getLogger(__name__)
 
 GROUP = "pixprep.operators"
 VARIABLE = "PIXPREP_ALLOW_OPERATORS"
-"""Environment variable with the names of the installed operators that this process may load, separated by spaces.
-``pixprep serve --allow-operators`` sets it."""
+"""Name of the environment variable that lists the installed operators that may be loaded, separated by spaces.
+
+``pixprep serve --allow-operators`` sets it.
+"""
 
 
 def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
-    """Return the argument ``operators`` if it is a list of operators and names.
+    """Check that the argument ``operators`` is a list of operators and names, and return it.
 
     Raises:
         PipelineError: The argument is not such a list.
@@ -32,22 +35,23 @@ def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
     is_list = isinstance(operators, Sequence) and not isinstance(operators, str)
     wrong = next((one for one in operators if not isinstance(one, Operator | str)), None) if is_list else operators
     if wrong is not None or not is_list:
-        said = repr(wrong)[:MAX_LETTERS]
-        raise PipelineError(f"operators: a list of operators, as pixprep.operator makes them, or names, not {said}")
+        shown = repr(wrong)[:MAX_CHARS]
+        raise PipelineError(f"operators must be a list of operators (made by pixprep.operator) or names, not {shown}")
     return operators
 
 
 def find(name: str, version: int, operators: Sequence[Operator | str]) -> Operator:
-    """Find the operator of this name and version among ``operators`` and the installed operators that are allowed.
+    """Find the operator with this name and version, among ``operators`` and the allowed installed operators.
 
     Args:
-        name: Name of the operator in the file.
-        version: Version of the operator in the file.
-        operators: Operators, and names of installed operators that are allowed; ``VARIABLE`` allows further names.
+        name: Name of the operator in the pipeline file.
+        version: Version of the operator in the pipeline file.
+        operators: Operators, and names of allowed installed operators. The environment variable ``VARIABLE`` allows
+            further names.
 
     Raises:
-        PipelineError: No operator of this name and version is found.
-        SetupError: The package of the operator does not load, or its entry point is not an operator of this name.
+        PipelineError: There is no operator with this name and version.
+        SetupError: The package of the operator cannot be imported, or its entry point is not an operator of this name.
     """
     found = [one for one in operators if isinstance(one, Operator) and one.name == name]
     allowed = {one for one in operators if isinstance(one, str)} | {*os.environ.get(VARIABLE, "").split()}
@@ -58,47 +62,47 @@ def find(name: str, version: int, operators: Sequence[Operator | str]) -> Operat
             return one
     if found:
         versions = " and ".join(str(one.version) for one in found)
-        raise PipelineError(f"needs operator {name} {version}, and version {versions} is here: install the other")
+        raise PipelineError(f"needs operator {name} {version}, but found version {versions}: install version {version}")
     what = "allow it" if _entries(name) else "install it and allow it"
     raise PipelineError(
-        f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in "
-        f"config.pbtxt, `pixprep build --parameter allow_operators={name}`, `pixprep serve --allow-operators`, or for "
-        f"any command {VARIABLE}={name}"
+        f"needs operator {name} {version}: {what} with operators=[...] in pixprep.load, allow_operators in "
+        f"config.pbtxt, `pixprep build --parameter allow_operators={name}`, `pixprep serve --allow-operators`, or, for "
+        f"any command, the environment variable {VARIABLE}={name}"
     )
 
 
 def _installed(name: str) -> Operator:
-    """Load the operator that an installed package offers under a name."""
+    """Import the operator that an installed package provides under this name."""
     entries = list({(entry.value, entry.dist.name if entry.dist else ""): entry for entry in _entries(name)}.values())
     if len(entries) != 1:
-        why = "no installed package has it" if not entries else f"{len(entries)} installed packages have it"
+        why = "no installed package provides it" if not entries else f"{len(entries)} installed packages provide it"
         raise SetupError(f"operator {name} is allowed, but {why} (entry points of the group {GROUP})")
     try:
         made = entries[0].load()
     except Exception as error:
         log.exception("the operator %s does not load", name)
-        raise SetupError(f"operator {name}: its package does not load: {type(error).__name__}: {error}") from error
+        raise SetupError(f"operator {name}: its package cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(made, Operator) or made.name != name:
         what = made.name if isinstance(made, Operator) else type(made).__name__
-        raise SetupError(f"operator {name}: its package has {what} under this name")
+        raise SetupError(f"operator {name}: its entry point is {what}, which is not an operator of this name")
     return made
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Reject names that no installed package offers.
+    """Check that an installed package provides each of these operators.
 
     Raises:
-        SetupError: A name is not installed; the message contains the first such name and all installed names.
+        SetupError: An operator is not installed. The message contains its name and the names of the installed ones.
     """
     for name in names:
         if not _entries(name):
             known = ", ".join(sorted({entry.name for entry in _entries(None)})) or "none"
-            remedy = f"install its package beside pixprep, or name one of these: {known}"
-            raise SetupError(f"--allow-operators {name}: no installed package has this operator: {remedy}")
+            fix = f"install its package in pixprep's environment; the installed operators are: {known}"
+            raise SetupError(f"--allow-operators {name}: no installed package provides this operator: {fix}")
 
 
 def _entries(name: str | None) -> Sequence[Any]:
-    """Return the entry points of the installed operators of this name, or all entry points of the group."""
-    from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
+    """Return the entry points of the installed operators with this name, or those of all installed operators."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  (importing it takes 30 ms, and is rarely necessary)
 
     return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]

@@ -8,14 +8,15 @@ from pixprep.plan.steps.step import Step
 
 
 class Hsv(Step, frozen=True):
-    """Shifts hue, saturation and value as OpenCV's ``cvtColor`` of uint8 defines them, with 180, 256 and 256 values.
+    """Shifts hue, saturation and value in the HSV color space of OpenCV's ``cvtColor`` for uint8.
 
-    The conversion back to RGB truncates each value. The last columns of the image, which do not fill a vector of 32
-    pixels, are rounded instead, because OpenCV does so on a processor with AVX2. A gray image does not change.
+    In this color space, the hue has 180 values, and saturation and value have 256. The conversion back to RGB truncates
+    each value, except in the last columns of each row that do not fill a vector of 32 pixels, where it rounds. OpenCV
+    does the same on processors with AVX2. A gray image does not change.
 
     Attributes:
-        hues: 256 bytes: The new hue of each hue, 0 to 180.
-        saturation, value: Integers that are added to the saturation and the value; a saturation of 0 stays 0.
+        hues: Look-up table of 256 bytes from each hue to the new hue, 0 to 180.
+        saturation, value: Integers that are added to the saturation and the value. A saturation of 0 stays 0.
     """
 
     hues: bytes
@@ -23,13 +24,14 @@ class Hsv(Step, frozen=True):
     value: int = 0
 
     def __str__(self) -> str:
-        return f"turn the hue by {2 * self.hues[0]} degrees, add {self.saturation} and {self.value} to the others"
+        shift = 2 * self.hues[0]
+        return f"rotate the hue by {shift} degrees, add {self.saturation} to saturation and {self.value} to value"
 
 
 def shifted(hue: float, saturation: float, value: float) -> Hsv:
-    """Return the step for shifts as Albumentations accepts them.
+    """Return the step for the shifts of Albumentations' ``HueSaturationValue``.
 
-    The hue is taken modulo 180 in float64, and all results are truncated.
+    The shifted hue is computed modulo 180 in float64, and all results are truncated to integers.
     """
     hues = np.mod(np.arange(256) + hue, 180).astype(np.uint8)
     return Hsv(hues.tobytes(), int(saturation), int(value))

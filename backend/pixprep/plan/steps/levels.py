@@ -1,16 +1,21 @@
-"""Steps that change the pixel values of an image after its geometry, uint8 to uint8.
+"""Steps that change the pixel values of a uint8 image after its geometry.
 
-Each step is frozen data for an image of known size. A ``Curve`` looks pixel values up, a ``Blend`` mixes with gray, a
-``Hue`` rotates the hue, an ``Hsv`` shifts hue, saturation and value, a ``ColorMatrix`` mixes channels, a ``Tone``
-applies a curve from the image's own histogram, a ``Permute`` reorders channels, a ``Filter`` combines neighbors, a
-``Warp`` samples at transformed coordinates, a ``Take`` crops, pads or mirrors, a ``Resample`` resizes, an ``Erase``
-fills a rectangle, a ``Mix`` adds the results of other steps, and an ``Extern`` calls an operator of the user.
+Each step is an immutable struct with the parameters for an image of known size:
 
-``folded`` merges two neighboring curves, and limits a warp to the window that a later step keeps; it merges no other
-steps. ``like`` names the library whose rounding a step reproduces: torchvision's tensors and Pillow differ by up to 18
-pixel values in hue, and 127 in rotation.
+- ``Curve`` maps pixel values by a look-up table, and ``Tone`` by a curve from the histogram of the image.
+- ``Blend`` mixes the image with gray, ``Hue`` rotates the hue, and ``Hsv`` shifts hue, saturation and value.
+- ``ColorMatrix`` computes linear combinations of the channels, and ``Permute`` reorders the channels.
+- ``Filter`` convolves the image with a kernel.
+- ``Warp`` samples the image at transformed coordinates, ``Take`` crops, pads or flips, and ``Resample`` resizes.
+- ``Erase`` fills a rectangle.
+- ``Mix`` computes a weighted sum of the results of other steps.
+- ``Extern`` calls a custom operator.
 
-The pixel values are those of the decoded channels, RGB or gray, whatever the channel order of the tensor.
+``folded`` merges consecutive curves, and restricts a warp to the window that a later step keeps. Other steps are not
+merged. The field ``like`` names the library whose rounding a step reproduces. torchvision (for uint8 tensors) and
+Pillow differ by up to 18 after a change of hue, and by up to 127 after a rotation.
+
+All steps operate on the decoded channels, RGB or gray, whatever the channel order of the tensor is.
 """
 
 from __future__ import annotations
@@ -34,12 +39,13 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Blend(Step, frozen=True):
-    """Computes ``gray + factor * (level - gray)``, rounded and clipped as ``like`` does.
+    """Blends the image with gray: ``gray + factor * (value - gray)``.
 
     Attributes:
-        gray: Gray value of the blend. ``own`` is the luma of the pixel itself (saturation); ``mean`` is the mean luma
-            of the whole image (contrast).
-        factor: Weight of the image. 0 returns gray alone, and 1 the unchanged image; the factor may exceed 1.
+        gray: Gray value: ``own`` is the luma of the pixel itself, which changes the saturation. ``mean`` is the mean
+            luma of the whole image, which changes the contrast.
+        factor: Weight of the image. 0 returns only gray, and 1 returns the image unchanged. The factor may exceed 1.
+        like: Library whose rounding and clipping the step reproduces.
     """
 
     gray: Literal["own", "mean"]
@@ -62,12 +68,13 @@ class Blend(Step, frozen=True):
 
 
 class Hue(Step, frozen=True):
-    """Rotates the hue by a conversion to HSV and back.
+    """Rotates the hue by converting the image to HSV and back.
 
-    A shift of 0 changes pixel values as well, because both conversions round.
+    Even a shift of 0 changes pixel values, because both conversions round.
 
     Attributes:
         shift: Rotation as a fraction of the full circle, -0.5 to 0.5.
+        like: Library whose rounding the step reproduces.
     """
 
     shift: float
@@ -75,19 +82,19 @@ class Hue(Step, frozen=True):
     is_pointwise = keeps_places = True
 
     def __str__(self) -> str:
-        return f"turn the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
+        return f"rotate the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
 
 
 class ColorMatrix(Step, frozen=True):
-    """Replaces each channel by a weighted sum of the channels and an offset.
+    """Replaces each channel by a linear combination of the channels plus an offset.
 
-    The sums are computed in float32 in the order red, green, blue, offset. Each product and each sum is rounded. The
-    result is clipped to 0 to 255 and rounded half up. A gray image is treated as equal red, green and blue, and uses
-    the first row.
+    Each sum is computed in float32 in the order red, green, blue, offset; every product and every sum is rounded to
+    float32. The result is clipped to 0 to 255 and rounded half up. For a gray image, only the first row of the matrix
+    is used, with the gray value as red, green and blue.
 
     Attributes:
-        numbers: 12 float32 numbers: one row each for red, green and blue, with the factors of red, green and blue and
-            the offset.
+        numbers: Matrix (3, 4), row by row, as float32 numbers. Each row contains the factors of red, green and blue and
+            the offset. The rows compute the new red, green and blue.
     """
 
     numbers: tuple[float, ...]
@@ -102,15 +109,16 @@ class ColorMatrix(Step, frozen=True):
     def __str__(self) -> str:
         rows = (self.numbers[start : start + 4] for start in (0, 4, 8))
         words = "; ".join(" ".join(f"{number:.4g}" for number in row) for row in rows)
-        return f"mix red, green, blue and 1 by {words}"
+        return f"multiply (red, green, blue, 1) by the matrix {words}"
 
 
 class Tone(Step, frozen=True):
-    """Applies to each channel a curve that depends on the histogram of that channel.
+    """Maps each channel by a tone curve that depends on its histogram.
 
     Attributes:
-        kind: ``autocontrast`` maps the lowest and the highest pixel value to 0 and 255. ``equalize`` makes the
-            histogram uniform.
+        kind: ``autocontrast`` maps the minimum and the maximum pixel value to 0 and 255. ``equalize`` equalizes the
+            histogram.
+        like: Library whose rounding the step reproduces.
     """
 
     kind: Literal["autocontrast", "equalize"]
@@ -125,33 +133,40 @@ class Tone(Step, frozen=True):
 
 
 class Permute(Step, frozen=True):
-    """Reorders the channels: ``order`` contains the source channel of each channel. A gray image does not change."""
+    """Reorders the channels. A gray image does not change.
+
+    Attributes:
+        order: Index of the source channel for each channel of the result.
+    """
 
     order: tuple[int, ...]
     is_pointwise = keeps_places = keeps_gray = True
 
     def __str__(self) -> str:
-        return f"take the channels {', '.join(map(str, self.order))}"
+        return f"reorder the channels to {', '.join(map(str, self.order))}"
 
 
 class Filter(Step, frozen=True):
     """Convolves each channel with a small kernel.
 
-    **sharpness**: The outermost pixels, and images with fewer than 3 rows or columns, do not change. For any other
-    pixel value p, ``q = (2 * S + 13) // 26``, where S is the sum of its eight neighbors and 5 p. Pillow computes
-    ``q + factor * (p - q)`` in float32 and rounds each operation. torchvision computes
-    ``fused (1 - factor) * (q - p) + p`` in float32. The result is clipped to 0 to 255 and truncated.
+    **sharpness**: The pixels at the border, and images with fewer than 3 rows or columns, do not change. For every
+    other pixel value p, the smoothed value is ``q = (2 * S + 13) // 26``, where S is 5 p plus the sum of the eight
+    neighbors. Pillow computes ``q + factor * (p - q)`` in float32 and rounds after each operation. torchvision computes
+    ``(1 - factor) * (q - p) + p`` in float32, with a fused multiply-add. The result is clipped to 0 to 255 and
+    truncated.
 
-    **blur**: All operations are in float32, and none is fused. Each row is filtered first: ``v = p * w`` for the first
-    tap, and the products of the further taps are added in order; ``columns`` contains the weights. The columns of v are
-    filtered likewise with the weights ``rows``. The result is rounded half to even. The image is mirrored beyond the
-    edge without the edge pixel itself: position -1 is position 1. OpenCV's blur uses fused operations. It begins with
-    the row in the middle, and adds the sum of each two rows at the same distance.
+    **blur**: The blur is separable and computed in float32 without fused operations. The horizontal pass convolves each
+    row with the weights ``columns``, adding the products in order from the first tap to the last. The vertical pass
+    convolves the result with the weights ``rows`` in the same way. The final result is rounded half to even. Beyond the
+    border, the image is reflected without the edge pixel: position -1 is position 1. OpenCV's blur differs: it uses
+    fused operations, and its vertical pass begins with the center tap and then adds pairs of rows at equal distances.
 
     Attributes:
-        kind: ``sharpness`` blends the image with its smoothed copy by ``factor``. ``blur`` convolves with ``rows`` and
-            ``columns``, each of an odd number of weights with the sum 1.
-        rows, columns: Float32 weights of the vertical and the horizontal pass.
+        kind: ``sharpness`` blends the image with a smoothed copy. ``blur`` convolves the image with a Gaussian.
+        like: Library whose arithmetic the step reproduces.
+        factor: Weight of the image for ``sharpness``; the smoothed copy has the weight ``1 - factor``.
+        rows, columns: Float32 weights of the vertical and the horizontal pass for ``blur``. Each pass has an odd number
+            of weights, whose sum is 1.
     """
 
     kind: Literal["sharpness", "blur"]
@@ -168,23 +183,26 @@ class Filter(Step, frozen=True):
 
     @property
     def keeps_places(self) -> bool:
-        """See ``Traits``. A blur adds in float32 from one side to the other, so a mirror changes its result."""
+        """See ``Traits``. A blur adds float32 products in order from one side, so a flip changes its rounding."""
         return self.kind == "sharpness"
 
     def __str__(self) -> str:
         if self.kind == "sharpness":
             return f"blend with the smoothed image, factor {self.factor:.4g} ({self.like}'s rounding)"
-        middle = max(self.rows) * max(self.columns)
-        return f"blur by {len(self.rows)} x {len(self.columns)} pixels, of which the middle weighs {middle:.3g}"
+        center = max(self.rows) * max(self.columns)
+        return f"blur with a {len(self.rows)} x {len(self.columns)} kernel, center weight {center:.3g}"
 
 
 class Take(Step, frozen=True):
-    """Crops a window (top, left, height, width) of the image, pads it outside of the image, and then mirrors it.
+    """Crops the image to a window, with padding where the window extends beyond the image, and then flips the result.
 
     Attributes:
-        fill: Pixel value of each decoded channel outside of the image, for the mode ``constant``.
-        mode: Padding mode. The modes other than ``constant`` continue the image: ``edge`` repeats the nearest pixel,
-            ``reflect`` mirrors without the edge pixel (-1 is 1), ``symmetric`` mirrors with it (-1 is 0); both repeat.
+        top, left, height, width: Window in pixels of the image.
+        flips: Whether to flip the result (vertically, horizontally).
+        fill: Pixel value of the padding per decoded channel, for the mode ``constant``.
+        mode: Padding mode, as in ``numpy.pad``: ``constant`` fills with ``fill``, ``edge`` repeats the edge pixel,
+            ``reflect`` reflects the image without repeating the edge pixel (position -1 is 1), and ``symmetric``
+            reflects it with the edge pixel (position -1 is 0). Both reflect repeatedly if necessary.
     """
 
     top: int
@@ -197,11 +215,11 @@ class Take(Step, frozen=True):
     moves = True
 
     def is_inside(self, height: int, width: int) -> bool:
-        """Tell whether the window is entirely inside an image of this size."""
+        """Return whether the window is entirely inside an image of this size."""
         return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
 
     def forward(self, height: int, width: int) -> F64:
-        """Return the coordinate transform, which does not depend on the size of the image (see ``motions``)."""
+        """Return the coordinate transform (see ``motions``). It does not depend on the size of the image."""
         del height, width
         a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
         e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
@@ -209,14 +227,15 @@ class Take(Step, frozen=True):
 
 
 class Resample(Step, frozen=True):
-    """Resizes the image at this step; the result is uint8.
+    """Resizes the image. The result is uint8.
 
     Attributes:
         height, width: Size of the result in pixels.
-        ratio, begin: Ratio and offset as (y, x); see ``Placement``.
-        method: Filter, and whether it antialiases.
+        ratio: Pixels of the image per pixel of the result, as (y, x).
+        begin: Position in the image at which the first pixel of the result begins, as (y, x).
+        method: Filter, with or without antialiasing.
         like: Library whose arithmetic the resize reproduces.
-        order: Channel order of that library.
+        order: Channel order in which that library receives the image.
     """
 
     height: int
@@ -229,19 +248,21 @@ class Resample(Step, frozen=True):
     moves = is_hosts = True
 
     def forward(self, height: int, width: int) -> F64:
-        """Return the coordinate transform of an image of this size (see ``motions``)."""
+        """Return the coordinate transform for an image of this size (see ``motions``)."""
         del height, width
         (y, x), (top, left) = self.ratio, self.begin
         return np.array([[1 / x, 0.0, -left / x], [0.0, 1 / y, -top / y], [0.0, 0.0, 1.0]])
 
 
 class Erase(Step, frozen=True):
-    """Fills a rectangle with one value per channel, or with noise.
+    """Fills a rectangle of an image or a tensor with one value per channel, or with noise.
 
     Attributes:
-        values: Pixel values of the decoded channels, or values of the tensor's channels; empty for noise.
-        noise: Two words and the index of the rectangle in a tensor; ``engine.kernels.kernel`` makes the noise from
-            them.
+        top, left, height, width: Rectangle in pixels.
+        values: Fill value per channel: pixel values of the decoded channels in an image, or values of the tensor's
+            channels in a tensor. Empty for noise.
+        noise: Seed from which ``engine.kernels.kernel`` generates the noise: two random 32-bit integers and the index
+            of the rectangle in its tensor. None means that the rectangle is filled with ``values``.
     """
 
     top: int
@@ -257,14 +278,14 @@ class Erase(Step, frozen=True):
 
 
 class Mix(Step, frozen=True):
-    """Adds the image and the results of several chains of steps, each times its weight.
+    """Computes a weighted sum of the image and the results of several chains of steps.
 
-    The sum is computed in float32, the image first and then chain by chain. Each product and each sum is rounded, and
-    the result is truncated.
+    The sum is computed in float32, beginning with the image and continuing chain by chain. Every product and every sum
+    is rounded to float32, and the final result is truncated.
 
     Attributes:
-        weights: Float32 weights; the first is that of the image itself. Their sum is at most 1, apart from rounding.
-        chains: Chains of steps that keep the size of the image.
+        weights: Float32 weights of the image and of each chain. Except for rounding, their sum is at most 1.
+        chains: Chains of steps, each applied to the original image. No step changes the size of the image.
     """
 
     weights: tuple[float, ...]
@@ -273,15 +294,14 @@ class Mix(Step, frozen=True):
 
 
 LevelStep = Step
-"""Any of these steps."""
+"""Any step on pixel values."""
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
-    """Merge neighboring curves, and drop steps that change nothing.
+    """Merge consecutive curves, and remove steps that do not change the image.
 
-    A warp followed by a window computes only this window, since each pixel of a warp depends on its own coordinates
-    alone. No other merge is exact, because each step rounds: two hues, two blends, or a curve and a different step both
-    run.
+    A warp that is followed by a crop computes only the cropped pixels, because each pixel of a warp is computed on its
+    own. Other steps are not merged: every step rounds its result, so a merged step would return different values.
     """
     made: list[LevelStep] = []
     for step in steps:
@@ -309,7 +329,7 @@ _WINDOWS = (Warp, Take, Resample)
 
 
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
-    """Return the (height, width) of an image after the steps."""
+    """Return the size (height, width) of an image of this size after the steps."""
     for step in steps:
         if isinstance(step, _WINDOWS):
             height, width = step.height, step.width
@@ -319,10 +339,10 @@ def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int
 
 
 def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[F64, tuple[int, int]]]:
-    """Yield the coordinate transform of each step that moves pixels, with the (height, width) of its result.
+    """Yield the coordinate transform of each step that moves pixels, and the size (height, width) of its result.
 
-    A transform is a 3 x 3 matrix that maps (x, y, 1) to (u, v, w), which is the point (u / w, v / w). Coordinates are
-    continuous, and (0, 0) is the upper left corner of the image.
+    A transform is a homography, a 3 x 3 matrix in homogeneous coordinates. It maps a point (x, y) of the step's input
+    to a point of its result. Coordinates are continuous, and (0, 0) is the upper left corner of the image.
     """
     for step in steps:
         motion = step.forward(height, width) if isinstance(step, Warp | Take | Resample | Extern) else None
@@ -332,12 +352,16 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
 
 
 def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take | Resample]:
-    """Return the steps that move pixels, changed for an image of labels.
+    """Return the steps that move pixels, adapted to a segmentation map: with nearest-neighbor sampling and ``fill``.
 
-    They use the filter ``nearest``, and ``fill`` outside of the image.
+    Args:
+        steps: Steps on the pixel values of the image.
+        height: Height of the image in pixels.
+        width: Width of the image in pixels.
+        fill: Label of the padding.
 
     Raises:
-        ImageError: The function of an operator's transform fails, as in ``Extern.forward``.
+        ImageError: OPERATOR: The ``motion`` function of a custom operator failed (see ``Extern.forward``).
     """
     made: list[Warp | Take | Resample] = []
     for step in steps:
@@ -351,7 +375,7 @@ def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int,
             made.append(step.changed(method=method, like="dali" if any(step.begin) else PROFILES[step.like].labels))
         elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
             back = np.linalg.inv(motion)
-            depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # the horizon may go through the first corner
+            depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # it is 0 if (0, 0) is on the horizon
             numbers = (back / depth).ravel().tolist()
             matrix = cast("Matrix", tuple(numbers[: 8 if any(numbers[6:8]) else 6]))
             made.append(Warp(matrix, size, 0, 0, *size, fill, "nearest", "pillow"))

@@ -1,4 +1,4 @@
-"""Base class of the steps on pixel values, and the properties of a step or of an op that a plan reads."""
+"""Base class of the steps on pixel values, and the properties that determine how they can be combined."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ AnyStep = TypeVar("AnyStep", bound="Step")
 
 
 class Traits:
-    """Mixin with the properties of steps on pixel values, and of ops whose steps differ from image to image.
+    """Mixin with the properties of a step on pixel values, or of an op whose steps differ from image to image.
 
     Attributes:
-        moves: Whether the step may move pixels, and with them boxes and masks.
-        no_places: Reason why no later op may report where a pixel came from; empty if it may.
-        no_boxes: Reason why no boxes or points may follow; empty if they may.
+        moves: Whether the step may move pixels, so that boxes and masks must be transformed with them.
+        no_places: Reason why later ops cannot output coordinates or coordinate transforms. Empty if they can.
+        no_boxes: Reason why later ops cannot output boxes or points. Empty if they can.
     """
 
     __slots__ = ()
@@ -29,32 +29,32 @@ class Traits:
 
     @property
     def is_pointwise(self) -> bool:
-        """Tell whether each pixel of the result always depends only on the same pixel of the image."""
+        """Whether each pixel of the result depends only on the pixel of the image at the same position."""
         return False
 
     @property
     def keeps_places(self) -> bool:
-        """Tell whether a mirror before the step has the same result as a mirror after it."""
+        """Whether a flip before the step has the same result as a flip after it."""
         return False
 
     @property
     def keeps_gray(self) -> bool:
-        """Tell whether equal channels stay equal, as far as is known."""
+        """Whether an image with equal channels is known to have equal channels after the step."""
         return False
 
     @property
     def is_hosts(self) -> bool:
-        """Tell whether the step runs on the host because the GPU lacks a kernel for it."""
+        """Whether the step runs on the host even if the device is a GPU, because it has no CUDA kernel."""
         return False
 
     def is_gray(self, *, was_gray: bool) -> bool:
-        """Tell whether all channels are equal after the step; ``was_gray``: They were equal before it."""
+        """Return whether all channels are equal after the step, if ``was_gray`` is whether they were equal before."""
         return was_gray and self.keeps_gray
 
 
 class Step(Traits, msgspec.Struct, frozen=True):
-    """A step on the pixel values of an image of known size, uint8 to uint8."""
+    """A step that maps a uint8 image of known size to a uint8 image."""
 
     def changed(self, **fields: object) -> Self:
-        """Return the same step with different values of some fields."""
+        """Return a copy of the step with these fields replaced."""
         return msgspec.structs.replace(self, **fields)
