@@ -1,16 +1,17 @@
-"""DALI's ``fn.resize`` of uint8 images on a CPU, with its default ``antialias`` or without.
+"""DALI's resize and warps of uint8 images on the CPU.
 
-``geometry_steps.Resize`` computes the sizes, and with ``subpixel_scale`` the part of the image that is resampled, as
-DALI does (resize_attr.cc). The filter is a table, read with linear interpolation, and the border is repeated. Both
-passes are float32, and the cheaper one comes first (resampling_filters.cu, resampling_setup.cc, resampling_impl_cpu.h).
-DALI's vectors of 16 values round ties to even, and the remaining values of a row round ties away from 0; ``find_ties``
-in ``engine/kernels/library_filters.c`` computes which.
+In ``fn.resize``, the filter is a table that is read with linear interpolation, and the border pixel is repeated. Both
+passes are computed in float32, and the cheaper one comes first (resampling_filters.cu, resampling_setup.cc,
+resampling_impl_cpu.h). ``geometry_steps.Resize`` computes the size of the result and, with ``subpixel_scale``, the
+region of the image that is resized (resize_attr.cc). DALI rounds vectors of 16 values with ties to even, and the
+remaining values of a row with ties away from 0. ``find_ties`` in ``engine/kernels/library_filters.c`` determines which
+values these are.
 
-The results equal those of DALI 2.4 on x86-64 with glibc 2.28 or later, whose ``sinf`` makes the table of ``lanczos``.
-Two measurements found no difference: 1,900 images of noise, edges, checkerboards and photos, resized between random
-sizes and by factors of 2 (103 million values), and 10,000 images with all rules (249 million values). The parts
-(``roi``) in ``tests/parity/test_dali.py`` are equal as well; some of them are mirrored, or extend beyond the image. On
-a GPU DALI fuses multiplications and additions, and these results were not measured.
+The results are those of DALI 2.4 on x86-64 with glibc 2.28 or later, whose ``sinf`` computes the table of ``lanczos``.
+Two measurements found no difference. One resized 1,900 images (noise, edges, checkerboards and photos) between random
+sizes and by factors of 2 (103 million values). The other resized 10,000 images with all size rules (249 million
+values). ``tests/parity/test_dali.py`` compares regions (``roi``), including flipped ones and ones that extend beyond
+the image. On a GPU, DALI uses fused multiply-adds, so its results may differ; they were not measured.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _RULES: dict[Filter, Rule] = {"bilinear": "dali_bilinear", "bicubic": "dali_bicu
 
 @dataclass(frozen=True)
 class _Window:
-    """One axis as DALI represents it; every number is a float32.
+    """Parameters of one axis as DALI computes them. All numbers are rounded to float32.
 
     Attributes:
-        begin, end: Part of the input that becomes the output, in positions; it may extend beyond the border.
-        ratio: Input positions per output position; negative for a part that is counted from its end.
-        density: Entries of the filter's table per input position.
-        anchor: Half the width of a window.
-        count: Number of input positions in a window.
+        begin, end: Range of the input that is resized, in pixels. It may extend beyond the border.
+        ratio: Input pixels per output pixel. It is negative if the axis is flipped.
+        density: Number of entries in the filter table per input pixel.
+        anchor: Half of the filter's width in input pixels.
+        count: Number of taps.
     """
 
     begin: np.float32
@@ -53,16 +54,17 @@ class _Window:
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Return integer arithmetic for ``nearest``, and float32 for the other filters."""
+    """Return fixed-point arithmetic for ``nearest``, and float32 arithmetic for the other filters."""
     del rows, columns
     return "fixed" if method.filter == "nearest" else "dali"
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Tell whether DALI's cost estimate is lower for the vertical pass first.
+    """Return whether DALI performs the vertical pass first, because it estimates a lower cost for this order.
 
-    The cost is the number of taps, with 1.4 for each horizontal tap, plus 3 for each value between the passes, in
-    float32. The order was correct in each of 15,679 resizes whose two costs are close.
+    The cost, computed in float32, is 1 for each vertical tap, 1.4 for each horizontal tap, and 3 for each value of the
+    intermediate image. In a test of 15,679 resizes for which the costs of both orders are close, this function always
+    returned DALI's order.
     """
     row_window, column_window = _window(method, rows), _window(method, columns)
 
@@ -77,14 +79,17 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
 
 
 def corner(method: Method, rows: Axis, columns: Axis) -> Size:
-    """Return 0 on the axis of the first pass, and the first position read on the other axis (resampling_setup.cc)."""
+    """Return the row and column that positions are relative to when DALI rounds them (resampling_setup.cc).
+
+    On the axis of the first pass it is 0, and on the other axis it is the first position that the filter reads.
+    """
     if is_vertical_first(method, rows, columns):
         return 0, _read(_window(method, columns), columns.length)[0]
     return _read(_window(method, rows), rows.length)[0], 0
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Return the formula of the filter's table, which is as wide as the ratio with antialias."""
+    """Return the formula of the filter. With antialiasing, the filter is widened by the ratio."""
     del passes
     if method.filter == "nearest":
         return None
@@ -94,7 +99,7 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 def _window(method: Method, axis: Axis) -> _Window:
     begin, end = np.float32(axis.offset), np.float32(axis.offset + abs(axis.ratio) * axis.out_length)
     begin, end = (end, begin) if axis.ratio < 0 else (begin, end)
-    none, one, two = map(np.float32, range(3))  # NumPy 1 converts a float32 and a Python number to float64
+    none, one, two = map(np.float32, range(3))  # with Python numbers, NumPy 1 would compute in float64
     seen, out = end - begin, np.float32(axis.out_length)
     if method.filter == "nearest":
         return _Window(begin, end, seen / out, one, none, 1)
@@ -107,13 +112,17 @@ def _window(method: Method, axis: Axis) -> _Window:
 
 
 def _read(window: _Window, length: int) -> tuple[int, int]:
-    """Return the begin and the end of the input positions that the windows read, as DALI estimates them."""
+    """Return DALI's estimate of the range (begin, end) of input positions that the filter reads."""
     begin, end = (edge - window.anchor for edge in sorted((window.begin, window.end)))
     return max(0, min(length, floor(begin))), max(0, min(length, ceil(end + np.float32(window.count))))
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the nearest positions: rows add up the ratio, and columns multiply by it, so ties fall differently."""
+    """Return the positions of ``nearest``.
+
+    DALI computes the rows by adding the ratio repeatedly, and the columns by a multiplication. Ties may therefore be
+    broken differently on the two axes.
+    """
     del passes
     window, half = _window(method, axis), np.float32(0.5)
     if axis.is_vertical:
@@ -127,10 +136,10 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
-    """Return the rotation of DALI's ``rotate``, computed in float32.
+    """Return the matrix of DALI's ``rotate``, computed in float32, and the size of the result.
 
-    A side of an expanded result is rounded up after a subtraction of 0.01. It is made even or odd like the image's side
-    with the nearest direction.
+    With ``expand``, 0.01 is subtracted from each side of the result before it is rounded up. If necessary, 1 is then
+    added, so that the side has the same parity as the side of the image that is closest to it in direction.
     """
     del center  # DALI rotates about the center only
     one = np.float32
@@ -148,7 +157,7 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
 
 
 def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
-    """Return glibc's ``sinf`` of radians in float32, as in library_filters.c; ``quarters=1`` makes it ``cosf``."""
+    """Return glibc's ``sinf`` of an angle in radians, as in library_filters.c. With ``quarters=1``, return ``cosf``."""
     turns = floor(angle * (2 / pi) + 0.5)
     x = angle - turns * (pi / 2)
     square = x * x
@@ -167,7 +176,7 @@ def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
 
 
 def inverse(matrix: Matrix) -> Matrix | None:
-    """Return the inverse of an affine map in float32, which divides by the determinant; None if it does not exist."""
+    """Return the inverse of an affine map, computed in float32, or None if the map is not invertible."""
     a, b, c, d, e, f = np.array(matrix, np.float32)
     with np.errstate(all="ignore"):
         a, b, d, e = np.array([e, -b, -d, a]) / (a * e - b * d)
@@ -176,29 +185,32 @@ def inverse(matrix: Matrix) -> Matrix | None:
 
 
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
-    """Return the arithmetic of DALI 2.4's CPU operators ``rotate`` and ``warp_affine``: an affine map in float32.
+    """Return the arithmetic of DALI 2.4's CPU operators ``rotate`` and ``warp_affine``, in float32.
 
-    In the first column of the whole result, ``x = (c + a * 0.5) + b * (y' + 0.5)``. ``256 * a`` is added from every
-    256th column to the next one, and a from each column to the next; y likewise with d, e, f.
+    The coordinate x is ``(c + a * 0.5) + b * (y' + 0.5)`` in the first column of the whole result. It is incremented by
+    ``256 * a`` from the beginning of each block of 256 columns to that of the next block, and by a from column to
+    column within a block. y is computed in the same way from d, e and f. Outside of the image, pixels have the fill
+    color, or the value of the nearest edge pixel.
 
-    **nearest** returns the pixel value at x and y, rounded down. **bilinear**: ``u = x - 0.5``, ``i = floor(u)``,
-    ``dx = u - i``; v, j and dy follow likewise from y. ``upper = p00 * (1 - dx) + p01 * dx``, ``lower`` likewise, and
-    the result is ``upper + (lower - upper) * dy``, rounded half up. Outside of the image, the value is the fill or the
-    nearest edge pixel.
+    **nearest**: The result is the pixel value at (x, y), with both coordinates rounded down.
+
+    **bilinear**: With ``u = x - 0.5``, ``i = floor(u)`` and ``dx = u - i``, and v, j and dy in the same way from y, the
+    result is ``upper + (lower - upper) * dy``, rounded half up, with ``upper = p00 * (1 - dx) + p01 * dx``, and
+    ``lower`` in the same way from the next row.
     """
     del whole, size
     return Computed(f"dali_{filter_}", matrix)
 
 
 def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
-    """Call ``fn.resize``."""
+    """Resize an image with DALI's ``fn.resize``."""
     rule: dict[str, Any] = {"resize_y": size[0], "resize_x": size[1]}
-    if getattr(op, "rounding", None) == "half_away":  # DALI computes the size itself
+    if getattr(op, "rounding", None) == "half_away":  # then DALI computes the size
         mode = "not_larger" if op.mode == "fit" else "not_smaller"
         rule = {"resize_y": op.height, "resize_x": op.width, "mode": mode}
         if op.size is not None:
             rule = {f"resize_{op.side}": op.size} | ({"max_size": op.max_size} if op.max_size else {})
-        if op.mode == "scale" and not op.max_size:  # a graph computes the size
+        if op.mode == "scale" and not op.max_size:  # operators of the DALI graph compute the size
             scale = op.size / (min if op.side == "shorter" else max)(pixels.shape[:2])
             scale = scale if (op.shrink, op.enlarge)[scale > 1] else 1.0
             sides = zip("yx", pixels.shape, strict=False)
@@ -211,7 +223,7 @@ def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
 
 
 def run(dali: Any, pixels: Any, graph: Callable[[Any], Any]) -> Any:
-    """Run a DALI graph for one image on the CPU."""
+    """Run a DALI graph on one image, on the CPU."""
     pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
     with pipeline:
         pixels = np.ascontiguousarray(pixels)

@@ -1,9 +1,10 @@
-"""OpenCV's ``cv2.resize`` of uint8 images (modules/imgproc/src/resize.cpp), as built for x86-64, without Intel IPP.
+"""OpenCV's resize, warps and color arithmetic for uint8 images, as built for x86-64 without Intel IPP.
 
-The horizontal pass is first. Only ``area`` antialiases, and it has three forms: the mean of whole pixels if both
-factors are integers, the mean of pixels clipped at the edges of the window if both axes shrink, and, if an axis grows,
-a linear interpolation that repeats each pixel as long as possible. IPP computes only ``bicubic``, and rounds 2 % of its
-values differently; ``cv2.ipp.setUseIPP(False)`` restores the formula.
+In ``cv2.resize`` (modules/imgproc/src/resize.cpp), the horizontal pass comes first. Only the filter ``area``
+antialiases. It has three variants: the mean of complete pixels if both scale factors are integers, the mean of pixels
+weighted by their overlap with the window if both axes shrink, and a modified linear interpolation if an axis grows.
+Intel IPP is used for ``bicubic`` only, and rounds 2 % of the values differently. ``cv2.ipp.setUseIPP(False)`` disables
+it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _RULES: dict[Filter, Rule] = {"bilinear": "opencv_linear", "bicubic": "opencv_cu
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Return the arithmetic of the filter; for ``area`` it depends on the ratios of both axes.
+    """Return the arithmetic of the filter. For ``area``, it depends on the ratios of both axes.
 
-    A reduction by 2 in both axes is the linear interpolation between the two middle pixels, bit for bit.
+    ``area`` with a ratio of 2 on both axes is equal, bit for bit, to a linear interpolation halfway between two pixels.
     """
     if method.filter != "area":
         return _PASSES[method.filter]
@@ -45,7 +46,7 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Return the rule of the filter; for ``area`` it depends on the arithmetic."""
+    """Return the formula of the filter. For ``area``, it depends on the arithmetic."""
     if method.filter == "nearest":
         return None
     if method.filter != "area":
@@ -56,20 +57,23 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the positions ``i * ratio``."""
+    """Return the positions of ``nearest``, ``floor(i * ratio)``."""
     del method, passes
     positions = np.floor(np.arange(axis.begin, axis.end) * _ratio(axis))
     return single(np.minimum(positions, axis.length - 1))
 
 
 def _ratio(axis: Axis) -> float:
-    """Return the input positions per output position, divided twice as in OpenCV, so an integer may be off by a bit."""
+    """Return the number of input pixels per output pixel.
+
+    OpenCV computes it with two divisions, so the ratio of an integer scale may have a rounding error of 1 ulp.
+    """
     is_by_scale = axis.ratio != axis.length / axis.out_length
     return axis.ratio if is_by_scale else 1.0 / (axis.out_length / axis.length)
 
 
 def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
-    """Call ``cv2.resize``."""
+    """Resize an image with ``cv2.resize``."""
     has_ipp, scale = cv2.ipp.useIPP(), None
     if getattr(op, "subpixel", False):
         shortest, longest = sorted(pixels.shape[:2])
@@ -77,7 +81,7 @@ def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
         scale = scale if (op.shrink, op.enlarge)[scale > 1] else 1.0
         if op.max_size and np.round(scale * longest) > op.max_size:
             scale = op.max_size / longest
-    if op.filter == "bicubic":  # Intel IPP, in the wheels for x86, differs by one in 2 % of the bicubic values
+    if op.filter == "bicubic":  # with Intel IPP (in the wheels for x86), 2 % of the bicubic values differ by one
         cv2.ipp.setUseIPP(False)
     try:
         to = size[::-1] if scale is None else None
@@ -90,12 +94,14 @@ def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
 
 @lru_cache
 def warp_weights() -> npt.NDArray[np.int16]:
-    """Return the weights of OpenCV's bicubic, int16 (1024, 16).
+    """Return OpenCV's table of weights for bicubic warps, int16 (1024, 16).
 
-    Each fraction 32 dy + dx has 4 x 4 weights, row by row, whose sum is 32,768. The weights of dx / 32 are those of the
-    cubic with A = -0.75 in float32; the last one is 1 minus the other three. The product of two weights, times 32,768,
-    is rounded half to even and limited to 32,767. The difference between the sum and 32,768 is added to the largest of
-    the last two by two weights, or subtracted from the smallest; among equal weights, the first one changes.
+    The row ``32 * dy + dx`` contains the 4 x 4 weights, in row-major order, for a position that is dx / 32 of a pixel
+    to the right of a pixel and dy / 32 of a pixel below it. The weights of one axis are those of the cubic kernel with
+    A = -0.75 in float32; the last one is 1 minus the other three. The product of the weights of both axes is multiplied
+    by 32,768, rounded half to even and limited to 32,767. The sum of the 16 weights is then corrected to 32,768: the
+    difference is added to the largest of the four weights in rows 2 and 3, columns 2 and 3 (counted from 0), if the sum
+    is too small, and to the smallest if it is too large. Among equal weights, the first one is changed.
     """
     x, a, one = np.arange(32, dtype=np.float32) / np.float32(32), np.float32(-0.75), np.float32(1)
     first = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
@@ -113,32 +119,36 @@ def warp_weights() -> npt.NDArray[np.int16]:
 
 
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
-    """Return the arithmetic of OpenCV 4's ``warpAffine`` and ``warpPerspective``; that of OpenCV 5 differs.
+    """Return the arithmetic of ``warpAffine`` and ``warpPerspective`` in OpenCV 4, which differs from that in OpenCV 5.
 
-    **An affine map**: ``X = P + round(a * x' * 1024)`` in 32 bits, with ``P = round((b * y' + c) * 1024) + 512`` for
-    nearest and ``+ 16`` for the other filters; Y likewise with d, e, f. Every operation is rounded in float64.
-    ``round`` rounds half to even, and returns -2^31 if the result does not fit into 32 bits. The position in 32nds of a
-    pixel is ``X >> 5``; for nearest, the pixel is ``X >> 10``.
+    **Affine maps**: ``X = P + round(a * x' * 1024)`` in 32-bit integers, with ``P = round((b * y' + c) * 1024) + 512``
+    for nearest, and ``+ 16`` for the other filters. Y is computed in the same way from d, e and f. The products and
+    sums are computed in float64. ``round`` rounds half to even, and returns -2^31 if the result does not fit into 32
+    bits. The position in 1/32 pixel is ``X >> 5``. For nearest, the pixel is ``X >> 10``.
 
-    **A perspective**: k is the first column of the block that contains x'. ``w = (g * k + h * y' + i) + g * (x' - k)``
-    and ``x = ((a * k + b * y' + c) + a * (x' - k)) * (32 / w)``, rounded half to even, is the position in 32nds of a
-    pixel; y likewise. Nearest uses 1 in place of 32. The position is 0 if w is 0. A block has ``1024 // min(16, h)``
-    columns, where h is the number of rows of the whole result.
+    **Perspectives**: The columns are processed in blocks of ``1024 // min(16, h)`` columns, where h is the number of
+    rows of the whole result. With k as the first column of the block that contains x', the position in 1/32 pixel is
+    ``x = ((a * k + b * y' + c) + a * (x' - k)) * (32 / w)``, rounded half to even, with
+    ``w = (g * k + h * y' + i) + g * (x' - k)``, and y is computed in the same way. For nearest, 1 replaces 32. If w is
+    0, the position is 0.
 
-    The position in 32nds is split into the pixel i, reduced to 16 bits, and the rest dx; y likewise into j and dy.
+    The position in 1/32 pixel is then split into the pixel i, which is reduced to 16 bits, and the remainder dx; y is
+    split into j and dy. The padding mode determines the pixel values outside of the image.
+
     **bilinear**: ``(((p00 * (32 - dx) + p01 * dx) * (32 - dy) + (p10 * (32 - dx) + p11 * dx) * dy) + 512) >> 10``.
-    **bicubic**: the sum of each pixel value of columns i - 1 to i + 2 and rows j - 1 to j + 2 times its weight
-    (``warp_weights``), ``(sum + 16384) >> 15``, clipped. The padding mode determines the values outside of the image.
+
+    **bicubic**: ``(sum + 16384) >> 15``, clipped, where ``sum`` is the weighted sum (``warp_weights``) of the pixels in
+    the columns i - 1 to i + 2 and the rows j - 1 to j + 2.
     """
     del whole, size
     return Computed(f"opencv_{filter_}", matrix, warp_weights() if filter_ == "bicubic" else None)
 
 
 def _contrast(mean: float, factor: float) -> Values:
-    """Return ``level * factor + mean * (1 - factor)``, as Albumentations computes it with OpenCV's gray.
+    """Return ``value * factor + mean * (1 - factor)``, as Albumentations computes a change of contrast.
 
-    The arithmetic is float32; each constant and each operation is rounded, and the result is clipped and truncated. A
-    factor of 0 returns ``int(mean + 0.5)``.
+    It is computed in float32 and clipped. Both constants and the result of each operation are rounded to float32. With
+    a factor of 0, all values are ``int(mean + 0.5)``.
     """
     if factor == 0:
         return np.full(256, int(mean + 0.5))

@@ -1,9 +1,10 @@
-"""Pillow's 8-bit resize.
+"""Pillow's resize, rotation and color arithmetic for 8-bit images.
 
-One output value is ``clip8((2**21 + sum(level * coefficient)) >> 22)`` over a window of pixel values along one axis. It
-is rounded to uint8 before the pass along the other axis (Pillow, src/libImaging/Resample.c). Before Pillow 13 the
-horizontal pass comes first (``pillow12``). Since Pillow 13 (``pillow``), the vertical pass comes first if the height
-shrinks and ``height - out_height > 2 * (width - out_width)``. An axis that keeps its length has no pass.
+The resize is separable, and the result of the first pass is rounded to uint8. A pass computes
+``clip8((2**21 + sum(value * coefficient)) >> 22)`` over a window of pixel values (src/libImaging/Resample.c). Before
+Pillow 13, the horizontal pass comes first (``pillow12``). Since Pillow 13 (``pillow``), the vertical pass comes first
+if the height shrinks and ``height - out_height > 2 * (width - out_width)``. If an axis keeps its length, its pass is
+skipped.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from pixprep.spec import Matrix, WarpFilter
 
 Pixels = npt.NDArray[Any]
 PRECISION_BITS = 22
-"""32 bits, minus 8 for the pixel value and 2 for the sum of negative weights."""
+"""Fractional bits of the coefficients: 32, minus 8 for the pixel value and 2 for negative coefficients."""
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Tell whether the height shrinks by more than twice as many pixels as the width, as Pillow 13 does."""
+    """Return whether the height shrinks by more than twice as many pixels as the width, the condition of Pillow 13."""
     del method
     lost = rows.length - rows.out_length
     return lost > 0 and lost > 2 * (columns.length - columns.out_length)
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Return the formula of windows that are clipped at the border, with weights of 22 bits."""
+    """Return the formula of the filter. Windows are clipped at the border, and weights have 22 fractional bits."""
     del passes
     if method.filter == "nearest":
         return None
@@ -45,7 +46,7 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     """Return the positions that Pillow's NEAREST selects.
 
-    Pillow adds up the ratio in float64, which determines how ties are resolved; a product would move 5 % of the ties.
+    Like Pillow, this adds the ratio repeatedly in float64. A multiplication would break 5 % of the ties differently.
     """
     del method, passes
     ratios = np.full(axis.end, axis.length / axis.out_length)
@@ -54,7 +55,10 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def original(pil: Any, pixels: Pixels, op: Any, size: Size, *, order: int) -> Pixels:
-    """Call ``Image.resize``, one pass per call if the order of the installed Pillow differs from ``order``."""
+    """Resize an image with Pillow itself, in the order of passes of the version ``order``.
+
+    If the installed version of Pillow has a different order, each pass is a separate call.
+    """
     installed = 13 if int(pil.__version__.partition(".")[0]) >= 13 else 12
     is_formula = not op.antialias and op.filter != "nearest"
     if order == installed and not is_formula:
@@ -89,7 +93,10 @@ _UNWIDENED: dict[str, tuple[float, Callable[[Pixels], Pixels]]] = {
 
 
 def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
-    """Compute one pass of Pillow's formula without antialias, as a dense matrix of 22-bit weights."""
+    """Compute one pass of Pillow's filters without antialiasing, by a dense matrix of 22-bit weights.
+
+    Pillow has no such resize, so this is a second implementation of its formula.
+    """
     if size == pixels.shape[:2]:
         return pixels
     axis = int(size[0] == pixels.shape[0])
@@ -101,13 +108,13 @@ def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
     weights = np.where(is_inside, function(positions - centers + 0.5), 0.0)
     weights /= weights.sum(axis=1, keepdims=True)
     whole = np.trunc(weights * (1 << 22) + np.where(weights < 0, -0.5, 0.5))
-    # Sums of integers below 2^53: float64 is exact.
+    # All sums are integers below 2^53, so they are exact in float64.
     sums = np.tensordot(whole, pixels.astype(np.float64), (1, axis))
     return np.moveaxis(np.clip(np.floor((sums + (1 << 21)) / (1 << 22)), 0, 255).astype(np.uint8), 0, axis)
 
 
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
-    """Return the rotation of ``Image.rotate``: the matrix, rounded to 15 digits, and the size of the result."""
+    """Return the matrix of ``Image.rotate``, rounded to 15 decimal places, and the size of the result."""
     x, y = (width / 2, height / 2) if center is None else center
     angle = -radians(angle % 360.0)
     a, b, d, e = round(cos(angle), 15), round(sin(angle), 15), round(-sin(angle), 15), round(cos(angle), 15)
@@ -123,23 +130,24 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
     """Return the arithmetic of ``Image.transform``.
 
-    **bilinear** is computed in float64: ``x = (a * (x' + 0.5) + b * (y' + 0.5)) + c``, and ``y`` likewise from d, e, f.
-    The result is the fill unless ``0 <= x < W and 0 <= y < H``. ``u = x - 0.5``, ``i = floor(u)`` and ``dx = u - i``;
-    v, j and dy follow likewise from y. The pixel values are at columns i and i + 1 of rows j and j + 1, clamped to the
-    image. ``upper = p00 + (p01 - p00) * dx``, ``lower = p10 + (p11 - p10) * dx``, and the result is
-    ``upper + (lower - upper) * dy``, truncated.
+    **bilinear**: The coordinates are computed in float64, ``x = (a * (x' + 0.5) + b * (y' + 0.5)) + c``, and y in the
+    same way from d, e and f. Unless ``0 <= x < W and 0 <= y < H``, the result is the fill. With ``u = x - 0.5``,
+    ``i = floor(u)`` and ``dx = u - i`` (and v, j and dy from y in the same way), the pixels are those in the columns i
+    and i + 1 of the rows j and j + 1, clamped to the image. The result is ``upper + (lower - upper) * dy``, truncated,
+    with ``upper = p00 + (p01 - p00) * dx`` and ``lower = p10 + (p11 - p10) * dx``.
 
-    **bicubic** reads columns i - 1 to i + 2 of rows j - 1 to j + 2. The cubic of four pixel values,
-    ``b + t * (c - a + t * (2 * (a - b) + c - d + t * (b - a - c + d)))``, replaces the linear interpolation of two, and
-    the result is clipped to 0 to 255.
+    **bicubic**: The pixels are those in the columns i - 1 to i + 2 of the rows j - 1 to j + 2. Instead of linearly
+    between two pixel values, the filter interpolates between four pixel values a, b, c and d with
+    ``b + t * (c - a + t * (2 * (a - b) + c - d + t * (b - a - c + d)))``. The result is clipped to 0 to 255.
 
-    **nearest** uses the six integers of ``_fixed`` if they exist: ``x = (A x' + B y' + C) >> 16``,
-    ``y = (D x' + E y' + F) >> 16``. Without them it computes in float64: x begins as ``(c + b * 0.5) + a * 0.5``; b is
-    added for each row, and then a for each column; y begins as ``(f + e * 0.5) + d * 0.5`` and continues likewise. Both
-    are truncated, and negative numbers are outside. The result is the pixel value at x and y, or the fill outside of
-    the image. A perspective uses x and y of bilinear.
+    **nearest**: If ``_fixed`` returns six integers, the coordinates are computed in fixed point,
+    ``x = (A x' + B y' + C) >> 16`` and ``y = (D x' + E y' + F) >> 16``. Otherwise, they are computed in float64: x
+    begins with ``(c + b * 0.5) + a * 0.5``, b is added for each further row, and then a for each further column. y
+    begins with ``(f + e * 0.5) + d * 0.5`` and continues in the same way. Both are truncated, and negative numbers are
+    outside of the image. Perspectives use the coordinates of bilinear. The result is the pixel value at (x, y), or the
+    fill outside of the image.
 
-    **A perspective** divides x and y by ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``.
+    **Perspectives** divide x and y by ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``.
     """
     del size
     if filter_ == "nearest" and len(matrix) == 6:
@@ -149,7 +157,10 @@ def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Com
 
 
 def _fixed(matrix: Matrix, whole: Size) -> Matrix | None:
-    """Return (A, B, C, D, E, F) of the nearest pixel in 65,536ths of a pixel; None if Pillow computes without them."""
+    """Return Pillow's fixed-point matrix (A, B, C, D, E, F) for ``nearest``, in 1/65,536 pixel.
+
+    The result is None if Pillow does not use fixed-point arithmetic for this matrix.
+    """
     (a, b, c, d, e, f), (height, width) = matrix, whole
     corners = ((0, 0), (width, height), (0, height), (width, 0))
     is_far = any(max(abs(x * a + y * b + c), abs(x * d + y * e + f)) >= 32768 for x, y in corners)
@@ -160,13 +171,13 @@ def _fixed(matrix: Matrix, whole: Size) -> Matrix | None:
 
 
 def _gamma(exponent: float, gain: float) -> Pixels:
-    """Return ``255.999 * gain * (level / 255) ** exponent``, computed in float64 and truncated."""
+    """Return ``255.999 * gain * (value / 255) ** exponent``, computed in float64, truncated and clipped."""
     values: Pixels = np.trunc((255 + 1 - 1e-3) * gain * (EVERY / 255.0) ** exponent)
     return values.clip(0, 255)
 
 
 def _autocontrast(low: int, high: int) -> Pixels:
-    """Return ``level * scale - low * scale`` with ``scale = 255 / (high - low)``, computed in float64 and truncated."""
+    """Return ``value * scale - low * scale`` with ``scale = 255 / (high - low)``, computed in float64 and clipped."""
     scale = 255.0 / (high - low)
     return (EVERY * scale + -low * scale).clip(0, 255)
 

@@ -1,4 +1,4 @@
-"""Pillow's ``Image.resize`` before Pillow 13: the horizontal pass is always first."""
+"""Pillow's ``Image.resize`` before Pillow 13, in which the horizontal pass always comes first."""
 
 from __future__ import annotations
 

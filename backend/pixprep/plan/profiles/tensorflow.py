@@ -1,9 +1,10 @@
-"""TensorFlow 2's ``tf.image.resize`` of uint8 images on a CPU: float32 values that are not rounded.
+"""TensorFlow 2's ``tf.image.resize`` of uint8 images on the CPU, which returns unrounded float32 values.
 
-Bilinear without antialias interpolates each value twice, first horizontally (resize_bilinear_op.cc). With antialias the
-filter is a triangle as wide as the ratio, clipped at the border and normalized (scale_and_translate_op.cc), and the
-vertical pass is first. Both compute positions and weights in float32 without fused operations. This module does the
-same in the same order, so the values equal TensorFlow's to the last bit.
+Without antialiasing, bilinear interpolates linearly on each axis, first horizontally (resize_bilinear_op.cc). With
+antialiasing, the filter is a triangle that is widened by the ratio, clipped at the border and normalized
+(scale_and_translate_op.cc), and the vertical pass comes first. Positions and weights are computed in float32 without
+fused operations. This module performs the same operations in the same order, so the results are equal to TensorFlow's
+bit for bit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pixprep.plan.profiles.windows import Axis, Formula, Passes, Windows, single
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Return integer arithmetic for ``nearest``, and real values for the other filters."""
+    """Return fixed-point arithmetic for ``nearest``, and float32 arithmetic for bilinear."""
     del rows, columns
     if method.filter == "nearest":
         return "fixed"
@@ -25,28 +26,28 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Tell whether the method antialiases."""
+    """Return whether the resize is antialiased. In this case, the vertical pass comes first."""
     del rows, columns
     return method.antialias
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Return the formula; it applies also to an axis that keeps its length, whose weights are 1 and 0."""
+    """Return the formula of the filter. It is applied even to an axis that keeps its length."""
     if method.filter == "nearest":
         return None
     return Formula("tensorflow_triangle" if passes == "real" else "tensorflow_linear")
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the positions ``(i + 0.5) * ratio``, in float32."""
+    """Return the positions of ``nearest``, ``floor((i + 0.5) * ratio)`` in float32."""
     del method, passes
-    middles = np.arange(axis.begin, axis.end, dtype=np.float32) + np.float32(0.5)
+    centers = np.arange(axis.begin, axis.end, dtype=np.float32) + np.float32(0.5)
     ratio = np.float32(axis.length) / np.float32(axis.out_length)
-    return single(np.minimum(np.floor(middles * ratio), axis.length - 1))
+    return single(np.minimum(np.floor(centers * ratio), axis.length - 1))
 
 
 def original(tensorflow: Any, pixels: Any, op: Any, size: Size) -> Any:
-    """Call ``tf.image.resize``, which returns an image that keeps its size as uint8."""
+    """Resize an image with ``tf.image.resize``."""
     resize, pixels = tensorflow.image.resize, np.ascontiguousarray(pixels)
     resized = resize(pixels, size, method=op.filter, antialias=bool(op.antialias)).numpy()
     return np.asarray(resized, np.uint8 if op.filter == "nearest" else np.float32)

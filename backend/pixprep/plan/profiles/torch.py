@@ -1,10 +1,11 @@
-"""PyTorch's ``interpolate`` of float32 tensors with antialias, rounded to uint8 (UpSampleKernel.cpp).
+"""PyTorch's antialiased ``interpolate`` for float32 tensors, with the result rounded to uint8 (UpSampleKernel.cpp).
 
-torchvision's v1 transforms resize uint8 tensors in this way, and so does every ``weights.transforms()``; v2 does if
-PyTorch lacks a uint8 kernel. The windows are Pillow's, but the weights and sums are float32, and values between the
-passes are not rounded to integers. The horizontal pass is first. PyTorch's build for AVX2 and AVX-512 fuses products
-with sums (see ``float_fused``), including those of the bicubic filter, and this module reproduces that. It also
-reproduces an error of PyTorch 2.13: if the result has one column and its rows are resized, every row equals the first.
+torchvision's v1 transforms resize uint8 tensors with this function, including all ``weights.transforms()``. The v2
+transforms do so if PyTorch has no uint8 kernel. The filters are Pillow's, but weights and sums are float32, and the
+result of the first pass is not rounded. The horizontal pass comes first. This module reproduces the fused multiply-adds
+of PyTorch's builds for AVX2 and AVX-512 (see ``float_fused``), including those in the bicubic kernel. It also
+reproduces a bug of PyTorch 2.13: if the result has only one column and the height changes, all rows equal the first
+row.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from pixprep.plan.profiles.windows import Axis, Formula, Passes
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Return the arithmetic, which is always float32."""
+    """Return the arithmetic, which is the same for all filters."""
     del method, rows, columns
     return "float_fused"
 
 
 def formula(method: Method, passes: Passes) -> Formula:
-    """Return the formula with PyTorch's roundings to float32; an axis that keeps its length has no pass."""
+    """Return the filter with PyTorch's roundings to float32."""
     del passes
     return Formula("torch_bilinear" if method.filter == "bilinear" else "torch_bicubic")
 

@@ -1,16 +1,16 @@
-"""torchvision's resize of uint8 tensors on a CPU: PyTorch's native uint8 kernels (aten/src/ATen/native/cpu).
+"""torchvision's resize, warps and color arithmetic for uint8 tensors on the CPU.
 
-The windows are Pillow's, with coefficients of 16 bits whose precision each axis determines. The horizontal pass is
-first, and its results are rounded to uint8 before the vertical pass; an axis that keeps its length has no pass. Without
-antialias the filter is not widened, a position beyond the border adds its weight to the border pixel, and bicubic is
-sharper (a = -0.75). The source is UpSampleKernel.cpp.
+The resize is that of PyTorch's uint8 kernels (UpSampleKernel.cpp in aten/src/ATen/native/cpu). The filters are
+Pillow's, with 16-bit coefficients whose precision depends on the axis. The horizontal pass comes first, and its result
+is rounded to uint8. If an axis keeps its length, its pass is skipped. Without antialiasing, the filter is not widened,
+the weights of taps beyond the border are added to the pixel at the border, and bicubic is sharper (a = -0.75).
 
-PyTorch uses these kernels for bilinear if ``torch.backends.cpu.get_cpu_capability()`` is AVX2 or AVX512, and on ARM; it
-uses them for bicubic, and since torchvision 0.27 for lanczos, on every CPU. The results were measured as equal with
-AVX2 and AVX512 (PyTorch 2.13). With DEFAULT (plain x86) they are equal for bicubic and lanczos unless the result is one
-pixel wide, which PyTorch computes wrongly. Bilinear with DEFAULT, and everything on CUDA, is computed in float32, which
-differs by 1 in 11 % of the values. The results do not depend on the memory layout of the tensor, (3, height, width)
-or channels last.
+PyTorch uses these kernels for bilinear if ``torch.backends.cpu.get_cpu_capability()`` is AVX2 or AVX512, and on ARM. It
+uses them for bicubic, and since torchvision 0.27 for lanczos, on every CPU. With AVX2 and AVX512, no difference was
+found in measurements (PyTorch 2.13). With DEFAULT (plain x86), bicubic and lanczos are equal, except for results of one
+pixel width, which PyTorch computes incorrectly. Bilinear with DEFAULT, and all filters on CUDA, are computed in
+float32, so 11 % of the values differ by 1. The results do not depend on the memory format of the tensor (contiguous or
+channels last).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Windows,
 from pixprep.spec import Matrix, WarpFilter
 
 UNFUSED_SIDES = 128
-"""Maximum sum of height and width for which PyTorch uses its other kernel for ``nearest``."""
+"""Maximum sum of the result's height and width for which PyTorch uses a different kernel for ``nearest_exact``."""
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Return Pillow's formula with antialias, and the formula of the nearest two or four positions without.
+    """Return the formula of the filter: Pillow's with antialiasing, or an interpolation of two or four pixels without.
 
-    The precision depends on the axis.
+    The precision of the weights depends on the axis.
     """
     del passes
     if method.filter in ("nearest", "nearest_exact"):
@@ -44,10 +44,10 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the positions ``i * ratio``, or ``(i + 0.5) * ratio`` for ``nearest_exact``, in float32.
+    """Return the positions ``i * ratio`` for ``nearest``, or ``(i + 0.5) * ratio`` for ``nearest_exact``, in float32.
 
-    For larger results PyTorch computes ``nearest_exact`` as ``(i + 0.5) * ratio - 0.5`` in one fused operation, and
-    adds 0.5 again, which moves some points that are midway between two positions.
+    For results larger than ``UNFUSED_SIDES``, PyTorch computes ``nearest_exact`` as ``(i + 0.5) * ratio - 0.5`` with a
+    fused multiply-add, and then adds 0.5. This breaks some ties between two positions differently.
     """
     del passes
     ratio = np.float32(axis.length) / np.float32(axis.out_length)
@@ -57,13 +57,16 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     elif axis.out_length + axis.across <= UNFUSED_SIDES:
         positions = (positions + np.float32(0.5)) * ratio
     else:
-        middles = np.maximum(multiply_add(positions + np.float32(0.5), ratio, np.float32(-0.5)), 0)
-        positions = (middles.astype(np.float64) + 0.5).astype(np.float32)
+        centers = np.maximum(multiply_add(positions + np.float32(0.5), ratio, np.float32(-0.5)), 0)
+        positions = (centers.astype(np.float64) + 0.5).astype(np.float32)
     return single(np.minimum(np.floor(positions), np.float32(axis.length - 1)))
 
 
 def original(functional: Any, planes: Any, op: Any, size: Size) -> Any:
-    """Call ``resize`` with a tensor; torchvision computes the other side if the op has the same rule for it."""
+    """Resize a tensor with torchvision's ``resize``.
+
+    If the op has torchvision's own rule for the other side, torchvision computes that side.
+    """
     has_rule = getattr(op, "side", None) == "shorter" and op.rounding == "down"
     mode = functional.InterpolationMode[op.filter.upper()]
     return functional.resize(
@@ -74,7 +77,16 @@ def original(functional: Any, planes: Any, op: Any, size: Size) -> Any:
 def inverse_affine(
     x: float, y: float, angle: float, *, translate: Pair = (0.0, 0.0), scale: float = 1.0, shear: Pair = (0.0, 0.0)
 ) -> Matrix:
-    """Return the inverse about (x, y), as torchvision's ``_get_inverse_affine_matrix`` computes it step by step."""
+    """Return the inverse of an affine map about the center (x, y), as in ``_get_inverse_affine_matrix``.
+
+    Args:
+        x: x coordinate of the center.
+        y: y coordinate of the center.
+        angle: Angle of the rotation in degrees, clockwise.
+        translate: Translation (x, y) in pixels.
+        scale: Scale factor.
+        shear: Shear angles (x, y) in degrees.
+    """
     turn, shear_x, shear_y = radians(angle), radians(shear[0]), radians(shear[1])
     a = cos(turn - shear_y) / cos(shear_y)
     b = -(a * tan(shear_x) + sin(turn))
@@ -86,7 +98,7 @@ def inverse_affine(
 
 
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
-    """Return the rotation of ``rotate_image``; the size of the result is computed in float32."""
+    """Return the matrix of torchvision's ``rotate_image``, and the size of the result, which is computed in float32."""
     x, y = (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
     matrix = inverse_affine(x, y, -(angle % 360.0))
     if not expand:
@@ -103,24 +115,26 @@ def rotation(height: int, width: int, angle: float, center: Pair | None, *, expa
 
 
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
-    """Return the arithmetic of v2's ``grid_sample`` of uint8 tensors, in float32.
+    """Return the arithmetic of torchvision v2's warps of uint8 tensors, which call ``grid_sample`` in float32.
 
-    The six numbers are divided by half the side of the image; the quotients are (A, B, C) and (D, E, F).
-    ``gx = ((x' - (w - 1) / 2) * A + (y' - (h - 1) / 2) * B) + C``, where h x w is the size of the ``whole`` result, and
-    ``x = fused (gx + 1) * (W / 2) - 0.5``; y likewise.
+    The first three numbers of the matrix are divided by W / 2, which results in (A, B, C), and the next three by H / 2,
+    which results in (D, E, F). With the size h x w of the ``whole`` result, the coordinates are
+    ``gx = ((x' - (w - 1) / 2) * A + (y' - (h - 1) / 2) * B) + C`` and ``x = fused (gx + 1) * (W / 2) - 0.5``, and y in
+    the same way from D, E and F.
 
-    **nearest** returns the pixel value at x and y, rounded half to even, or the fill.
+    **nearest**: Both coordinates are rounded half to even. The result is the pixel value at this position, or the fill
+    outside of the image.
 
-    **bilinear**: ``i = floor(x)``, ``r = x - i``, ``l = 1 - r``; ``j``, ``t`` and ``s`` follow likewise from y.
-    ``v = p00 * (s * l)``, ``v = fused p01 * (s * r) + v``, ``v = fused p10 * (t * l) + v``,
-    ``v = fused p11 * (t * r) + v``, where a pixel value outside of the image is 0. ``m`` is computed likewise with ones
-    for the pixel values. The result is ``(v - fill) * m + fill``, or v if the fill is None, rounded half to even.
+    **bilinear**: With ``i = floor(x)``, ``r = x - i`` and ``l = 1 - r``, and j, t and s in the same way from y, the
+    interpolated value is computed as ``v = p00 * (s * l)``, ``v = fused p01 * (s * r) + v``,
+    ``v = fused p10 * (t * l) + v``, ``v = fused p11 * (t * r) + v``. Pixel values outside of the image are 0. ``m`` is
+    computed in the same way, with 1 instead of each pixel value inside of the image. The result is
+    ``(v - fill) * m + fill``, or v if the fill is None, rounded half to even.
 
-    **A perspective** has ``((x' + 0.5) * A + (y' + 0.5) * B) + C``, divided by
-    ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``, minus 1.
+    **Perspectives**: ``gx = (((x' + 0.5) * A + (y' + 0.5) * B) + C) / ((g * (x' + 0.5) + h * (y' + 0.5)) + 1) - 1``.
 
-    **elastic**: gx is the displacement plus ``fused step * x' - last`` in the left half of the image, and plus
-    ``fused last - step * (W - 1 - x')`` in the right half, with ``last = (W - 1) / W`` and
+    **elastic**: In the left half of the image, gx is the displacement plus ``fused step * x' - last``. In the right
+    half, it is the displacement plus ``fused last - step * (W - 1 - x')``. Here, ``last = (W - 1) / W`` and
     ``step = 2 * last / (W - 1)``.
     """
     del whole
@@ -130,24 +144,24 @@ def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Com
 
 
 def _mean(total: int, count: int) -> float:
-    """Return ``total / count``; both numbers and the quotient are float32.
+    """Return ``total / count``, with both numbers and the quotient rounded to float32.
 
-    PyTorch adds in float32, which is exact below 2^24, that is, up to 65,793 white pixels. Beyond that, its result
-    depends on its threads.
+    PyTorch computes the total in float32, which is exact below 2^24 (65,793 white pixels). For larger totals, PyTorch's
+    result depends on its number of threads.
     """
     return float(np.float32(total) / np.float32(count))
 
 
 def single_precision(number: float) -> float:
-    """Round a number to float32, as PyTorch stores it."""
+    """Round a number to float32."""
     return float(np.float32(number))
 
 
 def _gamma(exponent: float, gain: float) -> Values:
-    """Return ``level * (1 / 255)``, raised to the power, times the gain, clipped to 1, times 255.999, and truncated.
+    """Return ``(value * (1 / 255)) ** exponent * gain``, clipped to 0 to 1, and multiplied by 255.999.
 
-    All numbers are float32. The only difference is the power: PyTorch's has an error of up to 1 ulp, and this one is a
-    rounded float64 number.
+    All operations are in float32, except for the power, which is computed in float64 and rounded. PyTorch's power has
+    an error of up to 1 ulp.
     """
     values = EVERY.astype(np.float32) * np.float32(1 / 255)
     values = (values.astype(np.float64) ** exponent).astype(np.float32)
@@ -157,7 +171,7 @@ def _gamma(exponent: float, gain: float) -> Values:
 
 
 def _autocontrast(low: int, high: int) -> Values:
-    """Return ``(level - low) / ((high - low) * (1/255f))``, computed in float32 and truncated."""
+    """Return ``(value - low) / ((high - low) * (1 / 255))``, computed in float32."""
     return (EVERY - low).astype(np.float32) / (np.float32(high - low) * np.float32(1 / 255))
 
 
