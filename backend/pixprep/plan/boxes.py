@@ -44,7 +44,7 @@ def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
 
 
 class Shares:
-    """Normalized xyxy boxes, with coordinates from 0 to 1, of an image whose size is not known yet.
+    """Normalized xyxy boxes (coordinates from 0 to 1) whose image size is not known yet.
 
     NumPy converts the object to an array of the normalized boxes, float64 (n, 4).
     """

@@ -43,7 +43,7 @@ MAX_RESIZED_PIXELS = 1 << 28
 """Maximum number of pixels of the result of a resize, before it is cropped (1 GB). A larger result is rejected."""
 
 MAX_LEVELS_SIDE = 1 << 16
-"""Maximum height and width of an image to which steps on pixel values are applied. It is the limit of CUDA grids."""
+"""Maximum height and width of images whose pixel values are changed by steps. It is the limit of CUDA grids."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ class Geometry:
         fill: Per-image input that contains the color of the padding. None means that the plan contains the color.
         photo: Steps on the pixel values of the whole image, which are applied first. They do not move pixels.
         most: Maximum height and width of the result in pixels. None means unlimited.
-        thumbnail: Second resize of the whole image, for the thumbnail that is added to the tiles of the image. None
-            means that there is no thumbnail.
+        thumbnail: Second resize of the whole image, for the thumbnail that is added to the tiles of the image, or None.
     """
 
     before: tuple[GeometryStep, ...]

@@ -236,7 +236,7 @@ def are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
 
 
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
-"""Radius of each filter, in pixels of the resized image if the image shrinks, or of the original image if it grows."""
+"""Radius of each filter. The unit is a pixel of the result if the image shrinks, and of the input if it grows."""
 
 Rule = Literal["both", "shorter", "longer", "nearer", "height", "width", "fit", "cover", "letterbox", "shrink"]
 
@@ -377,8 +377,8 @@ class Resize(Traits):
         """Return the height and width of the result before rounding.
 
         Args:
-            height: Height of the image in pixels, or of its region.
-            width: Width of the image in pixels, or of its region.
+            height: Height of the image or its region of interest, in pixels.
+            width: Width of the image or its region of interest, in pixels.
         """
         if self.rule == "both":
             return self.height, self.width
@@ -405,7 +405,7 @@ class Resize(Traits):
     def _scaled(self, height: float, width: float) -> tuple[float, float] | None:
         """Return the height and width if both are computed from one scale, or None if ``rule`` applies.
 
-        The formulas are those of torchvision's detection models, of PaddleOCR (with ``multiple``), and of DALI graphs.
+        The formulas are those of torchvision's detection models, PaddleOCR (with ``multiple``), and DALI graphs.
         """
         scale = self._scale(height, width)
         if self.multiple == 1:

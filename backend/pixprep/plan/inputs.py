@@ -1,7 +1,7 @@
 """Per-image inputs: numbers that are passed with each image, their validation, and the steps of a plan that use them.
 
-An input has one row of numbers per tensor. If a pipeline has boxes as an input, each image is converted to one tensor
-per box; otherwise, it is converted to one tensor. A step that reads its numbers from an input is handled like a step
+An input has one row of numbers per tensor. An image is converted to a single tensor, unless the pipeline has boxes as
+an input: then it is converted to one tensor per box. A step that reads its numbers from an input is handled like a step
 with random parameters (see ``Drawing``).
 """
 
@@ -158,7 +158,7 @@ def shown(numbers: npt.NDArray[Any]) -> str:
 
 
 MAX_BOX = 1 << 16
-"""Maximum width or height, in pixels, of a box that may extend beyond the image and is padded there."""
+"""Maximum width or height in pixels of a box that may extend beyond the image, where the crop is padded."""
 MAX_COUNT = 16
 """Maximum number of values per row of an input."""
 _REFERENCE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[0-9]{1,2})\])?")
@@ -186,7 +186,7 @@ class Number(NamedTuple):
     def of(self, row: Row | None) -> float:
         """Return the number in a row, or its example value if the row is None.
 
-        The result is an int if the limits require an integer, and otherwise a float.
+        The result is an int if the limits require an integer, and a float if they do not.
         """
         number = self.bound.example if row is None else row[self.input][self.place].item()
         return int(number) if self.bound.is_whole else float(number)

@@ -1,4 +1,4 @@
-"""Intermediate form between a pipeline and its plan, to which the ops are added one by one (lowering)."""
+"""Intermediate form between a pipeline and its plan. The compiler adds the ops to it one by one (lowering)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Lowered:
 
     @property
     def geometry(self) -> Geometry:
-        """Geometry of the steps so far. If there is no resize, all geometric steps are in ``Geometry.after``."""
+        """Geometry of the steps so far. Without a resize, all geometric steps are in ``Geometry.after``."""
         fill = self.fill if isinstance(self.fill, inputs.Fill) else None
         before, after = ((), self.before) if self.resize is None else (self.before, self.after)
         return Geometry(before, self.resize, after, self.levels, self.erasures, fill, self.photo)

@@ -64,7 +64,7 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """Plan of a tensor, or of the part of a tensor that one frame of a clip fills.
+    """Plan of a tensor. For a clip, there is also a plan for the part of the tensor that a single frame fills.
 
     Attributes:
         spec: Spec of the tensor. If there are ``calls``, it is the spec of the input of the first call.
@@ -289,7 +289,7 @@ class NumbersPlan:
         Args:
             height: Height of the decoded image in pixels.
             width: Width of the decoded image in pixels.
-            placement: Placement of the image in ``geometry``. None means that there is no geometry.
+            placement: Placement of the image in ``geometry``, or None if ``geometry`` is None.
         """
         numbers: tuple[float, ...] = (height, width)
         if placement is not None and self.patches is not None:
@@ -344,7 +344,7 @@ OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 
 
 OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
-"""Fields of a sample that contain one value per box, in addition to those whose names begin with ``box_``."""
+"""Fields of a sample that contain one value per box, in addition to fields with the prefix ``box_``."""
 
 
 @dataclass(frozen=True, kw_only=True)

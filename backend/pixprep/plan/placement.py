@@ -77,8 +77,7 @@ class Placement(NamedTuple):
         begin: Position in the padded box at which the first resized pixel begins. It is 0 unless the resize has a
             ``roi`` or is ``subpixel``.
         swaps: Whether ``flips`` is due to a ``roi`` whose end is before its begin. DALI then resizes from the end.
-        thumbnail: Placement of the thumbnail that is added to the tiles of the image. None means that there is no
-            thumbnail.
+        thumbnail: Placement of the thumbnail that is added to the tiles of the image, or None.
     """
 
     box: tuple[int, int, int, int]

@@ -1,4 +1,4 @@
-"""Rules for the size of a resized image that keep its aspect ratio, as the processors of transformers compute it."""
+"""Size rules of transformers' image processors that keep the aspect ratio of the image."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class SideRule:
-    """A size that keeps the aspect ratio, with sides that are rounded to multiples.
+    """Size rule: keep the aspect ratio of the image, and round both sides to multiples of a number.
 
     Attributes:
-        rule: Formula; see the op ``resize_by_rule``.
-        height, width: Size in the formula. They are equal if it uses one side.
-        multiple: Factor of both sides.
-        min_side: Minimum length of both sides.
-        max_side: Maximum length of the longer side.
+        rule: Name of the formula, see the op ``resize_by_rule``.
+        height, width: Requested size in pixels. They are equal if the formula has only one number.
+        multiple: Both sides of the result are multiples of this number.
+        min_side: Minimum length of both sides of the result.
+        max_side: Maximum length of the longer side of the result.
     """
 
     rule: Rule
@@ -48,14 +48,17 @@ class SideRule:
         """Return the size of the result for an image of this size.
 
         Raises:
-            ImageError: DOES_NOT_FIT: A side would become 0, or the longer side is too long.
+            ImageError: DOES_NOT_FIT: A side of the result would be 0, or the longer side would be too long.
         """
         rows, columns = self._sides(height, width)
         if not (rows and columns):
             raise ImageError("DOES_NOT_FIT", f"a side of {height} x {width} pixels would be resized to 0")
-        most_rows, most_columns = self.bounds.max_sides
-        if (most_rows and rows > most_rows) or (most_columns and columns > most_columns):
-            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels would be resized to {rows} x {columns}")
+        max_rows, max_columns = self.bounds.max_sides
+        if (max_rows and rows > max_rows) or (max_columns and columns > max_columns):
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"{height} x {width} pixels would be resized to {rows} x {columns}; the limit is {max_rows} x {max_columns}",
+            )
         return rows, columns
 
     def _sides(self, height: int, width: int) -> Size:
@@ -100,41 +103,47 @@ class SideRule:
         return max(rows, self.min_side), max(columns, self.min_side)
 
     def _by_shorter(self, height: int, width: int) -> Size:
-        """Return the size of torchvision's ``resize`` of the shorter side."""
+        """Return the size that torchvision's ``resize`` computes for a given shorter side."""
         if width <= height:
             return int(self.height * height / width), self.height
         return self.height, int(self.height * width / height)
 
     def _bounded(self, height: int, width: int) -> Size:
-        """Return the size of transformers' Idefics 2: at most ``height`` and at least ``min_side``."""
-        ratio, most = width / height, self.height
-        if width >= height and width > most:
-            width, height = most, int(most / ratio)
-        elif height > width and height > most:
-            height, width = most, int(most * ratio)
+        """Return the size that transformers computes for Idefics 2.
+
+        The longer side is at most ``self.height``, and both sides are at least ``self.min_side``.
+        """
+        ratio, longest = width / height, self.height
+        if width >= height and width > longest:
+            width, height = longest, int(longest / ratio)
+        elif height > width and height > longest:
+            height, width = longest, int(longest * ratio)
         return max(height, self.min_side), max(width, self.min_side)
 
     def _by_vilt(self, height: int, width: int) -> Size:
-        """Return the size of transformers' ViLT: the longer side is at most ``int(1333 / 800 * shorter)``."""
-        scale, most = self.height / min(height, width), int(1333 / 800 * self.height)
+        """Return the size that transformers computes for ViLT.
+
+        The longer side is at most ``int(1333 / 800 * shorter)``, where ``shorter`` is the requested shorter side.
+        """
+        scale, longest = self.height / min(height, width), int(1333 / 800 * self.height)
         rows, columns = (self.height, scale * width) if height < width else (scale * height, self.height)
-        if max(rows, columns) > most:
-            scale = most / max(rows, columns)
+        if max(rows, columns) > longest:
+            scale = longest / max(rows, columns)
             rows, columns = scale * rows, scale * columns
         rows, columns = int(rows + 0.5), int(columns + 0.5)
         return rows // self.multiple * self.multiple, columns // self.multiple * self.multiple
 
     def _by_half(self, height: int, width: int) -> Size:
-        """Return the size of transformers' GLM-Image, about one half of the image with limited sides."""
+        """Return the size that transformers computes for GLM-Image: about half of the image's size, within limits."""
         assert self.max_side is not None
-        least, longest, multiple = min(height, width), max(height, width), self.multiple
-        if least < multiple or longest / least > 4:
+        shortest, longest, multiple = min(height, width), max(height, width), self.multiple
+        if shortest < multiple or longest / shortest > 4:
             raise ImageError(
                 "DOES_NOT_FIT",
-                f"{height} x {width} pixels: both sides must have at least {multiple} pixels, and one may be at most "
-                "four times as long as the other",
+                f"{height} x {width} pixels are not supported: both sides must have at least {multiple} pixels, and "
+                "one side must be at most four times as long as the other",
             )
-        scale = self.height / least if least < self.height else 1.0
+        scale = self.height / shortest if shortest < self.height else 1.0
         if longest * scale > self.max_side:
             scale = self.max_side / longest
         sides = [max(multiple, round(side // 2 * scale / multiple) * multiple) for side in (height, width)]
@@ -144,13 +153,13 @@ class SideRule:
         return sides[0], sides[1]
 
     def _by_detr(self, height: int, width: int) -> Size:
-        """Return the size of ``get_size_with_aspect_ratio`` of transformers."""
+        """Return the size that transformers' ``get_size_with_aspect_ratio`` computes."""
         assert self.max_side is not None
-        least, longest = min(height, width), max(height, width)
-        is_over = longest / least * self.height > self.max_side
-        exact = self.max_side * least / longest if is_over else self.height
+        shortest, longest = min(height, width), max(height, width)
+        is_over = longest / shortest * self.height > self.max_side
+        exact = self.max_side * shortest / longest if is_over else self.height
         shorter = round(exact)
-        if shorter == least:
+        if shorter == shortest:
             return height, width
         return (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
 
@@ -191,14 +200,14 @@ class SideRule:
             "shrink": f"to fit into {size}, never enlarging, rounded up",
             "contain": f"to fit into {size}",
             "longer": f"the longer side to {size}",
-            "longer_even": f"the longer side to {size}, rounded",
+            "longer_even": f"the longer side to {size}, rounded half to even",
             "bounded": f"the longer side to at most {size}",
             "multiple": "rounded down",
             "shorter_up": f"the shorter side to {size}, rounded up",
-            "shorter_even": f"the shorter side to {size}, rounded, and up",
-            "shorter_down": f"the shorter side to {size}, the longer one to at most 1333 / 800 of it, rounded down",
-            "half": f"to half its size, the shorter side to at least {size}, the longer one to at most {self.max_side}",
-            "detr": f"the shorter side to {size}, the longer one to at most {self.max_side}, rounded up",
+            "shorter_even": f"the shorter side to {size}, rounded half to even and then up",
+            "shorter_down": f"the shorter side to {size}, the longer side to at most 1333 / 800 of it, rounded down",
+            "half": f"to half its size, the shorter side at least {size}, the longer side at most {self.max_side}",
+            "detr": f"the shorter side to {size}, the longer side to at most {self.max_side}, rounded up",
         }[self.rule]
         to += "" if self.multiple == 1 else f" to multiples of {self.multiple}"
-        return to + ("" if self.min_side == 1 else f", at least {self.min_side}")
+        return to + ("" if self.min_side == 1 else f", at least {self.min_side} per side")

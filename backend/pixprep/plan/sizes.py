@@ -1,4 +1,4 @@
-"""Rules of vision-language models that compute the size to which an image is resized from its original size."""
+"""Size rules of vision-language models, which compute the resized size of an image from its original size."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Bounds(NamedTuple):
     """Limits of the size that a rule returns, for images of any size.
 
     Attributes:
-        multiples: Factors of the height and the width.
+        multiples: The height is a multiple of the first number, and the width is a multiple of the second.
         max_sides: Maximum height and width in pixels. None means unlimited.
-        max_pixels: Maximum number of pixels. None means the product of the maximum sides.
+        max_pixels: Maximum number of pixels. None means the product of the maximum height and width.
     """
 
     multiples: tuple[int, int]
@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
 
 
 class Sizer(Protocol):
-    """A rule that computes both sides of a resized image."""
+    """A rule that computes the height and width of a resized image from those of the original image."""
 
     def size(self, height: int, width: int) -> Size:
         """Return the size of the result for an image of this size.
@@ -42,11 +42,11 @@ class Sizer(Protocol):
 
     @property
     def bounds(self) -> Bounds:
-        """Limits of the result; those of the canvas if the rule also pads."""
+        """Limits of the result. If the rule also pads the image, they are the limits of the padded image."""
 
 
 def _multiples(factor: int, max_pixels: int) -> Bounds:
-    """Return the limits of sides that are multiples of a factor, with a maximum number of pixels in total."""
+    """Return the limits of a rule whose sides are multiples of ``factor`` and whose number of pixels is limited."""
     longest = min(MAX_SIDE, max_pixels // factor) // factor * factor
     return Bounds((factor, factor), (longest, longest), max_pixels)
 
@@ -60,7 +60,7 @@ class PixelBudget:
     then rounded down or up to multiples.
 
     Attributes:
-        factor: Number of which both sides of the result are multiples.
+        factor: Both sides of the result are multiples of this number.
         min_pixels, max_pixels: Minimum and maximum number of pixels of the result, in all frames together.
         frames: Number of frames that the image counts as.
         small: How to handle images with a side shorter than ``factor``. ``keep``: like all other images. ``truncate``:
@@ -146,9 +146,9 @@ class PatchBudget:
     Attributes:
         patch: Edge length of a patch in pixels.
         max_patches: Maximum number of patches of the result.
-        rule: Formula of transformers; see the op ``resize_to_patches``.
-        merge: Side of a merge window in patches.
-        max_side: Maximum number of patches along a side.
+        rule: Image processor of transformers whose formula is used, see the op ``resize_to_patches``.
+        merge: Edge length of a merge window in patches.
+        max_side: Maximum number of patches per row and per column, for ``kimi``.
     """
 
     patch: int
@@ -161,7 +161,7 @@ class PatchBudget:
         """Return the size of the result for an image of this size.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The image is too long and narrow for complete patches.
+            ImageError: DOES_NOT_FIT: The image is too small, or its aspect ratio is too extreme.
         """
         match self.rule:
             case "naflex":
@@ -174,7 +174,11 @@ class PatchBudget:
                 return self._by_kimi(height, width)
 
     def _by_naflex(self, height: int, width: int) -> Size:
-        """Return the size of SigLIP 2; a bisection finds the factor, up to 100, with a precision of 1e-5."""
+        """Return the size that the NaFlex processor of SigLIP 2 computes.
+
+        Both sides are scaled by one factor and rounded up to multiples of the patch size. The factor, at most 100, is
+        found by bisection with a precision of 1e-5.
+        """
         patch, precision = self.patch, 1e-5
 
         def scaled(side: int, scale: float) -> int:
@@ -182,21 +186,21 @@ class PatchBudget:
 
         low, high = precision / 10, 100.0
         while high - low >= precision:
-            middle = (low + high) / 2
-            if (scaled(height, middle) / patch) * (scaled(width, middle) / patch) <= self.max_patches:
-                low = middle
+            factor = (low + high) / 2
+            if (scaled(height, factor) / patch) * (scaled(width, factor) / patch) <= self.max_patches:
+                low = factor
             else:
-                high = middle
+                high = factor
         return scaled(height, low), scaled(width, low)
 
     def _by_gemma(self, height: int, width: int) -> Size:
-        """Return the size of Gemma 4."""
+        """Return the size that the processor of Gemma 4 computes."""
         window = self.merge * self.patch
         longest = self.max_patches // self.merge**2 * window
         factor = sqrt(self.max_patches * self.patch**2 / (height * width))
         rows, columns = floor(factor * height / window) * window, floor(factor * width / window) * window
         if rows == 0 and columns == 0:
-            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too small for one merge window")
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too small for a merge window")
         if rows == 0:
             return window, min(width // height * window, longest)
         if columns == 0:
@@ -204,24 +208,27 @@ class PatchBudget:
         return rows, columns
 
     def _by_muse(self, height: int, width: int) -> Size:
-        """Return the size of Muse Glimmer, whose grid consists of merge windows."""
-        window, most = self.merge * self.patch, self.max_patches // self.merge**2
+        """Return the size that the processor of Muse Glimmer computes. Its grid consists of merge windows."""
+        window, max_windows = self.merge * self.patch, self.max_patches // self.merge**2
         rows, columns = height / window, width / window
         ratio = columns / rows
-        if rows * columns > most:
-            rows = (most / ratio) ** 0.5
+        if rows * columns > max_windows:
+            rows = (max_windows / ratio) ** 0.5
             columns = rows * ratio
         grids = {*product((floor(rows), ceil(rows)), (floor(columns), ceil(columns)))}
-        fitting = [grid for grid in grids if min(grid) >= 1 and grid[0] * grid[1] <= most]
+        fitting = [grid for grid in grids if min(grid) >= 1 and grid[0] * grid[1] <= max_windows]
         if not fitting:
             fitting = [(max(1, round(rows)), max(1, round(columns)))]
         best = min(fitting, key=lambda grid: abs(grid[0] / grid[1] - height / width))
-        if best[0] * best[1] > most:
-            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too long and narrow for {most} windows")
+        if best[0] * best[1] > max_windows:
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"the aspect ratio of {height} x {width} pixels is too extreme for {max_windows} windows",
+            )
         return best[0] * window, best[1] * window
 
     def _by_kimi(self, height: int, width: int) -> Size:
-        """Return the size of Kimi K2.5, before its padding."""
+        """Return the size that the processor of Kimi K2.5 computes, before it pads the image."""
         assert self.max_side is not None
         longest = self.max_side * self.patch
         count = max(1.0, height // self.patch) * max(1.0, width // self.patch)

@@ -1,4 +1,4 @@
-"""Rules that choose a grid of tiles for an image, as the processors of vision-language models do."""
+"""Rules of vision-language models that choose a grid of tiles for an image."""
 
 from __future__ import annotations
 
@@ -20,19 +20,24 @@ _MIN_COVERAGE = 0.9
 
 @dataclass(frozen=True)
 class TileGrid:
-    """A grid of square tiles that fits an image best.
+    """Rule that chooses the best grid of square tiles for an image.
 
     Attributes:
-        tile: Side of a tile in pixels.
+        tile: Edge length of a tile in pixels.
         grids: Grids to choose from, in the order in which they are compared.
-        choice: Criterion. ``aspect_ratio``: the aspect ratio that is closest to that of the image, as for InternVL and
-            GOT-OCR 2. ``scale``: the smallest enlargement, or the largest scale if every grid shrinks the image, as for
-            Command A Vision. ``resolution``: the largest number of the image's pixels, then the smallest padding, as
-            for LLaVA-NeXT. ``coverage``: the fewest tiles whose pixels cover 90 % of the image, as for Ovis 2.
-            ``canvas``: the grid that contains the image and enlarges it most, else the closest aspect ratio, as for
-            PerceptionLM.
-        pads: Whether the aspect ratio is kept and the image is centred on black pixels. If False, the image is
-            stretched.
+        choice: Criterion for the best grid.
+
+            - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
+            - ``scale``: the grid that enlarges the image least, or shrinks it least if no grid enlarges it (Command A
+              Vision).
+            - ``resolution``: the grid that keeps the largest number of the image's pixels; in case of a tie, the grid
+              with the least padding (LLaVA-NeXT).
+            - ``coverage``: the grid with the minimum number of tiles that represents 90 % of the image's pixels
+              (Ovis 2).
+            - ``canvas``: the grid in which the image has the largest size, if a grid is larger than the image. If no
+              grid is, the grid with the closest aspect ratio (PerceptionLM).
+        pads: Whether the image keeps its aspect ratio and is padded with black pixels on all sides. If False, it is
+            stretched to the grid.
     """
 
     tile: int
@@ -45,15 +50,15 @@ class TileGrid:
         return _grid(self, height, width)
 
     def canvas(self, height: int, width: int) -> Size:
-        """Return the size of all tiles together, for an image of this size."""
+        """Return the size (height, width) of the whole grid in pixels, for an image of this size."""
         rows, columns = self.grid(height, width)
         return rows * self.tile, columns * self.tile
 
     def size(self, height: int, width: int) -> Size:
-        """Return the size of the resized image, before the padding, for an image of this size.
+        """Return the size of the resized image before it is padded, for an image of this size.
 
         Raises:
-            ImageError: DOES_NOT_FIT: No grid suits the image, which is too long and narrow.
+            ImageError: DOES_NOT_FIT: The aspect ratio of the image is too extreme for all grids.
         """
         rows, columns = self.canvas(height, width)
         if not self.pads:
@@ -67,17 +72,23 @@ class TileGrid:
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
         rows, columns = (max(each) * self.tile for each in zip(*self.grids, strict=True))
-        most = max(rows * columns for rows, columns in self.grids) * self.tile**2
-        return Bounds((self.tile, self.tile), (rows, columns), most)
+        max_pixels = max(rows * columns for rows, columns in self.grids) * self.tile**2
+        return Bounds((self.tile, self.tile), (rows, columns), max_pixels)
 
     def __str__(self) -> str:
-        most = max(rows * columns for rows, columns in self.grids)
-        rest = ", centred on black" if self.pads else ""
-        return f"to a grid of at most {most} tiles of {self.tile} x {self.tile} pixels (by {self.choice}){rest}"
+        max_tiles = max(rows * columns for rows, columns in self.grids)
+        padding = ", padded with black" if self.pads else ""
+        return f"to a grid of at most {max_tiles} tiles of {self.tile} x {self.tile} pixels (by {self.choice}){padding}"
 
 
 def grids_of(fewest: int, most: int, choice: Choice) -> tuple[Grid, ...]:
-    """Return the grids with ``fewest`` to ``most`` tiles in the order that a criterion requires."""
+    """Return all grids that a criterion can choose, in the order in which it compares them.
+
+    Args:
+        fewest: Minimum number of tiles.
+        most: Maximum number of tiles.
+        choice: Criterion, see ``TileGrid.choice``.
+    """
     if choice == "canvas":
         return tuple((rows, columns) for columns, rows in _by_ratio(most))
     sides = range(1, most + 1)
@@ -91,43 +102,45 @@ def _grid(rule: TileGrid, height: int, width: int) -> Grid:
 
 
 def _by_aspect_ratio(rule: TileGrid, height: int, width: int) -> Grid:
-    """Return the grid of ``get_optimal_tiled_canvas`` of transformers' GOT-OCR 2."""
-    best, least = (1, 1), inf
+    """Return the grid that ``get_optimal_tiled_canvas`` of transformers' GOT-OCR 2 chooses."""
+    best, min_difference = (1, 1), inf
     for rows, columns in rule.grids:
         difference = abs(width / height - columns / rows)
-        is_tie = difference == least and width * height > 0.5 * rule.tile * rule.tile * columns * rows
-        if difference < least or is_tie:
-            best, least = (rows, columns), difference
+        is_tie = difference == min_difference and width * height > 0.5 * rule.tile * rule.tile * columns * rows
+        if difference < min_difference or is_tie:
+            best, min_difference = (rows, columns), difference
     return best
 
 
 def _by_scale(rule: TileGrid, height: int, width: int) -> Grid:
-    """Return the grid of ``get_optimal_tiled_canvas`` of transformers' Cohere2Vision."""
+    """Return the grid that ``get_optimal_tiled_canvas`` of transformers' Cohere2Vision chooses."""
     scales = [min(columns * rule.tile / width, rows * rule.tile / height) for rows, columns in rule.grids]
     enlarging = [scale for scale in scales if scale >= 1]
     return rule.grids[scales.index(min(enlarging) if enlarging else max(scales))]
 
 
 def _by_resolution(rule: TileGrid, height: int, width: int) -> Grid:
-    """Return the grid of ``select_best_resolution`` of transformers."""
+    """Return the grid that ``select_best_resolution`` of transformers chooses."""
     best: Grid | None = None
-    most, least = 0, inf
+    max_effective, min_wasted = 0, inf
     for rows, columns in rule.grids:
         rows_px, columns_px = rows * rule.tile, columns * rule.tile
         scale = min(columns_px / width, rows_px / height)
         effective = min(int(width * scale) * int(height * scale), width * height)
         wasted = rows_px * columns_px - effective
-        if effective > most or (effective == most and wasted < least):
-            best, most, least = (rows, columns), effective, wasted
-    if best is None or not most:
-        raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too long and narrow for every grid of tiles")
+        if effective > max_effective or (effective == max_effective and wasted < min_wasted):
+            best, max_effective, min_wasted = (rows, columns), effective, wasted
+    if best is None or not max_effective:
+        raise ImageError(
+            "DOES_NOT_FIT", f"the aspect ratio of {height} x {width} pixels is too extreme for all grids of tiles"
+        )
     return best
 
 
 def _by_coverage(rule: TileGrid, height: int, width: int) -> Grid:
-    """Return the grid of ``get_min_tile_covering_grid`` of transformers' Ovis 2.
+    """Return the grid that ``get_min_tile_covering_grid`` of transformers' Ovis 2 chooses.
 
-    transformers iterates over (columns, rows) as if they were (rows, columns), and swaps them in the result.
+    transformers confuses (columns, rows) with (rows, columns), which has the effect of swapping both in the result.
     """
     found = [((columns, rows), _coverage(columns, rows, height, width, rule.tile)) for rows, columns in rule.grids]
     enough = [each for each in found if each[1] > _MIN_COVERAGE]
@@ -139,7 +152,7 @@ def _by_coverage(rule: TileGrid, height: int, width: int) -> Grid:
 
 
 def _coverage(rows: int, columns: int, height: int, width: int, side: int) -> float:
-    """Return the fraction of an image's pixels that tiles of this side can represent."""
+    """Return the fraction of an image's pixels that a grid of tiles with this edge length can represent."""
     total = 0.0
     high, wide = height // rows, width // columns
     for row, column in product(range(rows), range(columns)):
@@ -155,7 +168,7 @@ def _coverage(rows: int, columns: int, height: int, width: int, side: int) -> fl
 
 
 def _by_canvas(rule: TileGrid, height: int, width: int) -> Grid:
-    """Return the grid of transformers' PerceptionLM."""
+    """Return the grid that transformers' PerceptionLM chooses."""
     tile, ratio = rule.tile, width / height
     best: Grid | None = None
     best_size = (0.0, 0.0)
@@ -179,17 +192,17 @@ def _by_canvas(rule: TileGrid, height: int, width: int) -> Grid:
 
 
 def _on_canvas(width: int, height: int, max_width: int, max_height: int) -> tuple[float, float]:
-    """Return the (width, height) of an image inside a canvas."""
+    """Return the size (width, height) of an image that is resized to fit into a canvas."""
     scale, ratio = min(max_width / width, max_height / height), width / height
     if ratio > 1.0:
         return scale * width, floor(scale * width / ratio)
     return floor(scale * height * ratio), scale * height
 
 
-def _by_ratio(most: int) -> Iterator[tuple[int, int]]:
-    """Yield (columns, rows) of grids, grouped by their aspect ratio, from the largest number of tiles down."""
+def _by_ratio(max_tiles: int) -> Iterator[tuple[int, int]]:
+    """Yield (columns, rows) of all grids, grouped by aspect ratio, with decreasing numbers of tiles."""
     groups: dict[float, list[tuple[int, int]]] = {}
-    for count in range(most, 0, -1):
+    for count in range(max_tiles, 0, -1):
         for columns in (each for each in range(1, count + 1) if count % each == 0):
             groups.setdefault(columns / (count // columns), []).append((columns, count // columns))
     for group in groups.values():

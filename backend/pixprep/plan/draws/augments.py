@@ -17,7 +17,8 @@ from pixprep.spec import Color
 Uniforms = Callable[[int, int], F64]
 """Function ``uniforms(begin, count)`` that returns uniform random numbers of one op, float64 (count, 4).
 
-The random numbers of an op form a sequence of blocks of four numbers, of which ``count`` blocks are returned.
+The random numbers of an op form a sequence of blocks of four numbers. The function returns ``count`` of these blocks,
+beginning with the block ``begin``.
 """
 
 

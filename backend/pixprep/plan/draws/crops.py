@@ -144,7 +144,12 @@ class IouCrop:
 
 
 def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
-    """Return a mask, bool (n,), of the boxes, float64 (n, 4) xyxy, whose centers are inside a window."""
+    """Return a mask, bool (n,), that selects the boxes whose centers are inside a window.
+
+    Args:
+        window: Window, as the parameters of a random op.
+        boxes: Boxes, float64 (n, 4) xyxy.
+    """
     first, sides = np.array([[window["left"], window["top"]], [window["width"], window["height"]]])
     centers = (boxes[:, :2] + boxes[:, 2:]) / 2
     inside = (centers > first) & (centers < first + sides)

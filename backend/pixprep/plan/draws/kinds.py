@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     Attributes:
         magnitude: Function that returns the magnitude. None means that the operation does not have a magnitude.
         is_signed: Whether the magnitude is negated with a probability of 0.5.
-        least: Minimum, to which smaller magnitudes are clipped.
+        least: Minimum. Smaller magnitudes are clipped to it.
     """
 
     magnitude: Magnitude | None = None

@@ -1,7 +1,7 @@
 """Counter-based random numbers of samples (Philox4x32-10).
 
 The numbers of an op are a pure function of the seed, the epoch, the index of the sample, the attempt and the key of the
-op. There is no generator state, so the numbers do not depend on threads, batches, shards, devices, resuming, or other
+op. Because the generator is stateless, they do not depend on threads, batches, shards, devices, resuming, or the other
 ops of the pipeline.
 """
 
@@ -66,7 +66,7 @@ def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
         key: Key, two integers below 2^32.
 
     Returns:
-        Words 0 and 2, and words 1 and 3, of the random numbers.
+        The random numbers: words 0 and 2, and words 1 and 3.
     """
     pair = (2, *[1] * (even.ndim - 1))
     for each in (np.array(key, np.uint64) + _WEYL).astype(np.uint32):

@@ -50,7 +50,7 @@ def find(name: str, version: int, operators: Sequence[Operator | str]) -> Operat
             further names.
 
     Raises:
-        PipelineError: There is no operator with this name and version.
+        PipelineError: No operator with this name and version was found.
         SetupError: The package of the operator cannot be imported, or its entry point is not an operator of this name.
     """
     found = [one for one in operators if isinstance(one, Operator) and one.name == name]

@@ -13,7 +13,7 @@ AnyStep = TypeVar("AnyStep", bound="Step")
 
 
 class Traits:
-    """Mixin with the properties of a step on pixel values, or of an op whose steps differ from image to image.
+    """Mixin with the properties of steps on pixel values, and of ops whose steps differ from image to image.
 
     Attributes:
         moves: Whether the step may move pixels, so that boxes and masks must be transformed with them.
