@@ -57,7 +57,8 @@ class SideRule:
         if (max_rows and rows > max_rows) or (max_columns and columns > max_columns):
             raise ImageError(
                 "DOES_NOT_FIT",
-                f"{height} x {width} pixels would be resized to {rows} x {columns}; the limit is {max_rows} x {max_columns}",
+                f"{height} x {width} pixels would be resized to {rows} x {columns}, but the limit is {max_rows} x "
+                f"{max_columns}",
             )
         return rows, columns
 
