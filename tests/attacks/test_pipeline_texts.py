@@ -132,7 +132,7 @@ DEPTHS = (*range(10, 900, 99), *range(900, 1010), 10_000, 170_000)
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
 def test_no_depth_of_nesting_ends_in_anything_but_a_refusal(place, opening, closing):
     for depth in DEPTHS:
-        refusal(PLACES[place] % (opening * depth + "1" + closing * depth), most=1300)
+        refusal(PLACES[place] % (opening * depth + "1" + closing * depth), most=1400)
 
 
 # a long file
@@ -212,7 +212,7 @@ def test_long_lists_of_numbers_are_not_repeated_in_the_message():
 
 
 COMPILED = HEAD + '{"op": "center_crop", "height": 8}, {"op": "normalize", %s}, {"op": "tensor", "dtype": "%s"}]}'
-NO_FLOAT32 = 'ops[2] "normalize": "arithmetic": "{}" needs the number {}, which is none of float32: bring "scale",'
+NO_FLOAT32 = 'ops[2] "normalize": "arithmetic": "{}" requires the constant {}, which is outside the range of float32:'
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ NO_FLOAT32 = 'ops[2] "normalize": "arithmetic": "{}" needs the number {}, which 
         ),
         (
             '"scale": 1e300}, {"op": "normalize", "scale": 1e-300, "arithmetic": "divide"',
-            'ops[3] "normalize": "arithmetic": "divide" needs the number 1e+300,',
+            'ops[3] "normalize": "arithmetic": "divide" requires the constant 1e+300,',
         ),
     ],
 )

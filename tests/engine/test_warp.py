@@ -338,7 +338,7 @@ def test_a_blur_reaches_no_further_than_the_mirror_image(taps, fits, fails):
     """The mirror image has one pixel less than the image: the edge occurs once."""
     blur = pp.gaussian_blur(taps[::-1], sigma=1.0)
     assert len(blur.steps({}, *fits, "rgb")) == 1
-    with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels are too few for a blur by"):
+    with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels is too small for a blur kernel"):
         blur.steps({}, *fails, "rgb")
 
 

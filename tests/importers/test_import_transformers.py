@@ -151,7 +151,10 @@ WRONG = [
     (CLIP | {"do_center_crop": False, "do_resize": False}, 'ops[2] "tensor": the size differs from image to image'),
     (CLIP | {"crop_size": {"shortest_edge": 3}}, "\"crop_size\": {'shortest_edge': 3} must have a height and a width"),
     (CLIP | {"resample": 9}, '"resample": 9 must be one of 0 (nearest), 1 (lanczos), 2 (bilinear)'),
-    (CLIP | {"resample": 4}, 'resize: "box" with antialias true is not for "like": "torchvision"'),
+    (
+        CLIP | {"resample": 4},
+        'resize: "filter": "box" with "antialias": true is not supported by "like": "torchvision"',
+    ),
     (CLIP | {"rescale_factor": 0}, '"rescale_factor": 0 must be greater than 0'),
     (CLIP | {"image_mean": [1, 2, 3, 4]}, '"image_mean": [1, 2, 3, 4] must be a finite number, or one for each'),
     (CLIP | {"image_std": [0.5, 0.5, 0]}, '"image_std": [0.5, 0.5, 0] must be greater than 0'),

@@ -404,7 +404,7 @@ def test_what_is_not_exact_is_refused_by_its_place(message, chain):
     [
         ('RandomRotation: "fill": None is not supported for tensors with', v2.RandomRotation(3, BILINEAR, fill=None)),
         (
-            'RandAugment: rand_augment: "filter": "bicubic" is not for "like": "torchvision"',
+            'RandAugment: rand_augment: "filter": "bicubic" is not supported by "like": "torchvision"',
             v2.RandAugment(interpolation=3),
         ),
         (

@@ -162,7 +162,7 @@ def test_a_configuration_with_which_the_processor_raises_is_refused(case):
 def test_pils_box_and_hamming_are_exact_and_torchvisions_refused_as_there(filter_):
     config = clip(224) | {"resample": filter_}
     assert_equal(config, "pil", images())
-    assert 'is not for "like": "torchvision"' in refusal(from_transformers, config)
+    assert 'is not supported by "like": "torchvision"' in refusal(from_transformers, config)
     with pytest.raises(Exception, match=r"(?i)interpolation|mode"):
         theirs(config, "torchvision", images()[:1])
 

@@ -59,7 +59,7 @@ def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
     resized = "resize to fit into 64 x 96 (bilinear, antialiased; exactly Pillow's values)"
     assert Tables(html).rows == [
         ["op", "description", "result"],
-        ["decode", "decode to BGR, as it is stored", "? x ? bgr, uint8 0..255"],
+        ["decode", "decode to BGR, ignore the EXIF orientation", "? x ? bgr, uint8 0..255"],
         ['letterbox "canvas"', f"{resized}, pad to 64 x 96, with the image in the center", "64 x 96 bgr, uint8 0..255"],
         ["normalize", "level * 0.00784314; level * 0.00784314 - 1", "64 x 96 bgr, real -1..2"],
         ["tensor", "output the image as float16 chw", "float16 [3, 64, 96] chw, values -1..2"],

@@ -19,7 +19,7 @@ from pixprep.importers.fields import Fields, finite, one_level, reading, reals
 from pixprep.importers.walk import Walk as _Walk
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops import ImageOp, Normalize, Op, as_tuple
-from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_TAPS
+from pixprep.pipeline.ops.filters import MAX_TAPS, MIN_SIGMA
 from pixprep.spec import Anchor, Filter, ImageSpec, Layout, PaddingMode, Side, TensorDType
 
 log = logging.getLogger(__name__)
@@ -368,8 +368,8 @@ def _gaussian_blur(walk: Walk, fields: Fields) -> None:
             "uses a different kernel in Albumentations before 2.0.5: create and save it again with a newer version"
         )
     sigma, (low, high) = fields.span("sigma_limit"), fields.span("blur_limit")
-    if sigma[0] < LEAST_SIGMA:
-        fields.refuse("sigma_limit", f"must begin at {LEAST_SIGMA} or more: a smaller sigma does not blur")
+    if sigma[0] < MIN_SIGMA:
+        fields.refuse("sigma_limit", f"must begin at {MIN_SIGMA} or more: a smaller sigma does not blur")
     if not 0 <= low <= high <= MAX_TAPS:
         fields.refuse("blur_limit", f"must be [low, high] with 0 <= low <= high <= {MAX_TAPS}")
     sizes = Counter(size + (size % 2 == 0 and size > 0) for size in range(int(low), int(high) + 1))

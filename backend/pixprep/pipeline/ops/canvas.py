@@ -1,4 +1,4 @@
-"""Ops that pad the image to a canvas, or mirror it."""
+"""Ops that pad or mirror the image: ``pad``, ``letterbox`` and ``flip``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.geometry import check_like, check_most, resize_step, resized, side_bound
+from pixprep.pipeline.ops.geometry import check_like, check_max_size, resize_step, resized, side_bound
 from pixprep.pipeline.ops.limits import (
     Length,
     LengthOrInput,
@@ -25,31 +25,34 @@ from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, Paddi
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
-    """Pads the image to a larger canvas of one color, by ``height`` and ``width``, ``square``, or ``multiple``.
+    """Pads the image with one color to ``height`` x ``width``, to a ``square``, or to a ``multiple``.
 
-    The fields specify the size of the canvas, whereas torchvision's ``Pad`` takes the width of the padding. If the
-    padding is odd, the extra pixel is added at the bottom and on the right.
+    The fields specify the size of the result, whereas torchvision's ``Pad`` accepts the width of the padding. If a
+    centered image requires an odd number of rows or columns of padding, the additional one is at the bottom or on the
+    right.
 
-    A ``resize`` or ``letterbox`` may follow. It resamples the canvas as one image, and later padding has the same
-    color. This is not supported with ``"like": "tensorflow"`` or with a reduced decode.
+    A ``resize`` or ``letterbox`` may follow. It resamples the image together with its padding, and padding of later ops
+    must have the same color. This is not supported with ``"like": "tensorflow"`` or with ``"reduced": true`` in
+    ``decode``.
 
     Args:
-        height, width: Height and width of the canvas in pixels, or the names of inputs, float32 [n, 1], which contain
-            the values per image.
+        height, width: Height and width of the result in pixels, or names of inputs, float32 [n, 1], which contain the
+            values per image.
         fill: Color of the padding, 0 to 255: one number, or one per channel in the order of the channels; or the name
             of an input, uint8 [channels], which contains the color per image.
-        anchor: Position of the image on the canvas: ``center`` or ``top_left``.
-        square: Whether the canvas is a square with the longer side, instead of ``height`` and ``width``. LLaVA's
-            ``expand2square`` and ``pad_to_square`` of transformers do this.
-        multiple: Number to whose next multiple each side is padded, instead of ``height`` and ``width``, for models
-            that halve an image several times. 32 with ``"anchor": "top_left"`` reproduces CRAFT, and with a centered
-            image Ultralytics' ``auto``.
-        padding_mode: Content of the padding, as in torchvision's ``Pad``: ``constant`` is the color, ``edge`` repeats
-            the nearest pixel, ``reflect`` and ``symmetric`` mirror the image without and with the pixel at the edge. A
-            resize, boxes and points may follow only with ``constant``. A mask is padded in the same way.
+        anchor: Position of the image in the result: ``center`` or ``top_left``.
+        square: Whether to pad the shorter side to the length of the longer side, instead of ``height`` and ``width``.
+            LLaVA's ``expand2square`` and ``pad_to_square`` of transformers do this.
+        multiple: Both sides are padded to the next multiple of this number, instead of ``height`` and ``width``, for
+            models that downsample by this factor. 32 reproduces CRAFT with ``"anchor": "top_left"``, and Ultralytics'
+            ``auto`` with a centered image.
+        padding_mode: Content of the padding, as in torchvision's ``Pad``. ``constant`` is the color ``fill``. ``edge``
+            repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
+            ``symmetric`` repeats them. Except for ``constant``, a resize, boxes or points must not follow. A mask is
+            padded in the same way.
         max_size: Maximum height and width in pixels that a request may specify.
-        larger: Treatment of an image whose height or width exceeds the canvas: ``refuse``, the default, rejects it;
-            ``keep`` leaves that side as it is, as Albumentations' ``PadIfNeeded``.
+        larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
+            rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.
 
     Example:
         {"op": "pad", "square": true}
@@ -68,13 +71,13 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     def check(self) -> None:
         pair = (self.height, self.width)
         if [pair != (None, None), self.square, self.multiple is not None].count(True) != 1 or pair.count(None) == 1:
-            raise PipelineError('needs either "height" and "width", or "square": true, or "multiple"')
+            raise PipelineError('requires either "height" and "width", or "square": true, or "multiple"')
         if isinstance(self.height, int) and isinstance(self.width, int):
             settle(self, "larger", "refuse")
         elif self.larger is not None:
-            raise PipelineError('"larger" goes with "height" and "width" that are numbers')
+            raise PipelineError('"larger" requires numbers as "height" and "width"')
         check_padding(self.padding_mode, self.fill)
-        check_most(self.max_size, pair)
+        check_max_size(self.max_size, pair)
 
     @property
     def _numbers(self) -> tuple[tuple[str, inputs.Number], ...]:
@@ -82,8 +85,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         return requested(height=(self.height, bound), width=(self.width, bound))
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the canvas."""
-        need_levels(image, '; "multiple" and "pad_value" of tensor make margins behind it')
+        """Return the spec of the padded image."""
+        need_levels(image, ': to pad after normalize, use "multiple" and "pad_value" of tensor')
         if self.padding_mode != "constant":
             need_whole_levels(image)
         need_fill(self.fill, image)
@@ -96,22 +99,22 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             side = max(image.min_height, image.min_width)
             if image.height is not None and image.width is not None:
                 return image.sized(side, side)
-            mosts = (image.max_height, image.max_width)
-            most = None if None in mosts else max(filter(None, mosts))
-            return image.within((side, side), (most, most))
-        least = self.max_size or 0
-        height, width = (least if isinstance(side, str) else side for side in (self.height, self.width))
+            max_sides = (image.max_height, image.max_width)
+            longest = None if None in max_sides else max(filter(None, max_sides))
+            return image.within((side, side), (longest, longest))
+        max_size = self.max_size or 0
+        height, width = (max_size if isinstance(side, str) else side for side in (self.height, self.width))
         if self.larger == "keep":
-            ends = tuple(x and max(x, y) for x, y in ((image.max_height, height), (image.max_width, width)))
-            return image.within((max(image.min_height, height), max(image.min_width, width)), (ends[0], ends[1]))
+            largest = tuple(x and max(x, y) for x, y in ((image.max_height, height), (image.max_width, width)))
+            return image.within((max(image.min_height, height), max(image.min_width, width)), (largest[0], largest[1]))
         if image.min_height > height or image.min_width > width:
             raise PipelineError(
-                f"the canvas {height} x {width} is smaller than the image, "
-                f"which is at least {image.min_height} x {image.min_width}"
+                f'"height" x "width", {height} x {width}, must not be smaller than the image, which has at least '
+                f"{image.min_height} x {image.min_width} pixels"
             )
         sides = (self.height, height, image.min_height), (self.width, width, image.min_width)
-        lower, upper = (low if isinstance(side, str) else most for side, most, low in sides)
-        return image.within((lower, upper), (height, width))
+        min_height, min_width = (shortest if isinstance(side, str) else length for side, length, shortest in sides)
+        return image.within((min_height, min_width), (height, width))
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         return (*fill_input(self.fill, image), *(number.spec for _, number in self._numbers))
@@ -124,20 +127,20 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
 
 class Letterbox(ImageOp, frozen=True, tag="letterbox"):
-    """Resizes the image to fit inside ``height`` x ``width`` with its aspect ratio, and pads the rest.
+    """Resizes the image to fit inside ``height`` x ``width`` with its aspect ratio, and pads it to this size.
 
-    The geometry is that of Ultralytics' ``LetterBox``: the sides are ``round(side * scale)`` with the smaller of the
-    two scales, and the padding at the top is ``round(d / 2 - 0.1)`` of ``d`` rows. Ultralytics' filter is ``"like":
-    "opencv"``; the default is the antialiased filter of ``resize``. YOLOX's ``preproc`` is ``"rounding": "down"``,
-    ``"anchor": "top_left"`` and ``"like": "opencv"``, after a decode to BGR.
+    The sizes are those of Ultralytics' ``LetterBox``: the sides are ``round(side * scale)`` with the smaller of the two
+    scale factors, and ``round(d / 2 - 0.1)`` of ``d`` rows of padding are at the top. To reproduce Ultralytics' pixels,
+    set ``"like": "opencv"``; the default is the antialiased filter of ``resize``. To reproduce YOLOX's ``preproc``, set
+    ``"rounding": "down"``, ``"anchor": "top_left"`` and ``"like": "opencv"``, and decode to BGR.
 
     Args:
         height, width: Height and width of the result in pixels.
         fill: Color of the padding, 0 to 255: one number, or one per channel; or the name of an input, as in ``pad``.
-        anchor: Position of the image on the canvas: ``center`` or ``top_left``.
-        enlarge: Whether small images are enlarged.
+        anchor: Position of the image in the result: ``center`` or ``top_left``.
+        enlarge: Whether to enlarge small images. If false, they are only padded.
         filter, antialias, like: as in ``resize``.
-        rounding: Rounding of the two sides.
+        rounding: Rounding of both sides of the resized image: to the nearest integer with ties to even, or down.
 
     Example:
         {"op": "letterbox", "height": 640, "width": 640, "like": "opencv"}
@@ -157,7 +160,7 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
         check_like(self)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the canvas."""
+        """Return the spec of the padded image."""
         need_fill(self.fill, image)
         return resized(self, image).sized(self.height, self.width)
 
@@ -171,11 +174,11 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
 
 
 class Flip(ImageOp, frozen=True, tag="flip"):
-    """Mirrors the image, always or as a request specifies; ``random_flip`` mirrors at random.
+    """Mirrors the image, always or as specified by a request. ``random_flip`` mirrors at random.
 
     Args:
         axis: Direction: ``horizontal`` swaps left and right, ``vertical`` swaps top and bottom.
-        when: Name of an input, bool, which specifies per image whether it is mirrored; default: always.
+        when: Name of an input, bool, which specifies per image whether it is mirrored. Default: always.
 
     Example:
         {"op": "flip"}
@@ -194,12 +197,13 @@ class Flip(ImageOp, frozen=True, tag="flip"):
 
 
 def check_padding(mode: PaddingMode, fill: Fill) -> None:
-    """Raise PipelineError where a margin has a colour, and is the image's."""
+    """Raise PipelineError if a colour is given for padding that does not use it."""
     if mode != "constant" and fill != 0:
-        raise PipelineError(f'"fill" goes with "padding_mode": "constant", not with {mode}')
+        raise PipelineError(f'"fill" requires "padding_mode": "constant", not "{mode}"')
 
 
 def _canvas(op: Pad | Letterbox) -> Window:
+    """Return the step that pads the image."""
     place: Anchor = "center" if op.anchor == "center" else "top_left"
     assert not isinstance(op.height, str)
     assert not isinstance(op.width, str)

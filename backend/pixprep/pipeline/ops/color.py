@@ -1,8 +1,8 @@
-"""Ops that change the levels of an image, uint8 to uint8, after its geometry.
+"""Ops that change the 8-bit pixel values of the cropped and resized image.
 
-``like`` says whose rounding it is. ``pillow``: Pillow's ImageEnhance and ImageOps, which torchvision uses on PIL
-images. ``torchvision``: torchvision v2's on uint8 tensors on a CPU. ``opencv``: Albumentations', which computes with
-OpenCV 4 and 5 and with tables, on a processor with AVX2.
+``like`` selects the library whose rounding an op reproduces. ``pillow`` is Pillow's ImageEnhance and ImageOps, which
+torchvision uses for PIL images. ``torchvision`` is torchvision v2 for uint8 tensors on a CPU. ``opencv`` is
+Albumentations, which uses lookup tables and OpenCV 4 or 5, on a processor with AVX2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Level = Within(0, 255)
 
 
 class Blending(ColorOp, frozen=True):
-    """Base of the ops that are an enhancer of Pillow, and a function of torchvision and of Albumentations."""
+    """Base class of the ops that blend the image with a degenerate image, as Pillow's ImageEnhance does."""
 
     factor: Factor
     like: BlendLike = "pillow"
@@ -37,7 +37,7 @@ class Brightness(Blending, frozen=True, tag="brightness"):
     The op equals torchvision v2's ``adjust_brightness``.
 
     Args:
-        factor: Factor, 0 or more: 0 yields black, and 1 changes nothing.
+        factor: Brightness factor, 0 or more: 0 yields black, and 1 does not change the image.
         like: Library whose rounding the op reproduces.
 
     Example:
@@ -49,12 +49,12 @@ class Brightness(Blending, frozen=True, tag="brightness"):
 
 
 class Contrast(Blending, frozen=True, tag="contrast"):
-    """Moves the pixel values away from the mean luma of the image, or towards it.
+    """Changes the contrast: moves the pixel values away from the mean luma of the image, or towards it.
 
     The op equals torchvision v2's ``adjust_contrast``.
 
     Args:
-        factor: Factor, 0 or more: 0 yields gray, and 1 changes nothing.
+        factor: Contrast factor, 0 or more: 0 yields uniform gray, and 1 does not change the image.
         like: Library whose rounding the op reproduces.
 
     Example:
@@ -66,12 +66,12 @@ class Contrast(Blending, frozen=True, tag="contrast"):
 
 
 class Saturation(Blending, frozen=True, tag="saturation"):
-    """Moves the colors away from gray, or towards gray.
+    """Changes the saturation: moves the colors away from gray, or towards it.
 
     The op equals torchvision v2's ``adjust_saturation``.
 
     Args:
-        factor: Factor, 0 or more: 0 yields gray, and 1 changes nothing.
+        factor: Saturation factor, 0 or more: 0 yields a grayscale image, and 1 does not change the image.
         like: Library whose rounding the op reproduces.
 
     Example:
@@ -83,16 +83,16 @@ class Saturation(Blending, frozen=True, tag="saturation"):
 
 
 class Hue(ColorOp, frozen=True, tag="hue"):
-    """Rotates the hue of every pixel.
+    """Shifts the hue of every pixel.
 
     The op equals torchvision v2's ``adjust_hue``. A factor of 0 still changes some pixels, because values are rounded
     in the conversion to HSV and back. A gray image does not change.
 
     Args:
-        factor: Rotation as a fraction of a full turn, -0.5 to 0.5.
-        like: Library whose rounding the op reproduces. Pillow has 256 hues, and its pixel values differ from
-            torchvision's by up to 18. OpenCV has 180 hues, and rounds the last columns of an image differently (see
-            ``hue_saturation_value``).
+        factor: Shift of the hue as a fraction of the full circle, -0.5 to 0.5.
+        like: Library whose rounding the op reproduces. Pillow represents the hue with 256 values, and its results
+            differ from torchvision's by up to 18. OpenCV represents it with 180 values, and rounds the last columns of
+            an image differently (see ``hue_saturation_value``).
 
     Example:
         {"op": "hue", "factor": 0.05}
@@ -107,16 +107,16 @@ class Hue(ColorOp, frozen=True, tag="hue"):
 
 
 class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
-    """Adds to the hue, the saturation and the value of every pixel, in OpenCV's HSV of uint8.
+    """Shifts the hue, the saturation and the value of every pixel, in OpenCV's 8-bit HSV.
 
-    The op equals Albumentations' ``shift_hsv``. Pixels without color stay without color. Values are rounded in the
-    conversion, unless all three fields are 0. As in OpenCV with AVX2, the conversion back to RGB truncates values, but
-    rounds them in the last columns, which do not fill a vector of 32 pixels. Therefore this op does not commute with a
-    crop or a flip.
+    The op equals Albumentations' ``shift_hsv``. Gray pixels stay gray. The conversion to HSV rounds, unless all three
+    fields are 0. As in OpenCV with AVX2, the conversion back to RGB truncates values, except in the last columns of the
+    image, which do not fill a vector of 32 pixels and are rounded. Therefore this op does not commute with a crop or a
+    flip.
 
     Args:
-        hue: Addition to the hue in half degrees, -180 to 180.
-        saturation, value: Addition, -255 to 255, truncated to an integer.
+        hue: Shift of the hue in half degrees, -180 to 180.
+        saturation, value: Shift of the saturation and of the value, -255 to 255, truncated to an integer.
 
     Example:
         {"op": "hue_saturation_value", "hue": 10, "saturation": 20}
@@ -135,14 +135,14 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
 
 
 class BrightnessContrast(ColorOp, frozen=True, tag="brightness_contrast"):
-    """Computes ``value * contrast + brightness`` for every pixel value, in float32, and truncates it.
+    """Computes ``value * contrast + brightness`` for every pixel value, in float32, and truncates the result.
 
     The op equals Albumentations' ``RandomBrightnessContrast``, whose ``alpha`` and ``beta`` are ``contrast`` and
     ``brightness``.
 
     Args:
-        contrast: Factor of the pixel values.
-        brightness: Addition to the pixel values, -1000 to 1000.
+        contrast: Factor by which the pixel values are multiplied, 0 to 1000.
+        brightness: Value added to the pixel values, -1000 to 1000.
 
     Example:
         {"op": "brightness_contrast", "contrast": 1.2, "brightness": -10}
@@ -160,12 +160,12 @@ class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
 
     The result is ``clip(factors @ [red, green, blue] + offset)``, computed in float32 and rounded half up, as in
     Pillow's ``convert`` with a matrix. DALI's ``brightness``, ``contrast``, ``hue``, ``saturation``, ``hsv`` and
-    ``color_twist`` are such matrices; 0 to 30 of a million values differ from DALI's by one.
+    ``color_twist`` are such matrices; up to 30 values per million differ from DALI's by one.
 
     Args:
-        matrix: Rows for red, green and blue, in this order whatever ``decode`` produces. Each row contains the factors
-            of red, green and blue, and the offset. A gray image is treated as equal red, green and blue, and uses the
-            first row.
+        matrix: Three rows, which compute red, green and blue. This order does not depend on the channel order of the
+            image. Each row contains the factors of red, green and blue, and the offset. A gray image is treated as an
+            image with equal red, green and blue, and only the first row is used.
 
     Example:
         {"op": "color_matrix", "matrix": [[1.2, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0.8, 0]]}
@@ -175,9 +175,9 @@ class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
 
     def check(self) -> None:
         if [len(row) for row in self.matrix] != [4, 4, 4]:
-            raise PipelineError('"matrix" must be 3 rows of 4 numbers')
+            raise PipelineError('"matrix" must contain 3 rows of 4 numbers')
         if not all(abs(number) <= MAX_FACTOR for row in self.matrix for number in row):
-            raise PipelineError(f'"matrix" must hold numbers of -{MAX_FACTOR:g} to {MAX_FACTOR:g}')
+            raise PipelineError(f'the numbers of "matrix" must be between -{MAX_FACTOR:g} and {MAX_FACTOR:g}')
 
     def step(self) -> LevelStep:
         return levels.ColorMatrix(tuple(float(np.float32(number)) for row in self.matrix for number in row))
@@ -186,8 +186,8 @@ class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
 class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
     """Reorders the channels.
 
-    The op equals torchvision v2's ``permute_channels``. It refers to red, green and blue in this order, whatever
-    ``decode`` produces.
+    The op equals torchvision v2's ``permute_channels``. The channels are numbered red, green, blue, also if the image
+    is in BGR order.
 
     Args:
         permutation: Index of the source channel for red, green and blue: [2, 1, 0] swaps red and blue.
@@ -202,7 +202,7 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
 
     def check(self) -> None:
         if sorted(self.permutation) != [0, 1, 2]:
-            raise PipelineError(f'"permutation" must be 0, 1 and 2 in some order, not {shown(self.permutation)}')
+            raise PipelineError(f'"permutation" must contain 0, 1 and 2 in any order, not {shown(self.permutation)}')
 
     def step(self) -> LevelStep:
         return levels.Permute(self.permutation)
@@ -211,10 +211,10 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
 class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     """Converts every pixel to gray; the number of channels does not change.
 
-    The op equals torchvision v2's ``rgb_to_grayscale`` with as many output channels as the image has. Before a resize,
-    it converts the whole photo, like code that converts first. ``"channels": 1`` of ``tensor`` then keeps one channel.
-    ``"color": "gray"`` of ``decode`` differs: it decodes only the luma plane of a JPEG. docs/levels.md lists the gray
-    conversion of each library, and of ``cv2.imread`` for a PNG.
+    The op equals torchvision v2's ``rgb_to_grayscale`` with the number of channels of the image as
+    ``num_output_channels``. Before a resize, the op converts the whole photo. To keep only one channel, set
+    ``"channels": 1`` in ``tensor``. The option ``"color": "gray"`` of ``decode`` yields different values, because it
+    decodes only the luma plane of a JPEG. docs/levels.md lists the grayscale conversion of each library.
 
     Args:
         like: Library whose luma the op reproduces. Pillow and OpenCV round it, and torchvision truncates it.
@@ -235,8 +235,8 @@ class Gamma(ColorOp, frozen=True, tag="gamma"):
     The op equals torchvision v2's ``adjust_gamma``.
 
     Args:
-        gamma: Exponent: values over 1 darken shadows, and values below 1 brighten them.
-        gain: Factor.
+        gamma: Exponent. Values greater than 1 make the shadows darker, and values below 1 make them brighter.
+        gain: Constant multiplier.
         like: Library whose rounding the op reproduces.
 
     Example:
@@ -257,7 +257,7 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
     The op equals torchvision v2's ``posterize`` and Pillow's.
 
     Args:
-        bits: Number of bits, 1 to 8; 8 changes nothing.
+        bits: Number of bits to keep, 1 to 8. 8 does not change the image.
 
     Example:
         {"op": "posterize", "bits": 4}
@@ -270,7 +270,7 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
 
 
 class Solarize(ColorOp, frozen=True, tag="solarize"):
-    """Inverts the pixel values from a threshold upwards.
+    """Inverts the pixel values at or above a threshold.
 
     The op equals torchvision v2's ``solarize`` and Pillow's.
 
@@ -293,7 +293,7 @@ class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
     The op equals timm's ``solarize_add``.
 
     Args:
-        add: Number that is added, 0 to 255.
+        add: Value to add, 0 to 255.
         threshold: Minimum pixel value that does not change, 0 to 255.
 
     Example:
@@ -313,7 +313,7 @@ class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
     The op equals torchvision v2's ``autocontrast``. A channel with a single value does not change.
 
     Args:
-        like: Library whose rounding the op reproduces; the results differ by 1.
+        like: Library whose rounding the op reproduces. The results of the libraries differ by at most 1.
 
     Example:
         {"op": "autocontrast"}

@@ -1,4 +1,4 @@
-"""The first op of every pipeline: ``decode``, or ``pixels`` where nothing is encoded."""
+"""Ops that begin a pipeline: ``decode``, ``decode_video``, and ``pixels`` for images that are already decoded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, Idct, ImageSpec
 
 MAX_FRAMES = 4096
-MIN_VALUE, MAX_VALUE = -32768, 65535  # of a sample
-LEAST_RATE = 0.001  # frames a second
+MIN_VALUE, MAX_VALUE = -32768, 65535  # limits of the values of 16-bit samples
+MIN_RATE = 0.001  # in frames per second
 
 
 class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
@@ -27,42 +27,41 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 
     The op behaves like torchvision's ``decode_image`` with mode RGB or GRAY, but applies the EXIF orientation by
     default. A JPEG is decoded with the defaults of libjpeg-turbo, as in Pillow, OpenCV and torchvision: accurate
-    integer IDCT and "fancy" chroma upsampling. For gray, a JPEG's luma plane is used, and Pillow's ``convert("L")`` for
-    other formats. CMYK is converted to RGB as in Pillow. Color profiles are ignored, as in Pillow, OpenCV and
-    torchvision: the values of a Display P3 photo are treated as sRGB.
+    integer IDCT and "fancy" chroma upsampling. A JPEG is decoded to gray by its luma plane, and other formats are
+    converted to gray as by Pillow's ``convert("L")``. CMYK is converted to RGB as in Pillow. Color profiles are
+    ignored, as in Pillow, OpenCV and torchvision: the values of a Display P3 photo are treated as sRGB.
 
     If a TIFF has several pages, the first page that is not marked as a thumbnail is decoded. Samples that are neither
-    color nor alpha are ignored. The engine logs one warning if an image loses data this way. It also logs one if the
-    values of an image fall on fewer than 64 of the 256 pixel values, as 12-bit data in a 16-bit PNG does: see
-    ``window``. Raw photos (NEF, DNG, CR2, ARW), signed samples and samples of more than 16 bits are rejected.
+    color nor alpha are ignored. The engine logs one warning if an image loses data this way. It also logs one warning
+    if an image has fewer than 64 different pixel values, such as 12-bit data in a 16-bit PNG: see ``window``. Raw
+    photos (NEF, DNG, CR2, ARW), samples of more than 16 bits, and signed samples without a ``window`` are rejected.
 
     Args:
         color: Order of the channels.
         apply_exif_orientation: Whether the image is rotated and mirrored by its EXIF orientation (not XMP), as Pillow
-            13 reads it. With false, the pixels stay as they are stored, except in TIFF and HEIC files, whose libraries
-            apply the orientation while they decode. An AVIF or HEIC stores its orientation in the container, not in
-            EXIF.
+            13 reads it. If false, the pixels remain in the stored orientation, except for TIFF and HEIC files, whose
+            decoders apply the orientation. An AVIF or HEIC stores its orientation in the container, not in EXIF.
         chroma: Upsampling of the chroma of a subsampled JPEG. ``fancy`` interpolates, as nearly all training code does.
             ``fast`` repeats values: it is a few percent faster, and pixel values differ by up to 73. ``fast`` rejects
-            rare sampling factors that only Pillow reads, because it interpolates.
-        idct: Inverse DCT of JPEG. ``fast`` is TensorFlow's default: 64 % of the values differ from ``accurate``, by up
-            to 18. With ``fast``, the CPU decodes even if the pipeline runs on a GPU.
+            JPEGs with rare sampling factors that only Pillow decodes, because Pillow interpolates.
+        idct: Inverse DCT of a JPEG. ``fast`` is TensorFlow's default: 64 % of the values differ from ``accurate``, by
+            up to 18. With ``fast``, images are decoded on the CPU even if the pipeline runs on a GPU.
         reduced: Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size. This happens only if the resize of every
-            tensor then still reads at least two pixels per output pixel on both axes. On the CPU, libjpeg-turbo does so
-            for JPEGs with one or three components. All other images, and all images on a GPU, are decoded at full size.
-            Sizes, windows and ``transform`` still refer to the full image. Values of photos change by 0.1 to 1.0 on
-            average, by at most 16, and by up to 27 at the edge of a crop before the resize (measured on photos of 500 x
-            375 to 4032 x 3024, shorter side 40 to 256). It requires a resize with Pillow's values and with antialias,
-            and a filter other than ``nearest`` and ``box``.
+            tensor still shrinks the reduced image to half its height and width or less. On the CPU, libjpeg-turbo does
+            so for JPEGs with one or three components. All other images, and all images on a GPU, are decoded at full
+            size. Sizes, crop windows and ``transform`` still refer to the full image. Values of photos change by 0.1 to
+            1.0 on average, by at most 16, and by up to 27 at the edge of a crop before the resize (measured on photos
+            of 500 x 375 to 4032 x 3024, with a shorter side of 40 to 256 after the resize). This option requires a
+            resize with ``"like": "pillow"``, antialiasing, and a filter other than ``nearest`` and ``box``.
         alpha: Treatment of transparent images. ``drop`` keeps the colors as they are stored, like Pillow's
-            ``convert("RGB")``. ``white`` composites them on white first, like Hugging Face's ``do_convert_rgb``. A BMP
-            whose alpha is 0 everywhere is opaque, as in browsers.
+            ``convert("RGB")``. ``white`` composites the image on white first, like Hugging Face's ``do_convert_rgb``. A
+            BMP whose alpha is 0 everywhere is treated as opaque, as in browsers.
         window: Two values, low and high, that become the pixel values 0 and 255 in a PNG or TIFF with more than 8 bits
             per sample. A value v becomes ``(min(max(v, low), high) - low) * 255 / (high - low) + 0.5``, rounded down.
-            The window applies to each channel, before the image is converted to gray or composited on white; alpha
-            keeps its high byte. By default, each value keeps its high byte, or the highest 8 of 12 bits. A signed
-            16-bit TIFF requires a window, whose values may be negative. An image with 8 bits per sample does not
-            change.
+            The window applies to each color channel, before the image is converted to gray or composited on white. The
+            alpha channel is always reduced to its high byte. By default, each value is reduced to its 8 most
+            significant bits. A signed 16-bit TIFF requires a window, whose values may be negative. An image with 8 bits
+            per sample does not change.
 
     Example:
         {"op": "decode", "color": "bgr"}
@@ -77,14 +76,16 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     window: tuple[int, int] | None = None
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
-        upright = "turned upright by its EXIF orientation" if self.apply_exif_orientation else "as it is stored"
-        return f"decode to {self.color if self.color == 'gray' else self.color.upper()}, {upright}"
+        color = self.color if self.color == "gray" else self.color.upper()
+        return f"decode to {color}, {'apply' if self.apply_exif_orientation else 'ignore'} the EXIF orientation"
 
     def check(self) -> None:
         if self.only is not None:
-            raise PipelineError('"only": both sides decode alike: leave it out')
+            raise PipelineError('"only" is not supported, because both sides decode in the same way: remove it')
         if self.window is not None and not MIN_VALUE <= self.window[0] < self.window[1] <= MAX_VALUE:
-            raise PipelineError(f'"window" must rise, within {MIN_VALUE} and {MAX_VALUE}, not {shown(self.window)}')
+            raise PipelineError(
+                f'"window" must be (low, high) with {MIN_VALUE} <= low < high <= {MAX_VALUE}, not {shown(self.window)}'
+            )
 
     def infer(self) -> ImageSpec:
         return ImageSpec(color=self.color)
@@ -107,23 +108,24 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 
     All frames share one geometry, and a random op draws its parameters once per clip. FFmpeg decodes through PyAV
     (``pip install "av>=17"``). The pixels equal those of PyAV's ``to_ndarray("rgb24")`` and of torchcodec. The stream
-    specifies the color matrix and the color range; without them, BT.601 and limited range apply, as in these two
-    libraries. Audio and the pixel aspect ratio are ignored. Frames are counted from the first frame that can be
+    specifies the color matrix and the color range. If it does not, BT.601 and limited range are assumed, as in these
+    two libraries. Audio and the pixel aspect ratio are ignored. Frames are counted from the first frame that can be
     decoded.
 
     Args:
         frames: Number of frames.
-        sample: Selection of the frames. ``uniform`` selects the first frame, the last frame and frames between them at
-            equal distances (``i * (n - 1) // (frames - 1)`` of n). ``first`` selects the first ones. ``random``, in
-            training, selects one frame from each of ``frames`` equal parts. ``{"step": n}`` selects every n-th frame.
-            ``{"fps": f}`` selects the frames that are shown at times 1 / f s apart.
-        start: First frame that ``step`` and ``fps`` select. ``first`` is the first frame of the clip. ``middle`` leaves
-            out equally many frames before and after the selection. ``random``, in training, is a random frame.
-        short: Treatment of a clip with too few frames. ``refuse`` rejects it, and ``repeat`` repeats some frames;
-            ``step`` and ``fps`` repeat the last frame.
-        color: Order of the channels, or ``gray``: the BT.601 luma of the colors, whatever matrix the stream specifies,
-            as PyAV's ``to_ndarray("gray")``.
-        apply_rotation: Whether the frames are rotated as the container specifies.
+        sample: Selection of the frames. ``uniform`` selects the first frame, the last frame and evenly spaced frames
+            between them (``i * (n - 1) // (frames - 1)`` of n frames). ``first`` selects the first frames. ``random``,
+            in training only, divides the clip into ``frames`` equal segments and selects one frame from each.
+            ``{"step": n}`` selects every n-th frame. ``{"fps": f}`` selects the frames that are displayed at intervals
+            of 1 / f seconds.
+        start: First frame that ``step`` and ``fps`` select. ``first`` is the first frame of the clip. ``middle``
+            centers the selection in the clip. ``random``, in training only, is a random frame.
+        short: Treatment of a clip with too few frames. ``refuse`` rejects the clip. ``repeat`` repeats frames; ``step``
+            and ``fps`` then repeat the last frame.
+        color: Order of the channels, or ``gray``. The gray value is the BT.601 luma, independent of the color matrix of
+            the stream, as in PyAV's ``to_ndarray("gray")``.
+        apply_rotation: Whether to apply the rotation that the container specifies.
 
     Example:
         {"op": "decode_video", "frames": 16, "sample": {"fps": 8}}
@@ -138,33 +140,35 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         color = self.color if self.color == "gray" else self.color.upper()
-        return f"decode {self.sampling} to {color}{', turned as the container says' * self.apply_rotation}"
+        return f"decode {self.sampling} to {color}{', apply the rotation of the container' * self.apply_rotation}"
 
     def check(self) -> None:
         if isinstance(self.sample, dict):
             ((rule, by),) = [*self.sample.items()] if len(self.sample) == 1 else [("", 0.0)]
-            if rule not in ("step", "fps") or not LEAST_RATE <= by <= MAX_FRAMES or (rule == "step" and by != int(by)):
-                raise PipelineError('"sample" must be a word, {"step": 2} in whole frames, or {"fps": 5}')
+            if rule not in ("step", "fps") or not MIN_RATE <= by <= MAX_FRAMES or (rule == "step" and by != int(by)):
+                raise PipelineError(
+                    '"sample" must be "uniform", "first", "random", {"step": n} with an integer n, or {"fps": f}'
+                )
         elif self.start != "first":
-            raise PipelineError('"start" goes with "sample": {"step": ...} and {"fps": ...}')
+            raise PipelineError('"start" requires "sample": {"step": ...} or {"fps": ...}')
         if self.is_random and self.only != "training":
             raise PipelineError(
-                'random frames are for training: write "only": "training", and beside it another decode_video with '
-                '"only": "serving"'
+                'random frames are supported in training only: add "only": "training", and add another decode_video '
+                'with "only": "serving"'
             )
 
     @property
     def is_random(self) -> bool:
-        """Tell whether the frames are drawn."""
+        """Whether the frames are selected at random."""
         return self.sample == "random" or self.start == "random"
 
     @property
     def blocks(self) -> int:
-        """A number for each frame, or one for the first."""
+        """Number of blocks of four random numbers: one number per frame, or one for the first frame."""
         return -(-self.frames // 4) if self.sample == "random" else 1
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """The numbers as they are; their choice depends on the times of the frames."""
+        """Return the random numbers. The decoder selects the frames by them, because it knows the timestamps."""
         count = self.frames if self.sample == "random" else 1
         return {"uniforms": uniforms(0, self.blocks).ravel()[:count].tolist()}
 
@@ -173,7 +177,7 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 
     @property
     def sampling(self) -> Sampling:
-        """Choice of frames, as ``Sampling`` has it."""
+        """Selection of the frames."""
         repeats = self.short == "repeat"
         if isinstance(self.sample, dict):
             ((rule, by),) = self.sample.items()
@@ -188,7 +192,9 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 
     def plan(self, **made: Any) -> Plan:
         if any(spec.is_region for spec in made["inputs"].values()):
-            raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
+            raise PipelineError(
+                "ops: inputs with boxes, corners or points of regions are supported for images, not for decode_video"
+            )
         drawn = RandomStep(self.name or "decode_video#0", self) if self.is_random else None
         clip = ClipPlan(self.sampling, drawn, self.apply_rotation)
         return Plan(is_gray=self.color == "gray", clip=clip, **made)
@@ -199,17 +205,16 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
 
     A gray image has the shape [height, width, 1] or, in Python, [height, width]. Triton's clients send images as UINT8
     tensors [n, height, width, channels]; all images of a request have the same size. In Python, the images are arrays
-    of NumPy, PyTorch, CuPy or any other library whose arrays NumPy or CuPy reads without a copy, with any strides.
+    of NumPy, PyTorch, CuPy or any other library whose arrays NumPy or CuPy can view without a copy, with any strides.
     pixprep never writes to the arrays. If RGB or BGR images are resized, the pixels that the resize reads are copied
-    once. Gray images, and images that are only cropped, are not copied. Arrays have no EXIF orientation: the code that
-    decodes must apply it.
+    once. Gray images, and images that are only cropped, are not copied. Arrays do not contain an EXIF orientation, so
+    the code that decodes the image must apply it.
 
     Arrays of float32 contain integers from 0 to 255 and are converted to uint8. Any other value is rejected.
 
     Args:
         color: Order of the channels that the following ops receive, as in ``decode``.
-        given: Order of the channels in the input arrays, if it differs from ``color``. OpenCV and most cameras deliver
-            ``bgr``.
+        given: Order of the channels in the input arrays. Default: ``color``. OpenCV and most cameras use ``bgr``.
         dtype: Dtype of the input arrays.
         layout: Order of the axes of the input arrays: ``hwc`` is [height, width, channels], ``chw`` is [channels,
             height, width].
@@ -226,13 +231,13 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
 
     def check(self) -> None:
         if self.only is not None:
-            raise PipelineError('"only": both sides take the same pixels: leave it out')
+            raise PipelineError('"only" is not supported, because both sides have the same input: remove it')
         if self.given is not None and self.color == "gray":
-            raise PipelineError('"given" is an order of three channels, and with "color": "gray" there is one')
+            raise PipelineError('"given" is the order of three channels, but "color": "gray" has only one: remove it')
 
     @property
     def frames(self) -> Frames:
-        """Form of the arrays that come."""
+        """Format of the input arrays."""
         return Frames(self.given or self.color, self.dtype, self.layout)
 
     def infer(self) -> ImageSpec:

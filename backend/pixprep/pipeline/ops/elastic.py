@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.pipeline.ops.filters import LEAST_SIGMA, MAX_SIGMA
+from pixprep.pipeline.ops.filters import MAX_SIGMA, MIN_SIGMA
 from pixprep.pipeline.ops.limits import Margin, Share, Within, shown
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op
 from pixprep.plan.draws.augments import Uniforms
@@ -61,8 +61,8 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     p: Share = 1.0
 
     def check(self) -> None:
-        if any(_pair(self.sigma)) and min(_pair(self.sigma)) < LEAST_SIGMA:
-            raise PipelineError(f'"sigma" must be 0 for both axes, or at least {LEAST_SIGMA}, not {shown(self.sigma)}')
+        if any(_pair(self.sigma)) and min(_pair(self.sigma)) < MIN_SIGMA:
+            raise PipelineError(f'"sigma" must be 0 for both axes, or at least {MIN_SIGMA}, not {shown(self.sigma)}')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec unchanged; reject values that are not 8-bit, and images that are too small for the blur."""

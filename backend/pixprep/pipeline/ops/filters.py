@@ -1,4 +1,4 @@
-"""Ops that sharpen and blur an image after its resize: each pixel of the result looks at its neighbours."""
+"""Ops that sharpen or blur the cropped and resized image."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from pixprep.plan.steps.levels import Filter, LevelStep
 from pixprep.spec import BlurLike, Color, ColorLike, ImageSpec, as_tuple
 
 MAX_TAPS = 255
-LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
-_SIGMA = Within(LEAST_SIGMA, MAX_SIGMA, counts=(1, 2))
-_REACHING = Within(LEAST_SIGMA, 36.0, counts=(1, 2))
-"""Limits of deviations that the size of the kernel follows: the largest that ``MAX_TAPS`` has room for."""
+MIN_SIGMA, MAX_SIGMA = 0.01, 1000.0
+_SIGMA = Within(MIN_SIGMA, MAX_SIGMA, counts=(1, 2))
+_SIGMA_WITHOUT_SIZE = Within(MIN_SIGMA, 36.0, counts=(1, 2))
+"""Limits of ``sigma`` if it determines the size of the kernel, which is limited to ``MAX_TAPS``."""
 
 
 class Sharpness(ColorOp, frozen=True, tag="sharpness"):
-    """Blends the image with a smoothed copy of itself, or sharpens it.
+    """Changes the sharpness: blends the image with a smoothed copy, or moves it away from that copy.
 
-    The op equals torchvision v2's ``adjust_sharpness``. The outermost pixels do not change.
+    The op equals torchvision v2's ``adjust_sharpness``. The pixels at the edge of the image do not change.
 
     Args:
-        factor: Factor: 0 smooths, 1 changes nothing, and 2 sharpens.
+        factor: Sharpness factor, 0 or more: 0 yields the smoothed image, 1 does not change the image, and 2 sharpens
+            it.
         like: Library whose rounding the op reproduces.
 
     Example:
@@ -61,6 +62,8 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
 
 
 class _Blur(LevelsOp, frozen=True):
+    """Base class of the Gaussian blurs."""
+
     may_colour: ClassVar[bool] = False
     profiles: ClassVar[Mapping[Any, Any]] = BLURS
 
@@ -68,68 +71,72 @@ class _Blur(LevelsOp, frozen=True):
 
     def check(self) -> None:
         if self.profile.sigma is None and getattr(self, "sigma", None) is None:
-            raise PipelineError('"sigma" is missing: by this "like" it does not follow from "kernel_size"')
+            raise PipelineError(f'"sigma" is missing: "like": "{self.like}" does not derive it from "kernel_size"')
         if self.profile.taps is not None and self.kernel_size == 0:
-            _REACHING.check("sigma", getattr(self, "sigma", None))
+            _SIGMA_WITHOUT_SIZE.check("sigma", getattr(self, "sigma", None))
             return
         sizes = as_tuple(self.kernel_size)
         if len(sizes) not in (1, 2) or not all(1 <= size <= MAX_TAPS and size % 2 for size in sizes):
             raise PipelineError(
-                f'"kernel_size" must be an odd number of 1 to {MAX_TAPS}, or two, not {shown(self.kernel_size)}'
+                f'"kernel_size" must be one or two odd numbers between 1 and {MAX_TAPS}, not {shown(self.kernel_size)}'
             )
 
     @property
     def profile(self) -> Blur:
-        """Blur of the library that ``like`` names."""
-        return BLURS[self.like]  # type: ignore[attr-defined]  # the field follows others of the subclasses
+        """Properties of the blur of the library that ``like`` selects."""
+        return BLURS[self.like]  # type: ignore[attr-defined]  # a field of the subclasses
 
     @property
     def taps(self) -> tuple[int, int]:
-        """Numbers of rows and columns that the kernel sees; 0: as the deviation asks."""
+        """Number of rows and of columns of the kernel. 0 means that it is computed from ``sigma``."""
         width, height = (int(size) for size in (*as_tuple(self.kernel_size), *as_tuple(self.kernel_size))[:2])
         return (width, width) if len(as_tuple(self.kernel_size)) == 1 else (height, width)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels, and a side that the kernel reaches across."""
+        """Return the spec unchanged. Reject images without 8-bit values, or smaller than the kernel requires."""
         image = super().infer(image)
         if self.profile.is_mirrored_again:
             return image
         for name, side, taps in (("height", image.height, self.taps[0]), ("width", image.width, self.taps[1])):
             if side is not None and taps // 2 >= side:
-                raise PipelineError(f'"kernel_size" {taps} needs a {name} of {taps // 2 + 1}, but the image has {side}')
+                raise PipelineError(
+                    f'"kernel_size" {taps} requires a {name} of at least {taps // 2 + 1} pixels, '
+                    f"but the image has {side}"
+                )
         return image
 
     @property
-    def _seen(self) -> str:
+    def _kernel(self) -> str:
+        """Size of the kernel, as part of a description."""
         return f"by {self.taps[0]} x {self.taps[1]} pixels, " if self.kernel_size else ""
 
 
 def weights(taps: int, sigma: float) -> tuple[float, ...]:
-    """Weights of a bell curve: an odd number of float32, whose sum is 1."""
-    places = np.arange(taps) - taps // 2
-    curve = np.exp(-0.5 * (places / sigma) ** 2)
+    """Return the coefficients of a Gaussian kernel in float32, normalized to a sum of 1; ``taps`` is odd."""
+    offsets = np.arange(taps) - taps // 2
+    curve = np.exp(-0.5 * (offsets / sigma) ** 2)
     return tuple((curve / curve.sum()).astype(np.float32).tolist())
 
 
 class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
-    """Blurs the image with a Gaussian kernel; outside its edge, the image is mirrored.
+    """Blurs the image with a Gaussian kernel. The image is mirrored at its edges (reflect padding).
 
-    The op equals torchvision v2's ``gaussian_blur``, which treats tensors and PIL images alike. About 10 of a million
-    values differ by one, because the order of the sums differs. An image is rejected if the kernel extends beyond its
-    mirror image.
+    The op equals torchvision v2's ``gaussian_blur``, which has the same result for tensors and PIL images. About 10
+    values per million differ by one, because the order of the additions differs. An image is rejected if it is not
+    larger than half the kernel, which reflect padding requires.
 
-    With ``"like": "opencv"``, the pixels are those of Albumentations' ``GaussianBlur``, which calls OpenCV's
-    ``sepFilter2D``. They equal OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. Since OpenCV 4.13, the last ``3
-    * width % 32`` values of a row are computed without fused multiply-add, and fewer than one of a million values
-    differs by one. The image is mirrored repeatedly if the kernel extends beyond it. A GPU engine runs this op on the
+    With ``"like": "opencv"``, the op equals Albumentations' ``GaussianBlur``, which calls OpenCV's ``sepFilter2D``. The
+    pixels equal those of OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. Since OpenCV 4.13, the last ``3 *
+    width % 32`` values of a row are computed without fused multiply-add, and less than one value per million differs by
+    one. If the kernel is larger than the image, the image is mirrored repeatedly. A GPU engine runs this op on the
     host.
 
     Args:
-        kernel_size: Odd size of the kernel in pixels: one number, or [width, height]. With ``"like": "opencv"``, 0
-            stands for ``2 * int(3.5 * sigma) + 1``.
-        sigma: Standard deviation of the kernel in pixels: one number, or those of x and y. Default, except with
-            ``"like": "opencv"``: ``0.15 * kernel_size + 0.35``.
-        like: Library whose sums the op reproduces.
+        kernel_size: Size of the kernel in pixels: one odd number, or [width, height]. With ``"like": "opencv"``, 0
+            means ``2 * int(3.5 * sigma) + 1``.
+        sigma: Standard deviation of the kernel in pixels: one number, or [x, y]. Default: ``0.15 * kernel_size +
+            0.35``. Required with ``"like": "opencv"``.
+        like: Library whose arithmetic the op reproduces.
 
     Example:
         {"op": "gaussian_blur", "kernel_size": 5, "sigma": 1.0}
@@ -140,41 +147,45 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
     @property
     def sigmas(self) -> tuple[float, float]:
-        """Values of y and of x."""
+        """Standard deviations (y, x)."""
         if self.sigma is None:
-            of_y, of_x = map(self.profile.sigma or float, self.taps)
-            return of_y, of_x
+            sigma_y, sigma_x = map(self.profile.sigma or float, self.taps)
+            return sigma_y, sigma_x
         values = as_tuple(self.sigma)
         return values[-1], values[0]
 
     def in_words(self) -> str:
         spans = dict.fromkeys(span_words((sigma, sigma)) for sigma in self.sigmas)
-        return f"blur {self._seen}sigma {' and '.join(spans)}"
+        return f"blur {self._kernel}sigma {' and '.join(spans)}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        (of_y, of_x), blur = self.sigmas, self.profile
+        (sigma_y, sigma_x), blur = self.sigmas, self.profile
         rows, columns = self.taps if self.kernel_size else map(blur.taps or int, self.sigmas)
         if not blur.is_mirrored_again and (rows // 2 >= height or columns // 2 >= width):
-            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too few for a blur by {rows} x {columns}")
-        return (Filter("blur", self.like, rows=weights(rows, of_y), columns=weights(columns, of_x)),)
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"an image of {height} x {width} pixels is too small for a blur kernel of {rows} x {columns}",
+            )
+        return (Filter("blur", self.like, rows=weights(rows, sigma_y), columns=weights(columns, sigma_x)),)
 
 
 class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
-    """Blurs each image, or some of them, with a random standard deviation.
+    """Blurs each image, or some of the images, with a Gaussian kernel of random standard deviation.
 
-    The op equals torchvision v2's ``GaussianBlur`` and Albumentations': sigma is uniform, and the same for x and y.
+    The op equals torchvision v2's and Albumentations' ``GaussianBlur``: sigma is uniformly distributed, and is the same
+    for x and y.
 
     Args:
         kernel_size: as in ``gaussian_blur``.
         sigma: Minimum and maximum standard deviation in pixels, or one number.
-        p: Probability that the op is applied, 0 to 1. torchvision expresses it by ``RandomApply``.
+        p: Probability that the op is applied, 0 to 1. In torchvision, ``RandomApply`` does this.
         like: as in ``gaussian_blur``.
 
     Example:
         {"op": "random_gaussian_blur", "kernel_size": 5}
     """
 
-    blocks: ClassVar[int] = 1  # whether, sigma
+    blocks: ClassVar[int] = 1  # one number for whether the op is applied, one for sigma
 
     sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
     p: Share = 1.0
@@ -187,18 +198,18 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
 
     @property
     def span(self) -> tuple[float, float]:
-        """Sigma, from and to."""
+        """Minimum and maximum of sigma."""
         values = as_tuple(self.sigma)
         return values[0], values[-1]
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"sigma": [1.2, 1.2]}``, or ``{"sigma": null}``: not this one."""
+        """Return sigma, ``{"sigma": [1.2, 1.2]}``, or ``{"sigma": null}`` if the op is not applied."""
         whether, uniform, *_ = uniforms(0, 1)[0].tolist()
         return {"sigma": [between(self.span, uniform)] * 2 if whether < self.p else None}
 
     def in_words(self) -> str:
         some = "" if self.p == 1 else f"{self.p:g} of the images "
-        return f"blur {some}{self._seen}sigma {span_words(self.span)}"
+        return f"blur {some}{self._kernel}sigma {span_words(self.span)}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(GaussianBlur, self, sigma=words["sigma"][0])] if words["sigma"] else []

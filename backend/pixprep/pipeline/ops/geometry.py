@@ -1,4 +1,4 @@
-"""The op that resizes."""
+"""The op ``resize``, and functions that all ops with a resize share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pixprep.spec import DETRS, Bound, Filter, ImageSpec, InputSpec, Like, SideR
 
 
 class Resizing(Protocol):
-    """Fields of every op that resizes: see ``Resize``."""
+    """Fields that every op with a resize has; ``Resize`` describes them."""
 
     @property
     def filter(self) -> Filter: ...
@@ -34,68 +34,73 @@ class Resize(ImageOp, frozen=True, tag="resize"):
 
     ``like`` selects the library whose values the result equals, exactly and on every device:
 
-    - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm call for PIL images. It runs two passes and
-      rounds each to uint8. The vertical pass is first if the height shrinks by more than twice as many pixels as the
-      width. Without antialias, the filter is not widened when the image shrinks: Pillow's formula with the support of a
-      ratio of 1.
-    - ``pillow12``: the same for Pillow before 13, where the horizontal pass is always first.
-    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2, with 16-bit coefficients.
+    - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm call for PIL images. The result of each of
+      the two passes is rounded to uint8. The vertical pass is first if the height shrinks by more than twice as many
+      pixels as the width. Without ``antialias``, the support of the filter is not widened when the image shrinks.
+    - ``pillow12``: ``Image.resize`` of Pillow before version 13, where the horizontal pass is always first.
+    - ``torchvision``: torchvision v2's ``resize`` of uint8 tensors on a CPU with AVX2, with 16-bit coefficients.
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
       torchvision's v1 transforms, and therefore every ``weights.transforms()``, do this to tensors.
-    - ``opencv``: ``cv2.resize`` of uint8 images to a size, or with ``subpixel`` by ``fx`` and ``fy``. ``bicubic``
-      follows OpenCV's own formula, not Intel IPP.
+    - ``opencv``: ``cv2.resize`` of uint8 images, with ``dsize``, or with ``fx`` and ``fy`` if ``subpixel`` is set.
+      ``bicubic`` is OpenCV's own implementation, not that of Intel IPP.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2. The result is float32 and is not rounded.
-    - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU. Ties round as in DALI's x86-64 vector code.
+    - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU. Ties are rounded as in DALI's x86-64 vector code.
 
     ``size``, ``height`` and ``width`` may be names of inputs, float32 [n, 1], which contain the value per image.
-    ``name[1]`` is the second number of a row. ``max_size`` then bounds the values that a request may contain.
+    ``name[1]`` is the second number of an input's row. ``max_size`` is then required, and limits the values that a
+    request may contain.
 
     Args:
-        size: Length in pixels of the side that ``side`` selects. The aspect ratio is kept, apart from ``rounding``.
-        side: Side that ``size`` applies to; default: ``shorter``. ``nearer`` is the side whose scale is nearer to 1, as
-            for DPT and Depth Anything (``keep_aspect_ratio``).
-        height, width: Height and width of the result in pixels. If only one is given, the other side keeps the aspect
-            ratio. For ``down`` and ``half_even`` it is ``int(width * (height / image_height))``, computed from the
-            scale of the given side. For ``up`` it is ``ceil(height * (image_width / image_height))``, computed from the
-            aspect ratio, as in text recognizers.
-        mode: Method that computes the size. With ``height`` and ``width``: ``stretch``, the default, resizes to exactly
-            that size; ``fit`` to the largest size inside it that keeps the aspect ratio; ``cover`` to the smallest size
-            around it. With ``size``: ``scale`` uses one scale for both sides, so a side may differ from ``size`` by a
-            pixel, as in torchvision's detectors (``min_size``) and in PaddleOCR.
-        max_size: Maximum length of the other side in pixels. For sizes from a request, the maximum of either side. With
-            ``height`` or ``width``, the given side does not change. With ``size`` for the shorter side, both sides
-            shrink if the longer side would exceed the maximum, as with torchvision's ``max_size``.
-        multiple: Number of which both sides become multiples, by ``rounding``, and at least one multiple. A side that
-            is given alone does not change. With ``scale``, the sides are first truncated to integers, and again if they
-            exceed ``max_size``, as in PaddleOCR.
-        enlarge, shrink: Whether ``scale`` enlarges small images and shrinks large images. Default: true.
-        up_to: Limit in pixels for ``"rounding": "up"`` with ``height`` or ``width`` alone. A side that exceeds it is
-            rounded down, as PaddleOCR's recognizers do over 320.
+        size: Length in pixels of the side that ``side`` selects. The aspect ratio is kept, except for rounding.
+        side: Side to which ``size`` applies. Default: ``shorter``. ``nearer`` is the side whose scale factor is nearer
+            to 1, as for DPT and Depth Anything (``keep_aspect_ratio``).
+        height, width: Height and width of the result in pixels. If only one is given, the other follows from the aspect
+            ratio. With ``"rounding": "down"`` and ``half_even``, it is computed from the scale of the given side, such
+            as ``int(image_width * (height / image_height))``. With ``up``, it is computed from the aspect ratio, as
+            ``ceil(height * (image_width / image_height))``, as in text recognizers.
+        mode: Method that computes the size. With ``height`` and ``width``, ``stretch`` (the default) resizes to exactly
+            this size, ``fit`` to the largest size with the aspect ratio of the image that fits inside, and ``cover`` to
+            the smallest size with that aspect ratio that covers it. With ``size``, ``scale`` multiplies both sides by
+            the same factor, so that the selected side may differ from ``size`` by one pixel, as in torchvision's
+            detectors (``min_size``) and in PaddleOCR.
+        max_size: Maximum length of the other side in pixels. If the size is an input of the request, it is the maximum
+            length of both sides. With ``height`` or ``width``, the given side does not change. With ``size`` for the
+            shorter side, both sides shrink if the longer side would exceed the maximum, as with torchvision's
+            ``max_size``.
+        multiple: Both sides are rounded to a multiple of this number, as specified by ``rounding``, but not to 0. If
+            only ``height`` or only ``width`` is given, that side does not change. With ``"mode": "scale"``, the sides
+            are first truncated to integers, and again after they are limited to ``max_size``, as in PaddleOCR.
+        enlarge, shrink: Whether ``"mode": "scale"`` enlarges small images and shrinks large images. Default: true.
+        up_to: Maximum length in pixels up to which ``"rounding": "up"`` rounds up. A longer side is rounded down, as in
+            PaddleOCR's recognizers for widths over 320. Requires that only ``height`` or only ``width`` is given.
         filter: Interpolation filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``,
             ``bilinear``, ``hamming``, ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's) or ``area``
-            (OpenCV's). Each library supports some of them.
-        antialias: Whether the filter is widened by the scale when the image shrinks. Default: false for ``opencv`` and
-            ``tensorflow``, as in these libraries, and true for the others.
-        like: Library whose values the result equals, see above.
-        rounding: Rounding of a side that is computed from the other one; the result is at least 1. ``down`` is
-            torchvision's ``int(size * other / side)``, ``half_even`` timm's ``round``, ``half_away`` DALI's; ``up``
-            rounds up. Default: DALI's for ``dali`` and ``down`` for the others; none if both sides are given. ``detr``,
-            with ``size`` and ``max_size``, computes sizes as transformers 5 does for DETR and related models, and with
-            ``multiple`` for YOLOS. If ``max_size`` is exceeded, the shorter side is rounded half to even and the longer
-            side is truncated; an image whose shorter side already has that length does not change. ``half_away32``
-            reproduces a DALI graph that computes one scale for both sides and its limit by ``max_size`` in float32,
-            where DALI's own ``resize_shorter`` uses float64. ``detr_original`` reproduces the original code of DETR and
-            Grounding DINO, where the longer side follows from the rounded shorter side.
-        subpixel: Whether the resize uses the exact scale, before the size is rounded. With ``dali``, it reads the
-            region that makes the scale of both axes equal after the rounding (``subpixel_scale``). Default for
-            ``dali``: true, without ``max_size``, ``multiple`` and ``scale``; with ``scale`` and a shorter side it
-            reproduces DALI's ``resize_shorter`` with ``max_size``. With ``opencv`` and ``scale``, it calls
-            ``cv2.resize`` by ``fx`` and ``fy``, as for RetinaFace; ``area`` does not support it. At a scale of exactly
-            one half, a last odd row or column differs by one pixel value where ``bilinear`` has a tie.
-        roi: Region to resize with ``dali``: top, left, bottom and right (``roi_start``, ``roi_end``), which may be
-            fractions of a pixel or names of inputs. The filter also reads pixels outside the region, which it cannot do
-            after a ``crop``. Swapped ends mirror the image. Outside the image, its edge is repeated; ``nearest`` must
-            stay inside.
+            (OpenCV's). Each library supports only some of these filters.
+        antialias: Whether the support of the filter is widened by the scale factor when the image shrinks. Default:
+            false for ``opencv`` and ``tensorflow``, as in these libraries, and true for all others.
+        like: Library whose values the result equals; see above.
+        rounding: Rounding of a side that is computed from the other side. The result is at least 1. ``down`` truncates,
+            like torchvision's ``int(size * other / side)``. ``half_even`` rounds to the nearest integer with ties to
+            even, like timm. ``half_away`` rounds ties away from zero, like DALI. ``up`` rounds up. Default:
+            ``half_away`` for ``dali`` and ``down`` for all other libraries. Not supported with ``"mode": "stretch"``.
+            ``detr``, with ``size`` and ``max_size``, computes sizes as transformers 5 does for DETR and related models,
+            and with ``multiple`` as for YOLOS. If ``max_size`` is exceeded, the shorter side is rounded half to even
+            and the longer side is truncated; an image whose shorter side already has that length does not change.
+            ``half_away32`` reproduces a DALI graph that computes the scale of both sides, and its limit by
+            ``max_size``, in float32, whereas DALI's own ``resize_shorter`` uses float64. ``detr_original`` reproduces
+            the original code of DETR and Grounding DINO, where the longer side is computed from the rounded shorter
+            side.
+        subpixel: Whether the resize uses the exact scale factor instead of the ratio of the rounded sizes. With
+            ``dali``, the resized region is adjusted so that both axes have the same scale (``subpixel_scale``). The
+            default for ``dali`` is true, except with ``max_size``, ``multiple`` or ``"mode": "scale"``. With ``"mode":
+            "scale"`` and the shorter side, it reproduces DALI's ``resize_shorter`` with ``max_size``. With ``opencv``
+            and ``"mode": "scale"``, it corresponds to ``cv2.resize`` with ``fx`` and ``fy``, as in RetinaFace; the
+            filter ``area`` does not support it. If the scale is exactly one half and the number of rows or columns is
+            odd, the last row or column may differ by 1 where ``bilinear`` has a tie.
+        roi: Region to resize with ``dali``: top, left, bottom and right (``roi_start`` and ``roi_end``), which need not
+            be integers and may be names of inputs. In contrast to a ``crop``, the filter also reads pixels outside the
+            region. If an end is less than its start, the image is mirrored. Outside the image, the pixels of its edge
+            are repeated, but with ``nearest`` the region must be inside the image.
         roi_unit: Unit of ``roi``: ``pixels``, the default, or ``share``, a fraction of the image's sides
             (``roi_relative``).
 
@@ -125,44 +130,50 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         pair = (self.height, self.width)
         is_alone = self.size is None and None in pair
         if (self.size is None) == (pair == (None, None)):
-            raise PipelineError('needs either "size", or "height" or "width" or both')
+            raise PipelineError('requires either "size", or "height", "width", or both')
         check_like(self)
         profile = PROFILES[self.like]
         if self.subpixel is not None and profile.subpixel is None and not profile.takes_scale:
-            raise PipelineError('"subpixel" goes with "like": "dali" and "opencv"')
+            raise PipelineError('"subpixel" requires "like": "dali" or "opencv"')
         if self.subpixel and profile.takes_scale:
             settle(self, "rounding", "half_even")
             if self.mode != "scale" or self.multiple or self.filter == "area" or self.rounding != "half_even":
                 raise PipelineError(
-                    '"subpixel" of opencv, its fx and fy, goes with "mode": "scale" and "rounding": "half_even", '
-                    'without "multiple" and "filter": "area"'
+                    '"subpixel" with "like": "opencv" requires "mode": "scale" and "rounding": "half_even", and does '
+                    'not support "multiple" and "filter": "area"'
                 )
         if self.size is None:
             if self.side is not None:
-                raise PipelineError('"side" goes with "size", not with "height" and "width"')
+                raise PipelineError('"side" requires "size" instead of "height" and "width"')
             if not is_alone:
                 settle(self, "mode", "stretch")
             if self.mode == "scale" or (is_alone and self.mode is not None):
-                raise PipelineError('"mode" is stretch, fit or cover with "height" and "width", and scale with "size"')
+                raise PipelineError(
+                    '"mode" must be "stretch", "fit" or "cover" with "height" and "width", or "scale" with "size"'
+                )
         else:
             if self.mode not in (None, "scale"):
-                raise PipelineError('"mode" goes with "height" and "width", not with "size"')
+                raise PipelineError(
+                    '"mode" must be "scale" with "size": for "fit" or "cover", use "height" and "width"'
+                )
             settle(self, "side", "shorter")
             if self.side == "nearer" and (self.mode or isinstance(self.size, str)):
-                raise PipelineError('"side": "nearer" goes with a number as "size", without "mode"')
+                raise PipelineError('"side": "nearer" requires a number as "size", and does not support "mode"')
         self._check_open(is_alone=is_alone)
-        check_most(self.max_size, self._sides, is_only=False)
+        check_max_size(self.max_size, self._sides, is_only=False)
         if self.mode != "stretch":
             settle(self, "rounding", PROFILES[self.like].rounding)
-            is_cut = bool(self.max_size and not self._is_asked)
+            is_cut = bool(self.max_size and not self._is_requested)
             is_whole = is_cut or self.multiple or self.mode == "scale"
             if self.subpixel and (self.multiple or (is_cut and self.mode != "scale")):
-                raise PipelineError('"subpixel" goes without "multiple", and with "max_size" in "mode": "scale" alone')
+                raise PipelineError(
+                    '"subpixel" does not support "multiple", and supports "max_size" only with "mode": "scale"'
+                )
             settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
         elif (self.rounding, self.subpixel) != (None, None):
-            such = "rounding" if self.rounding is not None else "subpixel"
+            field = "rounding" if self.rounding is not None else "subpixel"
             raise PipelineError(
-                f'"{such}" has no effect when "height" and "width" are both given: remove it, or '
+                f'"{field}" has no effect when "height" and "width" are both given: remove it, or '
                 'write "mode": "fit" or "cover"'
             )
         self._check_roi()
@@ -170,55 +181,56 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     def _check_roi(self) -> None:
         if self.roi is None:
             if self.roi_unit is not None:
-                raise PipelineError('"roi_unit" goes with "roi"')
+                raise PipelineError('"roi_unit" requires "roi"')
             return
         if PROFILES[self.like].corner is None:
-            raise PipelineError('"roi" goes with "like": "dali"; every library has crop')
+            raise PipelineError('"roi" requires "like": "dali": use crop for other libraries')
         if len(self.roi) != len(EDGES) or self.roi[0] == self.roi[2] or self.roi[1] == self.roi[3]:
-            raise PipelineError('"roi" is four numbers, top, left, bottom, right, and does not end where it begins')
+            raise PipelineError('"roi" must be four numbers, top, left, bottom and right, and must not be empty')
         for edge, bound in self._edges.values():
             Bounded(bound).check("roi", edge)
 
     @property
     def _edges(self) -> dict[str, tuple[Any, Bound]]:
-        """The edges of the part, each with its limits and an example."""
+        """Edges of ``roi`` by name, with the limits of each edge."""
         limits = (-1, 2) if self.roi_unit == "share" else (-MAX_SIDE, 4 * MAX_SIDE)
         edges = enumerate(zip(EDGES, self.roi or (), strict=False))
         return {name: (edge, Bound(*limits, example=index // 2)) for index, (name, edge) in edges}
 
     def _check_open(self, *, is_alone: bool) -> None:
-        """Check the fields of sides that follow the image."""
+        """Check the fields that apply to a side whose length depends on the image."""
         is_detr = self.rounding in DETRS
         if is_detr and (self.side != "shorter" or self.mode is not None or self.max_size is None):
             raise PipelineError(
-                f'"rounding": "{self.rounding}" goes with "size" of the shorter side and "max_size", without "mode"'
+                f'"rounding": "{self.rounding}" requires "size" for the shorter side and "max_size", and does not '
+                'support "mode"'
             )
         if self.mode == "scale":
             settle(self, "enlarge", value=True)
             settle(self, "shrink", value=True)
             if not (self.enlarge or self.shrink):
-                raise PipelineError('"enlarge" or "shrink" must be true')
+                raise PipelineError('"enlarge" or "shrink" must be true, or both')
         elif (self.enlarge, self.shrink) != (None, None):
-            raise PipelineError('"enlarge" and "shrink" go with "mode": "scale"')
+            raise PipelineError('"enlarge" and "shrink" require "mode": "scale"')
         if self.rounding == "half_away32" and (self.mode != "scale" or not self.max_size or self.multiple):
             raise PipelineError(
-                '"rounding": "half_away32" goes with "mode": "scale" and "max_size", without "multiple"'
+                '"rounding": "half_away32" requires "mode": "scale" and "max_size", and does not support "multiple"'
             )
-        if self.max_size is not None and not self._is_asked:
+        if self.max_size is not None and not self._is_requested:
             if not (is_alone or self.side in ("shorter", "nearer") or (self.mode == "scale" and not self.shrink)):
                 raise PipelineError(
-                    '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
+                    '"max_size" requires "size" for the shorter side, or only one of "height" and "width"'
                 )
             assert not isinstance(self.size, str)
             if self.size is not None and self.mode is None and self.max_size <= self.size and not is_detr:
-                raise PipelineError(f'"max_size" must be over "size", which is {self.size}, not {self.max_size}')
+                raise PipelineError(f'"max_size" must be greater than "size", {self.size}, not {self.max_size}')
         if self.multiple is not None and not (is_alone or self.size is not None):
-            raise PipelineError('"multiple" goes with "size", or with "height" or "width" alone')
+            raise PipelineError('"multiple" requires "size", or only one of "height" and "width"')
         if self.up_to is not None and not (is_alone and self.rounding == "up"):
-            raise PipelineError('"up_to" goes with "height" or "width" alone, and with "rounding": "up"')
+            raise PipelineError('"up_to" requires "rounding": "up" and only one of "height" and "width"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec after the resize; refuses values that are not the decoder's levels."""
+        """Return the spec of the resized image. Reject images that are already normalized."""
         image = resized(self, image)
         if not self._requested and image.height is not None and image.width is not None:
             try:
@@ -233,13 +245,13 @@ class Resize(ImageOp, frozen=True, tag="resize"):
 
     @property
     def _requested(self) -> tuple[tuple[str, Number], ...]:
-        """The numbers that come with the image, by their fields."""
+        """Numbers that the request provides, with the names of their fields."""
         bound = side_bound(self.max_size)
         sides = {"size": (self.size, bound), "height": (self.height, bound), "width": (self.width, bound)}
         return requested(**sides, **self._edges)
 
     @property
-    def _is_asked(self) -> bool:
+    def _is_requested(self) -> bool:
         return any(isinstance(side, str) for side in self._sides)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
@@ -247,35 +259,35 @@ class Resize(ImageOp, frozen=True, tag="resize"):
 
     @property
     def _bounds(self) -> tuple[tuple[int, int], tuple[int | None, int | None]]:
-        """The least and the most (height, width) of images of any size."""
-        most = self._whole(past(self.max_size) if self.max_size and self.rounding in DETRS else self.max_size)
-        one = self._whole(1) or 1
+        """Minimum and maximum (height, width) of the result, for images of any size."""
+        longest = self._to_multiple(past(self.max_size) if self.max_size and self.rounding in DETRS else self.max_size)
+        one = self._to_multiple(1) or 1
         if self.size is None:
             height, width = (self.max_size if isinstance(side, str) else side for side in (self.height, self.width))
             rows, columns = (1 if isinstance(side, str) else side or one for side in (self.height, self.width))
             if height is None or width is None:
-                return (rows, columns), (height or most, width or most)
+                return (rows, columns), (height or longest, width or longest)
             return ((1, 1) if self.mode == "fit" else (rows, columns)), (
                 (None, None) if self.mode == "cover" else (height, width)
             )
         if isinstance(self.size, str):
-            return (one, one), (most, most)
-        size, least = self._whole(self.size), one
+            return (one, one), (longest, longest)
+        size, shortest = self._to_multiple(self.size), one
         if self.side == "longer":
-            most = size if self.shrink in (None, True) else most
+            longest = size if self.shrink in (None, True) else longest
         elif self.side == "shorter" and self.mode is None and self.max_size is None:
-            least = size or 1
-        return (least, least), (most, most)
+            shortest = size or 1
+        return (shortest, shortest), (longest, longest)
 
-    def _whole(self, side: int | None) -> int | None:
-        """A side as ``multiple`` makes it."""
+    def _to_multiple(self, side: int | None) -> int | None:
+        """Round a side to a multiple of ``multiple``."""
         if side is None or self.multiple is None:
             return side
         return max(1, rounded(side / self.multiple, self.rounding or "down")) * self.multiple
 
     @property
     def _step(self) -> geometry_steps.Resize:
-        """The step of a plan that does it."""
+        """Step of the plan. Fields that a request provides have example values."""
         rule: geometry_steps.Rule
         is_pair = None not in (self.height, self.width)
         example = self.max_size or 1
@@ -306,28 +318,28 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         return before.resized(replace(self._step, drawn=drawn))
 
 
-def side_bound(most: int | None) -> Bound:
-    """Limits of a side that comes with the image, where ``max_size`` may bound it."""
-    return Bound(1, most or MAX_SIDE, is_whole=True, example=most or 1)
+def side_bound(max_size: int | None) -> Bound:
+    """Return the limits of a side that a request provides."""
+    return Bound(1, max_size or MAX_SIDE, is_whole=True, example=max_size or 1)
 
 
-def check_most(most: int | None, sides: Iterable[object], *, is_only: bool = True) -> None:
-    """Raise PipelineError where sides come with the image, and nothing bounds them; or the other way round.
+def check_max_size(max_size: int | None, sides: Iterable[object], *, is_only: bool = True) -> None:
+    """Raise PipelineError if ``max_size`` is required but missing, or given without effect.
 
     Args:
-        most: the field ``max_size``.
-        sides: some of which may be the names of inputs.
-        is_only: it is for nothing else.
+        max_size: Maximum length of the sides that a request provides.
+        sides: Lengths of sides, or names of inputs that contain them.
+        is_only: Whether ``max_size`` has no effect on sides that are numbers.
     """
     if (name := next((side for side in sides if isinstance(side, str)), None)) is None:
-        if most is not None and is_only:
-            raise PipelineError('"max_size" goes with a height or a width that comes with the image')
-    elif most is None:
-        raise PipelineError(f'"max_size" is missing: the maximum number of pixels that "{name}" may request')
+        if max_size is not None and is_only:
+            raise PipelineError('"max_size" requires the name of an input as "height" or "width"')
+    elif max_size is None:
+        raise PipelineError(f'"max_size" is missing: set it to the maximum number of pixels that "{name}" may request')
 
 
 def resized(op: Resizing, image: ImageSpec) -> ImageSpec:
-    """The image with values as the op's filter gives them; refuses values that are not the decoder's levels."""
+    """Return the spec with the type of values after a resize by ``op``. Reject images that are already normalized."""
     need_levels(image)
     return replace(image, values="real") if op.filter in PROFILES[op.like].real else image
 
@@ -335,7 +347,7 @@ def resized(op: Resizing, image: ImageSpec) -> ImageSpec:
 def resize_step(
     op: Resizing, rule: geometry_steps.Rule, height: int, width: int, **fields: Any
 ) -> geometry_steps.Resize:
-    """The step of a plan that does it; ``fields``: further ones of the step."""
+    """Return the step of a plan for a resize by ``op``; ``fields`` are additional fields of the step."""
     antialias = bool(op.antialias)
     return geometry_steps.Resize(
         rule=rule, height=height, width=width, filter=op.filter, antialias=antialias, like=op.like, **fields
@@ -343,27 +355,28 @@ def resize_step(
 
 
 def check_like(op: Resizing) -> None:
-    """Fill in what follows from ``like``, and refuse what its library cannot do."""
+    """Set the default of ``antialias`` for ``like``, and reject filters that this library does not support."""
     profile = PROFILES[op.like]
     assert isinstance(op, Op)
     settle(op, "antialias", profile.antialias)
     filters = _filters(op.like, antialias=bool(op.antialias))
     if not filters:
         raise PipelineError(
-            f'"antialias" must be {str(not op.antialias).lower()} with "like": "{op.like}": {profile.title} then has '
+            f'"antialias" must be {str(not op.antialias).lower()} with "like": "{op.like}", which supports the filters '
             f"{', '.join(_filters(op.like, antialias=not op.antialias))}"
         )
     if op.filter not in filters:
         likes = [like for like in PROFILES if op.filter in PROFILES[like].filters + PROFILES[like].antialiased]
         others = [like for like in likes if op.filter in _filters(like, antialias=bool(op.antialias))]
-        remedy = f'"like": {" or ".join(f"{chr(34)}{like}{chr(34)}" for like in others or likes)}'
+        fix = f'"like": {" or ".join(f"{chr(34)}{like}{chr(34)}" for like in others or likes)}'
         if not others:
-            remedy += f' with "antialias": {str(not op.antialias).lower()}'
+            fix += f' and "antialias": {str(not op.antialias).lower()}'
         raise PipelineError(
-            f'"{op.filter}" with antialias {str(op.antialias).lower()} is not for "like": "{op.like}", which has '
-            f"{', '.join(filters)}: it is for {remedy}"
+            f'"filter": "{op.filter}" with "antialias": {str(op.antialias).lower()} is not supported by "like": '
+            f'"{op.like}": use {fix}, or one of the filters {", ".join(filters)}'
         )
 
 
 def _filters(like: Like, *, antialias: bool) -> tuple[Filter, ...]:
+    """Return the filters that a library supports with or without antialiasing."""
     return PROFILES[like].antialiased if antialias else PROFILES[like].filters

@@ -1,4 +1,4 @@
-"""Ops that change values, not places."""
+"""The op ``normalize``."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _FLOAT32 = np.finfo(np.float32)
 class Normalize(ImageOp, frozen=True, tag="normalize"):
     """Normalizes each channel: ``(value * scale - mean) / std``.
 
-    The op equals torchvision's ``Normalize`` after ``ToTensor``, which corresponds to the default ``scale`` of 1/255.
-    By default, it computes in float64 and rounds once, to the tensor's dtype. Training code rounds to float32 at each
-    step, which ``arithmetic`` reproduces bit for bit.
+    The op equals torchvision's ``ToTensor``, which corresponds to the default ``scale`` of 1/255, and ``Normalize``. By
+    default, it computes in float64, and rounds only the result to the tensor's dtype. Training code rounds to float32
+    after each operation, which ``arithmetic`` reproduces bit for bit.
 
     Args:
         mean: Mean: one number, or one per channel in the order of the channels.
         std: Standard deviation: one number, or one per channel in the order of the channels.
-        scale: Factor by which the pixel values 0 to 255 are multiplied first. ``max`` and ``mean`` are 1 divided by the
-            maximum or the mean of the image's own values, over all channels together, as in rembg's U2-Net; for a black
-            image, the factor is 1. After ``max`` and ``mean``, only a flip or a ``tensor`` may follow, and
-            ``arithmetic`` is ``float64`` or ``divide``.
-        arithmetic: Formula and precision. ``float64`` rounds once. The others compute in float32 and round each
-            constant and each step: ``divide`` is ``(value / (1 / scale) - mean) / std`` (torchvision's ToTensor and
-            Normalize, timm, Keras), ``multiply`` is ``(value * scale - mean) / std`` (torchvision v2's ToDtype and
-            Normalize), ``fused`` is ``(value - mean * (1 / scale)) / (std * (1 / scale))`` (Hugging Face), and
-            ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
+        scale: Factor by which the pixel values 0 to 255 are multiplied first. ``max`` and ``mean`` divide by the
+            maximum or the mean of the image's own pixel values, over all channels together, as in rembg's U2-Net; for a
+            black image, the divisor is 1. With ``max`` and ``mean``, only a flip or a ``tensor`` may follow, and
+            ``arithmetic`` must be ``float64`` or ``divide``.
+        arithmetic: Formula and precision. ``float64`` rounds only the result. All other formulas compute in float32,
+            and round each constant and each operation: ``divide`` is ``(value / (1 / scale) - mean) / std``
+            (torchvision's ToTensor and Normalize, timm, Keras), ``multiply`` is ``(value * scale - mean) / std``
+            (torchvision v2's ToDtype and Normalize), ``fused`` is ``(value - mean * (1 / scale)) / (std * (1 /
+            scale))`` (Hugging Face), and ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
 
     Example:
         {"op": "normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -53,14 +53,14 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             if not all(isfinite(value) for value in as_tuple(values)):
                 raise PipelineError(f'"{name}" must be finite, not {shown(values)}')
         if any(value <= 0 for value in as_tuple(self.std)):
-            raise PipelineError(f'"std" must be over 0, not {shown(self.std)}')
+            raise PipelineError(f'"std" must be greater than 0, not {shown(self.std)}')
         if scale == 0:
             raise PipelineError('"scale" must not be 0: every pixel would become the same value')
         if is_own and self.arithmetic not in ("float64", "divide"):
-            raise PipelineError(f'"scale": "{self.scale}" goes with "arithmetic": "float64" or "divide"')
+            raise PipelineError(f'"scale": "{self.scale}" requires "arithmetic": "float64" or "divide"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec with the new range of values."""
+        """Return the spec with the range of the normalized values."""
         need_channels("mean", self.mean, image.channels)
         need_channels("std", self.std, image.channels)
         low, high = image.low, image.high
@@ -68,14 +68,17 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             need_whole_levels(image)
             if image.max_height is None or image.max_width is None:
                 raise PipelineError(
-                    f'"scale": "{self.scale}" depends on the tensor\'s whole image: resize or crop first'
+                    f'"scale": "{self.scale}" requires an image of limited size: add a resize or a crop before it'
                 )
             low, high = 0.0, 1.0 if self.scale == "max" else float(image.channels * image.max_height * image.max_width)
         ends = [end * a + b for a, b in self.coefficients(image.channels) for end in (low, high)]
         return replace(image, low=min(ends) + 0.0, high=max(ends) + 0.0, values="normalized")  # + 0.0: no -0
 
     def coefficients(self, channels: int) -> list[tuple[float, float]]:
-        """Factor and offset that this op amounts to, for each channel, of an own number 1."""
+        """Return the equivalent (factor, offset) of each channel.
+
+        If ``scale`` is ``max`` or ``mean``, the values are assumed to be divided by it already.
+        """
         means, stds = _each(self.mean, channels), _each(self.std, channels)
         scale = 1.0 if isinstance(self.scale, str) else self.scale
         return [(scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
@@ -86,14 +89,14 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if before.erasures:
-            raise PipelineError("must come before random_erasing, which is done to its values")
+            raise PipelineError("must come before random_erasing, which fills rectangles with normalized values")
         steps, count = before.arithmetic, image.channels
         if isinstance(self.scale, str):
             return replace(before, arithmetic=(*steps, *_own_steps(self, self.scale, count)))
         if self.arithmetic != "float64":
             return replace(before, arithmetic=(*steps, *_float32_steps(self, count)))
         last = Affine((1.0,) * count, (0.0,) * count)
-        if steps and isinstance(steps[-1], Affine):  # what is done in float64 folds into one
+        if steps and isinstance(steps[-1], Affine):  # consecutive ops in float64 are merged into one
             last, steps = steps[-1], steps[:-1]
         pairs = list(zip(self.coefficients(count), last.scale, last.offset, strict=True))
         folded = Affine(tuple(s * a for (a, _), s, _ in pairs), tuple(o * a + b for (a, b), _, o in pairs))
@@ -101,13 +104,19 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
 
 def _each(value: Reals, channels: int) -> tuple[float, ...]:
-    """A number for each channel."""
+    """Return one number per channel."""
     values = as_tuple(value)
     return values * channels if len(values) == 1 else values
 
 
 def _own_steps(op: Normalize, number: Own, count: int) -> list[ArithmeticStep]:
-    """One ``normalize`` by a number of the image's own: in float64, or rounded at each step."""
+    """Return the arithmetic steps of a ``normalize`` whose scale is a statistic of the image.
+
+    Args:
+        op: Op.
+        number: Statistic.
+        count: Number of channels.
+    """
     mean, std, zeros, ones = _each(op.mean, count), _each(op.std, count), (0.0,) * count, (1.0,) * count
     if op.arithmetic == "float64":
         return [ByOwn(number, mean, std)]
@@ -116,7 +125,7 @@ def _own_steps(op: Normalize, number: Own, count: int) -> list[ArithmeticStep]:
 
 
 def _float32_steps(op: Normalize, count: int) -> list[Float32]:
-    """One ``normalize`` in the order of operations that it names; a step that changes nothing is left out."""
+    """Return the float32 operations of a ``normalize``, without operations that have no effect."""
     assert not isinstance(op.scale, str)
     mean, std, scale = _each(op.mean, count), _each(op.std, count), _each(op.scale, count)
     steps = {
@@ -137,23 +146,24 @@ def _float32_steps(op: Normalize, count: int) -> list[Float32]:
 
 
 def _changing(steps: Iterable[Float32]) -> list[Float32]:
+    """Return the steps without those that have no effect, such as a division by 1."""
     neutral = {"subtract": 0.0, "multiply": 1.0, "divide": 1.0}
     return [step for step in steps if any(x != neutral[step.operation] for x in step.by)]
 
 
 def _check_float32(op: Normalize, constants: Sequence[float]) -> None:
-    """Refuse a constant that is infinite in float32, or 0, or has fewer digits than others."""
+    """Raise PipelineError if a constant overflows, underflows or is subnormal in float32."""
     for constant in constants:
         with np.errstate(all="ignore"):
             magnitude = abs(np.float32(constant))
         if constant != 0 and not _FLOAT32.tiny <= magnitude <= _FLOAT32.max:
             raise PipelineError(
-                f'"arithmetic": "{op.arithmetic}" needs the number {constant:.3g}, which is none of float32: '
-                'bring "scale", "mean" and "std" nearer to 1, or leave "arithmetic" out'
+                f'"arithmetic": "{op.arithmetic}" requires the constant {constant:.3g}, which is outside the range of '
+                'float32: use values of "scale", "mean" and "std" that are nearer to 1, or remove "arithmetic"'
             )
 
 
 def _float32_product(values: Sequence[float], factor: float) -> tuple[float, ...]:
-    """The product as PyTorch forms it, of two float32: it may end in another bit than the rounded quotient."""
-    with np.errstate(all="ignore"):  # what is not finite is refused later
+    """Return the products as PyTorch computes them in float32. They may differ from the quotients in the last bit."""
+    with np.errstate(all="ignore"):  # _check_float32 rejects results that are not finite
         return tuple(float(np.float32(value) * np.float32(factor)) for value in values)
