@@ -253,12 +253,12 @@ REFUSED = [
         "BAD_DIMENSIONS",
         "0 x 64 pixels; height and width must be 1 to 16384 (parameter max_side)",
     ),
-    *((save(Image.new(mode, (5, 4)), "TIFF"), {}, "UNSUPPORTED", "32 bits a sample; pixprep reads") for mode in "IF"),
+    *((save(Image.new(mode, (5, 4)), "TIFF"), {}, "UNSUPPORTED", "32 bits per sample; at most 16") for mode in "IF"),
     # files whose cost exceeds what their size suggests
-    (tiff(OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,200 bytes of a file of 1,038"),
-    (tiff([(34665, 4, 1, 26)], OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF claim 1,204 bytes"),
+    (tiff(OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF declare 1,200 bytes of values, but the file has 1,038"),
+    (tiff([(34665, 4, 1, 26)], OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF declare 1,204 bytes"),
     (tiff([(34665, 4, 1, 26 + n) for n in range(7)]), {}, "CORRUPT", "the TIFF is damaged"),
-    (tiff([(34665, 4, 1, 26 + n) for n in range(8)]), {}, "CORRUPT", "over 8 directories of tags in the TIFF"),
+    (tiff([(34665, 4, 1, 26 + n) for n in range(8)]), {}, "CORRUPT", "the TIFF has 8 or more directories of EXIF tags"),
     (tiff(SIZES + TILE), {}, "TOO_MANY_PIXELS", "4000 x 16000 pixels; the limit is 50,000,000 (parameter max_pixels)"),
 ]
 

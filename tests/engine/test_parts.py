@@ -13,7 +13,7 @@ import pixprep as pp
 from pixprep.engine.decoders import Limits, images, turbo
 from pixprep.engine.decoders.header import is_plain, read_jpeg_header
 from pixprep.engine.decoders.images import CpuDecoder
-from pixprep.engine.decoders.turbo import Way, decode, decode_part
+from pixprep.engine.decoders.turbo import Options, decode, decode_part
 from pixprep.engine.kernels import resampling
 from pixprep.errors import ImageError, SetupError
 from pixprep.plan.geometry_steps import Resize
@@ -21,8 +21,8 @@ from pixprep.plan.profiles import PROFILES
 from support.images import jpeg, photo, scene, with_exif
 from support.resize_cases import placement, resampling_of
 
-RGB = Way(is_gray=False)
-WAYS = (RGB, RGB, Way(is_gray=True), Way(is_gray=False, is_fast_idct=True))
+RGB = Options(is_gray=False)
+WAYS = (RGB, RGB, Options(is_gray=True), Options(is_gray=False, is_fast_idct=True))
 SAMPLINGS = {"444": 0, "422": 1, "420": 2}
 KINDS = (*SAMPLINGS, "440", "411", "gray", "rgb")
 
@@ -139,7 +139,7 @@ def test_a_progressive_jpeg_without_its_last_scans_is_decoded_whole():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fast_chroma_has_no_parts_but_all(kind):
     """Its rows in pairs do not go together with rows that are skipped: libjpeg-turbo may not come back."""
-    rng, way = np.random.default_rng(KINDS.index(kind)), Way(is_gray=False, is_fast_chroma=True)
+    rng, way = np.random.default_rng(KINDS.index(kind)), Options(is_gray=False, is_fast_chroma=True)
     for _ in range(10):
         encoded = drawn(rng, kind)
         height, width = read_jpeg_header(encoded).size(is_upright=False)
@@ -289,7 +289,7 @@ def test_an_untested_library_or_a_setting_leaves_the_librarys_own_huffman_loop(m
 @pytest.mark.usefixtures("_huffman_again")
 def test_a_tested_library_has_pixpreps_huffman_loop(monkeypatch):
     assert entropy_decoder(monkeypatch, version=max(turbo.TESTED))
-    assert turbo.why_not_own().startswith("pixprep has not been tested with libjpeg-turbo 3.")
+    assert turbo.why_not_own().startswith("pixprep was not tested with libjpeg-turbo 3.")
 
 
 @pytest.mark.usefixtures("_huffman_again")
@@ -326,7 +326,7 @@ def test_a_library_that_gives_other_pixels_is_refused():
 def test_without_such_a_library_jpegs_are_decoded_whole(monkeypatch):
     whole = seen(photo(), is_whole=True)
     assert not np.array_equal(seen(photo()), whole)
-    monkeypatch.setattr(turbo, "_pillows", lambda: None)
+    monkeypatch.setattr(turbo, "_pillow_functions", lambda: None)
     assert np.array_equal(seen(photo()), whole)
 
 

@@ -125,7 +125,7 @@ def test_the_array_that_was_written_comes_back_in_8_bits(name, order, planar, de
     image, options, expected = KINDS[name]
     pixels = decode(tiff(*image, order=order, planar=planar, deflated=deflated, **options))
     if order == ">" and name in BIG_ENDIAN_NOT_READ:
-        assert str(pixels).startswith("[UNSUPPORTED] a kind of TIFF that Pillow does not read (gray, ")
+        assert str(pixels).startswith("[UNSUPPORTED] a kind of TIFF that Pillow does not support (gray, ")
     else:
         assert np.abs(pixels - expected).max() <= (name == "YCbCr")
 
@@ -149,14 +149,18 @@ def test_chroma_with_fewer_samples_is_repeated(order, tags):
 
 
 REFUSED = {
-    "a TIFF of signed numbers (gray, 1 x 8 bits of signed numbers)": ((G8 - 128, GRAY, 8), {"kind": "i"}, 2),
-    "a TIFF of signed numbers (RGB, 3 x 16 bits of signed numbers)": ((RGB16 // 2, RGB, 16), {"kind": "i"}, 2),
-    'signed values of 16 bits, of which only a "window" of decode': ((G16 - 32768, GRAY, 16), {"kind": "i"}, 2),
-    "32 bits a sample; pixprep reads 8 and 16": ((G8 / 255, GRAY, 32), {"kind": "f"}, 3),
-    "64 bits a sample; pixprep reads 8 and 16": ((RGB8 / 255, RGB, 64), {"kind": "f"}, 3),
-    "a kind of TIFF that Pillow does not read (gray, 1 x 16 bits of floating": ((G8 / 255, GRAY, 16), {"kind": "f"}, 3),
-    "a kind of TIFF that Pillow does not read (gray, 4 x 8 bits)": ((samples(8, 4), GRAY, 8), {}, 1),
-    "a kind of TIFF that Pillow does not read (photometric interpretation 32844, 1": ((G16, 32844, 16), {}, 1),
+    "a TIFF with signed samples (gray, 1 x 8 bits, signed)": ((G8 - 128, GRAY, 8), {"kind": "i"}, 2),
+    "a TIFF with signed samples (RGB, 3 x 16 bits, signed)": ((RGB16 // 2, RGB, 16), {"kind": "i"}, 2),
+    'an image with signed 16-bit samples: set "window" in decode': ((G16 - 32768, GRAY, 16), {"kind": "i"}, 2),
+    "32 bits per sample; at most 16 are supported": ((G8 / 255, GRAY, 32), {"kind": "f"}, 3),
+    "64 bits per sample; at most 16 are supported": ((RGB8 / 255, RGB, 64), {"kind": "f"}, 3),
+    "a kind of TIFF that Pillow does not support (gray, 1 x 16 bits, floating": (
+        (G8 / 255, GRAY, 16),
+        {"kind": "f"},
+        3,
+    ),
+    "a kind of TIFF that Pillow does not support (gray, 4 x 8 bits)": ((samples(8, 4), GRAY, 8), {}, 1),
+    "a kind of TIFF that Pillow does not support (photometric interpretation 32844, 1": ((G16, 32844, 16), {}, 1),
     "a raw photo (such as NEF, DNG, CR2 or ARW)": ((G16, SENSOR, 16), {}, 1),
 }
 """The beginning of an error: the arguments of ``tiff``, and the sample format."""
@@ -265,7 +269,7 @@ def test_a_raw_photo_is_refused_and_its_thumbnail_is_not_taken_for_it(name):
 
 def test_a_thumbnail_whose_image_is_no_page_is_refused():
     error = decode(pages(paged(THUMBNAIL, tags=REDUCED, sub=(RGB8,))))
-    assert str(error).startswith("[UNSUPPORTED] a TIFF whose page is a thumbnail, and whose whole image is in a SubIFD")
+    assert str(error).startswith("[UNSUPPORTED] a TIFF whose pages are thumbnails, with the full image in a SubIFD")
 
 
 def test_pages_in_a_circle_and_on_top_of_each_other_are_refused_or_decoded_once():
@@ -331,7 +335,9 @@ def test_a_window_leaves_images_of_8_bits_alone_and_needs_samples_as_they_are_st
         tiff(samples(16, 4), RGB, 16, tags=PREMULTIPLIED),
         tiff(samples(16, 4), CMYK, 16),
     ):
-        assert str(decode(encoded, window=(0, 4095))).startswith('[UNSUPPORTED] a "window" of decode needs gray or RGB')
+        assert str(decode(encoded, window=(0, 4095))).startswith(
+            '[UNSUPPORTED] "window" of decode requires gray or RGB'
+        )
 
 
 @pytest.mark.parametrize("window", [None, (100, 5000)])
@@ -354,9 +360,9 @@ def test_the_transparent_colour_of_16_bits_becomes_white(image, color, window):
 @pytest.mark.parametrize(
     ("encoded", "words"),
     [
-        (png(G12, 0), "with 16 bits per sample become 16 of 256 levels"),
-        (png(np.repeat(G12 + 30_000, 3, 2), 2), 'give decode a "window", as [29952, 34303] for this one'),
-        (tiff(G12 // 16, GRAY, 12), "with 12 bits per sample become 16 of 256 levels"),
+        (png(G12, 0), "with 16 bits per sample has only 16 of 256 pixel values"),
+        (png(np.repeat(G12 + 30_000, 3, 2), 2), 'set "window" in decode, such as [29952, 34303] here'),
+        (tiff(G12 // 16, GRAY, 12), "with 12 bits per sample has only 16 of 256 pixel values"),
         (tiff(samples(8, 4), RGB, 8, tags=UNKNOWN), "decode ignores 1 extra sample(s) per pixel of a TIFF (RGB, 4"),
     ],
 )

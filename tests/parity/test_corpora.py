@@ -19,7 +19,7 @@ ALL = ["golang", "libjpeg-turbo", "pillow", "imagecodecs", "scikit-image", "fool
 LEAST = {"golang": 80, "libjpeg-turbo": 30, "pillow": 700, "imagecodecs": 75, "scikit-image": 10, "foolbox": 20}
 
 WARNED = "Pillow alone: [CORRUPT] libjpeg-turbo:"
-DEEP = "Pillow alone: [UNSUPPORTED] 32 bits a sample"
+DEEP = "Pillow alone: [UNSUPPORTED] 32 bits per sample"
 UNKNOWN = "Pillow alone: [UNKNOWN_FORMAT]"
 DIFFERENCES = {
     # libjpeg-turbo warns of what may have cost pixels or colours. Lenient reads both, with Pillow's pixels.

@@ -1,7 +1,7 @@
-"""Converts images with more than 8 bits per sample (PNG and TIFF) to 8 bits.
+"""Convert images with more than 8 bits per sample (PNG and TIFF) to 8 bits.
 
-Pillow has a mode for such images if they are gray. Of the others it keeps the high byte of each sample, so that the
-low bytes are read by a second decode, in which Pillow takes the file for one of the other byte order.
+Pillow has a mode for such images if they are gray. From color images it keeps only the high byte of each sample. The
+low bytes are read in a second decode, in which Pillow is made to assume the opposite byte order.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _OTHER_BYTE = {
     "RGBA;16B": "RGBA;16L", "RGBA;16L": "RGBA;16B", "RGBA;16N": "RGBA;16B",
     "RGBX;16L": "RGBX;16B", "RGBX;16B": "RGBX;16L", "RGBX;16N": "RGBX;16B",
 }  # fmt: skip
-"""Pillow's names for the order of samples and bytes: how the low bytes are read in place of the high ones."""
+"""Maps each raw mode of Pillow to the raw mode of the opposite byte order, which reads the low bytes."""
 _GRAY_ALPHA = "LA;16B"
-_FEW_LEVELS = 64
+_FEW_VALUES = 64
+"""A warning is logged if the pixel values of an image span fewer values than this."""
 
 
 def levels(
@@ -38,20 +39,23 @@ def levels(
     """Return an image with 8 bits per sample, in a mode with one channel per sample.
 
     Args:
-        image: Pillow's, whose pixels are not decoded yet.
-        again: Opens the same file once more; None: Pillow gives the high bytes alone, as of planes.
-        bits: Number of bits of a sample; a signed sample has 16.
-        window: The values that become 0 and 255; None: a sample keeps its high byte.
-        is_inverted: White is 0.
-        is_on_white: Transparent pixels matter.
-        warn: Called with a kind and words where fewer levels remain than the values could have.
+        image: Pillow image whose pixels are not decoded yet.
+        again: Function that opens the same file again. None if Pillow cannot read the low bytes, as for planar images.
+        bits: Number of bits per sample. Signed samples have 16 bits.
+        window: Sample values that are mapped to 0 and 255. None means that the high byte of each sample is kept.
+        is_inverted: Whether the value 0 is white.
+        is_on_white: Whether transparent pixels must be preserved, so that they can be composited onto white.
+        warn: Function that is called with a kind and a message if the image has only few different pixel values left.
 
     Raises:
-        ImageError: UNSUPPORTED: a window of values that Pillow does not give whole; signed values without a window.
+        ImageError: UNSUPPORTED: A window is specified and Pillow cannot read all bytes of the samples, or the samples
+            are signed and no window is specified.
     """
     transparent = image.info.get("transparency") if is_on_white else None
     if image.mode == "I" and window is None:
-        raise ImageError("UNSUPPORTED", 'signed values of 16 bits, of which only a "window" of decode makes levels')
+        raise ImageError(
+            "UNSUPPORTED", 'an image with signed 16-bit samples: set "window" in decode to convert them to 8 bits'
+        )
     if len(image.getbands()) > 1 and window is None and transparent is None:
         return _warned(image, bits, warn)
     values = _values(image, again)
@@ -61,14 +65,14 @@ def levels(
     colors, alpha = values[:, :, :count], values[:, :, count:]
     if transparent is not None:
         alpha = np.where((colors == transparent).all(2, keepdims=True), 0, (1 << bits) - 1)
-    made = (windowed(colors, window) if window else colors >> (bits - 8)).astype(np.uint8)
-    channels = np.concatenate([made, (alpha >> (bits - 8)).astype(np.uint8)], axis=2)
+    converted = (windowed(colors, window) if window else colors >> (bits - 8)).astype(np.uint8)
+    channels = np.concatenate([converted, (alpha >> (bits - 8)).astype(np.uint8)], axis=2)
     found = Image.fromarray(channels[:, :, 0] if channels.shape[2] == 1 else channels)
     return found if window else _warned(found, bits, warn)
 
 
 def windowed(values: npt.NDArray[Any], window: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    """Levels of a window of values, uint16 or int16: see the op ``decode``."""
+    """Map a window of uint16 or int16 values linearly to 0 to 255; see ``window`` of the op ``decode``."""
     low, high = window
     above = np.clip(np.arange(1 << 16, dtype=np.uint16).view(values.dtype).astype(np.int64), low, high) - low
     table: npt.NDArray[np.uint8] = ((510 * above + high - low) // (2 * (high - low))).astype(np.uint8)
@@ -76,16 +80,16 @@ def windowed(values: npt.NDArray[Any], window: tuple[int, int]) -> npt.NDArray[n
 
 
 def _values(image: Any, again: Callable[[], Any] | None) -> npt.NDArray[Any]:
-    """Samples (height, width, channels) of an image: uint16, or int16 of signed ones."""
+    """Return the samples of an image, (height, width, channels), as uint16, or int16 if they are signed."""
     if len(image.getbands()) == 1:
         return np.asarray(image).astype(np.int16 if image.mode == "I" else np.uint16)[:, :, None]
     (kind,) = {_kind(tile) for tile in image.tile}
-    if kind == _GRAY_ALPHA:  # four bytes, as of a pixel of RGBA
+    if kind == _GRAY_ALPHA:  # read the four bytes of a pixel as RGBA
         return np.array(np.asarray(_with_kind(image, "RGBA")).view(">u2"), np.uint16)
     if again is None or kind not in _OTHER_BYTE:
         raise ImageError(
             "UNSUPPORTED",
-            'a "window" of decode needs gray or RGB samples of 16 bits, not in planes, nor multiplied by alpha',
+            '"window" of decode requires gray or RGB samples of 16 bits that are not planar or premultiplied by alpha',
         )
     low = np.asarray(_with_kind(again(), _OTHER_BYTE[kind]))
     values: npt.NDArray[np.uint16] = np.asarray(image).astype(np.uint16) << 8 | low
@@ -97,7 +101,7 @@ def _kind(tile: Any) -> str:
 
 
 def _with_kind(image: ImageFile.ImageFile, kind: str) -> Image.Image:
-    """Make Pillow interpret the bytes of an image as a different kind of samples (raw mode)."""
+    """Make Pillow read the samples of an image in a different raw mode."""
     image.tile = [
         tile._replace(args=kind if isinstance(tile.args, str) else (kind, *(tile.args or ())[1:]))
         for tile in image.tile
@@ -106,15 +110,15 @@ def _with_kind(image: ImageFile.ImageFile, kind: str) -> Image.Image:
 
 
 def _warned(image: Image.Image, bits: int, warn: Callable[[str, str], None]) -> Image.Image:
-    """Warn of an image whose high bytes are nearly all alike."""
+    """Return the image, and warn if its pixel values span only a small part of the range 0 to 255."""
     ends: Any = image.getextrema()
     bands = [ends] if len(image.getbands()) == 1 else ends[: 1 if image.mode == "LA" else 3]
     low, high = min(low for low, _ in bands), max(high for _, high in bands)
-    if high - low < _FEW_LEVELS:
+    if high - low < _FEW_VALUES:
         shift = bits - 8
         warn(
             "bits",
-            f"the values of an image with {bits} bits per sample become {high - low + 1} of 256 levels, because decode "
-            f'keeps the high byte: give decode a "window", as [{low << shift}, {(high + 1 << shift) - 1}] for this one',
+            f"an image with {bits} bits per sample has only {high - low + 1} of 256 pixel values, because decode keeps "
+            f'the high byte: set "window" in decode, such as [{low << shift}, {(high + 1 << shift) - 1}] here',
         )
     return image

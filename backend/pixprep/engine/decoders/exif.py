@@ -45,14 +45,14 @@ def exif_orientation(exif: bytes) -> int:
         return 1
     order = byte_order(tiff)
     known: set[int] = set()
-    claimed = 0
+    declared = 0
     for tag, type_, count, value in entries(tiff, number(tiff[4:8], order), order):
         size = TYPE_BYTES.get(type_, 0) * count
         if size == 0 or tag in known:
             continue
         if size > len(value):
-            claimed += size
-            if claimed > len(tiff):
+            declared += size
+            if declared > len(tiff):
                 continue
             where = number(value, order)
             if where + size > len(tiff):

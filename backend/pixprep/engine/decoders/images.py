@@ -113,7 +113,7 @@ class CpuDecoder:
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
         turbo.has_own_huffman()  # raises for an invalid setting, before the first image
-        self._way = turbo.Way(plan.is_gray, self._is_fast_idct, plan.chroma == "fast")
+        self._options = turbo.Options(plan.is_gray, self._is_fast_idct, plan.chroma == "fast")
         self._damage = damage
         self._is_strict = damage in ("strict", "structural")
         self._limits = limits
@@ -207,16 +207,16 @@ class CpuDecoder:
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
         area, everything = header.height * header.width, (0, 0, placed.height, placed.width)
         if denominator == 1 and area >= SPARED and is_plain(header):
-            part = (None if is_whole or self._way.is_fast_chroma else self._plan.part(placed)) or everything
+            part = (None if is_whole or self._options.is_fast_chroma else self._plan.part(placed)) or everything
             if area - (part[2] - part[0]) * (part[3] - part[1]) < SPARED:
                 part = everything
             if part != everything or header.frame != 0xC2:  # a complete progressive JPEG would not be faster
                 where = stored_region(part, turn, placed.height, placed.width)
-                if turbo.decode_part(encoded, buffer, where, self._way):
+                if turbo.decode_part(encoded, buffer, where, self._options):
                     return Decoded(buffer if turn == 1 else oriented(buffer, turn, part), placed)
         is_recovered = False
         try:
-            pixels = turbo.decode(encoded, buffer, self._way, is_strict=True)
+            pixels = turbo.decode(encoded, buffer, self._options, is_strict=True)
         except ValueError as error:
             message = str(error)
             if _is_rare(message):
@@ -260,7 +260,7 @@ class CpuDecoder:
         """Decode a JPEG after removing its harmless flaws; return None if the damage changes pixels."""
         repaired = without_flaws(encoded, header)
         try:
-            return None if repaired is None else turbo.decode(repaired, buffer, self._way, is_strict=True)
+            return None if repaired is None else turbo.decode(repaired, buffer, self._options, is_strict=True)
         except ValueError:
             return None
 
@@ -278,7 +278,7 @@ class CpuDecoder:
         for value in (0, 255):
             buffer[-1, -1, -1] = value
             with suppress(ValueError):
-                turbo.decode(encoded, buffer, self._way, is_strict=False)
+                turbo.decode(encoded, buffer, self._options, is_strict=False)
             if buffer[-1, -1, -1] != value:
                 return buffer
         raise ValueError("the last row was not written")

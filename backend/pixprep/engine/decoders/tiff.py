@@ -1,7 +1,7 @@
-"""TIFF: the page that is decoded, how its samples are stored, and the kinds that are refused by name.
+"""Read the tags of a TIFF: choose the page to decode, find out how its samples are stored, reject unsupported kinds.
 
-Pillow decodes the pixels. It ignores some of what the tags say (``Page``), so the tags are read here first. The
-numbers of tags and of their values are those of TIFF 6.0, of TIFF/EP and of DNG 1.7.
+Pillow decodes the pixels. Because it ignores some of the tags (see ``Page``), they are read here first. The numbers of
+tags and of their values are specified in TIFF 6.0, TIFF/EP and DNG 1.7.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ _READ = {
 }  # fmt: skip
 _COLORS = {0: "gray, white is 0", 1: "gray", 2: "RGB", 3: "a palette", 5: "CMYK", 6: "YCbCr", 8: "L*a*b*"}
 _OWN_SAMPLES = {2: 3, 5: 4, 6: 3, 8: 3}
-"""Samples of a pixel that are its colour, by the photometric interpretation; of others one."""
+"""Number of color samples per pixel by photometric interpretation. Other interpretations have one."""
 _SENSOR = {32803, 34892}
-"""Photometric interpretations of raw photos: a colour filter array, and linear raw."""
+"""Photometric interpretations of raw photos: color filter array, and linear raw."""
 _RAW = re.compile(rb"(?s)(?:II\*\0|MM\0\*)....(?:CR|IIII)")
-"""First bytes of CR2 and IIQ, whose pages are previews that are not marked as such."""
-_FORMATS = {2: "signed numbers", 3: "floating-point numbers", 5: "complex numbers", 6: "complex numbers"}
+"""First bytes of CR2 and IIQ files. Their pages are previews, but not marked as previews."""
+_FORMATS = {2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
 _OLD_JPEG, _YCBCR, _WHITE_IS_ZERO = 6, 6, 0
 _DIRECTORIES, _MAX_DIRECTORIES, _MAX_VALUES = (34665, 34853, 40965), 8, 16  # EXIF, GPS, interoperability
 _LIBTIFF = Lock()
-"""Held while a TIFF is opened: ``open`` and ``seek`` of Pillow read ``READ_LIBTIFF``, which all threads share."""
+"""Lock for opening a TIFF, because Pillow's ``open`` and ``seek`` read ``READ_LIBTIFF``, which all threads share."""
 
 Tags = dict[int, tuple[int, ...]]
 
 
 class Page(NamedTuple):
-    """The page of a TIFF that is decoded, and what Pillow ignores of its tags.
+    """The page of a TIFF that is decoded, and properties of it that Pillow ignores.
 
     Attributes:
-        number: index of the page, as Pillow's ``seek`` counts.
-        bits: number of bits of a sample.
-        is_signed: the samples are signed numbers.
-        is_inverted: white is 0, in samples of more than 8 bits, which Pillow does not invert.
-        is_planar: each sample of a pixel has a plane of its own.
-        extra: number of samples that are neither a colour nor alpha.
-        needs_libtiff: the samples are not compressed, and in an order that Pillow's own reader mistakes for another:
-            each sample has a plane of its own, or YCbCr has fewer samples of the chroma.
-        words: what the page holds, for an error; empty where it does not even have a width.
+        number: Index of the page, as for Pillow's ``seek``.
+        bits: Number of bits per sample.
+        is_signed: Whether the samples are signed integers.
+        is_inverted: Whether the value 0 is white and a sample has more than 8 bits. Pillow does not invert such images.
+        is_planar: Whether each channel is stored in a separate plane.
+        extra: Number of samples per pixel that are neither a color nor alpha.
+        needs_libtiff: Whether Pillow's own reader would misinterpret the order of the samples. This is the case for
+            uncompressed planar samples, and for uncompressed YCbCr with subsampled chroma.
+        words: Description of the samples for error messages; empty if the page does not specify a width.
     """
 
     number: int
@@ -67,43 +67,43 @@ class Page(NamedTuple):
 
 
 def read(tiff: memoryview) -> Page:
-    """Read the tags of a TIFF: of its first page, or where this is a thumbnail, of the first page that is not.
+    """Read the tags of the page to decode: the first page, or the first page that is not a thumbnail.
 
     Raises:
-        ImageError: CORRUPT: the tags claim more than the file holds. UNSUPPORTED: the file is a raw photo, only its
-            thumbnail is a page, or its samples are of a kind that cannot be 8 bits without a choice.
+        ImageError: CORRUPT: The values that the tags declare exceed the size of the file. UNSUPPORTED: The file is a
+            raw photo, all pages are thumbnails, or the conversion of the samples to 8 bits would be ambiguous.
     """
     if _RAW.match(tiff):
         raise _raw()
     order = byte_order(tiff)
     pages, offsets, offset, n_bytes = list[Tags](), list[int](), number(tiff[4:8], order), 0
-    while offset not in offsets and n_bytes <= len(tiff):  # directories would overlap
+    while offset not in offsets and n_bytes <= len(tiff):  # if they have more bytes, directories overlap
         offsets.append(offset)
         n_bytes += 12 * number(tiff[offset : offset + 2], order)
         tags, offset = _directory(tiff, offset, order)
         pages.append(tags)
         if not (offset and _is_reduced(tags)):
             break
-    _check_claims(tiff, offsets, order)
+    _check_declared_size(tiff, offsets, order)
     first, chosen = pages[0], len(pages) - 1
     subs = [_directory(tiff, sub, order)[0] for sub in first.get(_SUB_DIRECTORIES, ())]
     if any(_DNG_VERSION in tags or _one(tags, _PHOTOMETRIC) in _SENSOR for tags in (first, *subs)):
         raise _raw()
-    if _is_reduced(pages[chosen]):  # none is whole
+    if _is_reduced(pages[chosen]):  # all pages are thumbnails
         if not all(map(_is_reduced, subs)):
             raise ImageError(
                 "UNSUPPORTED",
-                "a TIFF whose page is a thumbnail, and whose whole image is in a SubIFD: save that image as a page",
+                "a TIFF whose pages are thumbnails, with the full image in a SubIFD: save the full image as a page",
             )
         chosen = 0
     return _page(chosen, pages[chosen])
 
 
 def opened(encoded: Encoded, page: Page) -> Image.Image:
-    """Pillow's image of a page; its pixels are not decoded yet.
+    """Open a page as a Pillow image, without decoding its pixels.
 
     Raises:
-        ImageError: UNSUPPORTED: Pillow does not know the kind.
+        ImageError: UNSUPPORTED: Pillow does not support this kind of TIFF.
     """
     try:
         with _LIBTIFF:
@@ -117,14 +117,14 @@ def opened(encoded: Encoded, page: Page) -> Image.Image:
     except UnidentifiedImageError:
         if not page.words:
             raise
-        raise ImageError("UNSUPPORTED", f"a kind of TIFF that Pillow does not read ({page.words})") from None
+        raise ImageError("UNSUPPORTED", f"a kind of TIFF that Pillow does not support ({page.words})") from None
     return image
 
 
 def with_palette(image: Image.Image) -> None:
-    """Decode an image, and give it the palette that is meant where no entry is over 255: such entries have 8 bits.
+    """Decode an image, and correct its palette if the entries have 8 bits, which is assumed if none exceeds 255.
 
-    libtiff and OpenCV read them in this way; TIFF 6.0 has entries of 16 bits.
+    TIFF 6.0 specifies entries of 16 bits. libtiff and OpenCV also accept palettes with 8 bits.
     """
     colors = image.tag_v2.get(_COLORMAP, ())  # type: ignore[attr-defined]
     if image.mode in ("P", "PA") and max(colors, default=256) < 256:
@@ -137,14 +137,13 @@ def _page(index: int, tags: Tags) -> Page:
     kind, planes = _one(tags, _FORMAT, 1), _one(tags, _PLANAR, 1) == 2
     own = _OWN_SAMPLES.get(photometric, 1)
     words = f"{_COLORS.get(photometric, f'photometric interpretation {photometric}')}, {samples} x {bits} bits"
-    words += f" of {_FORMATS.get(kind, f'sample format {kind}')}" * (kind != 1) + ", in planes" * (
-        planes and samples > 1
-    )
+    words += f", {_FORMATS.get(kind, f'sample format {kind}')}" * (kind != 1)
+    words += ", planar" * (planes and samples > 1)
     if bits > 16:
-        raise ImageError("UNSUPPORTED", f"{bits} bits a sample; pixprep reads 8 and 16")
+        raise ImageError("UNSUPPORTED", f"{bits} bits per sample; at most 16 are supported")
     if kind == 2 and (bits, samples) != (16, 1):
-        raise ImageError("UNSUPPORTED", f"a TIFF of signed numbers ({words}): save it as unsigned ones")
-    is_odd = photometric == _YCBCR and tags.get(_SUBSAMPLING, (2, 2)) != (1, 1)
+        raise ImageError("UNSUPPORTED", f"a TIFF with signed samples ({words}): save it with unsigned samples")
+    is_subsampled = photometric == _YCBCR and tags.get(_SUBSAMPLING, (2, 2)) != (1, 1)
     alphas = sum(extra in (1, 2) for extra in tags.get(_EXTRA, ()))
     return Page(
         number=index,
@@ -153,7 +152,7 @@ def _page(index: int, tags: Tags) -> Page:
         is_inverted=photometric == _WHITE_IS_ZERO and bits > 8,
         is_planar=planes and samples > 1,
         extra=max(0, samples - own - alphas),
-        needs_libtiff=_one(tags, _COMPRESSION, 1) == 1 and (planes or is_odd),
+        needs_libtiff=_one(tags, _COMPRESSION, 1) == 1 and (planes or is_subsampled),
         words=words if _WIDTH in tags else "",
     )
 
@@ -161,8 +160,8 @@ def _page(index: int, tags: Tags) -> Page:
 def _raw() -> ImageError:
     return ImageError(
         "UNSUPPORTED",
-        "a raw photo (such as NEF, DNG, CR2 or ARW), which has no pixels in colour before it is developed: send what a "
-        "raw converter makes of it, as JPEG, PNG or TIFF",
+        "a raw photo (such as NEF, DNG, CR2 or ARW): develop it with a raw converter, and send the result as JPEG, "
+        "PNG or TIFF",
     )
 
 
@@ -175,7 +174,7 @@ def _one(tags: Tags, tag: int, default: int = 0) -> int:
 
 
 def _directory(tiff: memoryview, offset: int, order: Order) -> tuple[Tags, int]:
-    """Values of those tags of a directory that are read here, and the place of the next directory."""
+    """Return the values of the tags in ``_READ`` in a directory, and the offset of the next directory."""
     tags: Tags = {}
     count = number(tiff[offset : offset + 2], order)
     for tag, type_, length, value in entries(tiff, offset, order):
@@ -191,27 +190,30 @@ def _directory(tiff: memoryview, offset: int, order: Order) -> tuple[Tags, int]:
     return tags, number(tiff[end : end + 4], order)
 
 
-def _check_claims(tiff: memoryview, pages: Sequence[int], order: Order) -> None:
-    """Refuse a TIFF whose tags claim more than the file holds.
+def _check_declared_size(tiff: memoryview, pages: Sequence[int], order: Order) -> None:
+    """Reject a TIFF whose tags declare more bytes of values than the file contains.
 
-    Values may overlap, and Pillow before 13 copies each of them: 10 MB became 2 GB.
+    Values may overlap, and Pillow before 13 copies each of them, so that a file of 10 MB would take 2 GB of memory.
 
     Args:
-        tiff: the file.
-        pages: the places of the directories that Pillow reads.
-        order: of its bytes.
+        tiff: Bytes of the file.
+        pages: Offsets of the directories that Pillow reads.
+        order: Byte order of the file.
 
     Raises:
-        ImageError: CORRUPT.
+        ImageError: CORRUPT: The values, or the number of directories, exceed the limit.
     """
-    claimed = 0
+    declared = 0
     directories = [*pages]
-    for directory in directories:  # which grows on the way
+    for directory in directories:  # the loop below appends to this list
         for tag, type_, count, value in entries(tiff, directory, order):
-            claimed += TYPE_BYTES.get(type_, 0) * count
+            declared += TYPE_BYTES.get(type_, 0) * count
             if tag in _DIRECTORIES and number(value, order) not in directories:
                 directories.append(number(value, order))
             if len(directories) >= len(pages) + _MAX_DIRECTORIES:
-                raise ImageError("CORRUPT", f"over {_MAX_DIRECTORIES} directories of tags in the TIFF")
-    if claimed > len(tiff):
-        raise ImageError("CORRUPT", f"the tags of the TIFF claim {claimed:,} bytes of a file of {len(tiff):,}")
+                raise ImageError("CORRUPT", f"the TIFF has {_MAX_DIRECTORIES} or more directories of EXIF tags")
+    if declared > len(tiff):
+        raise ImageError(
+            "CORRUPT",
+            f"the tags of the TIFF declare {declared:,} bytes of values, but the file has {len(tiff):,} bytes",
+        )

@@ -1,9 +1,9 @@
-"""Decodes JPEGs with libjpeg-turbo: completely with simplejpeg, or a region with the library that Pillow includes.
+"""Decode JPEGs with libjpeg-turbo: complete images with simplejpeg, and regions with the library that Pillow includes.
 
 simplejpeg cannot decode a region, and does not export the functions of its libjpeg-turbo. Pillow's library exports
-them, and the process has already loaded it. ``engine/kernels/jpeg_region.c`` calls its functions if they have the
-expected interface and produce simplejpeg's pixels. If not, or if Pillow includes a different libjpeg, every JPEG is
-decoded completely.
+them, and the process has already loaded it. ``engine/kernels/jpeg_region.c`` calls these functions if they have the
+expected interface and produce the same pixels as simplejpeg. If not, or if Pillow includes a different libjpeg, every
+JPEG is decoded completely.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ FUNCTIONS = (
 )
 """Functions of libjpeg, in the order of ``struct libjpeg`` in engine/kernels/libjpeg.h."""
 ABI = 62
-"""Version of the interface that libjpeg.h declares: that of libjpeg 6b, which the libraries in Pillow's wheels use."""
+"""Version of the interface that libjpeg.h declares. The libraries in Pillow's wheels have this interface, which is that
+of libjpeg 6b."""
 TESTED = frozenset(
     ("2.1.5", "2.1.5.1", *(f"3.0.{n}" for n in range(5)), *(f"3.1.{n}" for n in range(4)), "3.1.4.1", "3.2.0")
 )
-"""Versions of libjpeg-turbo whose ``jpeg_entropy_decoder`` is the one that engine/kernels/libjpeg.h declares.
+"""Versions of libjpeg-turbo whose ``jpeg_entropy_decoder`` is declared in engine/kernels/libjpeg.h.
 
-That struct is internal to libjpeg-turbo, and no size or version check of the library covers it. A version is added
-after ``make pillow-versions`` has passed with the Pillow that has it.
+This struct is internal to libjpeg-turbo, whose size and version checks do not cover it. Add a version after
+``make pillow-versions`` has passed with a Pillow that includes it.
 """
 SETTING = "PIXPREP_HUFFMAN"
-"""Name of the environment variable that turns off ``engine/kernels/huffman.c`` by the value ``library``."""
+"""Environment variable that disables ``engine/kernels/huffman.c`` if its value is ``library``."""
 _SAMPLES = ("444", "422", "420", "440", "411", "gray")
 
 
-class Way(NamedTuple):
-    """Options of a decode.
+class Options(NamedTuple):
+    """Options for decoding a JPEG.
 
     Attributes:
         is_gray: Whether to decode to one channel instead of RGB.
-        is_fast_idct, is_fast_chroma: Whether ``idct`` and ``chroma`` of the op ``decode`` are ``fast``.
+        is_fast_idct: Whether ``idct`` of the op ``decode`` is ``fast``.
+        is_fast_chroma: Whether ``chroma`` of the op ``decode`` is ``fast``.
     """
 
     is_gray: bool
@@ -60,18 +62,18 @@ class Way(NamedTuple):
     is_fast_chroma: bool = False
 
 
-def decode(encoded: Encoded, buffer: U8, way: Way, *, is_strict: bool) -> U8:
+def decode(encoded: Encoded, buffer: U8, options: Options, *, is_strict: bool) -> U8:
     """Decode a JPEG into ``buffer``, uint8 (rows, columns, 4 or 1), at the largest scale that fits into it.
 
     Raises:
-        ValueError: TurboJPEG does not support this kind of JPEG, or libjpeg-turbo warns and ``is_strict`` is set. The
-            text is TurboJPEG's message.
+        ValueError: TurboJPEG does not support this kind of JPEG, or ``is_strict`` is True and libjpeg-turbo warns. The
+            error contains TurboJPEG's message.
     """
     pixels: U8 = simplejpeg.decode_jpeg(
         encoded,
-        "GRAY" if way.is_gray else "RGBX",
-        fastdct=way.is_fast_idct,
-        fastupsample=way.is_fast_chroma,
+        "GRAY" if options.is_gray else "RGBX",
+        fastdct=options.is_fast_idct,
+        fastupsample=options.is_fast_chroma,
         min_height=buffer.shape[0],
         min_width=buffer.shape[1],
         buffer=buffer,
@@ -80,31 +82,33 @@ def decode(encoded: Encoded, buffer: U8, way: Way, *, is_strict: bool) -> U8:
     return pixels
 
 
-def decode_part(encoded: Encoded, buffer: U8, part: Part, way: Way) -> bool:
-    """Decode a region of an image, or all of it, to its position in a buffer, unless libjpeg-turbo warns anywhere.
+def decode_part(encoded: Encoded, buffer: U8, part: Part, options: Options) -> bool:
+    """Decode a region of an image, or the complete image, into a buffer for the complete image.
+
+    If libjpeg-turbo warns anywhere in the file, the region counts as not decoded.
 
     Args:
-        encoded: JPEG with 1 or 3 components.
-        buffer: Array of uint8 (height, width, 4 or 1) for the complete image. Pixels outside of the region are
-            undefined afterwards.
-        part: Region of the stored image; not empty.
-        way: Options of the decode. With ``is_fast_chroma``, only the complete image is supported.
+        encoded: A JPEG with 1 or 3 components.
+        buffer: Array of uint8 (height, width, 4 or 1) for the complete image. Pixels outside the region are undefined
+            afterwards.
+        part: Region of the stored image. It must not be empty.
+        options: Options of the decode. With ``is_fast_chroma``, only the complete image is supported.
 
     Returns:
-        Whether the region was decoded. If not, a complete decode may succeed, or report what is wrong.
+        Whether the region was decoded. If not, decoding the complete image may succeed, or report the error.
     """
-    is_left_out = way.is_fast_chroma and part != (0, 0, *buffer.shape[:2])
-    functions = None if is_left_out else _pillows()
-    return functions is not None and is_decoded(functions, encoded, buffer, part, way)
+    is_unsupported = options.is_fast_chroma and part != (0, 0, *buffer.shape[:2])
+    functions = None if is_unsupported else _pillow_functions()
+    return functions is not None and is_decoded(functions, encoded, buffer, part, options)
 
 
-def is_decoded(functions: Any, encoded: Encoded, buffer: U8, part: Part, way: Way, *, abi: int = ABI) -> bool:
-    """Decode as ``decode_part`` does, by the functions of a library, which rejects every ``abi`` except its own."""
+def is_decoded(functions: Any, encoded: Encoded, buffer: U8, part: Part, options: Options, *, abi: int = ABI) -> bool:
+    """Decode like ``decode_part`` with the functions of a given library, which rejects every ``abi`` except its own."""
     data = np.frombuffer(encoded, np.uint8)
     height, width, channels = buffer.shape
     struct = STRUCTS["jpeg_region"](
         ctypes.addressof(functions), abi, _address(data), len(data), _address(buffer), width * channels, channels,
-        height, width, *part, way.is_fast_idct, way.is_fast_chroma, has_own_huffman(),
+        height, width, *part, options.is_fast_idct, options.is_fast_chroma, has_own_huffman(),
     )  # fmt: skip
     is_written: bool = library().decode_jpeg_part(byref(struct)) == 0
     return is_written
@@ -117,10 +121,10 @@ def _address(array: U8) -> int:
 
 @cache
 def has_own_huffman() -> bool:
-    """Return whether ``engine/kernels/huffman.c`` decodes the entropy-coded data, in place of libjpeg-turbo's own loop.
+    """Return whether ``engine/kernels/huffman.c`` decodes the entropy-coded data instead of libjpeg-turbo.
 
-    It does if Pillow reports a version of libjpeg-turbo in ``TESTED``, unless ``PIXPREP_HUFFMAN=library`` turns it off.
-    The pixels are the same.
+    This is the case if Pillow reports a version of libjpeg-turbo in ``TESTED``, unless ``PIXPREP_HUFFMAN=library``
+    disables it. The pixels are the same.
 
     Raises:
         SetupError: The value of the environment variable is not supported.
@@ -131,32 +135,32 @@ def has_own_huffman() -> bool:
 
 
 def why_not_own() -> str:
-    """Explain to an operator why libjpeg-turbo's own Huffman loop decodes."""
+    """Return how to make ``has_own_huffman`` true, as a hint for the operator of a server."""
     if os.environ.get(SETTING):
         return f"unset {SETTING}"
-    return f"pixprep has not been tested with libjpeg-turbo {_version()}; install a Pillow that pixprep was tested with"
+    return f"pixprep was not tested with libjpeg-turbo {_version()}: install a Pillow with which it was tested"
 
 
 def _version() -> str | None:
-    """Return the version of libjpeg-turbo as Pillow reports it; None if Pillow has another libjpeg."""
+    """Return the version of libjpeg-turbo that Pillow reports, or None if Pillow uses a different libjpeg."""
     version: str | None = getattr(_imaging, "libjpeg_turbo_version", None)
     return version
 
 
 def has_parts() -> bool:
-    """Return whether a region of a JPEG can be decoded."""
-    return _pillows() is not None
+    """Return whether regions of JPEGs can be decoded."""
+    return _pillow_functions() is not None
 
 
 @cache
-def _pillows() -> Any:
-    """Return the functions of Pillow's libjpeg-turbo; None if their interface or their pixels differ."""
+def _pillow_functions() -> Any:
+    """Return the functions of Pillow's libjpeg-turbo, or None if their interface or their pixels differ."""
     functions = functions_of(str(_imaging.__file__))
     return functions if functions and all(is_equal(functions, sampling) for sampling in _SAMPLES) else None
 
 
 def functions_of(path: str) -> Any:
-    """Return the addresses of ``FUNCTIONS`` in a shared library or its dependencies; None if any is missing."""
+    """Return the addresses of ``FUNCTIONS`` in a shared library or its dependencies, or None if one is missing."""
     try:
         linked = ctypes.CDLL(path)
         return (c_void_p * len(FUNCTIONS))(*(ctypes.cast(linked[name], c_void_p) for name in FUNCTIONS))
@@ -165,12 +169,12 @@ def functions_of(path: str) -> Any:
 
 
 def is_equal(functions: Any, sampling: str) -> bool:
-    """Return whether a library produces simplejpeg's pixels for a region and for all of a sample JPEG."""
+    """Return whether a library decodes a sample JPEG, and a region of it, to the same pixels as simplejpeg."""
     encoded, (whole, buffer) = sample_jpeg(75, 90, sampling), np.empty((2, 75, 90, 4), np.uint8)
     for is_fast, (top, left, bottom, right) in ((False, (19, 23, 40, 61)), (True, (0, 0, 75, 90))):
-        way = Way(is_gray=False, is_fast_chroma=is_fast)
-        decode(encoded, whole, way, is_strict=True)
-        if not is_decoded(functions, encoded, buffer, (top, left, bottom, right), way):
+        options = Options(is_gray=False, is_fast_chroma=is_fast)
+        decode(encoded, whole, options, is_strict=True)
+        if not is_decoded(functions, encoded, buffer, (top, left, bottom, right), options):
             return False
         if not np.array_equal(buffer[top:bottom, left:right, :3], whole[top:bottom, left:right, :3]):
             return False
@@ -178,7 +182,7 @@ def is_equal(functions: Any, sampling: str) -> bool:
 
 
 def warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
-    """Decode at an eighth of the size, and return the first warning or error of libjpeg-turbo, if any."""
+    """Decode a JPEG at an eighth of its size, and return the first warning or error of libjpeg-turbo, or None."""
     try:
         simplejpeg.decode_jpeg(encoded, space, min_height=1, min_width=1)
     except ValueError as error:
@@ -187,10 +191,10 @@ def warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
 
 
 def sample_jpeg(height: int, width: int, sampling: str = "420") -> bytes:
-    """Return a JPEG for testing a decoder: a ramp per channel in a different direction, plus some noise."""
+    """Return a JPEG for testing decoders. Each channel is a ramp in a different direction, with some noise."""
     down, right = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     ramps = 223 * np.stack([right, down, 1 - right], axis=-1)
-    noise = (np.arange(ramps.size) * 2654435761 >> 16) % 33  # NumPy 2.3 imports np.random at its first use
+    noise = (np.arange(ramps.size) * 2654435761 >> 16) % 33  # without np.random, which NumPy 2.3 imports on first use
     return jpeg_of((ramps + noise.reshape(ramps.shape)).astype(np.uint8), sampling)
 
 
