@@ -226,8 +226,8 @@ def test_a_container_and_its_data_that_disagree_about_the_size_are_refused(name,
     error = decode(encoded[:begin] + sizes + encoded[begin + 8 :], limits=ON)
     coded = f"{height} x {width}"
     assert str(error) == (
-        f"[CORRUPT] a damaged {name.upper()}: its container says {height + change[0]} x {width + change[1]} pixels, "
-        f"and its data {coded}"
+        f"[CORRUPT] the {name.upper()} is damaged: {height + change[0]} x {width + change[1]} pixels in its container, "
+        f"and {coded} in its bitstream"
     )
 
 
@@ -238,11 +238,12 @@ def test_what_is_no_picture_or_grid_is_refused_in_words(name):
     other = STILLS[name][:begin] + replaced(STILLS[name][begin:], kind, b"iov\n")
     called = "an AVIF" if name == "avif" else "a HEIC"
     assert str(decode(other, limits=ON)) == (
-        rf'[UNSUPPORTED] {called} with an item of the type "iov\n"; pixprep reads one picture, or a grid of them'
+        rf'[UNSUPPORTED] {called} with an item of the type "iov\n"; only a single image or a grid of images can be '
+        "decoded"
     )
     essential = replaced(turned(name, 6), b"irot", b"lsel")
     assert str(decode(essential, limits=ON)) == (
-        f'[UNSUPPORTED] {called} with the property "lsel"; pixprep reads one picture, or a grid of them'
+        f'[UNSUPPORTED] {called} with the property "lsel"; only a single image or a grid of images can be decoded'
     )
 
 
@@ -254,7 +255,10 @@ def test_the_sizes_of_av1_are_found_behind_its_times_and_its_model_of_the_decode
 
 def test_a_film_is_refused():
     encoded = replaced(STILLS["avif animated"], b"meta", b"free")
-    assert str(decode(encoded, limits=ON)) == "[UNSUPPORTED] an AVIF that is a film; pixprep reads still pictures"
+    assert (
+        str(decode(encoded, limits=ON))
+        == "[UNSUPPORTED] an AVIF with an image sequence; only still images can be decoded"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in STILLS if name.split()[-1] not in ("china", "flower")])

@@ -194,7 +194,7 @@ def test_the_example_repeats_the_servers_words(server, folder):
     done = example(server, "cut.mp4", cwd=folder)
     assert (done.returncode, done.stdout) == (1, "")
     assert len(done.stderr.splitlines()) == 1
-    assert "[TRUNCATED] image 1 of 1: the clip ends after 5,000 bytes, and its container says " in done.stderr
+    assert "[TRUNCATED] image 1 of 1: the clip ends after 5,000 bytes, but its container specifies " in done.stderr
 
 
 def test_the_docs_curl_sends_a_clip(server, folder):

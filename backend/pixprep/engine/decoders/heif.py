@@ -1,8 +1,8 @@
-"""AVIF and HEIC: what their container says, and the plainest container around the same picture (ISO/IEC 23008-12).
+"""Read the container of an AVIF or HEIC file, and write a minimal container for its primary image (ISO/IEC 23008-12).
 
-libavif and libheif read everything that a file says: thumbnails, depth maps, films, a thousand items. So the primary
-picture is looked up here, its sizes are compared with those of its bitstreams and with the limits, and the library gets
-a file of that picture alone. What was checked is then what is decoded.
+libavif and libheif parse everything in a file: thumbnails, depth maps, image sequences, a thousand items. Therefore the
+primary image is located here, and its size is compared with the size in its bitstreams and with the limits. The library
+then receives a file that contains only this image, so that nothing is decoded that was not checked.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from pixprep.errors import ImageError, printable
 
 Name = Literal["avif", "heic"]
 
-MOST = 4096
-"""Items, extents; a photo of 48 megapixels has 200 items."""
+MAX_ITEMS = 4096
+"""Maximum number of items and of extents. A photo with 48 megapixels has 200 items."""
 MAX_TILES = 1000
 MAX_UNITS = 16384
-"""Units of all bitstreams: a photo of 192 tiles has 1,200."""
+"""Maximum number of OBUs or NAL units in all bitstreams. A photo with 192 tiles has 1,200."""
 _CODED = {"avif": (b"av01", b"av1C"), "heic": (b"hvc1", b"hvcC")}
 _BOTH = {b"ispe", b"pixi", b"colr", b"irot", b"imir", b"auxC"}
 _KEPT = {"avif": _BOTH | {b"av1C"}, "heic": _BOTH | {b"hvcC", b"clap"}}
 _LEFT_OUT = {b"colr", b"clap"}
-"""Essential or not: profiles of colours convert nothing here, and Pillow's AVIF shows the whole of a picture."""
+"""Properties that are removed even if they are essential. Color profiles are not applied, and Pillow ignores the clean
+aperture of an AVIF."""
 _BRANDS = {"avif": b"avif\0\0\0\0avifmif1miaf", "heic": b"heic\0\0\0\0heicmif1"}
 _ALPHA = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
 
 
 class Still(NamedTuple):
-    """A picture.
+    """The primary image of a file.
 
     Attributes:
-        encoded: a file of it alone, of the same format.
-        height, width: before any turn.
-        pixels: that are decoded for it: of all tiles, as they are coded, and of its alpha.
+        encoded: File in the same format that contains only this image.
+        height, width: Size in pixels before any rotation.
+        pixels: Number of pixels to decode: those of all tiles at their coded size, and those of the alpha image.
     """
 
     encoded: bytes
@@ -52,12 +53,12 @@ class Property(NamedTuple):
     """One property of an item.
 
     Attributes:
-        place: in the file; items may share it.
-        kind, contents: its box.
-        is_essential: who does not know it must refuse the item.
+        index: Index of the property in the file. Several items may share a property.
+        kind, contents: Type and contents of its box.
+        is_essential: Whether a reader that does not support the property must reject the item.
     """
 
-    place: int
+    index: int
     kind: bytes
     contents: memoryview
     is_essential: bool
@@ -65,31 +66,31 @@ class Property(NamedTuple):
 
 @dataclass
 class Item:
-    """One item of a file: a picture, or the grid of several."""
+    """One item of a file: an image, or a grid of images."""
 
     kind: bytes
     data: bytes
     properties: list[Property] = field(default_factory=list)
 
     def find(self, kind: bytes) -> memoryview:
-        """Return the contents of a property; raises KeyError if there is no property of this type."""
+        """Return the contents of the property of a type. Raise KeyError if the item does not have such a property."""
         return {each.kind: each.contents for each in self.properties}[kind]
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width) by the property ``ispe``."""
+        """(height, width) according to the property ``ispe``."""
         numbers = _Numbers(self.find(b"ispe"))
         _, width, height = (numbers.take(4) for _ in range(3))
         return height, width
 
 
 def read(encoded: memoryview, name: Name, limits: Limits) -> Still:
-    """The primary picture of a file, with its alpha.
+    """Return the primary image of a file, with its alpha image if any.
 
     Args:
-        encoded: the file.
-        name: what its first bytes announce.
-        limits: of the whole picture, and of what is decoded for it.
+        encoded: Bytes of the file.
+        name: Format of the file according to its first bytes.
+        limits: Limits on the size of the image, and on the number of pixels to decode.
 
     Raises:
         ImageError: TRUNCATED, CORRUPT, UNSUPPORTED, BAD_DIMENSIONS, TOO_MANY_PIXELS or TOO_LARGE_BYTES.
@@ -100,15 +101,15 @@ def read(encoded: memoryview, name: Name, limits: Limits) -> Still:
         with suppress(ValueError):
             if any(end > len(encoded) for _, _, end in boxes(encoded, 0, len(encoded))):
                 raise _cut_off(encoded, name) from None
-        raise ImageError("CORRUPT", f"a damaged {NAMES[name]}: its boxes contradict each other") from None
+        raise ImageError("CORRUPT", f"the {NAMES[name]} is damaged: its boxes are inconsistent") from None
 
 
 class _File:
-    """A file, and the contents of its box ``meta``.
+    """A file, with the parsed contents of its ``meta`` box.
 
     Raises:
-        ImageError: see ``read``.
-        ValueError, IndexError, KeyError: something is missing, or contradicts itself.
+        ImageError: See ``read``.
+        ValueError, IndexError, KeyError: A box is missing or inconsistent.
     """
 
     def __init__(self, encoded: memoryview, name: Name, limits: Limits) -> None:
@@ -118,7 +119,7 @@ class _File:
         self._n_bytes = self._units = self._pixels = 0
         top = dict(_boxes(encoded))
         if b"moov" in top and b"meta" not in top:
-            raise self._refused("that is a film", "still pictures")
+            raise self._unsupported("an image sequence", "still images")
         if b"meta" not in top:
             raise _cut_off(encoded, name)
         meta = dict(_boxes(top[b"meta"][4:]))
@@ -149,27 +150,27 @@ class _File:
             if (b"prem", self._primary, [alpha]) in self._references:
                 references.append((b"prem", 1, [len(items) + 1]))
             if add(alpha).size != picture.size:
-                raise ValueError("the alpha has another size")
+                raise ValueError("the alpha image has a different size")
         return Still(_written(self._name, items, references), *picture.size, self._pixels)
 
     def _picture(self, number: int) -> tuple[Item, list[Item]]:
-        """Return an item and its tiles, after checking the pictures to decode against the limits."""
+        """Return an item and its tiles, after checking the images to decode against the limits."""
         picture = self._item(number)
         self._limits.check_size(*picture.size, len(self._encoded))
         tiles = self._tiles(number, picture) if picture.kind == b"grid" else []
-        most = sum(self._coded(each).most for each in tiles or [picture])
-        if most > self._limits.max_pixels:
+        pixels = sum(self._coded(each).max_pixels for each in tiles or [picture])
+        if pixels > self._limits.max_pixels:
             raise ImageError(
                 "TOO_MANY_PIXELS",
-                f"data of up to {most:,} pixels; the limit is {self._limits.max_pixels:,} (parameter max_pixels)",
+                f"up to {pixels:,} pixels to decode; the limit is {self._limits.max_pixels:,} (parameter max_pixels)",
             )
-        self._pixels += most
+        self._pixels += pixels
         return picture, tiles
 
     def _item(self, number: int) -> Item:
         kind = self._kinds[number]
         if kind not in (_CODED[self._name][0], b"grid"):
-            raise self._refused(f'with an item of the type "{_words(kind)}"', "one picture, or a grid of them")
+            raise self._unsupported(f'an item of the type "{_printable(kind)}"', "a single image or a grid of images")
         parts = []
         for is_inside, offset, length in self._extents[number]:
             part = (self._idat if is_inside else self._encoded)[offset : offset + length]
@@ -178,52 +179,52 @@ class _File:
             if not length:
                 raise ValueError("an item without data")
             self._n_bytes += length
-            self._limits.check_bytes(self._n_bytes)  # several items may have the same bytes
+            self._limits.check_bytes(self._n_bytes)  # several items may refer to the same bytes
             parts.append(part)
         item = Item(kind, b"".join(parts))
         for each in self._properties.get(number, ()):
             if each.kind in _KEPT[self._name] and (each.kind != b"colr" or bytes(each.contents[:4]) == b"nclx"):
                 item.properties.append(each)
             elif each.is_essential and each.kind not in _LEFT_OUT:
-                raise self._refused(f'with the property "{_words(each.kind)}"', "one picture, or a grid of them")
+                raise self._unsupported(f'the property "{_printable(each.kind)}"', "a single image or a grid of images")
         return item
 
     def _tiles(self, number: int, grid: Item) -> list[Item]:
-        """The items that a grid is made of (ISO/IEC 23008-12, 6.6.2.3)."""
+        """Return the tiles of a grid (ISO/IEC 23008-12, 6.6.2.3)."""
         numbers = _Numbers(memoryview(grid.data))
-        side_bytes = 4 if numbers.take(2) & 1 else 2
+        size_bytes = 4 if numbers.take(2) & 1 else 2
         rows, columns = numbers.take(1) + 1, numbers.take(1) + 1
-        width, height = numbers.take(side_bytes), numbers.take(side_bytes)
+        width, height = numbers.take(size_bytes), numbers.take(size_bytes)
         if rows * columns > MAX_TILES:
-            raise self._refused(f"of {rows} x {columns} tiles", f"{MAX_TILES:,} of them at most")
+            raise self._unsupported(f"{rows} x {columns} tiles", f"at most {MAX_TILES:,} tiles")
         (targets,) = (targets for kind, origin, targets in self._references if (kind, origin) == (b"dimg", number))
         if len(targets) != rows * columns or (height, width) != grid.size:
             raise ValueError("the tiles do not fill the grid")
         if self._alphas(targets):
-            raise self._refused("whose tiles have alpha", "alpha of the whole picture")
+            raise self._unsupported("alpha images of its tiles", "one alpha image for the whole grid")
         tiles = [self._item(each) for each in targets]
         if any(tile.kind == b"grid" for tile in tiles):
-            raise self._refused("of grids of tiles", "a grid of pictures")
+            raise self._unsupported("nested grids", "grids of images")
         if len({tile.size for tile in tiles}) > 1:
-            raise ValueError("tiles of several sizes")
+            raise ValueError("the tiles differ in size")
         self._limits.check_size(rows * tiles[0].size[0], columns * tiles[0].size[1])
         return tiles
 
     def _coded(self, item: Item) -> Coded:
-        """The size of an item's bitstream, which has to be the item's."""
+        """Return the size in the bitstream of an item, which must equal the size of the item."""
         data, configuration = memoryview(item.data), item.find(_CODED[self._name][1])
         coded = av1(data) if self._name == "avif" else hevc(configuration, data)
         self._units += coded.units
         if self._units > MAX_UNITS:
-            raise ValueError(f"over {MAX_UNITS} units")
+            raise ValueError(f"more than {MAX_UNITS} units")
         height, width = item.size
         if (coded.height, coded.width) != (height, width):
-            says = f"its container says {height} x {width} pixels, and its data {coded.height} x {coded.width}"
-            raise ImageError("CORRUPT", f"a damaged {NAMES[self._name]}: {says}")
+            sizes = f"{height} x {width} pixels in its container, and {coded.height} x {coded.width} in its bitstream"
+            raise ImageError("CORRUPT", f"the {NAMES[self._name]} is damaged: {sizes}")
         return coded
 
     def _alphas(self, numbers: Sequence[int]) -> list[int]:
-        """The items that are the alpha of some of these."""
+        """Return the items that are alpha images of the given items."""
         wanted = set(numbers)
         return [
             origin
@@ -232,19 +233,19 @@ class _File:
         ]
 
     def _auxiliary(self, number: int) -> bytes:
-        """Kind of an auxiliary picture, by its property ``auxC``."""
+        """Return the type of an auxiliary image according to its property ``auxC``."""
         found = (each.contents[4:100] for each in self._properties.get(number, ()) if each.kind == b"auxC")
         return bytes(next(found, b""))
 
-    def _refused(self, what: str, instead: str) -> ImageError:
-        return ImageError("UNSUPPORTED", f"{called(self._name)} {what}; pixprep reads {instead}")
+    def _unsupported(self, what: str, supported: str) -> ImageError:
+        return ImageError("UNSUPPORTED", f"{called(self._name)} with {what}; only {supported} can be decoded")
 
 
 class _Numbers:
-    """Whole numbers, one after the other.
+    """Reader of consecutive unsigned integers.
 
     Raises:
-        ValueError: there is none any more, or a count is over what may be.
+        ValueError: The data have ended, or a count exceeds its limit.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -252,7 +253,7 @@ class _Numbers:
         self._position = 0
 
     def take(self, n_bytes: int) -> int:
-        """The next one."""
+        """Return the next integer, which has ``n_bytes`` bytes."""
         end = self._position + n_bytes
         if end > len(self._data):
             raise ValueError("a box ends early")
@@ -261,18 +262,18 @@ class _Numbers:
         return number
 
     def count(self, n_bytes: int) -> range:
-        """The next one, to count by."""
+        """Read the next integer as a number of entries, and return a range of this length."""
         count = self.take(n_bytes)
-        if count > MOST:
-            raise ValueError(f"over {MOST} entries")
+        if count > MAX_ITEMS:
+            raise ValueError(f"more than {MAX_ITEMS} entries")
         return range(count)
 
 
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Boxes one after the other, each by its type; the last one may be cut off."""
+    """Iterate over consecutive boxes as (type, contents). The last box may be truncated."""
     for kind, begin, end in boxes(data, 0, len(data)):
         if end < begin:
-            raise ValueError("a box smaller than its header")
+            raise ValueError("a box is smaller than its header")
         yield kind, data[begin:end]
 
 
@@ -281,7 +282,7 @@ def _cut_off(encoded: memoryview, name: Name) -> ImageError:
 
 
 def _kinds(iinf: memoryview) -> Iterator[tuple[int, bytes]]:
-    """The type of each item."""
+    """Iterate over the items as (number, type)."""
     for kind, infe in _boxes(iinf[6 if iinf[0] == 0 else 8 :]):
         if kind == b"infe" and infe[0] in (2, 3):
             n_bytes = 2 if infe[0] == 2 else 4
@@ -289,7 +290,7 @@ def _kinds(iinf: memoryview) -> Iterator[tuple[int, bytes]]:
 
 
 def _extents(iloc: memoryview) -> Iterator[tuple[int, list[tuple[bool, int, int]]]]:
-    """Extents of each item: whether in ``idat``, the first byte, and the number of bytes."""
+    """Iterate over the items as (number, extents). An extent is (whether it is in ``idat``, offset, size in bytes)."""
     numbers = _Numbers(iloc)
     version, sizes = numbers.take(4) >> 24, numbers.take(2)
     offset_bytes, length_bytes, base_bytes = sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15
@@ -306,14 +307,14 @@ def _extents(iloc: memoryview) -> Iterator[tuple[int, list[tuple[bool, int, int]
             numbers.take(index_bytes)
             extents.append((method == 1, base + numbers.take(offset_bytes), numbers.take(length_bytes)))
         total += len(extents)
-        if total > MOST:
-            raise ValueError(f"over {MOST} extents")
+        if total > MAX_ITEMS:
+            raise ValueError(f"more than {MAX_ITEMS} extents")
         if method < 2:
             yield number, extents
 
 
 def _properties(iprp: memoryview) -> dict[int, list[Property]]:
-    """The properties of each item."""
+    """Return the properties of each item by its number."""
     found: dict[int, list[Property]] = {}
     boxes = list(_boxes(iprp))
     known = list(_boxes(dict(boxes)[b"ipco"]))
@@ -325,8 +326,8 @@ def _properties(iprp: memoryview) -> dict[int, list[Property]]:
         for _ in numbers.count(4):
             number, entries = numbers.take(id_bytes), numbers.count(1)
             total += len(entries)
-            if total > 8 * MOST:
-                raise ValueError(f"over {8 * MOST} properties of items")
+            if total > 8 * MAX_ITEMS:
+                raise ValueError(f"more than {8 * MAX_ITEMS} properties of items")
             for entry in [numbers.take(index_bytes) for _ in entries]:
                 index = entry % top
                 if index:
@@ -335,32 +336,32 @@ def _properties(iprp: memoryview) -> dict[int, list[Property]]:
 
 
 def _references(iref: memoryview) -> Iterator[tuple[bytes, int, list[int]]]:
-    """References: the type of each, the item that it is from, and those that it is to."""
+    """Iterate over the references between items as (type, referring item, referenced items)."""
     id_bytes = 2 if iref[0] == 0 else 4
     total = 0
     for kind, contents in _boxes(iref[4:]):
         numbers = _Numbers(contents)
         origin, targets = numbers.take(id_bytes), numbers.count(2)
         total += len(targets)
-        if total > 2 * MOST:
-            raise ValueError(f"over {2 * MOST} references")
+        if total > 2 * MAX_ITEMS:
+            raise ValueError(f"more than {2 * MAX_ITEMS} references")
         yield kind, origin, [numbers.take(id_bytes) for _ in targets]
 
 
-def _words(kind: bytes) -> str:
-    """A type of four bytes as a message may show it."""
+def _printable(kind: bytes) -> str:
+    """Return a type of four bytes as text for a message."""
     return printable(kind.decode("ascii", "backslashreplace"))
 
 
 def _written(name: Name, items: Sequence[Item], references: Sequence[tuple[bytes, int, Sequence[int]]]) -> bytes:
-    """A file of these items, which are numbered from 1; the first one is the primary one."""
-    used = {each.place: each for item in items for each in item.properties}
-    places = {before: after for after, before in enumerate(used, start=1)}
+    """Write a file with these items, which are numbered from 1. The first item is the primary image."""
+    used = {each.index: each for item in items for each in item.properties}
+    indices = {before: after for after, before in enumerate(used, start=1)}
     kinds, associations, lengths = [], [_number(1, 4), _number(len(items), 4)], [len(item.data) for item in items]
     for number, item in enumerate(items, start=1):
         kinds.append(_box(b"infe", _number(2 << 24, 4), _number(number, 2), bytes(2), item.kind, b"\0"))
         associations += [_number(number, 2), _number(len(item.properties), 1)]
-        associations += [_number(places[each.place] | each.is_essential << 15, 2) for each in item.properties]
+        associations += [_number(indices[each.index] | each.is_essential << 15, 2) for each in item.properties]
     links = [
         _box(kind, _number(origin, 2), _number(len(targets), 2), *(_number(each, 2) for each in targets))
         for kind, origin, targets in references

@@ -1,1 +1,1 @@
-"""Clips: their containers, and the frames that are wanted of them."""
+"""Decode the requested frames of clips, and read the containers and bitstreams that they are stored in."""

@@ -1,4 +1,4 @@
-"""Sizes of the pictures of an AV1 or HEVC bitstream, from its headers: a decoder would make room for these."""
+"""Read from the headers of an AV1 or HEVC bitstream the picture size for which a decoder would allocate memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 MAX_UNITS = 1024
-"""Units of one picture: the levels of HEVC allow 600 slices, and AV1 a few groups of tiles."""
+"""Maximum number of OBUs (AV1) or NAL units (HEVC) of a picture. HEVC allows 600 slices, AV1 a few tile groups."""
 MAX_CONFIGURED = 16
+"""Maximum number of parameter sets in an ``hvcC`` box."""
 MAX_LAYERS = 4
 """Maximum number of frames of one AV1 picture; each frame refines the previous one."""
 _SEQUENCE_HEADER, _FRAME_HEADERS = 1, (3, 6)  # AV1 Bitstream & Decoding Process Specification, section 6.2.2
@@ -15,17 +16,18 @@ _SPS, _FIRST_PARAMETERS = 33, 32  # ITU-T H.265, table 7-1
 
 
 class Coded(NamedTuple):
-    """The size of a picture.
+    """Size of a picture according to its headers.
 
     Attributes:
-        height, width: as its headers say: of HEVC, of the window that is shown.
-        most: pixels that may be decoded for it: HEVC codes whole blocks, and AV1 lets a frame have a size of its own.
-        units: that were looked at.
+        height, width: Size in pixels. For HEVC, the size of the conformance window.
+        max_pixels: Maximum number of pixels that may be decoded. It is larger than the size because HEVC codes complete
+            blocks, and because an AV1 frame may specify its own size.
+        units: Number of OBUs or NAL units that were read.
     """
 
     height: int
     width: int
-    most: int
+    max_pixels: int
     units: int = 0
 
 
@@ -33,8 +35,8 @@ def av1(data: memoryview) -> Coded:
     """Return the largest size in the sequence headers of an AV1 picture (sections 5.3 and 5.5 of the specification).
 
     Raises:
-        ValueError: the data contradict the specification, or have more units or frames than one picture may.
-        IndexError: they end early.
+        ValueError: The data violate the specification, or contain more OBUs or frames than a picture may have.
+        IndexError: The data end early.
     """
     found: list[Coded] = []
     position = frames = units = 0
@@ -47,7 +49,7 @@ def av1(data: memoryview) -> Coded:
         position += 1 + has_extension
         size, position = leb128(data, position) if has_size else (len(data) - position, position)
         if header >> 7 or position + size > len(data):
-            raise ValueError("a unit is longer than its picture")
+            raise ValueError("an OBU extends beyond the data of its picture")
         if kind == _SEQUENCE_HEADER:
             found.append(_sequence_header(data[position : position + size]))
         frames += kind in _FRAME_HEADERS
@@ -61,12 +63,12 @@ def hevc(configuration: memoryview, data: memoryview) -> Coded:
     """Return the largest size in the parameter sets of an HEVC picture (ISO/IEC 14496-15, 8.3.2; H.265, 7.3.2.2).
 
     Args:
-        configuration: the contents of the box ``hvcC``.
-        data: units, each with its length before it.
+        configuration: Contents of the ``hvcC`` box.
+        data: NAL units, each preceded by its length.
 
     Raises:
-        ValueError: both contradict their specification, or have more units or pictures than one picture may.
-        IndexError: they end early.
+        ValueError: The data violate the specification, or contain more than one picture or too many NAL units.
+        IndexError: The data end early.
     """
     units = [*_configured(configuration), *_units(data, 1 + (configuration[21] & 3))]
     kinds = [unit[0] >> 1 & 63 for unit in units]
@@ -78,43 +80,43 @@ def hevc(configuration: memoryview, data: memoryview) -> Coded:
 
 
 def _largest(found: Sequence[Coded], units: int) -> Coded:
-    height, width, most = (max(sizes) for sizes in zip(*(each[:3] for each in found), strict=True))
-    return Coded(height, width, most, units)
+    height, width, max_pixels = (max(sizes) for sizes in zip(*(each[:3] for each in found), strict=True))
+    return Coded(height, width, max_pixels, units)
 
 
 class Bits:
-    """The bits of some bytes, the highest first."""
+    """Reader of the bits of a byte string, with the most significant bit first."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._number = int.from_bytes(data, "big")
         self._left = 8 * len(data)
 
     def take(self, count: int) -> int:
-        """The next bits as a number."""
+        """Return the next ``count`` bits as an unsigned integer."""
         self._left -= count
         if self._left < 0:
             raise ValueError("a header ends early")
         return self._number >> self._left & (1 << count) - 1
 
     def exponential(self) -> int:
-        """An Exp-Golomb code of at most 32 bits, ``ue(v)`` or ``uvlc()``."""
+        """Return the next Exp-Golomb code, ``ue(v)`` or ``uvlc()``, of a number with at most 32 bits."""
         zeros = 0
         while not self.take(1):
             zeros += 1
         if zeros > 31:
-            raise ValueError("a number of over 32 bits")
+            raise ValueError("a number with more than 32 bits")
         return (1 << zeros) - 1 + self.take(zeros)
 
 
 def leb128(data: memoryview, position: int) -> tuple[int, int]:
-    """Return a number in groups of seven bits, and the position after it."""
+    """Return the LEB128 number at a position, which is stored in groups of seven bits, and the position after it."""
     number = 0
     for index in range(8):
         byte = data[position + index]
         number |= (byte & 127) << 7 * index
         if not byte >> 7:
             return number, position + index + 1
-    raise ValueError("a number of over 56 bits")
+    raise ValueError("a number with more than 56 bits")
 
 
 def _sequence_header(unit: memoryview) -> Coded:
@@ -151,18 +153,18 @@ def _operating_points(bits: Bits) -> None:
 
 
 def _configured(configuration: memoryview) -> Iterator[memoryview]:
-    """The units of an ``hvcC``."""
+    """Iterate over the NAL units of an ``hvcC`` box."""
     position, total = 23, 0
     for _ in range(configuration[22]):
         count = int.from_bytes(configuration[position + 1 : position + 3], "big")
         position += 3
         total += count
         if total > MAX_CONFIGURED:
-            raise ValueError(f"over {MAX_CONFIGURED} parameter sets")
+            raise ValueError(f"more than {MAX_CONFIGURED} parameter sets")
         for _ in range(count):
             end = position + 2 + int.from_bytes(configuration[position : position + 2], "big")
             if end > len(configuration) or end < position + 5:
-                raise ValueError("a unit is longer than its configuration, or has no data")
+                raise ValueError("a NAL unit extends beyond its configuration, or is empty")
             yield configuration[position + 2 : end]
             position = end
 
@@ -175,9 +177,9 @@ def _units(data: memoryview, length_bytes: int) -> Iterator[memoryview]:
         begin = position + length_bytes
         position = begin + int.from_bytes(data[position:begin], "big")
         if position > len(data) or position < begin + 3:
-            raise ValueError("a unit is longer than its picture, or has no data")
+            raise ValueError("a NAL unit extends beyond its picture, or is empty")
         yield data[begin:position]
-    raise ValueError(f"over {MAX_UNITS} units")
+    raise ValueError(f"more than {MAX_UNITS} NAL units")
 
 
 def _sps(unit: memoryview) -> Coded:
@@ -195,9 +197,9 @@ def _sps(unit: memoryview) -> Coded:
     if chroma == 3:
         bits.take(1)
     width, height = bits.exponential(), bits.exponential()
-    most = height * width
-    if bits.take(1):  # what is shown of it (table 6-1: chroma 1 is halved on both axes, 2 across)
+    max_pixels = height * width
+    if bits.take(1):  # conformance window (table 6-1: chroma format 1 is halved on both axes, 2 horizontally)
         left, right, top, bottom = (bits.exponential() for _ in range(4))
         width -= (left + right) * (2 if chroma in (1, 2) else 1)
         height -= (top + bottom) * (2 if chroma == 1 else 1)
-    return Coded(height, width, most)
+    return Coded(height, width, max_pixels)

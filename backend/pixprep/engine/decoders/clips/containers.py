@@ -1,4 +1,4 @@
-"""Containers of clips: which one a file is, where it ends, and how many samples its tables name; nothing is decoded."""
+"""Recognize the container of a clip, and find its end and its number of samples, without decoding anything."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pixprep.errors import ImageError
 
 Container = Literal["mp4", "mkv", "avi"]
 MAX_PARTS = 10_000
+"""Maximum number of consecutive boxes, elements or chunks."""
 _SEGMENT = b"\x18\x53\x80\x67"
 
 
 def container(encoded: memoryview) -> Container:
-    """Container that the first bytes name.
+    """Return the container according to the first bytes of a file.
 
     Raises:
-        ImageError: UNKNOWN_FORMAT.
+        ImageError: UNKNOWN_FORMAT: The container is not supported.
     """
     head = bytes(encoded[:12])
     if head[4:8] == b"ftyp":
@@ -25,28 +26,30 @@ def container(encoded: memoryview) -> Container:
         return "mkv"
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         return "avi"
-    raise ImageError("UNKNOWN_FORMAT", "no MP4, MOV, Matroska, WebM or AVI")
+    raise ImageError("UNKNOWN_FORMAT", "not an MP4, MOV, Matroska, WebM or AVI file")
 
 
 def check_whole(kind: Container, data: memoryview) -> None:
-    """Reject a file shorter than its container specifies. A container without a size, as in a live stream, passes.
+    """Reject a file that is shorter than its container specifies.
+
+    A container that does not specify a size, as in a live stream, is accepted.
 
     Raises:
-        ImageError: TRUNCATED.
-        ValueError: a container of more parts than any clip has.
+        ImageError: TRUNCATED: The file is too short.
+        ValueError: The container has more than ``MAX_PARTS`` parts.
     """
     end = {"mp4": _end_of_boxes, "mkv": _end_of_segment, "avi": _end_of_riff}[kind](data)
     if end > len(data):
-        raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes, and its container says {end:,}")
+        raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes, but its container specifies {end:,}")
 
 
 def boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the kind, the start of the content, and the end of each box (ISO/IEC 14496-12, 4.2).
+    """Iterate over consecutive boxes (ISO/IEC 14496-12, 4.2) as (type, start of the contents, end).
 
-    A box with an invalid size is the last one, and its end is before its content.
+    Iteration stops after a box with an invalid size. The end of this box is before its contents.
 
     Raises:
-        ValueError: more than ``MAX_PARTS``.
+        ValueError: There are more than ``MAX_PARTS`` boxes.
     """
     for _ in range(MAX_PARTS):
         if begin + 8 > end:
@@ -59,11 +62,11 @@ def boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, 
         yield kind, inner, begin
         if begin < inner:
             return
-    raise ValueError(f"over {MAX_PARTS:,} boxes, one behind the other")
+    raise ValueError(f"more than {MAX_PARTS:,} consecutive boxes")
 
 
 def _end_of_boxes(data: memoryview) -> int:
-    """Return the end of the last box of an MP4 or MOV; bytes after a complete movie are ignored."""
+    """Return the end of the last box of an MP4 or MOV. Bytes after a complete movie are ignored."""
     end = 0
     found: set[bytes] = set()
     for kind, inner, last in boxes(data, 0, len(data)):
@@ -82,7 +85,10 @@ _NESTED = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"}
 
 
 def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int:
-    """Count the samples that the tables of an MP4 name: a few bytes may name millions, each an entry of FFmpeg's."""
+    """Count the samples that the tables of an MP4 declare.
+
+    A few bytes may declare millions of samples, for each of which FFmpeg allocates an entry.
+    """
     count = 0
     for kind, inner, last in boxes(data, begin, end):
         if kind in _NESTED and depth < len(_NESTED):
@@ -95,23 +101,23 @@ def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int
 
 
 def _end_of_segment(data: memoryview) -> int:
-    """End of the segment of a Matroska file (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
+    """Return the end of the segment of a Matroska file (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
     at = 0
     for _ in range(MAX_PARTS):
         if at >= len(data):
             return at
         _, begin = _vint(data, at)
         size, begin = _vint(data, begin)
-        if size is None:  # unknown, as it is while it is recorded
+        if size is None:  # unknown size, as in a recording that is still in progress
             return at
         if bytes(data[at : at + 4]) == _SEGMENT:
             return begin + size
         at = begin + size
-    raise ValueError(f"over {MAX_PARTS:,} elements before its segment")
+    raise ValueError(f"more than {MAX_PARTS:,} elements before the segment")
 
 
 def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
-    """A number of variable length, None if all its bits are set, and where it ends."""
+    """Return a variable-length integer, or None if all its bits are set, and the offset of its end."""
     length = 9 - data[at].bit_length() if at < len(data) else 9
     if length > 8:
         return None, at
@@ -120,11 +126,11 @@ def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
 
 
 def _end_of_riff(data: memoryview) -> int:
-    """End of the last chunk of an AVI."""
+    """Return the end of the last RIFF chunk of an AVI."""
     at = 0
     for _ in range(MAX_PARTS):
         if at + 8 > len(data) or bytes(data[at : at + 4]) != b"RIFF":
             return at
         size = int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8 + size + size % 2
-    raise ValueError(f"over {MAX_PARTS:,} chunks, one behind the other")
+    raise ValueError(f"more than {MAX_PARTS:,} consecutive chunks")

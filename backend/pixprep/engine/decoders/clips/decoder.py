@@ -1,4 +1,4 @@
-"""Clips: a chunk is one clip, and its pixels are those of its frames. The CPU decodes, or a decoder in its place."""
+"""Decoder of clips, with FFmpeg on the CPU or with a decoder on a GPU. A chunk is one clip."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pixprep.engine.decoders.memory import Budget, Memory
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Place, Placed, Plan
 
-av.logging.set_level(None)  # FFmpeg's remarks on damaged clips quote them
+av.logging.set_level(None)  # no log messages about damaged clips, because they contain text from the clips
 
 
 class ClipDecoder:
-    """See ``Decoder``. ``Decoded.pixels`` are the frames, one after the other.
+    """See ``Decoder``. ``Decoded.pixels`` is the list of the requested frames.
 
     Args:
-        plan: which takes clips.
-        limits: of a clip.
-        ready: a frame as the kernels read it, on their device.
-        elsewhere: decodes on that device what it can; what the CPU decodes in its place is a fallback.
+        plan: Plan whose input is clips.
+        limits: Limits of the engine.
+        ready: Function that converts a frame to the device and the layout of the kernels.
+        elsewhere: Decoder on the device, which is tried first. A clip that the CPU decodes instead is a fallback.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class ClipDecoder:
         self._limits = limits
         self._ready = ready
         self._elsewhere = elsewhere
-        self.words = "NVDEC, and FFmpeg for what it does not take" if elsewhere else "FFmpeg"
+        self.words = "NVDEC, and FFmpeg for clips that NVDEC does not support" if elsewhere else "FFmpeg"
         self._budget = Budget(limits.max_pixels_in_flight)
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
-        """See ``Decoder``: the largest first."""
-        del is_whole  # its frames all are
+        """See ``Decoder``. The largest clip is first."""
+        del is_whole  # frames are always decoded completely
         for index in sorted(range(len(encoded)), key=lambda index: -len(encoded[index])):
             yield Chunk((index,), ((encoded[index], places[index]),))
 
@@ -61,10 +61,10 @@ class ClipDecoder:
             yield [result]
 
     def trim(self) -> None:
-        """See ``Decoder``: nothing is kept."""
+        """See ``Decoder``. This decoder does not cache memory."""
 
     def close(self) -> None:
-        """See ``Decoder``. This decoder does not have threads to end."""
+        """See ``Decoder``. This decoder does not have threads of its own."""
 
     def _decoded(self, encoded: Encoded, place: Place, memory: Memory) -> Decoded:
         placed: Placed | None = None
@@ -78,7 +78,7 @@ class ClipDecoder:
             try:
                 indices = self._clip.sampling.indices(frames.times, drawn)
             except ValueError as error:
-                raise ImageError("DOES_NOT_FIT", f"{error}: too short for {self._clip.sampling}") from None
+                raise ImageError("DOES_NOT_FIT", f"{error}: the clip is too short for {self._clip.sampling}") from None
             memory.take(len({*indices}) * frames.height * frames.width)
             return indices
 
@@ -101,7 +101,7 @@ class ClipDecoder:
 
 
 def sample_clip(frames: int, height: int, width: int) -> bytes:
-    """A clip to try a decoder with: MPEG-4 in an MP4, each frame of a random color."""
+    """Return a clip for testing decoders: MPEG-4 video in an MP4, each frame with a random color."""
     memory = io.BytesIO()
     with av.open(memory, "w", format="mp4") as file:
         track = file.add_stream("mpeg4", rate=25)

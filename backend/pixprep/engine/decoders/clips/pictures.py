@@ -1,4 +1,4 @@
-"""Pictures of a clip that no other needs, and pictures that need another, by the first bits of their packets."""
+"""Classify the pictures of a clip by the first bits of their packets: key frames, and pictures that can be skipped."""
 
 from __future__ import annotations
 
@@ -8,35 +8,40 @@ from typing import Any
 
 from pixprep.engine.decoders.clips.sequences import SEQUENCES
 
-_VOP = b"\0\0\1\xb6"  # begins a picture of MPEG-4; the next two bits say of which kind, and 0 needs no other one
-_IDR = 5  # of H.264: the kind of a slice of a picture that needs no other; of others it is less (its table 7-1)
-_VP8_SHOWN = 0x10  # of the first byte of a VP8 frame (RFC 6386, 9.1)
-_MAX_UNITS = 16  # before the first slice
-_SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
-_UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
+_VOP = b"\0\0\1\xb6"  # start code of an MPEG-4 picture; the next two bits are its type, and 0 is an intra picture
+_IDR = 5  # H.264, table 7-1: nal_unit_type of a slice of an IDR picture; slices of other pictures have lower values
+_VP8_SHOWN = 0x10  # show_frame bit in the first byte of a VP8 frame (RFC 6386, 9.1)
+_MAX_UNITS = 16  # maximum number of NAL units that are searched for the first slice
+_SLICES = 32  # H.265: NAL units of lower types are slices, others are parameter sets and metadata
+_UNUSED = {0, 2, 4, 6, 8}  # H.265, table 7-1: sub-layer non-reference pictures
 
 
 def spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
-    """The positions of pictures of H.265 that no other needs: libavcodec does not skip them by itself.
+    """Return the indices of the packets of H.265 pictures that no other picture refers to.
 
-    They say that none of their temporal layer needs them, and there is no higher one.
+    These are the sub-layer non-reference pictures of the highest temporal layer. libavcodec does not skip them itself.
     """
-    if not extradata or extradata[0] != 1 or len(extradata) < 22:  # no hvcC (ISO/IEC 14496-15, 8.3.2): no lengths
+    if (
+        not extradata or extradata[0] != 1 or len(extradata) < 22
+    ):  # without an hvcC (ISO/IEC 14496-15, 8.3.2), NAL units have no lengths
         return frozenset()
     found = [_slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets]
     highest = max((layer for _, layer in filter(None, found)), default=0)
     spare = {(kind, highest) for kind in _UNUSED}
-    return frozenset(place for place, picture in enumerate(found) if picture in spare)
+    return frozenset(index for index, picture in enumerate(found) if picture in spare)
 
 
 def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
-    """Kind and temporal layer of a picture of H.265, whose slices have the same; ``n_bytes`` give a unit's length."""
+    """Return the type and the temporal layer of the first slice of an H.265 picture.
+
+    All slices of a picture have the same type and layer. ``n_bytes`` is the size of the length fields.
+    """
     heads = ((first >> 1 & 63, second & 7) for first, second in _unit_heads(data, n_bytes))
     return next((head for head in heads if head[0] < _SLICES), None)
 
 
 def _unit_heads(data: memoryview, n_bytes: int) -> Iterator[tuple[int, int]]:
-    """The first two bytes of each of the first units."""
+    """Iterate over the first two bytes of each of the first NAL units."""
     at = 0
     for _ in range(_MAX_UNITS):
         if at + n_bytes + 2 > len(data):
@@ -46,18 +51,24 @@ def _unit_heads(data: memoryview, n_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def is_shown(packet: Any, codec: Any) -> bool:
-    """Tell whether a packet is a frame that is shown: an edit list may leave it out, or others only refer to it."""
+    """Return whether the frame of a packet is shown.
+
+    An edit list may exclude a frame, and some frames of VP8 are only referred to by others.
+    """
     is_hidden = codec.name == "vp8" and not bytes(packet)[0] & _VP8_SHOWN
     return not packet.is_discard and not is_hidden
 
 
 def is_key(packet: Any, codec: Any) -> bool:
-    """Tell whether a packet is a key frame: of MPEG-4, FFmpeg does not say that a container is wrong."""
+    """Return whether a packet is a key frame.
+
+    For MPEG-4, the picture type is checked, because FFmpeg does not report a wrong flag in the container.
+    """
     return packet.is_keyframe and not (codec.name == "mpeg4" and needs_another(packet))
 
 
 def may_begin(packet: Any, codec: Any) -> bool:
-    """Return whether a packet may be a key frame. FFmpeg does not mark damaged ones of H.264 and AV1."""
+    """Return whether a packet may be a key frame. FFmpeg does not flag damaged key frames of H.264 and AV1."""
     if packet.is_keyframe:
         return True
     match codec.name:
@@ -70,8 +81,10 @@ def may_begin(packet: Any, codec: Any) -> bool:
 
 
 def _may_be_idr(data: bytes, extradata: bytes | None) -> bool:
-    """Return whether the first slice of an H.264 packet does not indicate that its picture depends on another."""
-    if extradata and extradata[0] == 1 and len(extradata) > 4:  # an avcC (ISO/IEC 14496-15, 5.3.3): lengths
+    """Return whether the first slice of an H.264 packet may belong to an IDR picture."""
+    if (
+        extradata and extradata[0] == 1 and len(extradata) > 4
+    ):  # with an avcC (ISO/IEC 14496-15, 5.3.3), NAL units have lengths
         kinds = [first & 31 for first, _ in _unit_heads(memoryview(data), (extradata[4] & 3) + 1)]
     else:
         kinds = [unit[0] & 31 for unit in re.findall(b"\0\0\1(.)", data, re.DOTALL)]
@@ -79,7 +92,7 @@ def _may_be_idr(data: bytes, extradata: bytes | None) -> bool:
 
 
 def _has_sequence_header(data: bytes) -> bool:
-    """Tell whether a packet of AV1 has one, or is damaged: without it none is a key frame."""
+    """Return whether an AV1 packet contains a sequence header, as every key frame does, or is damaged."""
     try:
         return bool(SEQUENCES["av1"].headers(data))
     except (ValueError, IndexError):
@@ -87,6 +100,6 @@ def _has_sequence_header(data: bytes) -> bool:
 
 
 def needs_another(packet: Any) -> bool:
-    """Tell whether a packet of MPEG-4 begins with a picture that needs another."""
+    """Return whether an MPEG-4 packet begins with a picture that refers to a different picture."""
     _, _, picture = bytes(packet).partition(_VOP)
     return bool(picture) and picture[0] >> 6 != 0

@@ -1,6 +1,7 @@
-"""Headers in a packet that bind size, colours and fields of the whole clip, and whether one may begin there.
+"""Read the sequence headers in a packet, and whether decoding may begin with it, for decoders that do not report this.
 
-It serves decoders that do not report these facts. Packets of H.264 and H.265 have the form of their Annex B.
+A sequence header specifies the size, the colors and the interlacing of the following frames. Packets of H.264 and H.265
+must be in the byte stream format of Annex B.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from typing import NamedTuple
 from pixprep.engine.decoders.clips.bitstreams import Bits, leb128
 
 _START = re.compile(b"\0\0\1")
-_VP9_KEY, _VP9_HIDDEN = 0x80, 0x84  # the first byte: a frame of profile 0, but for its last two bits
-_SEQUENCE_HEADER = 1  # of the units of AV1
-_WITH_CHROMA = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)  # profiles (H.264, 7.3.2.1.1)
+_VP9_KEY, _VP9_HIDDEN = 0x80, 0x84  # first byte of a frame of profile 0, without its last two bits
+_SEQUENCE_HEADER = 1  # OBU type of AV1
+_WITH_CHROMA = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
+"""Profiles whose sequence parameter set contains the chroma format (H.264, 7.3.2.1.1)."""
 
 
 class Sequences(NamedTuple):
-    """Reader of a codec's headers.
+    """Functions that read the headers of a codec. Each raises ValueError or IndexError if the data are damaged.
 
     Attributes:
-        headers: the distinct headers in a packet; where a clip has one alone, all its frames are alike.
-        begins: whether a decoder may begin with a packet that its container calls a key frame: no frame that is shown
-            after it needs one from before it.
-        is_plain: of a header, whether frames are neither interlaced nor made with a film's grain.
-
-    Each raises ValueError or IndexError on damage.
+        headers: Returns the set of different sequence headers in a packet. If a clip has a single sequence header, all
+            its frames have the same format.
+        begins: Returns whether decoding may begin with a packet that the container marks as a key frame. This requires
+            that no frame shown after it refers to a frame before it.
+        is_plain: Returns whether the frames of a sequence header are neither interlaced nor use film grain synthesis.
     """
 
     headers: Callable[[bytes], set[bytes]]
@@ -43,12 +44,12 @@ def _h264_headers(packet: bytes) -> set[bytes]:
 
 
 def _h264_begins(packet: bytes) -> bool:
-    """An IDR picture. Other key frames may refer to earlier pictures."""
+    """Return whether a packet contains an IDR picture. After other key frames, pictures may refer to earlier ones."""
     return any(unit and unit[0] & 31 == 5 for unit in _units(packet))
 
 
 def _is_h264_plain(header: bytes) -> bool:
-    """``frame_mbs_only_flag`` (H.264, 7.3.2.1.1); False if scaling lists precede it."""
+    """Return ``frame_mbs_only_flag`` (H.264, 7.3.2.1.1). Return False if scaling lists precede the flag."""
     bits = Bits(header[1:].replace(b"\0\0\3", b"\0\0"))
     profile = bits.take(8)
     bits.take(16)
@@ -82,19 +83,22 @@ def _hevc_headers(packet: bytes) -> set[bytes]:
 
 
 def _hevc_begins(packet: bytes) -> bool:
-    """BLA, IDR and CRA: pictures that are shown later need nothing from before (H.265, 7.4.2.2)."""
+    """Return whether a packet contains a BLA, IDR or CRA picture (H.265, 7.4.2.2).
+
+    Pictures that are shown after such a picture do not refer to pictures before it.
+    """
     return any(unit and 16 <= unit[0] >> 1 & 63 <= 21 for unit in _units(packet))
 
 
 def _is_hevc_plain(header: bytes) -> bool:
-    """``general_interlaced_source_flag`` is not set (H.265, 7.3.3)."""
+    """Return whether ``general_interlaced_source_flag`` is not set (H.265, 7.3.3)."""
     return not header.replace(b"\0\0\3", b"\0\0")[8] & 0x40
 
 
 def _vp9_headers(packet: bytes) -> set[bytes]:
-    """Colours and size of a key frame (VP9 Bitstream & Decoding Process Specification, 6.2).
+    """Return the color configuration and the size of a key frame (VP9 Bitstream & Decoding Process Specification, 6.2).
 
-    A hidden frame that is coded by itself may bring colours of its own: it counts as another header.
+    A hidden intra-only frame may specify different colors. It therefore counts as a different header.
     """
     if packet[0] & 0xFC == _VP9_KEY:
         return {(int.from_bytes(packet[1:9], "big") >> 4).to_bytes(8, "big")}
@@ -120,10 +124,13 @@ def _av1_headers(packet: bytes) -> set[bytes]:
 
 
 def _is_av1_plain(header: bytes) -> bool:
-    """``film_grain_params_present`` is not set: it comes last, before a bit that is set and others that are not."""
+    """Return whether ``film_grain_params_present`` is not set.
+
+    It is the last bit of the header, and is followed by a bit that is set and by bits that are not set.
+    """
     number = int.from_bytes(header, "big")
     if not number:
-        raise ValueError("a sequence header without a last bit")
+        raise ValueError("a sequence header without a trailing bit")
     return not number >> (number & -number).bit_length() & 1
 
 
@@ -133,4 +140,4 @@ SEQUENCES = {
     "vp9": Sequences(_vp9_headers, _vp9_begins, lambda _: True),
     "av1": Sequences(_av1_headers, lambda packet: bool(_av1_headers(packet)), _is_av1_plain),
 }
-"""Readers by FFmpeg's names of the codecs."""
+"""Functions for each codec, by FFmpeg's name of the codec."""
