@@ -1,4 +1,4 @@
-"""Op that warps a region of the photo to an image: by a matrix, by four corners, or by points aligned to a template."""
+"""The op that warps a region of the photo to an image, specified by a matrix, four corners, or points."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import FAR, Bound, Color, ImageSpec, InputKind, InputSpec, Matrix, PaddingMode, WarpFilter
 
 Rows = tuple[tuple[float, ...], ...]
+"""Rows of a matrix, or points (x, y)."""
 _KINDS: dict[str, InputKind] = {"matrix": "matrix", "homography": "homography", "quad": "quad", "points": "points"}
 _SHAPES = {
     "matrix": ((2, 3), "2 rows of 3 numbers"),
@@ -37,7 +38,7 @@ _MAX_ENTRY = 1e12
 
 
 class Warp(SteadyOp, frozen=True, tag="warp"):
-    """Warps a region of the photo, which may be rotated, tilted or sheared, to an image, as OpenCV 4 does.
+    """Warps a region of the photo to an image, as OpenCV 4 does; the region may be rotated, tilted or sheared.
 
     One of ``matrix``, ``homography``, ``quad`` and ``points`` specifies the region, either by numbers or by the name of
     an input. Each row of the input yields one tensor, like a box of ``crop``. Coordinates in a request are in pixels of
@@ -67,8 +68,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             equals the longer of two opposite sides of the quadrilateral, rounded down.
         width: Width of the result in pixels.
         max_size: Maximum height and width of a result whose size follows from ``quad``; default: 4096.
-        turn: Minimum ratio of height to width from which a result whose size follows from ``quad`` is rotated by 90
-            degrees counter-clockwise. PaddleOCR uses 1.5. Default: no rotation.
+        turn: Minimum ratio of height to width at which the result is rotated by 90 degrees counter-clockwise, if its
+            size follows from ``quad``. PaddleOCR uses 1.5. Default: no rotation.
         align_corners: Whether the corners of ``quad`` map to the centers of the corner pixels, as in EasyOCR, instead
             of to the outer corners of the result.
         filter: Interpolation filter without antialiasing: ``nearest``, ``bilinear`` or ``bicubic``.
@@ -130,9 +131,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if self.height is None:
             settle(self, "max_size", 4096)
         elif (self.max_size, self.turn) != (None, None):
-            raise PipelineError(
-                '"max_size" and "turn" have no effect if "height" and "width" are given: remove one or the other'
-            )
+            raise PipelineError('"max_size" and "turn" are supported only if "height" and "width" are omitted')
         if self.align_corners and field != "quad":
             raise PipelineError('"align_corners" requires "quad"')
         if not isinstance(value, str):

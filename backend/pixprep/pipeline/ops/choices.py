@@ -1,8 +1,8 @@
 """Ops that contain other ops and apply a random selection of them to each image, for training.
 
-An op that chooses contains parts, each of them a list of ops. The random parameters of an image are the indices of the
-parts that are applied to it, in order: ``{"chosen": [2]}``. Each op of a part samples its own parameters with a
-separate key, so the parameters do not depend on the other parts.
+Such an op consists of parts, which are lists of ops. The random parameters of an image are the indices of the parts
+that are applied to it, in order: ``{"chosen": [2]}``. Every op in a part samples its own parameters with its own key,
+so they do not depend on the other parts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Choice(Drawn, ImageOp, frozen=True):
     @property
     def is_levels(self) -> bool:
         """Return whether all ops change only pixel values, and keep the size of the image."""
-        return all(_is_level(op) for part in self.parts for op in part)
+        return all(_changes_only_values(op) for part in self.parts for op in part)
 
     @property
     def count(self) -> int:
@@ -284,7 +284,7 @@ def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
     return op.fixed(draws.get(key, {}))
 
 
-def _is_level(op: Op) -> bool:
+def _changes_only_values(op: Op) -> bool:
     """Return whether an op changes only pixel values, keeps the image size, and has kernels on every device."""
     if isinstance(op, Choice):
         return op.is_levels

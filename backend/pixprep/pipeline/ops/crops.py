@@ -135,7 +135,8 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         height, width: Height and width of the window.
         box: Name of an input with boxes, float32 [n, 4], instead of the four numbers.
         unit: Unit of the four numbers. With ``free``, ``top`` and ``left`` are fractions, 0 to 1, of the rows and
-            columns outside the window, like DALI's ``crop_pos_y`` and ``crop_pos_x``. With ``share``, all four numbers
+            columns outside the window, like DALI's ``crop_pos_y`` and ``crop_pos_x``, and ``height`` and ``width`` are
+            in pixels. With ``share``, all four numbers
             are fractions of the image's height and width, as in DALI's ``slice``, which rounds the start and the end of
             the window. ``share32`` reproduces ``slice`` with ``rel_start`` and ``rel_shape``, where the fractions and
             the first row and column are float32.
@@ -232,7 +233,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
             top, left, height, width = self._window.of(image.height, image.width)
             if not (height and width):
                 raise PipelineError(
-                    f"the window does not contain a whole pixel of the image, which has {image.height} x {image.width}"
+                    f"the window does not contain a whole pixel of the {image.height} x {image.width} image"
                 )
             self._check_end(image, top + height, left + width)
             return image.sized(height, width)
@@ -253,9 +254,12 @@ class Crop(ImageOp, frozen=True, tag="crop"):
         """Raise PipelineError if the window extends beyond the image, unless ``smaller`` pads the image."""
         if self.smaller == "pad":
             return
-        for name, end, side in (("height", bottom, image.height), ("width", right, image.width)):
+        for name, axis, end, side in (
+            ("height", "row", bottom, image.height),
+            ("width", "column", right, image.width),
+        ):
             if side is not None and end > side:
-                raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
+                raise PipelineError(f"the window extends to {axis} {end}, but the {name} of the image is {side}")
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         box = () if self.box is None else (InputSpec(name=self.box, kind="box", count=4),)

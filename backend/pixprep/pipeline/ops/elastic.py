@@ -52,7 +52,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
         "elastic does not support boxes or points, because their new positions have no closed form: remove "
         "them, or remove elastic"
     )
-    blocks: ClassVar[int] = 1  # whether to apply, upper and lower 32 bits of the seed
+    blocks: ClassVar[int] = 1  # random numbers for p, and for the upper and lower half of the seed
 
     alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, counts=(1, 2))] = 50.0
     sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, counts=(1, 2))] = 5.0
@@ -94,7 +94,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         """Return the step for an image of this size; see ``LevelsOp.steps``.
 
-        If the op is not applied to an image, it also returns a step, because a GPU's plan is split at this op.
+        The step is also returned if the op is not applied to the image, because a GPU's plan is split at this op.
         """
         displacement = Displacement((0.0, 0.0), (0.0, 0.0), 0)
         if words["seed"] is not None:

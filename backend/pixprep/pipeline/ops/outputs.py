@@ -1,6 +1,6 @@
 """Ops that define outputs: tensors, sizes, transforms, optical flow, and a sample's boxes, points and masks.
 
-These ops pass the image on unchanged, so several of them may follow each other.
+These ops do not change the image, so several of them may follow each other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from pixprep.spec import (
 )
 
 MAX_ROWS = 100_000
-Rows = Annotated[int, Within(1, MAX_ROWS, " rows")]
+RowCount = Annotated[int, Within(1, MAX_ROWS, " rows")]
 MIN_FLOW_SIDE = 32
 """Minimum height and width of a frame, in pixels, for OpenCV's optical flow."""
 MAX_VALUES: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
@@ -74,8 +74,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         layout: Order of the axes: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on. A clip also has a frame
             axis, such as ``tchw`` or ``cthw``. A ``1`` is a dimension of length 1: ``1chw`` adds one in front, such as
             for the index of a camera.
-        max_size: Maximum height and width in pixels before padding; a larger image is rejected. It is the upper bound
-            of a tensor whose size depends on the image.
+        max_size: Maximum height and width in pixels before padding; a larger image is rejected. If the
+            size of the tensor depends on the image, this bound is required, unless an earlier op limits the size.
         min_height, min_width: Minimum height and width in pixels; smaller images are padded.
         multiple: Padding extends the height and the width to the next multiple of this number of pixels.
         pad_value: Value of the padding in the tensor, after ``normalize``: one number, or one per channel; default: 0.
@@ -131,8 +131,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             image = image.within((image.min_height, image.min_width), (height, width))
         if image.max_height is None or image.max_width is None:
             raise PipelineError(
-                "the size differs from image to image and has no upper bound: add center_crop or letterbox, or set "
-                '"height" and "width", or "max_size", in resize, or "max_size" in tensor'
+                "the size differs from image to image and has no upper bound: add center_crop or letterbox, set "
+                '"height" and "width" or "max_size" in resize, or set "max_size" in tensor'
             )
         if self.channels == 4 and image.channels != 3:
             raise PipelineError('"channels": 4 requires an image with three channels, but the image is grayscale')
@@ -271,7 +271,7 @@ class ImageSize(_SizeOp, frozen=True, tag="image_size"):
 
 
 class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
-    """Defines an output: the scale of the image at this op relative to the decoded image, one number per axis, float32.
+    """Defines an output: the scale from the decoded image to the image at this op, float32 ``[scale_y, scale_x]``.
 
     These are the first two numbers of ``transform``. PaddleDetection's models have an input of this name. Dividing
     boxes by the scale maps them to the decoded image only if no op crops, pads or flips the image.
@@ -310,7 +310,7 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
 
     The two channels are the displacements in x and in y, in pixels of the frames at this op. OpenCV's
     ``DISOpticalFlow`` computes them from the grayscale frames (``cvtColor``) on the CPU, even if the pipeline runs on a
-    GPU. It requires ``pip install ".[flow]"`` in a checkout.
+    GPU. This op requires ``pip install ".[flow]"`` in a checkout.
 
     Args:
         preset: Preset of ``DISOpticalFlow``: ``ultrafast``, ``fast`` or ``medium``.
@@ -395,7 +395,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     min_size: Annotated[float, Within(0, MAX_SIDE, " pixels")] = 1.0
     min_visible: Share = 0.0
     min_area: Annotated[float, Within(0, MAX_SIDE**2, " pixels")] = 0.0
-    pad: Rows | None = None
+    pad: RowCount | None = None
     follow: tuple[str, ...] = ()
 
     def check(self) -> None:
@@ -435,7 +435,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
     flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool = False
     clip: bool = False
-    pad: Rows | None = None
+    pad: RowCount | None = None
 
     def check(self) -> None:
         for pair in self.flip_pairs:
@@ -453,13 +453,14 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
 
 class Mask(AnnotationOp, frozen=True, tag="mask"):
-    """Defines an output of a Loader: the sample's segmentation map, transformed like the image, (height, width).
+    """Defines an output of a Loader: the sample's segmentation map (height, width), transformed like the image.
 
-    The field ``mask`` of a sample contains one label per pixel of the decoded image. It is an array (height, width), or
-    a grayscale or palette PNG whose stored values are the labels. Every geometric op before this one transforms the
-    mask with nearest-neighbor interpolation; color ops do not change it. It is resized as torchvision v2 resizes a
-    ``Mask``, except that a resize with ``"like": "opencv"`` uses OpenCV's ``nearest``, and a resize with ``subpixel``
-    uses DALI's. Rotations and affine maps round coordinates like the library that ``like`` names.
+    The field ``mask`` of a sample contains one label per pixel of the decoded image. The mask is an array (height,
+    width), or a grayscale or palette PNG whose stored values are the labels. Every geometric op before this one
+    transforms the mask with nearest-neighbor interpolation; color ops do not change it. The mask is resized as
+    torchvision v2 resizes a ``Mask``, except that a resize with ``"like": "opencv"`` uses OpenCV's ``nearest``, and a
+    resize with ``subpixel`` uses DALI's. Rotations and affine maps round coordinates like the library that ``like``
+    names.
 
     Args:
         ignore: Label of pixels outside the image, such as in padding and in the corners of a rotated image.
@@ -517,7 +518,7 @@ def _check_geometry(before: Lowered, *, is_axis_aligned: bool) -> None:
         before.check_boxes()
     elif before.geometry.may_warp:
         raise PipelineError(
-            "a scale and an offset cannot describe rotations, affine maps, perspectives, elastic and operators that "
-            'move pixels: use transform with "matrix": true, put this op before them, or transform boxes with the op '
-            "boxes"
+            "a scale and an offset cannot describe rotations, affine maps, perspectives, elastic deformations and "
+            'operators that move pixels: use transform with "matrix": true, put this op before them, or transform '
+            "boxes with the op boxes"
         )

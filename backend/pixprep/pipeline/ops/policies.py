@@ -37,7 +37,7 @@ from pixprep.spec import Color, ColorLike, Levels, WarpFilter
 
 MAX_BINS = 1000
 MAX_OPS = 20
-MAX_LEVEL = 100
+MAX_MAGNITUDE = 100
 MIN_ALPHA = 0.05
 """Minimum alpha; below it, sampling from the Dirichlet distribution can underflow in float64."""
 _NUM_BINS = 10
@@ -48,7 +48,10 @@ Count = Annotated[int, Within(0, MAX_OPS)]
 
 
 _TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0), ("", 1.0), ("TranslateY", 0.0))
-"""Affine matrix of timm's warps. For each entry, the step whose magnitude it is, and the value for all other steps."""
+"""Affine matrix of timm's warps, row by row.
+
+Each entry is a pair: the operation whose magnitude becomes the entry, and the value of the entry for other operations.
+"""
 
 
 class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
@@ -226,8 +229,8 @@ class RandAugment(Whether, _SingleFilterPolicy, frozen=True, tag="rand_augment")
         super().check()
         if not 0 <= self.magnitude < self.num_magnitude_bins:
             raise PipelineError(
-                f'"magnitude" must be 0 to {self.num_magnitude_bins - 1}, because "num_magnitude_bins" is '
-                f"{self.num_magnitude_bins}, not {self.magnitude}"
+                f'"magnitude" must be 0 to {self.num_magnitude_bins - 1}, not {self.magnitude}: it is an index '
+                'below "num_magnitude_bins"'
             )
 
     @property
@@ -278,7 +281,7 @@ class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
     """
 
     policy: AutoPolicy = "imagenet"
-    magnitude_std: Annotated[float, Within(0, MAX_LEVEL)] = 0.0
+    magnitude_std: Annotated[float, Within(0, MAX_MAGNITUDE)] = 0.0
     p: Share = 1.0
 
     def check(self) -> None:
@@ -328,7 +331,7 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
     severity: Annotated[int, Within(1, _NUM_BINS)] = 3
     mixture_width: Annotated[int, Within(1, MAX_OPS)] = 3
     chain_depth: int = -1
-    alpha: Annotated[float, Within(MIN_ALPHA, MAX_LEVEL)] = 1.0
+    alpha: Annotated[float, Within(MIN_ALPHA, MAX_MAGNITUDE)] = 1.0
     all_ops: bool = True
     filter: Literal["nearest", "bilinear"] = "bilinear"
     like: Literal["torchvision"] = "torchvision"
@@ -428,9 +431,9 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
     """
 
     num_ops: Count = 2
-    magnitude: Annotated[float, Within(0, MAX_LEVEL)] = 10.0
+    magnitude: Annotated[float, Within(0, MAX_MAGNITUDE)] = 10.0
     magnitude_std: float | Literal["uniform"] = 0.0
-    magnitude_max: Annotated[float, Within(0, MAX_LEVEL)] = 10.0
+    magnitude_max: Annotated[float, Within(0, MAX_MAGNITUDE)] = 10.0
     p: Share = 0.5
     increasing: bool = False
     weighted: bool = False
@@ -440,7 +443,7 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
         if self.weighted:
             Within(0, len(WEIGHTS)).check("num_ops", self.num_ops)
         if self.magnitude_std != "uniform":
-            Within(0, MAX_LEVEL).check("magnitude_std", self.magnitude_std)
+            Within(0, MAX_MAGNITUDE).check("magnitude_std", self.magnitude_std)
 
     @property
     def rules(self) -> Rules:

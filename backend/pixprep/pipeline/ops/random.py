@@ -56,7 +56,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
         {"op": "random_resized_crop", "height": 224, "scale": [0.2, 1.0]}
     """
 
-    blocks: ClassVar[int] = 10  # one per attempt: area, ratio, top, left
+    blocks: ClassVar[int] = 10  # one per attempt, for the area, the ratio, top and left
 
     height: Length
     width: Length | None = None
@@ -126,7 +126,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         {"op": "random_crop", "height": 32, "padding": 4}
     """
 
-    blocks: ClassVar[int] = 1  # top, left
+    blocks: ClassVar[int] = 1  # random numbers for top and left
 
     height: Length
     width: Length | None = None
@@ -240,7 +240,7 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
         {"op": "random_size_crop", "min_size": 384, "max_size": 600}
     """
 
-    blocks: ClassVar[int] = 1  # height, width, top, left
+    blocks: ClassVar[int] = 1  # random numbers for height, width, top and left
 
     min_size: Length
     max_size: Length
@@ -296,7 +296,7 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
         {"op": "random_flip"}
     """
 
-    blocks: ClassVar[int] = 1  # whether to flip
+    blocks: ClassVar[int] = 1  # a random number for p
 
     axis: Literal["horizontal", "vertical"] = "horizontal"
     p: Share = 0.5
@@ -330,7 +330,7 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         {"op": "random_zoom_out", "side_range": [1, 2]}
     """
 
-    blocks: ClassVar[int] = 1  # whether to zoom out, factor, left, top
+    blocks: ClassVar[int] = 1  # random numbers for p, the factor, left and top
 
     fill: Margin = 0
     side_range: Annotated[tuple[float, float], Rising(1, MAX_ZOOM)] = (1.0, 4.0)

@@ -140,7 +140,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         hue: Maximum rotation of the hue as a fraction of a full circle, at most 0.5, or its minimum and maximum; null:
             no change.
         like: Library whose rounding the op reproduces.
-        p: Probability that the op is applied, 0 to 1. torchvision expresses it by ``RandomApply``.
+        p: Probability that the op is applied, 0 to 1, as with torchvision's ``RandomApply``.
 
     Example:
         {"op": "color_jitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
@@ -185,12 +185,19 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
 
     @property
     def is_pointwise(self) -> bool:
-        """Return whether each pixel depends only on itself; contrast depends on the mean luma of the whole image."""
+        """Return whether each pixel of the result depends only on the same pixel of the image.
+
+        A change of the contrast depends on the mean luma of the whole image.
+        """
         return self.spans["contrast"] is None and self.keeps_places
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four random numbers: the factors, the ranks that determine their order, and ``p``."""
+        """Number of blocks of four random numbers.
+
+        The first contains the numbers for the factors, and the second those for their order. If ``p`` is below 1, the
+        third determines whether the op is applied.
+        """
         return 2 if self.p == 1 else 3
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
@@ -215,7 +222,9 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         return [
             PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
             for kind, factor in words.items()
-            if kind != "hue" or factor != 0 or COLOURS[self.like].turn is not None  # Albumentations skips a hue of 0
+            if kind != "hue"
+            or factor != 0
+            or COLOURS[self.like].turn is not None  # Albumentations does not convert to HSV if the hue is 0
         ]
 
 
@@ -238,7 +247,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
 
     has_colours: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = False
-    blocks: ClassVar[int] = 4  # whether to apply each; four factors; order of contrast, whether to permute; three ranks
+    blocks: ClassVar[int] = 4  # for p of each change; the factors; the position of the contrast; the channel order
 
     brightness: Strength = (0.875, 1.125)
     contrast: Strength = (0.5, 1.5)
@@ -286,7 +295,7 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
     """
 
     has_colours: ClassVar[bool] = True
-    blocks: ClassVar[int] = 1  # whether to apply, three shifts
+    blocks: ClassVar[int] = 1  # random numbers for p and three shifts
 
     hue: Annotated[float | tuple[float, float], Spread(-180, 180)] = 20.0
     saturation: Annotated[float | tuple[float, float], Spread(-255, 255)] = 30.0
@@ -328,7 +337,7 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
 
     keeps_places: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = True
-    blocks: ClassVar[int] = 1  # whether to apply, contrast, brightness
+    blocks: ClassVar[int] = 1  # random numbers for p, contrast and brightness
 
     brightness: Annotated[float | tuple[float, float], Spread(-3, 3)] = 0.2
     contrast: Annotated[float | tuple[float, float], Spread(-1, MAX_FACTOR - 1)] = 0.2

@@ -26,7 +26,7 @@ _NUM_SHOWN = 3
 class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
     """Base of the random resizes."""
 
-    blocks: ClassVar[int] = 1  # index of the size, or scale
+    blocks: ClassVar[int] = 1  # a random number for the size or the scale
 
     filter: Filter = "bilinear"
     antialias: bool | None = None
@@ -44,11 +44,11 @@ class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
         """Maximum (height, width) of the result; None: it depends on the image."""
         return None, None
 
-    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
+    def _step(self, random_step: RandomStep) -> geometry_steps.Resize:
         """Return the resize step of the plan.
 
         Args:
-            drawn: Step that samples the size.
+            random_step: Step that samples the size.
         """
         raise NotImplementedError
 
@@ -102,9 +102,9 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
     def _size_bounds(self) -> tuple[int | None, int | None]:
         return self.max_size, self.max_size
 
-    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
+    def _step(self, random_step: RandomStep) -> geometry_steps.Resize:
         side = max(self._sizes)
-        return resize_step(self, "shorter", side, side, most=self.max_size, scales=(True, True), drawn=drawn)
+        return resize_step(self, "shorter", side, side, most=self.max_size, scales=(True, True), drawn=random_step)
 
 
 class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
@@ -143,8 +143,8 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, size=words["size"], max_size=None)]
 
-    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
-        return resize_step(self, "shorter", self.max_size - 1, self.max_size - 1, drawn=drawn)
+    def _step(self, random_step: RandomStep) -> geometry_steps.Resize:
+        return resize_step(self, "shorter", self.max_size - 1, self.max_size - 1, drawn=random_step)
 
 
 class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
@@ -208,5 +208,5 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
         height, width = (int(side * self.scale_range[1]) + 1 for side in (self.height, self.width))
         return height, width
 
-    def _step(self, drawn: RandomStep) -> geometry_steps.Resize:
-        return resize_step(self, "both", self.height or 1, self.width or 1, drawn=drawn)
+    def _step(self, random_step: RandomStep) -> geometry_steps.Resize:
+        return resize_step(self, "both", self.height or 1, self.width or 1, drawn=random_step)

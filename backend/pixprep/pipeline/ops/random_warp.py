@@ -16,7 +16,7 @@ from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, quantiles, span_words
 from pixprep.spec import PaddingMode, WarpFilter
 
-Four = tuple[float, ...]
+FourNumbers = tuple[float, ...]
 _IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 _MIN_DISTANCE = 2.0
 """Minimum distance between two adjacent corners, in pixels."""
@@ -41,7 +41,7 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
         check_padding(self.padding_mode, self.fill)
 
     def fixed(self, words: Words) -> list[Op]:
-        """Return a ``warp``, or no op if the matrix is close to the identity, which Albumentations does not apply."""
+        """Return a ``warp``, or no op if Albumentations skips the matrix because it is close to the identity."""
         numbers = words["matrix"]
         rows = tuple(tuple(numbers[start : start + 3]) for start in range(0, len(numbers), 3))
         if len(rows) == 2:
@@ -81,11 +81,11 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         {"op": "random_warp", "degrees": 15, "scale": [0.8, 1.2, 0.8, 1.2]}
     """
 
-    blocks: ClassVar[int] = 2  # angle, translation in x and y, scale in x; scale in y, shear in x and y
+    blocks: ClassVar[int] = 2  # random numbers for angle, translation, scale in x; scale in y, shear
 
     degrees: Annotated[Angles, DEGREES]
-    translate: Annotated[Four, Spread(-1, 1, counts=(4,))] | None = None
-    scale: Annotated[Four, Spread(1 / MAX_SCALE, MAX_SCALE, counts=(4,))] | None = None
+    translate: Annotated[FourNumbers, Spread(-1, 1, counts=(4,))] | None = None
+    scale: Annotated[FourNumbers, Spread(1 / MAX_SCALE, MAX_SCALE, counts=(4,))] | None = None
     shear: Annotated[Angles | None, SHEARS] = None
     keep_ratio: bool = False
 
@@ -162,7 +162,7 @@ class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspecti
         {"op": "random_warp_perspective"}
     """
 
-    blocks: ClassVar[int] = 3  # x and y of four points; standard deviation
+    blocks: ClassVar[int] = 3  # random numbers for the four points, and for the standard deviation
 
     scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.05, 0.1)
 
