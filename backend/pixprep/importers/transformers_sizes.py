@@ -7,7 +7,17 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from pixprep.importers.fields import Fields, sides
-from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, IMAGENET, NONE, TILES, class_fields
+from pixprep.importers.transformers_classes import (
+    BICUBIC,
+    BILINEAR,
+    CLIP,
+    HALF,
+    IMAGENET,
+    LANCZOS,
+    NONE,
+    TILES,
+    class_fields,
+)
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
@@ -24,8 +34,11 @@ from pixprep.pipeline.ops import (
     Tiles,
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
+from pixprep.plan.tile_grids import grids_of
 from pixprep.spec import Filter, Like
 
+MAX_GRANITE_SIDE = 16
+"""Maximum number of rows or columns of tiles of GraniteDocling."""
 MAX_OPEN_SIDE = 4096
 """Maximum side of a tensor whose class does not limit the size of an image, because tensors require an upper bound."""
 
@@ -182,7 +195,7 @@ def _inside(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made([resize], [Tensor(min_height=canvas[0], min_width=canvas[1], name="pixel_values")])
 
 
-def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "ovis", "cohere"]) -> Made:
+def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "ovis", "cohere", "granite"]) -> Made:
     """Return the ops for GOT-OCR 2 and InternVL, Ovis 2, or Command A Vision."""
     size = _edges(fields, "size", ("height", "width"), is_square=True)
     if not fields.flag("crop_to_patches"):
@@ -194,16 +207,40 @@ def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "
     covers = is_ovis and fields.flag("use_covering_area_grid")
     fewest = 1 if covers or family == "cohere" else _length(fields, "min_patches", most)
     tiles: dict[str, Any] = {"tile_size": size[0], "thumbnail": "first" if is_ovis else "last"}
+    grids = tuple(grid for grid in grids_of(fewest, most, "aspect_ratio") if max(grid) <= MAX_GRANITE_SIDE)
     resize = ResizeToTiles(
         tile_size=size[0],
-        max_tiles=most,
-        min_tiles=fewest,
+        **({"grids": grids} if family == "granite" else {"max_tiles": most, "min_tiles": fewest}),
         choose="coverage" if covers else "scale" if family == "cohere" else "aspect_ratio",
         filter=filter_,
         like=like,
     )
-    count = PatchGrid(size[0], name="grids") if is_ovis else TileCount(**tiles, name="num_patches")
-    return Made([resize], [Tiles(**tiles, name="pixel_values"), count])
+    outputs: list[Op] = [Tiles(**tiles, name="pixel_values")]
+    if is_ovis:
+        outputs.append(PatchGrid(size[0], name="grids"))
+    elif family != "granite":
+        outputs.append(TileCount(**tiles, name="num_patches"))
+    return Made([resize], outputs)
+
+
+def _idefics3(fields: Fields, filter_: Filter, like: Like) -> Made:
+    (size,), (tile,) = _edges(fields, "size", ("longest_edge",)), _edges(fields, "max_image_size", ("longest_edge",))
+    how: dict[str, Any] = {"filter": filter_, "like": like}
+    resizes: list[Op] = [
+        ResizeByRule(rule="idefics3", size=size, **how),
+        ResizeByRule(rule="up", multiple=tile, again=True, **how),
+    ]
+    return Made(resizes, [Tiles(tile_size=tile, thumbnail="last", thumbnail_of="tiles", name="pixel_values")])
+
+
+def _donut(fields: Fields, filter_: Filter, like: Like) -> Made:
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    how: dict[str, Any] = {"filter": filter_, "like": like}
+    ops: list[Op] = [Resize(size=min(height, width), **how)]
+    if not (fields.flag("do_thumbnail") and fields.flag("do_pad")):
+        fields.refuse("do_thumbnail", "and do_pad must be true")
+    ops.append(ResizeByRule(rule="thumbnail", size=height, width=width, again=True, **how))
+    return Made([*ops, Pad(height=height, width=width)], [_tensor()])
 
 
 def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -242,6 +279,11 @@ _MASKS = class_fields((1, 1), BILINEAR, IMAGENET, default_to_square=False, do_re
 }
 _JANUS = class_fields((384, 384), BICUBIC, CLIP, do_pad=True, min_size=14)
 _PADDLE = class_fields((800, 800), BICUBIC, ((0, 0, 0), (1, 1, 1)))
+_IDEFICS = class_fields((1, 1), LANCZOS, HALF, do_convert_rgb=True, do_pad=True, do_image_splitting=True) | {
+    "size": {"longest_edge": 4 * 364},
+    "max_image_size": {"longest_edge": 364},
+    "return_row_col_info": False,
+}
 _ONEVISION = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
 _NEXT = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
@@ -263,17 +305,33 @@ SIZED: dict[str, Sized] = {
         partial(_tiled, family="cohere"),
     ),
     "DeepseekVLImageProcessor": Sized(_JANUS, _janus),
+    "DonutImageProcessor": Sized(
+        class_fields((2560, 1920), BILINEAR, HALF, do_pad=True, do_thumbnail=True, do_align_long_axis=False), _donut
+    ),
+    "EomtImageProcessor": Sized(
+        _MASKS
+        | {"size": {"shortest_edge": 640, "longest_edge": 640}, "do_split_image": False, "do_pad": False}
+        | {"ignore_index": None},
+        _maskformer,
+    ),
     "GLPNImageProcessor": Sized(
         class_fields((1, 1), BILINEAR, NONE, do_normalize=None) | {"size": None, **_DIVISOR}, _glpn
     ),
     "GotOcr2ImageProcessor": Sized(
         class_fields((384, 384), BICUBIC, CLIP, do_convert_rgb=True) | TILES, partial(_tiled, family="got")
     ),
+    "GraniteDoclingImageProcessor": Sized(
+        class_fields((512, 512), BICUBIC, CLIP, do_convert_rgb=True)
+        | {"crop_to_patches": True, "min_patches": 1, "max_patches": 32, "fine_route": False}
+        | {"dense_max_patches": 0, "dense_max_scale": 0.0, "dense_min_aspect": 0.0, "dense_max_aspect": 0.0},
+        partial(_tiled, family="granite"),
+    ),
     "Idefics2ImageProcessor": Sized(
         class_fields((1,), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, do_image_splitting=False)
         | {"size": {"shortest_edge": 378, "longest_edge": 980}},
         _idefics2,
     ),
+    "Idefics3ImageProcessor": Sized(_IDEFICS, _idefics3),
     "JanusImageProcessor": Sized(_JANUS, _janus),
     "LlavaNextImageProcessor": Sized(
         class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=True, image_grid_pinpoints=_NEXT),
@@ -322,6 +380,7 @@ SIZED: dict[str, Sized] = {
         | {"size": {"longest_edge": 1024}, "patch_size": {"height": 16, "width": 16}},
         _pixtral,
     ),
+    "SmolVLMImageProcessor": Sized(_IDEFICS, _idefics3),
     "TextNetImageProcessor": Sized(
         class_fields((640,), BILINEAR, IMAGENET, 224, do_center_crop=False, do_convert_rgb=True, **_DIVISOR), _textnet
     ),

@@ -6,7 +6,7 @@ At this point, the random parameters and the per-image inputs of the image are k
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any, cast
 
@@ -58,7 +58,7 @@ class Geometry:
         fill: Per-image input that contains the color of the padding. None means that the plan contains the color.
         photo: Steps on the pixel values of the whole image, which are applied first. They do not move pixels.
         most: Maximum height and width of the result in pixels. None means unlimited.
-        thumbnail: Second resize of the whole image, for the thumbnail that is added to the tiles of the image, or None.
+        thumbnail: Geometry of the thumbnail that is added to the tiles of the image, or None.
     """
 
     before: tuple[GeometryStep, ...]
@@ -69,7 +69,7 @@ class Geometry:
     fill: inputs.Fill | None = None
     photo: tuple[LevelsStep, ...] = ()
     most: int | None = None
-    thumbnail: Resize | None = None
+    thumbnail: Geometry | None = None
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
@@ -199,13 +199,8 @@ class Geometry:
             photo=photo,
             begin=begin,
             swaps=(seen[0].is_swapped, seen[1].is_swapped),
-            thumbnail=self._place_thumbnail(height, width, drawing),
+            thumbnail=self.thumbnail.place(height, width, drawing) if self.thumbnail else None,
         )
-
-    def _place_thumbnail(self, height: int, width: int, drawing: Drawing) -> Placement | None:
-        if self.thumbnail is None:
-            return None
-        return replace(self, resize=self.thumbnail, thumbnail=None).place(height, width, drawing)
 
     @staticmethod
     def _placed_levels(

@@ -10,6 +10,8 @@ from pixprep.errors import ImageError
 from pixprep.plan.sizes import Bounds, Size
 from pixprep.spec import upward
 
+MAX_IDEFICS_SIDE = 4096
+
 Rule = Literal[
     "shrink",
     "contain",
@@ -22,6 +24,9 @@ Rule = Literal[
     "shorter_down",
     "detr",
     "half",
+    "idefics3",
+    "up",
+    "thumbnail",
 ]
 
 
@@ -87,6 +92,12 @@ class SideRule:
                 return upward(rows, self.multiple), upward(columns, self.multiple)
             case "shorter_down":
                 return self._by_vilt(height, width)
+            case "idefics3":
+                return self._by_idefics3(height, width)
+            case "up":
+                return self._by_up(height, width)
+            case "thumbnail":
+                return self._by_thumbnail(height, width)
             case "half":
                 return self._by_half(height, width)
             case "detr":
@@ -134,6 +145,38 @@ class SideRule:
         rows, columns = int(rows + 0.5), int(columns + 0.5)
         return rows // self.multiple * self.multiple, columns // self.multiple * self.multiple
 
+    def _by_idefics3(self, height: int, width: int) -> Size:
+        """Return the size of transformers' Idefics 3, whose shorter side is even unless the result is very large."""
+        ratio, longest = width / height, self.height
+        rows, columns = (int(longest / ratio), longest) if width >= height else (longest, int(longest * ratio))
+        rows, columns = (rows + rows % 2, columns) if width >= height else (rows, columns + columns % 2)
+        rows, columns = max(rows, 1), max(columns, 1)
+        ratio, most = columns / rows, MAX_IDEFICS_SIDE
+        if columns >= rows and columns > most:
+            rows, columns = int(most / ratio), most
+        elif rows > columns and rows > most:
+            rows, columns = most, int(most * ratio)
+        return max(rows, 1), max(columns, 1)
+
+    def _by_up(self, height: int, width: int) -> Size:
+        """Return the size to which Idefics 3 then enlarges an image for its vision encoder."""
+        ratio, multiple = width / height, self.multiple
+        if width >= height:
+            columns = upward(width, multiple)
+            return upward(int(columns / ratio), multiple), columns
+        rows = upward(height, multiple)
+        return rows, upward(int(rows * ratio), multiple)
+
+    def _by_thumbnail(self, height: int, width: int) -> Size:
+        """Return the size of transformers' Donut, which never enlarges an image."""
+        rows, columns = min(height, self.height), min(width, self.width)
+        if (rows, columns) != (height, width):
+            if height > width:
+                columns = int(width * rows / height)
+            elif width > height:
+                rows = int(height * columns / width)
+        return rows, columns
+
     def _by_half(self, height: int, width: int) -> Size:
         """Return the size that transformers computes for GLM-Image: about half of the image's size, within limits."""
         assert self.max_side is not None
@@ -175,8 +218,11 @@ class SideRule:
                     upward(self.height, self.multiple),
                     upward(self.width, self.multiple),
                 )
-            case "contain":
+            case "contain" | "thumbnail":
                 sides = self.height, self.width
+            case "idefics3":
+                longest = min(self.height, MAX_IDEFICS_SIDE)
+                sides = longest, longest
             case "longer" | "longer_even" | "bounded":
                 longest = max(self.height, self.min_side)
                 sides = longest, longest
@@ -207,6 +253,9 @@ class SideRule:
             "shorter_up": f"the shorter side to {size}, rounded up",
             "shorter_even": f"the shorter side to {size}, rounded half to even and then up",
             "shorter_down": f"the shorter side to {size}, the longer side to at most 1333 / 800 of it, rounded down",
+            "idefics3": f"the longer side to {size}, the shorter side to an even number",
+            "up": "rounded up",
+            "thumbnail": f"to fit into {size}, never enlarging",
             "half": f"to half its size, the shorter side at least {size}, the longer side at most {self.max_side}",
             "detr": f"the shorter side to {size}, the longer side to at most {self.max_side}, rounded up",
         }[self.rule]

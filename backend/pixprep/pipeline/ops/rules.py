@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Length
 from pixprep.pipeline.ops.sizes import BySize
+from pixprep.plan.lowered import Lowered
 from pixprep.plan.side_rules import Rule, SideRule
+from pixprep.spec import ImageSpec, upward
+
+_WITHOUT_MULTIPLE: tuple[Rule, ...] = ("contain", "longer", "longer_even", "bounded", "idefics3", "thumbnail")
 
 
 class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
@@ -30,16 +36,21 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``half``: both sides are scaled so that the shorter one is at least ``size`` and the longer one at most
       ``max_size``, halved, and rounded to ``multiple`` (GLM-Image). The longer side may be at most four times as long
       as the shorter one.
+    - ``idefics3``: the longer side becomes ``size``, at most 4096, and the other one an even number (Idefics 3).
+    - ``up``: the longer side is rounded up to ``multiple``, and then the other one (Idefics 3).
+    - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
 
     An image is rejected if a side would become 0.
 
     Args:
         rule: Formula.
-        size: Length in pixels, as above. ``multiple`` does not have this field.
-        width: Width in pixels, if it differs from the height ``size``; for ``shrink`` and ``contain``.
+        size: Length in pixels, as above; not for ``multiple`` and ``up``.
+        width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain`` and ``thumbnail``.
         multiple: Factor of both sides.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
         max_size: Maximum length of the longer side in pixels; for ``detr`` and ``half``.
+        again: Whether the image may already be resized. Its pixels are then resampled a second time, as for Idefics 3
+            and Donut.
         filter, antialias, like: as in ``resize``.
 
     Example:
@@ -52,13 +63,14 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     multiple: Length = 1
     min_size: Length | None = None
     max_size: Length | None = None
+    again: bool = False
 
     def check(self) -> None:
         super().check()
         has = {
-            "size": self.rule != "multiple",
+            "size": self.rule not in ("multiple", "up"),
             "max_size": self.rule in ("detr", "half"),
-            "width": self.rule in ("shrink", "contain"),
+            "width": self.rule in ("shrink", "contain", "thumbnail"),
             "min_size": self.rule in ("longer", "longer_even", "bounded"),
         }
         for field, is_used in has.items():
@@ -67,10 +79,22 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
                 raise PipelineError(f'"{field}" has no effect with "rule": "{self.rule}": remove it')
             if is_used and not is_given and field in ("size", "max_size"):
                 raise PipelineError(f'the field "{field}" is missing, which "rule": "{self.rule}" requires')
-        if self.multiple > 1 and self.rule in ("contain", "longer", "longer_even", "bounded"):
+        if self.multiple > 1 and self.rule in _WITHOUT_MULTIPLE:
             raise PipelineError(f'"multiple" has no effect with "rule": "{self.rule}": remove it')
 
     @property
     def sizer(self) -> SideRule:
         size = self.size or 1
         return SideRule(self.rule, size, self.width or size, self.multiple, self.min_size or 1, self.max_size)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """Return the spec after the resize; for ``up``, its sides are limited if those of the image are."""
+        result = super().infer(image)
+        if self.rule != "up" or result.height is not None or not (image.max_height and image.max_width):
+            return result
+        longest = upward(max(image.max_height, image.max_width), self.multiple)
+        return replace(result, max_height=longest, max_width=longest)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        lowered = super().lower(replace(before, resizes_again=True) if self.again else before, image, key)
+        return replace(lowered, resizes_again=before.resizes_again)

@@ -119,12 +119,15 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         thumbnail: Position of a tile that shows the whole image before ``resize_to_tiles``, resized to a tile without
             regard to its aspect ratio. Default: without a thumbnail.
         thumbnail_of_one: Whether an image that is a single tile has a thumbnail as well, as for LLaVA-NeXT.
+        thumbnail_of: Image that the thumbnail shows: the ``photo`` before ``resize_to_tiles``, or all ``tiles``
+            together, which are resized once more, as for Idefics 3.
         dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
 
     Example:
         {"op": "tiles", "tile_size": 448, "thumbnail": "last"}
     """
 
+    thumbnail_of: Literal["photo", "tiles"] = "photo"
     dtype: TensorDType = "float32"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
@@ -134,12 +137,17 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         plan, resize = before.tensor(spec), before.resize
         if self.thumbnail is None:
             return plan
-        if resize is None or not isinstance(resize.sizer, TileGrid) or before.after or before.levels:
+        if resize is None:
+            raise PipelineError('"thumbnail" requires a resize before tiles')
+        small = replace(resize, rule="both", height=self.tile_size, width=self.tile_size, sizer=None)
+        if self.thumbnail_of == "tiles":
+            thumbnail = replace(plan.geometry, levels=(*plan.geometry.levels, small))
+            return replace(plan, geometry=replace(plan.geometry, thumbnail=thumbnail))
+        if not isinstance(resize.sizer, TileGrid) or before.after or before.levels:
             raise PipelineError(
                 '"thumbnail" requires that no op changes the image between resize_to_tiles and tiles, except normalize'
             )
-        small = replace(resize, rule="both", height=self.tile_size, width=self.tile_size, sizer=None)
-        return replace(plan, geometry=replace(plan.geometry, thumbnail=small))
+        return replace(plan, geometry=replace(plan.geometry, thumbnail=replace(plan.geometry, resize=small)))
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         where = {"first": " after a thumbnail", "last": " and a thumbnail", None: ""}[self.thumbnail]
