@@ -185,7 +185,7 @@ def test_no_step_stops_the_next_and_rows_are_written_as_they_come(module, tmp_pa
     assert (ended["red"]["ended"], ended["red"]["said"]) == (3, "why\n")
     assert "no-such-tool" in ended["absent"]["ended"]
     assert ended["slow"]["ended"] == "time-out"
-    assert ended["fine"]["ended"].startswith("not begun")
+    assert ended["fine"]["ended"].startswith("not started")
     assert "why" in out.with_suffix(".log").read_text()
 
 
