@@ -1,5 +1,7 @@
-"""The environment of every test: one thread for OpenBLAS, whose threads spin where the cores are busy; no real time; no
-deadline of Hypothesis, which a busy machine misses.
+"""Settings for all tests.
+
+OpenBLAS uses one thread, because its threads spin while the cores are busy. Hypothesis has no deadline, because a busy
+machine misses it. Threads with real-time priority get the usual priority again.
 """
 
 import os
@@ -11,27 +13,30 @@ import pytest
 
 from rarely import KEPT
 
-with suppress(ImportError):  # the machines of tools/gpu_hour have no Hypothesis
+with suppress(ImportError):  # Hypothesis is not installed on the machines of tools/gpu_hour
     from hypothesis import settings
 
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a product of 3 x 3 took a minute of processor time at a load of 80
+# a 3 x 3 matrix product took a minute of processor time at a load of 80
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
 def _usual_priority():
-    """SVT-AV1's encoder gives root's process real-time priority, for which servers and other tests wait."""
+    """Reset the real-time priority that SVT-AV1's encoder sets if it runs as root: servers and other tests would
+    starve.
+    """
     yield
     if os.sched_getscheduler(0) != os.SCHED_OTHER:
         for thread in Path("/proc/self/task").iterdir():
-            with suppress(ProcessLookupError):  # it has ended meanwhile
+            with suppress(ProcessLookupError):  # the thread has ended meanwhile
                 os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what `make test` leaves to `make test-slow`, see rarely.py."""
+    """Mark the tests that `make test` leaves to `make test-slow` (see rarely.py)."""
     cases = defaultdict(list)
     for item in items:
         cases[item.nodeid.partition("[")[0]].append(item)
@@ -40,4 +45,4 @@ def pytest_collection_modifyitems(items):
         kept = {index * len(these) // count for index in range(count)}
         for index, item in enumerate(these):
             if index not in kept:
-                item.add_marker(pytest.mark.slow(reason="rarely.py leaves it to make test-slow"))
+                item.add_marker(pytest.mark.slow(reason="rarely.py: make test-slow runs it"))

@@ -1,7 +1,7 @@
-"""The tests that `make test` leaves to `make test-slow`: slow tests of code that rarely changes.
+"""Tests that `make test` leaves to `make test-slow`: slow tests of code that rarely changes.
 
-`pytest_collection_modifyitems` in conftest.py marks them as slow. The number is how many parameters of a test stay in
-`make test`, spread evenly over all of them; 0 leaves the whole test to `make test-slow`.
+`pytest_collection_modifyitems` in conftest.py marks them as slow. The number is how many parameter sets of a test
+remain in `make test`, evenly spaced among all of them; 0 leaves the whole test to `make test-slow`.
 """
 
 KEPT = {

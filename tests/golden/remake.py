@@ -1,11 +1,12 @@
-"""Write the pinned pipeline files, defaults, JSON Schema and digests of tensors again, after a change that is meant.
+"""Regenerate the pinned pipeline files, defaults, JSON Schema and tensor digests after an intended change.
 
     .venv/bin/python tests/golden/remake.py [--accept-changed-pixels]
 
-Read the diff. The defaults of a format version never change: only lines and fields may be added. Any other change needs
-a new version of the format. The tensors of a file do not change either: new lists of ``frozen_pixels.cases`` are added
-to ``pixels.jsonl``, and nothing is written if an existing list produces different tensors. ``--accept-changed-pixels``
-writes those as well: then the changelog names the library whose pixels moved, and explains why they are closer to it.
+Review the diff. The defaults of a format version never change: only lines and fields may be added. Any other change
+needs a new version of the format. The tensors of a file do not change either: new lists of ``frozen_pixels.cases`` are
+added to ``pixels.jsonl``, and nothing is written if an existing list produces different tensors.
+``--accept-changed-pixels`` also writes these. The changelog must then name the library whose pixels changed, and
+explain why the new pixels are closer to it.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Add the draws of new cases to tests/golden/draws.json. Those that are there never change, or no run would repeat.
+"""Add the random parameters of new cases to tests/golden/draws.json.
 
-If a change is meant, such as the mending of a wrong draw: --change NAME for each case, and a line in CHANGELOG.md.
+Existing entries never change, because training runs would no longer be reproducible. For an intended change, such as a
+bug fix, pass --change NAME for each case, and add a line to CHANGELOG.md.
 """
 
 import argparse

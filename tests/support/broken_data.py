@@ -1,4 +1,4 @@
-"""A data set of two classes in which one file in a hundred is broken, in eight ways."""
+"""A data set of two classes in which one file in a hundred is broken, in eight different ways."""
 
 from functools import cache
 
@@ -6,7 +6,7 @@ from support.images import photo, read, save
 
 
 def _scratched(encoded):
-    """Replace the second half of the scan by random codes, so that it has too much data or invalid codes."""
+    """Replace the second half of the scan with random codes, so that it contains too much data or invalid codes."""
     middle = len(encoded) // 2
     rest = bytes((37 * index + index // 7) % 255 for index in range(len(encoded) - middle - 2))
     return encoded[:middle] + rest + encoded[-2:]
@@ -34,7 +34,10 @@ WAYS = {
     "huge": ("TOO_LARGE_BYTES", None),
     "link": ("UNREADABLE", None),
 }
-"""Each way by its word, which is in the file's name: the reason of the ImageError, and what becomes of a good JPEG."""
+"""Kinds of broken files.
+
+The key is part of the file's name; the value is the reason of the ImageError, and a function that breaks a valid JPEG.
+"""
 
 
 @cache
@@ -43,7 +46,7 @@ def _photo(name):
 
 
 def small_jpeg(index, height=90, width=120):
-    """A piece of one of the two sample photos, another for each index."""
+    """Return a JPEG of a region of one of the two sample photos. The region depends on the index."""
     top, left = 7 * index % (427 - 2 * height), 13 * index % (640 - 2 * width)
     piece = (
         _photo(("china", "flower")[index % 2])
@@ -57,11 +60,12 @@ def make(folder, count=800):
     """Write ``count`` files as ``china/00000.jpg``, ``flower/00001.jpg`` and so on. Eight of them are broken.
 
     Args:
-        folder: gets a folder for each class; ``count`` of 800 makes one in a hundred broken.
+        folder: Folder in which a folder for each class is created.
+        count: Number of files. With 800, one in a hundred is broken.
 
     Returns:
-        For each broken file its name inside the folder, such as ``flower/00101-cut.jpg``, and the reason of its
-        ImageError.
+        The reason of the ImageError for each broken file, by its name inside the folder, such as
+        ``flower/00101-cut.jpg``.
     """
     broken = {}
     at = {count * (2 * number + 1) // 16 + number % 2: way for number, way in enumerate(WAYS)}

@@ -53,7 +53,9 @@ DEFAULTS = GOLDEN / "defaults.json"
 
 
 def smallest():
-    """Every op with the fewest fields, and each group of fields that others get their defaults from."""
+    """Return every op with as few fields as possible, and with each group of fields that determines other fields'
+    defaults.
+    """
     yield from (
         {"op": "decode"},
         {"op": "decode_video", "frames": 16},

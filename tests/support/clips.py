@@ -1,4 +1,4 @@
-"""Clips whose frames carry their numbers, made by PyAV's encoders."""
+"""Clips that PyAV encodes. Each frame contains its own number."""
 
 import io
 import struct
@@ -28,11 +28,11 @@ CODECS = {
     "mpeg4.mp4": ("mpeg4", "mp4", {"g": "12", "bf": "2"}),
     "mpeg4.avi": ("mpeg4", "avi", {"g": "12"}),
 }
-"""Name of a clip: encoder, container, options."""
+"""Encoder, container and options of each kind of clip."""
 
 
 def pixels(number, height=96, width=160):
-    """An RGB frame: its number in ``BITS`` blocks, above a pattern that moves."""
+    """Return an RGB frame: its number as ``BITS`` blocks, above a moving pattern."""
     y, x = np.mgrid[:height, :width]
     frame = np.stack([x + 3 * number, y + 2 * number, x + y - number], axis=-1) % 256
     frame = (64 + frame // 2).astype(np.uint8)
@@ -42,25 +42,25 @@ def pixels(number, height=96, width=160):
 
 
 def number(frame):
-    """Number that ``pixels`` wrote."""
+    """Read the number that ``pixels`` has drawn."""
     return sum(int(frame[BLOCK // 2, bit * BLOCK + BLOCK // 2, 0] > 127) << bit for bit in range(BITS))
 
 
 def clip(
     name="h264.mp4", count=70, *, height=96, width=160, stamps=None, rate=30, pixel_format="yuv420p", cut=0, **stream
 ):
-    """The bytes of a clip.
+    """Encode a clip.
 
     Args:
-        name: A codec of ``CODECS``, or a row of that form.
+        name: Kind of clip, a key of ``CODECS``, or a value of the same form.
         count: Number of frames.
-        height: in pixels.
-        width: in pixels.
-        stamps: Timestamp of each frame in milliseconds; default: a constant rate.
-        rate: frames a second.
+        height: Height in pixels.
+        width: Width in pixels.
+        stamps: Timestamp of each frame in milliseconds. Default: a constant frame rate.
+        rate: Frames per second.
         pixel_format: Pixel format of the encoder.
-        cut: packets that are left out at the beginning.
-        stream: attributes of the codec's context, as ``colorspace``.
+        cut: Number of packets to omit at the beginning.
+        stream: Attributes to set on the codec context, such as ``colorspace``.
     """
     encoder, container, options = CODECS[name] if isinstance(name, str) else name
     memory, packets = io.BytesIO(), []
@@ -82,12 +82,13 @@ def clip(
 
 
 def edited(encoded, *parts):
-    """Return an MP4 of ``clip`` at 30 frames per second, cut by an edit list to some of its parts, in sequence.
+    """Return an MP4 of ``clip`` at 30 frames per second, with an edit list that plays only some of its parts.
 
     Args:
-        encoded: The MP4, whose tables follow its frames, so that the frames keep their offsets.
-        parts: First frame and number of frames of each part. The number is a multiple of three, because the list counts
-            milliseconds.
+        encoded: The MP4. Its tables follow the frames, so the offsets of the frames do not change.
+        parts: First frame and number of frames of each part. The number must be a multiple of three, because the edit
+            list
+            uses milliseconds.
     """
     at = encoded.index(b"elst") - 4
     (n_bytes,), (begin,) = (struct.unpack(">i", encoded[place : place + 4]) for place in (at, at + 20))

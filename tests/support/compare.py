@@ -1,4 +1,4 @@
-"""One comparison for every test of pixels. It raises by itself, and reports where arrays differ and by how much."""
+"""Comparison of arrays for all pixel tests. It raises an error that reports where arrays differ, and by how much."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tolerance:
-    """``largest``: maximum difference; ``exact``: minimum fraction of equal values; ``why``: the reason."""
+    """Tolerance of a comparison.
+
+    ``largest`` is the maximum difference, ``exact`` the minimum fraction of equal values, and ``why`` the reason for
+    them.
+    """
 
     largest: float
     exact: float
@@ -25,7 +29,7 @@ FLOAT16 = Tolerance(
 
 
 def assert_close(actual, expected, tolerance=EQUAL):
-    """Both arrays agree in shape and, within the tolerance, in every value."""
+    """Assert that two arrays have the same shape, and the same values within the tolerance."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
     if actual.size == 0:
@@ -37,7 +41,7 @@ def assert_close(actual, expected, tolerance=EQUAL):
         f"worst at {tuple(map(int, worst))}: {actual[worst]}, expected {expected[worst]}; largest difference "
         f"{difference.max():.6g} of {tolerance.largest:g}, {share:.2%} exact of {tolerance.exact:.0%} ({tolerance.why})"
     )
-    # A fraction of a handful of values is not meaningful.
+    # the fraction of equal values is not meaningful for a few values
     is_enough = share >= tolerance.exact or (difference.size < 500 and tolerance.exact < 1)
     assert difference.max() <= tolerance.largest, report
     assert is_enough, report

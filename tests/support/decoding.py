@@ -1,4 +1,4 @@
-"""Decode one image with the CPU decoder."""
+"""Decode single images with the CPU decoder."""
 
 from dataclasses import replace
 
@@ -10,17 +10,17 @@ from pixprep.errors import ImageError
 from pixprep.plan.plan import Plan
 
 PLAN = Plan(is_gray=False, apply_exif_orientation=True, chroma="fancy", outputs={})
-"""Decodes to RGB, upright, and does nothing else."""
+"""Plan that decodes to RGB, applies the EXIF orientation, and does nothing else."""
 
 
 def decoded(encoded, plan=PLAN, *, limits=None, damage="strict", before=()):
-    """The ``Decoded`` with pixels of its own, or the ImageError.
+    """Return a copy of the ``Decoded``, or the ImageError.
 
     Args:
-        encoded: the image.
-        plan: what to decode to.
+        encoded: The encoded image.
+        plan: How to decode it.
         limits, damage: Options of the decoder.
-        before: images that the same decoder decodes first.
+        before: Images that the same decoder decodes first.
     """
     decoder = CpuDecoder(plan, limits or Limits(), damage=damage)
     for each in before:
@@ -31,7 +31,7 @@ def decoded(encoded, plan=PLAN, *, limits=None, damage="strict", before=()):
 
 
 def decode(encoded, *, limits=None, damage="strict", **plan):
-    """uint8 (height, width, 3 or 1), or the ImageError; ``plan`` changes ``PLAN``."""
+    """Return uint8 (height, width, 3 or 1), or the ImageError. ``plan`` contains changes to ``PLAN``."""
     result = decoded(encoded, replace(PLAN, **plan), limits=limits, damage=damage)
     if isinstance(result, ImageError):
         return result

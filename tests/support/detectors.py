@@ -1,4 +1,4 @@
-"""A detector that nobody trained: an ONNX file that finds the red and the blue box of a gray photo, in YOLO's form."""
+"""An untrained detector: an ONNX model in YOLO's format that finds the red and the blue box in a gray photo."""
 
 import re
 
@@ -10,9 +10,9 @@ from onnx import TensorProto, helper
 RED, BLUE, GRAY = (230, 20, 20), (20, 20, 230), (120, 120, 120)
 NAMES = ["red box", "blue box"]
 
-# The red value of a pixel is the fraction of it that the box covers, so edges are found at subpixel precision. Each
-# color has four candidates. Three are slightly shifted and have lower scores, so that non-maximum suppression leaves
-# one.
+# The red value of a pixel is the fraction of it that the box covers, so edges are found with subpixel precision. Each
+# colour has four candidates. Three of them are slightly shifted and have lower scores, so non-maximum suppression
+# leaves one.
 _MODEL = """<ir_version: 8, opset_import: ["": 18]>
 boxes (float[batch, 3, HEIGHT, WIDTH] images) => (float[batch, SHAPE] output0) {
     one = Constant <value_ints = [1]> ()
@@ -86,7 +86,7 @@ _CORNERS = """
 
 
 def photo(height, width, red, blue):
-    """A gray photo, uint8 (height, width, 3), with a red and a blue box: left, top, right, bottom."""
+    """Return a gray photo, uint8 (height, width, 3), with a red and a blue box given as (left, top, right, bottom)."""
     pixels = np.full((height, width, 3), GRAY, np.uint8)
     for colour, (left, top, right, bottom) in ((RED, red), (BLUE, blue)):
         pixels[top:bottom, left:right] = colour
@@ -94,14 +94,14 @@ def photo(height, width, red, blue):
 
 
 def save(path, *, size=(320, 320), channels="rgb", corners=False, **metadata):
-    """Write the detector: ``images``, float32 (n, 3, height, width) of 0 to 1, in.
+    """Write the detector. Its input is ``images``, float32 (n, 3, height, width) from 0 to 1.
 
     Args:
         path: Path of the ONNX file; its folder is created.
-        size: height and width.
+        size: Height and width.
         channels: ``rgb`` or ``bgr``.
-        corners: out comes (n, 8, 6), corners, score and class, as of a model with NMS; else (n, 4 + 2, 8), middle and
-            size, and a score for each of two classes.
+        corners: If true, the output is (n, 8, 6): corners, score and class, as from a model with NMS. Otherwise it is
+            (n, 4 + 2, 8): centre, size, and one score for each of two classes.
         metadata: Entries to add to those that Ultralytics' exporter writes.
     """
     height, width = size
@@ -124,11 +124,11 @@ def save(path, *, size=(320, 320), channels="rgb", corners=False, **metadata):
 
 
 def save_echo(path, inputs):
-    """A model that gives back what it takes: ``boxes``, the means of its image's channels, and its other numbers.
+    """Write a model that returns its inputs: ``boxes``, the channel means of the image, and the other inputs.
 
     Args:
         path: Path of the ONNX file; its folder is created.
-        inputs: the type and the shape of each, by name.
+        inputs: Type and shape of each input, by name.
     """
     nodes, parts, width = [], [], 0
     for name, (_, shape) in inputs.items():
@@ -150,13 +150,13 @@ def save_echo(path, inputs):
 
 
 def save_constant(path, outputs, *, size=(320, 320), **metadata):
-    """A model that gives the same arrays for every image, as an export of a task would give them.
+    """Write a model that returns the same arrays for every image, in the form that a task's export returns them.
 
     Args:
         path: Path of the ONNX file; its folder is created.
-        outputs: the arrays of one image, by name.
-        size: height and width of what it takes, ``images`` of float32 (n, 3, height, width).
-        metadata: The entries that Ultralytics' exporter writes; by default the file has no metadata.
+        outputs: Arrays for one image, by output name.
+        size: Height and width of the input ``images``, which is float32 (n, 3, height, width).
+        metadata: Entries as Ultralytics' exporter writes them. Default: no metadata.
     """
     nodes = [helper.make_node("ReduceMean", ["images"], ["mean"], axes=[1, 2, 3], keepdims=1)]
     nodes += [helper.make_node("Sub", ["mean", "mean"], ["nothing"])]

@@ -1,4 +1,4 @@
-"""Oracle of engine/kernels/elastic.c: elastic fields in NumPy, by the words of ``plan.steps.warps.Elastic``."""
+"""Reference implementation of engine/kernels/elastic.c: the elastic fields of ``plan.steps.warps.Elastic`` in NumPy."""
 
 import numpy as np
 
@@ -6,18 +6,18 @@ from pixprep.plan.draws.philox import philox
 from pixprep.plan.steps.warps import taps
 
 BLOCK = 32
-"""Positions that one product of matrices blurs."""
+"""Number of positions that one matrix product blurs."""
 
 
 def looked_at(elastic, height, width):
-    """float32 (2, height, width): the x and y at which each pixel looks, -1 to 1 in the image; see ``Elastic``."""
+    """Return float32 (2, height, width): the x and y that each pixel samples, -1 to 1 in the image; see ``Elastic``."""
     across, down = identity(width), identity(height)[:, None]
     x, y = displacement(elastic, height, width)
     return np.stack([across + x, down + y])
 
 
 def displacement(elastic, height, width):
-    """float32 (2, height, width): how far from its own place, along x and along y; see ``Elastic``."""
+    """Return float32 (2, height, width): the displacement of each pixel along x and along y; see ``Elastic``."""
     made = []
     fields = noise(elastic.seed, height, width)
     for field, sigma, alpha, side in zip(fields, elastic.sigma, elastic.alpha, (width, height), strict=True):
@@ -27,7 +27,9 @@ def displacement(elastic, height, width):
 
 
 def identity(side):
-    """float32 (side,): the middle of each pixel: PyTorch's ``linspace``, reckoned from the nearer end, rounded once."""
+    """Return float32 (side,): the pixel centres like PyTorch's ``linspace``, computed from the nearer end, rounded
+    once.
+    """
     last = np.float32((side - 1) / side)
     step = float((last + last) / np.float32(max(side - 1, 1)))
     first, second = np.arange(side // 2), np.arange(side - side // 2)[::-1]
@@ -35,7 +37,7 @@ def identity(side):
 
 
 def noise(seed, height, width):
-    """float64 (2, height, width): uniform integers of -2^23 to 2^23 - 1 for x and for y."""
+    """Return float64 (2, height, width): uniform integers from -2^23 to 2^23 - 1 for x and for y."""
     count = height * width
     counters = np.zeros((2, -(-count // 4), 4), np.uint32)
     counters[:, :, 0], counters[1, :, 1] = np.arange(counters.shape[1]), 1
@@ -44,20 +46,23 @@ def noise(seed, height, width):
 
 
 def blurred(field, count, sigma):
-    """The field after both blurs, in units of its largest noise."""
+    """Return the field after both blurs, in units of the maximum noise."""
     padded = np.pad(field, count // 2, mode="reflect")
     across = np.rint(convolved(padded, weights(count, sigma[0])) * 2.0**-27)
     return convolved(across.T, weights(count, sigma[1])).T * 2.0**-52
 
 
 def weights(count, sigma):
-    """A bell curve, in integers: 2^28 is 1."""
+    """Return a Gaussian kernel in integers: 2^28 represents 1."""
     curve = np.exp(-((np.arange(count) - count // 2) ** 2) / (2.0 * sigma**2))
     return np.rint(curve / curve.sum() * 2.0**28)
 
 
 def convolved(rows, weights):
-    """Sums along the rows: float64 (rows, columns - weights + 1), exact in any order, so that BLAS may add up."""
+    """Convolve the rows: float64 (rows, columns - weights + 1).
+
+    The sums are exact in any order, so BLAS may compute them.
+    """
     more = len(weights) - 1
     band = np.zeros((BLOCK + more, BLOCK))
     for column in range(BLOCK):

@@ -1,4 +1,6 @@
-"""Memory of a server after thousands of requests, and after its models were loaded again and killed under load."""
+"""Measures the memory of a server after thousands of requests, and after its models were reloaded and killed under
+load.
+"""
 
 import io
 import logging
@@ -35,16 +37,17 @@ IMAGES = [*GOOD, *GOOD, *jpegs().values(), *others().values(), *BAD]
 
 @dataclass(frozen=True)
 class Held:
-    """Memory that a server holds.
+    """Memory that a server uses.
 
     Attributes:
-        private_mib: Memory of each process that it does not share. Triton grows its shared memory to the largest
-            batches that have met so far and maps it again each time, so it counts several times in a process's resident
-            memory.
-        shared_mib: Size of all regions in /dev/shm.
-        regions: how many of them there are.
-        files, threads: Open files and threads of Triton itself. A stub inherits the connections that are open when it
-            starts.
+        private_mib: Private memory of each process. Triton enlarges its shared memory to the largest batches so far,
+            and
+            maps it again each time, so the resident memory of a process counts it several times.
+        shared_mib: Total size of the regions in /dev/shm.
+        regions: Number of these regions.
+        files, threads: Open files and threads of Triton itself. A stub process inherits the connections that are open
+            when
+            it starts.
     """
 
     private_mib: dict[str, float]
@@ -62,9 +65,9 @@ class Held:
 
 
 def growth(values):
-    """How much higher the median of the last quarter is than that of the one before; a leak lifts every value.
+    """Return the growth from the median of the third quarter to that of the last quarter. A leak raises every value.
 
-    The first half is for what settles in steps: ONNX Runtime keeps room for each larger batch, and so does Triton.
+    The first half is ignored, because ONNX Runtime and Triton allocate memory for each larger batch and keep it.
     """
     quarter = max(1, len(values) // 4)
     return median(values[-quarter:]) / median(values[-2 * quarter : -quarter]) - 1
@@ -85,11 +88,11 @@ def _private_mib(pid):
 
 
 class Endurance:
-    """A server whose models this process may load, and clients that compare every answer.
+    """A server whose models this process can load, and clients that compare every response.
 
     Attributes:
-        server: see ``Server``.
-        clients: what became of every request.
+        server: The running server; see ``Server``.
+        clients: Clients that count the outcome of every request.
     """
 
     def __init__(self, server, oracle):
@@ -99,9 +102,9 @@ class Endurance:
         self._rng = random.Random(0)
 
     def held(self, *, idle_s=0.0):
-        """Memory of the server after a pause: a model gives back what it keeps for its next batch after ``IDLE_S``.
+        """Return the memory of the server after a pause: an idle model frees its memory after ``IDLE_S``.
 
-        Waits for what Triton has unloaded to be put away, which takes a second or two.
+        Wait until Triton has freed what it has unloaded, which takes a second or two.
         """
         time.sleep(idle_s)
         with suppress(AssertionError):
@@ -126,7 +129,7 @@ class Endurance:
         self, count, *, concurrency=CONCURRENCY, images=IMAGES, models=MODELS, sizes=(1, 1, 1, 2, 4),
         protocols=("http", "grpc"),
     ):  # fmt: skip
-        """So many requests of 1 to 4 images, good and bad, at concurrency 16."""
+        """Send this many requests of 1 to 4 images, valid and invalid, at concurrency 16."""
         turns = iter(range(count))
         lock = threading.Lock()
 
@@ -143,12 +146,12 @@ class Endurance:
             list(pool.map(work, range(concurrency)))
 
     def mixed(self, count):
-        """So many requests from 5 kB to 15 MB over hundreds of connections that stay open."""
+        """Send this many requests from 5 kB to 15 MB over hundreds of persistent connections."""
         protocols = ("http, kept alive", "grpc")
         self.steady(count, concurrency=HUNDREDS, images=of_all_sizes(), sizes=(1,), protocols=protocols)
 
     def reload(self, times):
-        """Unload and load preprocess under load; seconds of the slowest time."""
+        """Unload and load preprocess under load. Return the seconds of the slowest reload."""
         slowest = 0.0
         with self.clients.load(4):
             for _ in range(times):
@@ -160,9 +163,9 @@ class Endurance:
         return slowest
 
     def kill(self, times, *, settle_s=0.0):
-        """Kill preprocess under load; seconds of the slowest time until it was right again, without announced waits.
+        """Kill preprocess under load. Return the seconds of the slowest recovery, without announced waits.
 
-        ``settle_s``: how long to go on looking after the models, without load.
+        ``settle_s`` is how long to supervise the models afterwards, without load.
         """
         slowest, log = 0.0, _Lines()
         logger = logging.getLogger("pixprep.serving.embedded.supervisor")
@@ -185,11 +188,13 @@ class Endurance:
         return slowest
 
     def kill_anything(self, times, *, log):
-        """Kill any stub, at any moment, one that is being loaded rather than another, and now and then Triton itself or
-        its guard; often after an edit on disk. Clients try again until they are right.
+        """Kill random stub processes at any moment, preferably ones that are being loaded, and sometimes Triton or its
+        guard.
+
+        Many kills follow an edit on disk. Clients retry until the responses are right.
 
         Returns:
-            Counts of events. After every ten kills the server has 15 s to recover.
+            Counts of events. After every ten kills, the server has 15 s to recover.
         """
         killed, ended = Counter(), threading.Event()
         slowest_s = 0.0
@@ -219,7 +224,7 @@ class Endurance:
         return slowest_s, clients
 
     def _persist(self, clients, ended, number):
-        """One image after the other, each again until it is answered rightly."""
+        """Send one image after the other, and retry each until the response is right."""
         for turn in range(number, 1 << 30):
             image, model = IMAGES[turn % len(IMAGES)], MODELS[turn % len(MODELS)]
             while clients.ask([image], model=model, protocol=("http", "grpc")[number % 2]) == "error":
@@ -228,7 +233,7 @@ class Endurance:
                 return
 
     def _kill_one(self):
-        """Kill a process; what it was."""
+        """Kill a process, and return what it was."""
         while True:
             found = sorted(self.stubs(), key=lambda stub: stub.pid)
             dice = self._rng.random()
@@ -256,11 +261,11 @@ class Endurance:
 
     @contextmanager
     def looked_after(self):
-        """As ``pixprep serve`` does."""
+        """Supervise the models as ``pixprep serve`` does."""
         stopping = threading.Event()
         care = threading.Thread(target=look_after, args=(self.server, stopping))
         care.start()
-        time.sleep(4 * LOOK_S)  # until it knows what there is to look after
+        time.sleep(4 * LOOK_S)  # wait until the supervisor knows which models to supervise
         try:
             yield
         finally:
@@ -268,12 +273,12 @@ class Endurance:
             care.join()
 
     def more_right(self, count):
-        """Wait until so many more requests were answered rightly."""
+        """Wait until this many more requests got the right response."""
         rights = self.clients.counts["right"]
         wait_until(lambda: self.clients.counts["right"] >= rights + count, lambda: self.clients.notes, within_s=90)
 
     def hang_up(self, times):
-        """Clients that leave before, in the middle of and after their request."""
+        """Clients that disconnect before, during and after their request."""
         headers, body = body_of([GOOD[0]])
         words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
@@ -296,7 +301,10 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def endurance(folder, oracle, models=None, *, extra_args=()):
-    """A server in a folder of its own; ``models``: another repository of a preprocess, a classifier and an ensemble."""
+    """Start a server in its own folder.
+
+    ``models`` replaces the default repository of preprocess, classifier and ensemble.
+    """
     models = models or write_repository(folder / "models")
     options = {"log_file": folder / "triton.log", "grace_s": 0, "extra_args": extra_args}
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, **options) as server:
@@ -306,10 +314,10 @@ def endurance(folder, oracle, models=None, *, extra_args=()):
 
 
 def drain(folder, oracle, protocol, *, count=8):
-    """End `pixprep serve` while clients ask for large images without a pause.
+    """Stop `pixprep serve` while clients send large images without a pause.
 
     Returns:
-        Outcomes of the requests in flight, outcomes of all requests, and the seconds to the end.
+        Outcomes of the requests in flight, outcomes of all requests, and the seconds until the end.
     """
     ended, in_flight = threading.Event(), Counter()
     with (

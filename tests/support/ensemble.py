@@ -1,4 +1,4 @@
-"""An ensemble in Triton whose classifier accepts the tensor in place: on a GPU, or on the CPU as a rehearsal."""
+"""A Triton ensemble whose classifier uses the tensor where it is: on a GPU, or on the CPU for a rehearsal."""
 
 import io
 import re
@@ -15,14 +15,14 @@ from support.images import jpeg, photo
 from support.serving import BAD, GOOD, ask_grpc, write_model
 
 CONCURRENCY = 64
-BATCH = 64  # images: the largest batch of each model
+BATCH = 64  # maximum batch size of each model, in images
 TENSOR = 3 * 224 * 224 * 4
 DECODERS = ("cpu", "consistent")
 STORM = [*BAD * 3, *GOOD]
 
 
 def photos(count):
-    """Return JPEGs of that many different regions of the two photos, in many sizes."""
+    """Return JPEGs of this many different regions of the two photos, in many sizes."""
     rng = np.random.default_rng(3)
     made = []
     for index in range(count):
@@ -35,10 +35,12 @@ def photos(count):
 
 @contextmanager
 def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=False):
-    """Serve as ``Endurance`` does, with a CUDA pool of this size. The backend is given the true size or a false one.
+    """Serve like ``Endurance``, with a CUDA memory pool of a given size.
 
-    With ``pinned``, Triton has its pool of pinned memory, but the backend is informed that it does not exist. Without
-    all options Triton uses its defaults, as a server without options does.
+    The backend is told the true size or a false one.
+
+    With ``pinned``, Triton has its pool of pinned memory, but the backend is told that there is none. Without any
+    option, Triton uses its defaults.
     """
     arguments = [] if pool_bytes is None else pool.options(pool_bytes, gpus=1)
     arguments = arguments[:-1] if pinned else arguments
@@ -54,15 +56,15 @@ def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=Fa
 
 
 def assert_all_right(it, count):
-    """Every request so far was answered, and rightly."""
+    """Assert that every request so far got the right response."""
     assert dict(it.clients.counts) == {"right": count}, it.clients.notes[:5]
 
 
 def tensors_pass_the_host(it, images):
-    """Tell whether the largest batch's tensors went through memory of the host between the steps of the ensemble.
+    """Return whether the tensors of the largest batch went through host memory between the steps of the ensemble.
 
     Triton and the process of a Python model exchange host data in a region of shared memory, which grows to the largest
-    batch. For a tensor on a GPU it only contains a handle. The images themselves need less than a quarter.
+    batch. For a tensor on a GPU, the region contains only a handle. The encoded images need less than a quarter.
     """
     batch = [images[index % len(images)] for index in range(BATCH)]
     assert sum(map(len, batch)) < BATCH * TENSOR / 4
@@ -72,13 +74,13 @@ def tensors_pass_the_host(it, images):
 
 
 def said(it, pattern):
-    """The lines of Triton's log that hold a pattern."""
+    """Return the lines of Triton's log that contain a pattern."""
     lines = it.server.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if re.search(pattern, line)]
 
 
 def assert_answers_can_be_told_apart(oracle, images):
-    """A negative control: another image's answer, or none, would not pass for the right one."""
+    """Assert, as a negative control, that the response to a different image would be counted as wrong."""
     answers = oracle.tensors("ensemble", images)
     for index, row in enumerate(answers):
         for other in (*answers[:index], *answers[index + 1 :], np.zeros_like(row)):
@@ -86,7 +88,7 @@ def assert_answers_can_be_told_apart(oracle, images):
 
 
 def write_pairs(models, devices):
-    """For each decoder a model on each device; the tensors are levels."""
+    """Write one model per decoder and device. The tensors are pixel values."""
     for decoder in DECODERS:
         ops = [pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor(dtype="uint8")]
         parameter = f'parameters {{ key: "decoder" value {{ string_value: "{decoder}" }} }}\n'
@@ -97,7 +99,7 @@ def write_pairs(models, devices):
 
 
 def levels_apart(client, images):
-    """For each decoder, the largest and the mean difference between its two models' answers."""
+    """Return the maximum and the mean difference between the responses of each decoder's two models."""
     found = {}
     for decoder in DECODERS:
         ours, theirs = (ask_grpc(client, f"{decoder}_{number}", images, timeout_s=120) for number in (0, 1))

@@ -1,8 +1,8 @@
-"""Image processor configurations of well-known repositories of the Hugging Face hub, by repository name.
+"""Image processor configurations as in well-known repositories of the Hugging Face hub, by repository name.
 
-Written from memory: they cover all these spellings, old and new. Files of transformers 3 contain
-``feature_extractor_type`` and sizes as numbers; files of 4 contain dictionaries, and those of its fast processors
-contain all fields.
+They were written from memory, and cover old and new spellings. Files of transformers 3 contain
+``feature_extractor_type`` and sizes as numbers. Files of transformers 4 contain dictionaries, and those of its fast
+processors contain all fields.
 """
 
 HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
@@ -34,7 +34,7 @@ def vit(size, resample=2, mean_std=HALF):
 
 
 def clip(size):
-    """As written by transformers 4, with its dictionaries."""
+    """Return a configuration as transformers 4 writes it, with dictionaries."""
     return (
         {"image_processor_type": "CLIPImageProcessor", "resample": 3, "do_convert_rgb": True, "do_center_crop": True}
         | {"size": {"shortest_edge": size}, "crop_size": square(size)}
@@ -241,7 +241,7 @@ EXACT = {
     | IMAGENET,
     "facebook/sam-vit-base": {"image_processor_type": "SamImageProcessor", "size": {"longest_edge": 1024}},
 }
-"""Configurations that must be imported, and equal the processor."""
+"""Configurations that must be imported, with pixels equal to the processor's."""
 
 REFUSED = {
     "facebook/dinov3-vits16-pretrain-lvd1689m": {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2}
@@ -254,4 +254,4 @@ REFUSED = {
     | CLIP,
     "llava-hf/llava-v1.6-mistral-7b-hf": {"image_processor_type": "LlavaNextImageProcessor"} | CLIP,
 }
-"""Configurations that must be refused, by the first field."""
+"""Configurations that must be rejected, with the first unsupported field."""

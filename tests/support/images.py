@@ -1,4 +1,4 @@
-"""Images made from a seed, and the recipes that encode them."""
+"""Images made from a seed, and functions that encode them."""
 
 import base64
 import importlib.util
@@ -18,7 +18,7 @@ PHOTOS = Path(__file__).parents[2] / "client_examples" / "images"
 
 @cache
 def photo(name="china"):
-    """The bytes of one of scikit-learn's two photos, 427 x 640."""
+    """Return the bytes of one of scikit-learn's two photos, 427 x 640."""
     return (PHOTOS / f"{name}.jpg").read_bytes()
 
 
@@ -32,14 +32,14 @@ def checkerboard(height, width, channels=3, cell=1):
 
 
 def gradient(height, width):
-    """Red grows to the right, green downwards, blue is their mean and a fine texture."""
+    """Return a gradient: red grows to the right, green grows downwards, and blue is their mean with a fine texture."""
     rows, columns = np.indices((height, width))
     red, green = columns * 255 // max(width - 1, 1), rows * 255 // max(height - 1, 1)
     return np.stack([red, green, (red + green) // 2 ^ (rows & 3)], axis=2).astype(np.uint8)
 
 
 def scene(height, width, seed=0):
-    """Something with edges, slopes and a little grain, not symmetric in any way."""
+    """Return an image with edges, slopes and a little grain, without any symmetry."""
     rng = np.random.default_rng((seed, height, width))
     pixels = gradient(height, width).astype(int)
     pixels[: height // 3, width // 2 :] //= 3
@@ -54,7 +54,7 @@ def save(image, format_name, **options):
 
 
 def png(pixels):
-    """The lossless bytes of uint8 pixels, (height, width, 1 or 3)."""
+    """Encode uint8 pixels (height, width, 1 or 3) losslessly."""
     return save(Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels), "PNG", compress_level=1)
 
 
@@ -70,7 +70,7 @@ def with_exif(orientation, *, order="little", format_name="JPEG", size=(24, 40))
 
 
 def bare(encoded):
-    """A JPEG without the segments of JFIF and Adobe."""
+    """Return a JPEG without the segments of JFIF and Adobe."""
     at = 2
     while encoded[at + 1] in (0xE0, 0xEE):
         at += 2 + int.from_bytes(encoded[at + 2 : at + 4], "big")
@@ -97,7 +97,7 @@ def ycck():
 
 
 def read(encoded):
-    """Pillow's image, decoded to memory."""
+    """Open an image with Pillow and decode it."""
     image = Image.open(io.BytesIO(encoded))
     image.load()
     return image
@@ -118,7 +118,7 @@ def _animated_gif():
 
 
 def _png_rgb16():
-    """A 16-bit RGB PNG by hand: Pillow writes none."""
+    """Encode a 16-bit RGB PNG, which Pillow cannot write."""
     height, width = 9, 11
     values = np.random.default_rng(5).integers(0, 1 << 16, (height, width, 3), np.uint16).astype(">u2")
     rows = b"".join(b"\0" + row.tobytes() for row in values)
@@ -132,7 +132,7 @@ def _png_rgb16():
 
 @cache
 def jpegs():
-    """Every kind of JPEG that pixprep reads, by name."""
+    """Return every kind of JPEG that pixprep decodes, by name."""
     pixels, odd = scene(48, 64), scene(37, 53)
     gray = Image.fromarray(odd).convert("L")
     by_sampling = {f"sampling {s}": simplejpeg.encode_jpeg(odd, 92, colorsubsampling=s) for s in _SAMPLINGS}
@@ -164,7 +164,7 @@ _SAMPLINGS = ("444", "422", "420", "440", "411")
 
 @cache
 def others():
-    """Every kind of image that is not a JPEG, by name."""
+    """Return every other kind of image, by name."""
     image = Image.fromarray(scene(24, 33))
     wide = np.random.default_rng(4).integers(0, 1 << 16, (12, 17), np.uint16)
     alpha = image.copy()
@@ -195,7 +195,7 @@ def others():
 
 @cache
 def stills():
-    """Every kind of AVIF and HEIC, by name, as far as there is an encoder here."""
+    """Return every kind of AVIF and HEIC for which an encoder is installed, by name."""
     found = {}
     image, odd = Image.fromarray(scene(48, 64)), Image.fromarray(scene(37, 53))
     alpha = odd.copy()
@@ -233,12 +233,12 @@ def stills():
 
 
 def heif_library():
-    """pillow-heif, where it is installed."""
+    """Return pillow-heif if it is installed, or None."""
     return importlib.import_module("pillow_heif") if importlib.util.find_spec("pillow_heif") else None
 
 
 def expected_pixels(encoded, *, gray=False, upright=True):
-    """Pixels that Pillow makes of an image, by the rules of ``decode``: (height, width, 3 or 1)."""
+    """Decode an image with Pillow by the rules of ``decode``: (height, width, 3 or 1)."""
     image = read(encoded)
     if upright:
         image = ImageOps.exif_transpose(image)

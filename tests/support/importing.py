@@ -1,4 +1,4 @@
-"""Parts that the tests of importers share: photos, refusals, damaged files."""
+"""Helpers that the tests of importers share: photos, error messages, damaged files."""
 
 import random
 from functools import cache
@@ -13,13 +13,13 @@ from support.images import jpeg, noise, photo, png, read, scene, with_exif
 
 @cache
 def photos():
-    """Two photos, which mostly shrink, and a portrait of odd sides, which mostly grows."""
+    """Return two large photos, which most resizes reduce, and a portrait with odd dimensions, which most enlarge."""
     portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
     return [photo("china"), photo("flower"), png(portrait)]
 
 
 def awkward(sizes):
-    """Photos, a scene and noise of each size, and files of odd forms."""
+    """Return photos, a scene and noise of each size, and files of unusual formats."""
     return {f"{make.__name__} {size}": png(make(*size)) for make in (scene, noise) for size in sizes} | {
         "photo": photo(),
         "flower": photo("flower"),
@@ -31,25 +31,25 @@ def awkward(sizes):
 
 
 def ours(pipeline, images):
-    """One tensor for each image."""
+    """Return one tensor for each image."""
     with Engine(pipeline) as engine:
         return engine.run(images)
 
 
 def refusal(importer, *arguments, **options):
-    """The message of the PipelineError that an importer raises."""
+    """Return the message of the PipelineError that an importer raises."""
     with pytest.raises(PipelineError) as caught:
         importer(*arguments, **options)
     return str(caught.value)
 
 
 def only(op, side):
-    """The same op on one side; None: on both."""
+    """Return a copy of an op that runs only in the given mode; None means in both."""
     return msgspec.structs.replace(op, only=side)
 
 
 def damaged(whole, count=300):
-    """Copies of a file with a few bytes changed, every other one cut off."""
+    """Return copies of a file with a few changed bytes. Every other copy is truncated."""
     rng = random.Random(4)
     for index in range(count):
         data = bytearray(whole)
@@ -59,7 +59,13 @@ def damaged(whole, count=300):
 
 
 def assert_imported_or_refused(importer, sources):
-    """Both happen, and nothing else; a refusal is one line that can be printed. Returns the pipelines."""
+    """Import damaged files.
+
+    Assert that some are imported, and that the others raise a PipelineError with a one-line message.
+
+    Returns:
+        The imported pipelines.
+    """
     pipelines, messages = [], []
     for source in sources:
         try:

@@ -1,4 +1,4 @@
-"""Limits of this process, lowered for a while."""
+"""Temporarily lower resource limits of this process."""
 
 import resource
 import sys
@@ -8,9 +8,9 @@ from pathlib import Path
 
 @contextmanager
 def limited(which, most):
-    """The soft limit of a resource, such as ``resource.RLIMIT_FSIZE``, is ``most`` inside."""
+    """Set the soft limit of a resource, such as ``resource.RLIMIT_FSIZE``, to ``most`` inside the context."""
     soft, hard = resource.getrlimit(which)
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python keeps a .pyc that was cut off
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python would keep a truncated .pyc file
     resource.setrlimit(which, (most, hard))
     try:
         yield
@@ -20,6 +20,6 @@ def limited(which, most):
 
 
 def memory_for(more):
-    """Limit the address space to these bytes in addition to the process's current use."""
+    """Limit the address space to this many bytes more than the process uses now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return limited(resource.RLIMIT_AS, pages * resource.getpagesize() + more)

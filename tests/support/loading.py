@@ -47,12 +47,12 @@ def encoded(index):
 
 
 def samples(count=40):
-    """Dicts of a list, which is a source."""
+    """Return samples as a list of dicts, which is a source."""
     return [{"image": encoded(index), "label": index % 3, "name": f"photo {index}"} for index in range(count)]
 
 
 def loader(source=None, pipeline=PLAIN, **options):
-    """A Loader of small batches on two threads."""
+    """Create a Loader with small batches and two threads."""
     return pp.Loader(samples() if source is None else source, pipeline, **{"batch_size": 8, "threads": 2} | options)
 
 
@@ -61,13 +61,13 @@ def loader_threads():
 
 
 def same(one, other):
-    """Tell whether two batches are equal in all that a training sees."""
+    """Return whether two batches are equal in everything that a training uses."""
     arrays = [*one.outputs, "index", "attempt", "is_padding", *(name for name in ("label",) if name in one)]
     return all(np.array_equal(one[name], other[name]) for name in arrays) and one.draws == other.draws
 
 
 def expected(index, pipeline=PLAIN):
-    """The tensor of a sample by an engine alone."""
+    """Return the tensor of a sample that an engine alone computes."""
     with pp.Engine(pipeline, threads=1) as engine:
         return engine.run([encoded(index)])[0]
 
@@ -77,7 +77,7 @@ def _environment():
 
 
 def killed(code, count):
-    """The first lines that some code prints, each as JSON, in a process that is then ended by SIGKILL."""
+    """Return the first lines that code prints, parsed as JSON. The process is then killed with SIGKILL."""
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=_environment())
     lines = [json.loads(child.stdout.readline()) for _ in range(count)]
     child.send_signal(signal.SIGKILL)
@@ -86,7 +86,7 @@ def killed(code, count):
 
 
 def run(code, **options):
-    """Some code after a ``loader`` of 400 samples, in a process of its own."""
+    """Run code in a separate process, after the definition of a ``loader`` with 400 samples."""
     head = "from support.loading import PLAIN, samples\nimport pixprep as pp\n"
     head += "loader = pp.Loader(samples(400), PLAIN, batch_size=8, threads=2)\n"
     command = [sys.executable, "-W", "error", "-c", head + code]

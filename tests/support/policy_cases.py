@@ -1,4 +1,4 @@
-"""Draws of policies: frozen results of torchvision, many draws for pixel comparisons, and frequencies."""
+"""Random parameters of policies: frozen results of torchvision, many samples for pixel comparisons, and frequencies."""
 
 from collections import Counter
 from hashlib import sha256
@@ -28,12 +28,14 @@ FROZEN = {
     ("aug_mix", "bilinear", "torchvision"): "446821f9fe7d4df3",
     ("timm_rand_augment", "bicubic", "pillow"): "1ac40e79275c17c0",
 }
-"""The digest of torchvision 0.28's and timm 1.0.31's pixels for the same draws: ``tests/parity/test_augment.py`` and
-``test_timm_policies.py`` make it again."""
+"""Digest of the pixels of torchvision 0.28 and timm 1.0.31 for the same random parameters.
+
+``tests/parity/test_augment.py`` and ``test_timm_policies.py`` compute it again.
+"""
 
 
 def frozen_draws(name, filter_, like):
-    """Yield the cases of the hashes above: (pixels, op, random parameters of each draw, our results)."""
+    """Yield the cases of the digests above: (pixels, op, random parameters of each sample, our results)."""
     op = OPS[name](filter=filter_, fill=(123, 117, 104), like=like)
     pixels = np.concatenate([scene(24, 20), noise(24, 20)], axis=1)
     pipeline = pipeline_of(op)
@@ -44,17 +46,17 @@ def frozen_draws(name, filter_, like):
 
 
 def drawn_of(words):
-    """Return the steps of a draw; for ``aug_mix`` the raw words."""
+    """Return the sampled steps of a policy; for ``aug_mix``, the raw random parameters."""
     return words.get("ops", words)
 
 
 def steps_in(drawn):
-    """The steps, those of all chains if there are some."""
+    """Return the steps, or those of all chains if there are chains."""
     return [step for chain in drawn["chains"] for step in chain] if isinstance(drawn, dict) else drawn
 
 
 def digest(pixels):
-    """Hash of uint8 arrays."""
+    """Return a hash of uint8 arrays."""
     return sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest()[:16]
 
 
@@ -69,7 +71,7 @@ def pipeline_of(op, height=24, width=40):
 
 
 def photos():
-    """Return pieces of a photo, a scene and noise. Their sizes favor no rule; one is square."""
+    """Return crops of a photo, a scene and noise. Their sizes do not favour any rounding rule; one is square."""
     flower = np.asarray(read(photo("flower")))
     return [
         np.ascontiguousarray(flower[100:140, 200:260]),
@@ -81,7 +83,7 @@ def photos():
 
 
 def differing(op, count, expected_of):
-    """For each kind (draws, values that differ, values, the largest difference) of many draws of an op."""
+    """Compare many samples of an op. Return for each kind (samples, values that differ, values, maximum difference)."""
     ops = [pp.decode(), op, pp.tensor(dtype="uint8", layout="hwc", only="training")]
     found = {}
     key = f"{type(op).__struct_config__.tag}#0"
@@ -105,7 +107,7 @@ def differing(op, count, expected_of):
 
 
 def sampled(op, count, size=(24, 40)):
-    """The steps of many draws: (kind, magnitude) of each."""
+    """Return the steps of many samples: (kind, magnitude) of each step."""
     plan = pipeline_of(op, *size).for_training().plan
     (step,) = plan.random_steps
     drawn = plan.draw(seed=11, epoch=0, indices=range(count))
@@ -114,9 +116,10 @@ def sampled(op, count, size=(24, 40)):
 
 
 def chi_square(ours, theirs):
-    """How many deviations the two samples' chi-square is over what it is of one distribution (Wilson and Hilferty).
+    """Compare two samples with a chi-square test. Return the deviation from the mean under one distribution.
 
-    Counted are the lists of kinds, and for each kind its magnitudes, in sixths of those of ``theirs``.
+    The result is in standard deviations (Wilson-Hilferty approximation). The categories are the lists of kinds, and for
+    each kind its magnitudes, divided at the sextiles of ``theirs``.
     """
     edges = {}
     for kind in {kind for steps in theirs for kind, _ in steps}:

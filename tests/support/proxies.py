@@ -1,4 +1,7 @@
-"""The proxies of deploy/ in front of Tritons: HAProxy by haproxy.cfg, Envoy by envoy.yaml."""
+"""Starts the proxies of deploy/ with Triton servers as their backends:
+
+HAProxy with haproxy.cfg, Envoy with envoy.yaml.
+"""
 
 import json
 import os
@@ -24,7 +27,7 @@ else:
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
-SLOW = pytest.mark.slow(reason="files of proxies rarely change; make scale runs it")
+SLOW = pytest.mark.slow(reason="the proxies' files rarely change: make scale runs this test")
 KINDS = [
     pytest.param(
         "haproxy", marks=[SLOW, pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")]
@@ -44,14 +47,14 @@ class Proxy:
     Attributes:
         kind: ``haproxy`` or ``envoy``.
         address, grpc: HOST:PORT for clients.
-        log: its lines so far.
+        log: Lines that the proxy has logged so far.
     """
 
     def __init__(self, kind, tritons, *, heap_bytes=None, folder=DEPLOY):
-        """Start the proxy of this kind.
+        """Start a proxy.
 
-        ``tritons``: up to three servers, each as HOST:PORT for HTTP and for gRPC; ``heap_bytes``: heap limit of Envoy;
-        ``folder``: folder that contains HAProxy's files.
+        ``tritons`` contains up to three servers, each as HOST:PORT for HTTP and for gRPC. ``heap_bytes`` is the heap
+        limit of Envoy. ``folder`` contains HAProxy's files.
         """
         self.kind, self.log = kind, []
         listening = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]
@@ -76,9 +79,9 @@ class Proxy:
             self.log.append(line)
 
     def said(self, port, *, after):
-        """Answer to a client: the status, and whether a Triton saw the request.
+        """Return the status that a client received, and whether a Triton server got the request.
 
-        ``after``: how many lines the log had before; a port may have been another client's.
+        ``after`` is the number of lines to skip in the log, because an earlier client may have used the same port.
         """
 
         def found():
@@ -97,7 +100,7 @@ class Proxy:
 
 @contextmanager
 def proxy_of(kind, tritons, **options):
-    """A proxy in front of Tritons; see ``Proxy``."""
+    """Start a proxy for Triton servers; see ``Proxy``."""
     proxy = Proxy(kind, tritons, **options)
     try:
         yield proxy
@@ -118,13 +121,13 @@ def _haproxy(listening, tritons, folder):
         pass_fds=numbers,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pipesize=1 << 20,  # HAProxy drops a line that finds no room
+        pipesize=1 << 20,  # HAProxy drops a log line if the pipe is full
         text=True,
     )
 
 
 def _envoy(addresses, tritons, heap_bytes):
-    """With the addresses in their places, as an operator would write them."""
+    """Return the configuration with the addresses inserted, as an operator would write it."""
     config = yaml.safe_load((DEPLOY / "envoy.yaml").read_text(encoding="utf-8"))
     if heap_bytes:
         config["overload_manager"]["resource_monitors"][0]["typed_config"]["max_heap_size_bytes"] = heap_bytes
@@ -153,5 +156,5 @@ def _socket(address):
 
 
 def _health(endpoint, address):
-    """The port that is asked for its health, where the example names one."""
+    """Return the port for health checks that the configuration names."""
     return {"health_check_config": {"port_value": int(address.split(":")[1])}} if len(endpoint) > 1 else {}

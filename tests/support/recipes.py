@@ -1,4 +1,4 @@
-"""The pipelines of docs/models.md by heading, and the pipelines of docs/models by file."""
+"""The pipelines in docs/models.md by heading, and the pipelines in docs/models by file."""
 
 from pathlib import Path
 

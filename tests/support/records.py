@@ -1,4 +1,4 @@
-"""Small data sets in every format that ``pixprep.read`` reads, written here by hand or by the standard library."""
+"""Writes small data sets in every format that ``pixprep.read`` supports, by hand or with the standard library."""
 
 import io
 import json
@@ -19,7 +19,7 @@ CLASSES = ("china", "flower")
 
 
 def refusals(source):
-    """The words of each sample that cannot be had, by its number."""
+    """Return the error message of each unreadable sample, by its index."""
     found = {}
     for index in range(len(source)):
         try:
@@ -41,7 +41,7 @@ def _crc_table():
 
 
 def masked_crc(data):
-    """CRC-32C by its definition, masked as TensorFlow does."""
+    """Return the CRC-32C, computed from its definition and masked as in TensorFlow."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _crc_table()[(crc ^ byte) & 0xFF]
@@ -50,13 +50,13 @@ def masked_crc(data):
 
 
 def record(data):
-    """The bytes of one record of a TFRecord file."""
+    """Return the bytes of one record of a TFRecord file."""
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
 
 
 def message(number, value):
-    """One field of a message of Protocol Buffers: bytes, or a varint."""
+    """Encode one field of a Protocol Buffers message: bytes, or a varint."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value % (1 << 64))
     return _varint(number << 3 | 2) + _varint(len(value)) + value
@@ -85,13 +85,13 @@ def example(**features):
 
 
 def flower(index, **more):
-    """An Example of the sample photos."""
+    """Return a tf.train.Example of one of the sample photos."""
     encoded = small_jpeg(index)
     return example(image__encoded=[encoded], image__class__label=[index % 2], name=[b"n%d" % index], **more)
 
 
 def write_tfrecord(path, count=6, start=0):
-    """A file of flowers; the offset and size of each record."""
+    """Write a file of flowers. Return the offset and size of each record."""
     records = [record(flower(index)) for index in range(start, start + count)]
     path.write_bytes(b"".join(records))
     ends = np.cumsum([0, *map(len, records)]).tolist()
@@ -99,7 +99,7 @@ def write_tfrecord(path, count=6, start=0):
 
 
 def write_folder(folder, count=6):
-    """Folders as classes."""
+    """Write one folder per class."""
     for index in range(count):
         path = folder / CLASSES[index % 2] / f"{index}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def coco_annotations(count=6):
 
 
 def write_coco(folder, count=6, content=None):
-    """``images`` and ``instances.json``."""
+    """Write ``images`` and ``instances.json``."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     for index in range(count):
         (folder / "images" / f"{index}.jpg").write_bytes(small_jpeg(index))
@@ -142,7 +142,7 @@ def write_coco(folder, count=6, content=None):
 
 
 def voc_xml(index, objects=None, size=(90, 120)):
-    """An XML file of the development kit's kind."""
+    """Return an XML file in the format of the Pascal VOC development kit."""
     objects = [("cat", (1, 1, 120, 90)), ("dog", (8, 12, 52.5, 60))][: 1 + index % 2] if objects is None else objects
     text = "".join(
         f"<object><name>{name}</name><pose>Left</pose><truncated>1</truncated><difficult>{number % 2}</difficult>"
@@ -155,7 +155,7 @@ def voc_xml(index, objects=None, size=(90, 120)):
 
 
 def write_parquet(path, count=6, start=0, *, group=2, rows=None, **options):
-    """Rows as Hugging Face has them: a struct of the image, a label, and lists."""
+    """Write rows in the format of Hugging Face: a struct for the image, a label, and lists."""
     import pyarrow as pa  # noqa: PLC0415  (where it is)
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -167,7 +167,10 @@ def write_parquet(path, count=6, start=0, *, group=2, rows=None, **options):
 
 
 def write_lmdb(path, count=6, **others):
-    """Images and texts by numbers from 1, as text recognition has them; or, without a count, the values of others."""
+    """Write images and texts with keys from 1, as in text recognition.
+
+    Without a count, write the given values instead.
+    """
     import lmdb  # noqa: PLC0415  (where it is)
 
     values = {f"image-{n:09d}": small_jpeg(n - 1) for n in range(1, count + 1)}
@@ -179,7 +182,7 @@ def write_lmdb(path, count=6, **others):
 
 
 def write_voc(folder, count=6):
-    """JPEGImages, Annotations, and the list ``train`` of all but the first."""
+    """Write JPEGImages, Annotations, and the image set ``train``, which omits the first image."""
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for index in range(count):
@@ -189,7 +192,7 @@ def write_voc(folder, count=6):
 
 
 def tar_bytes(members, **options):
-    """A tar file of (name, content) or (name, TarInfo's fields)."""
+    """Return a tar file of (name, content) or (name, fields of TarInfo)."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", **options) as archive:
         for name, content in members:
@@ -205,7 +208,7 @@ def tar_bytes(members, **options):
 
 
 def tar_members(count=6, start=0):
-    """The members of WebDataset's samples: an image, a label, JSON and text."""
+    """Return the members of WebDataset samples: an image, a label, JSON and text."""
     for index in range(start, start + count):
         yield f"some/{index:04}.jpg", small_jpeg(index)
         yield f"some/{index:04}.cls", b"%d" % (index % 2)
@@ -213,7 +216,7 @@ def tar_members(count=6, start=0):
         yield f"some/{index:04}.txt", f"photo {index} é".encode()
 
 
-# A source of each kind
+# one source per format
 
 CHECKSUMS = find_spec("google_crc32c") is not None
 
@@ -272,7 +275,7 @@ def _columns(_, count):
 
 def _lmdb(path, count):
     pytest.importorskip("lmdb", reason="NO LMDB: pip install lmdb", exc_type=ImportError)
-    if not (path / "words").exists():  # one that is open is not written
+    if not (path / "words").exists():  # an open file is not written again
         write_lmdb(path / "words", count)
     return read.lmdb(path / "words", image="image-%09d", text="label-%09d")
 
@@ -290,4 +293,4 @@ MAKERS = {
     "columns": _columns,
     "lmdb": _lmdb,
 }
-"""Functions from a folder and a count to a source of so many samples, written there."""
+"""Functions that write a data set with a given number of samples into a folder, and return its source."""

@@ -1,8 +1,9 @@
-"""The oracle: float64 NumPy written from the definitions. It imports nothing of pixprep.
+"""Reference implementation in float64 NumPy, written from the definitions. It does not import pixprep.
 
-Images are uint8 (height, width, channels). Sources of the definitions: Pillow's documentation of its filters (box, hat,
-Hamming, Keys 1981 with a = -0.5, Lanczos with three lobes; the filter is widened when the image shrinks, and cut off at
-the border), torchvision's of ``Resize``, ``CenterCrop`` and ``Normalize``, Ultralytics' of ``LetterBox``.
+Images are uint8 (height, width, channels). The definitions come from Pillow's documentation of its filters (box, hat,
+Hamming, Keys 1981 with a = -0.5, Lanczos with three lobes; the support grows when the image is reduced, and is cut off
+at the border), from torchvision's documentation of ``Resize``, ``CenterCrop`` and ``Normalize``, and from Ultralytics'
+documentation of ``LetterBox``.
 """
 
 import numpy as np
@@ -27,14 +28,14 @@ def _radius(name):
 
 
 def matrix(length, out_length, filter_name, *, antialias=True):
-    """(out_length, length) float64: the weight of each input position in each output position."""
+    """Return the weight of each input position for each output position: float64 (out_length, length)."""
     ratio = length / out_length
     centers = (np.arange(out_length) + 0.5) * ratio
     positions = np.arange(length) + 0.5
     width = max(ratio, 1.0) if antialias else 1.0
     distance = (positions - centers[:, None]) / width
     if filter_name == "box":
-        # one side of the box is closed; 1e-9 decides the ties that division leaves open
+        # the box includes one of its edges; 1e-9 resolves ties despite the rounding of the division
         weights = ((distance > -0.5 + 1e-9) & (distance <= 0.5 + 1e-9)).astype(float)
     else:
         weights = _kernel(filter_name, distance)
@@ -43,16 +44,17 @@ def matrix(length, out_length, filter_name, *, antialias=True):
 
 
 def is_down_first(size, resized, like="pillow"):
-    """Tell whether the first pass goes down the columns: in Pillow 13 if the height loses over twice the width's loss.
+    """Return whether the vertical pass comes first.
 
-    Before, in ``pillow12``, it never does.
+    It does in Pillow 13 if the height loses more than twice as many pixels as the width. In older versions
+    (``pillow12``), it never does.
     """
     rows, columns = size[0] - resized[0], size[1] - resized[1]
     return like == "pillow" and rows > 0 and rows > 2 * columns
 
 
 def resize(pixels, height, width, filter_name, *, antialias=True, like="pillow"):
-    """Along one axis, rounded to uint8, then along the other, rounded; float64 inside."""
+    """Resize along one axis and round to uint8, then along the other axis and round again. The sums are float64."""
     if filter_name == "nearest":
         return nearest(pixels, height, width)
     result = pixels.astype(float)
@@ -65,7 +67,7 @@ def resize(pixels, height, width, filter_name, *, antialias=True, like="pillow")
 
 
 def nearest(pixels, height, width):
-    """The input pixel under each output pixel's centre; on a tie the one that repeated addition of the ratio meets."""
+    """Return the pixels under the output pixels' centres. On a tie, repeated addition of the ratio decides."""
     rows, columns = (_nearest_positions(n, m) for n, m in zip(pixels.shape[:2], (height, width), strict=True))
     return pixels[rows][:, columns]
 
@@ -84,7 +86,7 @@ def _round(values):
 
 
 def resized_size(height, width, *, size, side="shorter"):
-    """torchvision's rule."""
+    """Return the size that torchvision computes."""
     short, long = min(height, width), max(height, width)
     new_short, new_long = (size, int(size * long / short)) if side == "shorter" else (int(size * short / long), size)
     new_short, new_long = max(new_short, 1), max(new_long, 1)
@@ -92,7 +94,10 @@ def resized_size(height, width, *, size, side="shorter"):
 
 
 def center_crop(pixels, height, width):
-    """torchvision's rule: pad with zeros to the window, the odd margin below and right; then ties to even."""
+    """Crop like torchvision: pad with zeros if the image is smaller than the crop, and round half offsets to even.
+
+    If the padding is odd, the bottom or the right gets one pixel more.
+    """
     missing = [max(0, want - have) for want, have in zip((height, width), pixels.shape[:2], strict=True)]
     pixels = np.pad(pixels, [(d // 2, d - d // 2) for d in missing] + [(0, 0)])
     top, left = (round((have - want) / 2) for want, have in zip((height, width), pixels.shape[:2], strict=True))
@@ -105,7 +110,7 @@ def fraction_crop(pixels, fraction):
 
 
 def pad(pixels, height, width, *, fill=0, anchor="center"):
-    """On a canvas: Ultralytics' ``round(d / 2 - 0.1)`` above and on the left, or nothing."""
+    """Place an image on a canvas, at Ultralytics' offset ``round(d / 2 - 0.1)`` or at the top left."""
     canvas = np.empty((height, width, pixels.shape[2]), np.uint8)
     canvas[:] = fill
     spare = (height - pixels.shape[0], width - pixels.shape[1])
@@ -121,11 +126,11 @@ def letterbox_size(height, width, *, canvas, enlarge=True):
 
 
 def normalize(pixels, mean, std, scale=1 / 255):
-    """(value * scale - mean) / std, float64."""
+    """Return (value * scale - mean) / std in float64."""
     return (pixels.astype(float) * scale - np.asarray(mean)) / np.asarray(std)
 
 
 def transform_point(point, transform):
-    """(y, x) of the decoded image in the image of a ``transform`` output."""
+    """Map a point (y, x) of the decoded image to the image of a ``transform`` output."""
     scale_y, scale_x, offset_y, offset_x = map(float, transform)
     return point[0] * scale_y + offset_y, point[1] * scale_x + offset_x

@@ -1,4 +1,4 @@
-"""Images and sizes on which a profile must give what its library gives; the profile without an engine; Pillow."""
+"""Images and sizes for comparing resize profiles with their libraries, and functions that run a profile or Pillow."""
 
 from functools import cache
 
@@ -14,18 +14,20 @@ from support import reference
 from support.images import checkerboard, gradient, noise, photo, read, scene
 
 INSTALLED = "pillow" if int(PIL.__version__.partition(".")[0]) >= 13 else "pillow12"
-"""The profile of the installed Pillow."""
+"""Profile of the installed Pillow."""
 SIZES = [
     (1, 1), (1, 40), (40, 1), (2, 3), (7, 5), (16, 16), (24, 32), (37, 53), (48, 24), (50, 33), (64, 64),
     (98, 74), (130, 131), (224, 160),
 ]  # fmt: skip
 _LARGE = 100 * 1000
-"""An image of more values is resized to every third size only."""
+"""Images with more values than this are resized to every third size only."""
 
 
 @cache
 def images():
-    """Images, uint8 (height, width, 3 or 1): one-pixel sides, odd and even ones, all sorts of content, photographs."""
+    """Return images, uint8 (height, width, 3 or 1): single rows and columns, odd and even sizes, various contents, and
+    photos.
+    """
     sides = [(1, 1), (1, 2), (2, 1), (1, 17), (19, 1), (2, 2), (3, 5), (5, 3), (8, 64), (64, 8), (33, 100), (97, 131)]
     cases = {f"noise {h} x {w}": noise(h, w) for h, w in sides}
     cases |= {f"gray noise {h} x {w}": noise(h, w, 1) for h, w in [*sides[3:], (196, 148)]}
@@ -48,19 +50,21 @@ def images():
 
 
 def photo_pixels(name="china"):
-    """A photograph, uint8 (427, 640, 3), writable, as PyTorch wants it."""
+    """Return a photo, uint8 (427, 640, 3), writable as PyTorch requires."""
     return np.array(read(photo(name)))
 
 
 def cases():
-    """Pairs of (pixels, (height, width)): every image with every size, large ones with fewer."""
+    """Return pairs of (pixels, (height, width)): every image with every size, but large images with fewer sizes."""
     for index, pixels in enumerate(images().values()):
         sizes = SIZES[index % 3 :: 3] if pixels.size > _LARGE else SIZES
         yield from ((pixels, size) for size in sizes if size != pixels.shape[:2])
 
 
 def factors(lengths):
-    """(one row of noise, (1, length)): that shrinks to each of the lengths from many others, and rows that grow."""
+    """Return (one row of noise, (1, length)): rows that shrink to each of the lengths from many others, and rows that
+    grow.
+    """
     row = np.random.default_rng(1).integers(0, 256, (1, 2000, 1), np.uint8)
     some = [(length, out) for out in lengths for length in range(out + 1, 500, 7)] + [(2000, out) for out in lengths]
     some += [(length, out) for length in (1, 2, 3, 50) for out in range(length + 1, 500, 11)]
@@ -68,7 +72,7 @@ def factors(lengths):
 
 
 def by_pillow(pixels, size, filter_name, like="pillow"):
-    """Pixels that Pillow makes of uint8 pixels, one pass at a time, in the order of ``pillow`` or ``pillow12``."""
+    """Resize uint8 pixels with Pillow, one pass at a time, in the order of ``pillow`` or ``pillow12``."""
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
     between = (
         (size[0], pixels.shape[1]) if reference.is_down_first(pixels.shape, size, like) else (len(pixels), size[1])
@@ -79,18 +83,18 @@ def by_pillow(pixels, size, filter_name, like="pillow"):
 
 
 def resize_step(like, filter_name, size, *, antialias=False):
-    """A library's resize to (height, width)."""
+    """Return a library's resize to (height, width)."""
     return Resize(rule="both", height=size[0], width=size[1], filter=filter_name, antialias=antialias, like=like)
 
 
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
-    """Return the result of a library's profile for uint8 pixels, or its region (top, left, bottom, right)."""
+    """Return the result of a library's profile for uint8 pixels, or only its region (top, left, bottom, right)."""
     how = resampling_of(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region)
     return resize.resize(pixels, how)
 
 
 def resampling_of(like, filter_name, size, resized_size, *, antialias, region=None):
-    """The ``Resampling`` of a library's resize."""
+    """Return the ``Resampling`` of a library's resize."""
     rule = resize_step(like, filter_name, resized_size, antialias=antialias)
     return resampling(rule, placement(size, resized_size, region))
 
@@ -111,7 +115,10 @@ def placement(size, resized_size, region=None):
 
 
 def compare(pairs):
-    """Compare (name, actual, expected): count of values, how many differ, by how much at most, and the case where."""
+    """Compare (name, actual, expected).
+
+    Return the number of values, how many differ, the maximum difference, and its case.
+    """
     values = differing = largest = 0
     worst = None
     for name, actual, expected in pairs:
@@ -126,7 +133,7 @@ def compare(pairs):
 
 
 def assert_equal(pairs):
-    """Every pair is equal in every value."""
+    """Assert that every pair is equal in every value."""
     values, differing, largest, worst = compare(pairs)
     assert values > 0
     assert differing == 0, f"{differing:,} of {values:,} values differ, by up to {largest}: {worst}"

@@ -1,4 +1,4 @@
-"""JPEGs of any sampling, which no encoder here makes: every block has random values of few frequencies."""
+"""JPEGs with any sampling factors, which no installed encoder writes. Every block has random coefficients."""
 
 import struct
 
@@ -8,18 +8,18 @@ from support.images import read
 
 FACTORS = [(h, v) for h in range(1, 5) for v in range(1, 5)]
 SAMPLINGS = [(luma, chroma, chroma) for luma in FACTORS for chroma in FACTORS]
-"""Every sampling whose chroma planes are alike: libjpeg reads 144 of them."""
+"""Every sampling in which both chroma planes are equal. libjpeg decodes 144 of them."""
 SAMPLINGS += [((2, 2), one, other) for one in FACTORS[:6] for other in FACTORS[:6] if one != other]
 _FREQUENCIES = 5
 
 
 def sampled(factors, height=37, width=53, *, only=None):
-    """A baseline JPEG whose components have these (horizontal, vertical) sampling factors, one scan each.
+    """Return a baseline JPEG whose components have these (horizontal, vertical) sampling factors, one scan each.
 
     Args:
         factors: Sampling factors of each component.
         height, width: Size of the image.
-        only: the number of a component: a gray JPEG of its plane, the same blocks.
+        only: Index of a component. If given, return a gray JPEG with the same blocks as its plane.
     """
     most = [max(each[axis] for each in factors) for axis in (0, 1)]
     planes = [(-(-height * v // most[1]), -(-width * h // most[0])) for h, v in factors]
@@ -28,7 +28,7 @@ def sampled(factors, height=37, width=53, *, only=None):
     frame = struct.pack(">BHHB", 8, *((height, width) if only is None else planes[only]), len(shown))
     frame += b"".join(bytes([name, h << 4 | v, 0]) for h, v, name in shown)
     encoded = b"\xff\xd8" + _segment(0xDB, bytes([0]) + bytes([8] * 64)) + _segment(0xC0, frame)
-    # Codes of 4 bits: for a mean of so many bits, and for "nothing else" or a value of so many.
+    # Huffman codes of 4 bits: the DC table has one per bit length; the AC table has EOB and one per bit length.
     for kind in (0x00, 0x10):
         encoded += _segment(0xC4, bytes([kind, 0, 0, 0, 12, *[0] * 12, *range(12)]))
     for number, (_, _, name) in zip(numbers, shown, strict=True):
@@ -39,10 +39,10 @@ def sampled(factors, height=37, width=53, *, only=None):
 
 
 def repeated(factors, height=37, width=53):
-    """uint8 (height, width, 3) RGB of ``sampled``, whose chroma planes are enlarged by repeating each value.
+    """Return the RGB pixels of ``sampled``, uint8 (height, width, 3), with chroma enlarged by repeating values.
 
-    The planes come from Pillow; the colours are those of libjpeg's fixed-point formula (jdcolor.c). None: libjpeg does
-    not enlarge by such a ratio.
+    Pillow decodes the planes. The colours follow libjpeg's fixed-point formula (jdcolor.c). Return None if libjpeg does
+    not support the ratio.
     """
     most = [max(each[axis] for each in factors) for axis in (0, 1)]
     planes = []
@@ -77,7 +77,7 @@ def _scan(numbers, blocks):
 
 
 def _coded(value):
-    """Return the code of a value's bit length, followed by those bits. A first bit of 0 marks a negative value."""
+    """Return the code of a value's bit length, followed by its bits. A first bit of 0 marks a negative value."""
     size = abs(value).bit_length()
     low = value if value > 0 else value + (1 << size) - 1
     return f"{size:04b}" + (f"{low:0{size}b}" if size else "")

@@ -1,8 +1,8 @@
-"""`pixprep serve` as a process, clients that count every answer, and the engine's own result to compare it with.
+"""Runs `pixprep serve` as a process, with clients that compare every response with the engine's own result.
 
-Every request has exactly one outcome: ``right`` (the tensor bit for bit, or the very refusal of a bad image), a clear
-``error``, ``lost`` (no answer) or ``wrong`` (another tensor, a success that should be a refusal, or an error that shows
-what it should not).
+Every request has exactly one outcome: ``right`` (the tensor is equal bit for bit, or an invalid image is rejected with
+the expected error), ``error`` (a clear error), ``lost`` (no response) or ``wrong`` (a different tensor, a success
+instead of a rejection, or an error message that should not be shown).
 """
 
 import http.client
@@ -41,7 +41,7 @@ RAW = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octe
 
 
 def sums(tensors):
-    """For each tensor 21 numbers that every bit of it goes into; exact in any order of adding."""
+    """Checksums of a tensor: 21 numbers that depend on every bit, and are exact in any order of addition."""
     bits = tensors.view("uint32").reshape(len(tensors), 21, -1)
     return (bits.sum(axis=2, dtype="uint64") % (1 << 24)).astype("float32")
 
@@ -99,7 +99,7 @@ PROTOCOLS = ("http", "http, kept alive", "grpc", "grpc, streamed")
 
 
 def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
-    """The first true value of a condition."""
+    """Return the first true value of a condition."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
         assert time.monotonic() < deadline, what() if callable(what) else what
@@ -108,7 +108,7 @@ def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
 
 
 def run_program(path, *arguments, cwd):
-    """Run a program of Python in this process, whose libraries are loaded: as `python PATH ARGUMENTS` in a folder."""
+    """Run `python PATH ARGUMENTS` in a folder, but in this process, which has already imported the libraries."""
     out, err, code, here = io.StringIO(), io.StringIO(), 0, Path.cwd()
     os.chdir(cwd)
     try:
@@ -116,7 +116,7 @@ def run_program(path, *arguments, cwd):
             patch("sys.argv", [*map(str, (path, *arguments))]), redirect_stdout(out), redirect_stderr(err),
             warnings.catch_warnings(),
         ):  # fmt: skip
-            warnings.simplefilter("ignore", ResourceWarning)  # as Python does by itself
+            warnings.simplefilter("ignore", ResourceWarning)  # as Python itself does
             runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:
         code = end.code or 0
@@ -136,7 +136,7 @@ def write_model(repository, name, config="", files=()):
 
 
 def write_pipeline(repository, name, pipeline, config=None):
-    """A model of a pipeline; without a config where its name ends with ``.pixprep``."""
+    """Write a model with a pipeline. It has no config if the name ends with ``.pixprep``."""
     (repository / name / "1").mkdir(parents=True)
     pipeline.save(repository / name / "1" / "pipeline.json")
     if config is not None:
@@ -144,7 +144,10 @@ def write_pipeline(repository, name, pipeline, config=None):
 
 
 def write_repository(repository, *, instances=1, is_small=True, device="CPU"):
-    """preprocess, classifier and ensemble; if not small zero, which forgives, and narrow, which has a short queue."""
+    """Write preprocess, classifier and ensemble.
+
+    Unless small, also write zero (``on_error`` is ``zero``) and narrow (a short queue).
+    """
     pipeline = {"pipeline.json": PIPELINE.to_json()}
     group = f"instance_group {{ count: {instances} kind: KIND_{device} }}\n"
     write_model(repository, "preprocess", f'backend: "pixprep"\n{group}', pipeline)
@@ -164,7 +167,7 @@ def write_repository(repository, *, instances=1, is_small=True, device="CPU"):
 
 
 def is_alive(process):
-    """Tell whether a process of psutil has not ended."""
+    """Return whether a psutil process has not ended."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -176,11 +179,13 @@ class Serve:
 
     Attributes:
         address, grpc: HOST:PORT.
-        log: the lines of its stderr so far.
+        log: Lines of its stderr so far.
     """
 
     def __init__(self, repository, *arguments, triton_log, before=(), python=sys.executable, program=PROGRAM):
-        """``before``: the command that wraps the server; ``python``: the Python environment in which it runs."""
+        """Start the server. ``before`` is a command that wraps it; ``python`` is the Python environment in which it
+        runs.
+        """
         self.triton_log = triton_log
         command = [*before, str(python), "-c", program, "serve", "--model-repository", str(repository), *PORTS]
         self.process = subprocess.Popen(
@@ -202,7 +207,7 @@ class Serve:
 
     @property
     def triton(self):
-        """The process of the present Triton."""
+        """Return the process of the current Triton."""
         return wait_until(self._triton, "there is no Triton")
 
     def _triton(self):
@@ -216,7 +221,7 @@ class Serve:
         return self
 
     def __exit__(self, *_):
-        """End it, if the test has not: by a kill, since a `stop` takes 2 s, and 10 s where a model has died."""
+        """Kill the server unless the test has ended it. A `stop` would take 2 s, and 10 s after a model has died."""
         is_running = self.process.poll() is None
         self.process.kill()
         self.end()
@@ -228,7 +233,7 @@ class Serve:
             self.log.append(line.rstrip("\n"))
 
     def wait_for(self, pattern, *, after=0, within_s=TIMEOUT_S):
-        """The match of the first line of the log that fits, not counting the first ``after``."""
+        """Return the match of the first matching line of the log, skipping the first ``after`` lines."""
 
         def found():
             return next(filter(None, (re.search(pattern, line) for line in self.log[after:])), None)
@@ -236,7 +241,7 @@ class Serve:
         return wait_until(found, lambda: f"no {pattern!r} in {self.log[after:]}", within_s=within_s)
 
     def stub(self, model):
-        """The one stub of a model."""
+        """Return the only stub process of a model."""
         (stub,) = self.stubs(model)
         return stub
 
@@ -244,7 +249,7 @@ class Serve:
         return [stub for stub in stubs(self.triton.pid) if stub.model == model]
 
     def end(self):
-        """Wait until the process has ended by itself; its exit code."""
+        """Wait until the process has ended by itself, and return its exit code."""
         code = self.process.wait(TIMEOUT_S)
         self._reader.join(TIMEOUT_S)
         self.process.stdout.close()
@@ -252,22 +257,22 @@ class Serve:
         return code
 
     def stop(self):
-        """SIGTERM; the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.process.terminate()
         return self.end()
 
     def left(self):
-        """Remains of it: processes, shared memory, temporary files."""
+        """Return everything that the server left behind: processes, shared memory, temporary files."""
         return [*filter(is_alive, self.family), *Path("/dev/shm").glob(f"{self.prefix}*")]
 
 
 def output_of(model):
-    """The output that clients ask for."""
+    """Return the name of the output that clients request."""
     return "logits" if model == "ensemble" else "tensor"
 
 
 class Oracle:
-    """Result of the engine in this process: a tensor, or the reason why there is none."""
+    """Return the result of the engine in this process: a tensor, or the reason why there is none."""
 
     def __init__(self, *, device="cpu"):
         self._engine = pp.Engine(PIPELINE, device=device)
@@ -283,7 +288,7 @@ class Oracle:
             return self._known[encoded]
 
     def tensors(self, model, images):
-        """The output of a model for images, the batch first; or the first refusal, unless the model forgives."""
+        """Return the model's output for images, as a batch, or the first rejection unless ``on_error`` is ``zero``."""
         results = [self(image) for image in images]
         refusals = [result for result in results if isinstance(result, pp.ImageError)]
         if refusals and model != "zero":
@@ -293,11 +298,11 @@ class Oracle:
         return self.logits(tensors) if model == "ensemble" else tensors
 
     def logits(self, tensors):
-        """Result of the classifier above."""
+        """Return the result of the classifier above."""
         return sums(tensors)
 
     def agrees(self, got, expected):
-        """Tell whether an answer is right: bit for bit."""
+        """Return whether a response is equal to the expected one, bit for bit."""
         return got.shape == expected.shape and got.tobytes() == expected.tobytes()
 
     def close(self):
@@ -309,7 +314,7 @@ def _on_host(tensor):
 
 
 class ClientError(Exception):
-    """A clear error: the server's status and words.
+    """A clear error, with the server's status and message.
 
     Attributes:
         code: The status, such as 400 or INVALID_ARGUMENT.
@@ -321,7 +326,7 @@ class ClientError(Exception):
 
 
 def body_of(images, *, output="tensor"):
-    """A request by KServe's binary extension: headers and body."""
+    """Return a request in KServe's binary extension: headers and body."""
     data = b"".join(len(image).to_bytes(4, "little") + bytes(image) for image in images)
     tensor = {"name": "image", "shape": [len(images), 1], "datatype": "BYTES"}
     tensor["parameters"] = {"binary_data_size": len(data)}
@@ -331,12 +336,12 @@ def body_of(images, *, output="tensor"):
 
 
 def post(address, path, headers, body, *, timeout_s=TIMEOUT_S, kept=None):
-    """Any request: status, headers and body of the answer.
+    """Send any request. Return the status, headers and body of the response.
 
-    ``kept``: a connection to take and to keep.
+    ``kept`` is a connection to use and keep open.
 
     Raises:
-        OSError, HTTPException: there was none.
+        OSError, HTTPException: There was no response.
     """
     connection = kept or http.client.HTTPConnection(address, timeout=timeout_s)
     try:
@@ -349,17 +354,17 @@ def post(address, path, headers, body, *, timeout_s=TIMEOUT_S, kept=None):
 
 
 def address(server, protocol="http"):
-    """HOST:PORT of a ``Server``."""
+    """Return HOST:PORT of a ``Server``."""
     return (server.http_url if protocol == "http" else server.grpc_url).removeprefix("http://")
 
 
 def client_of(server, protocol):
-    """Triton's own client."""
+    """Return Triton's own client."""
     return getattr(tritonclient, protocol).InferenceServerClient(address(server, protocol))
 
 
 def infer(client, model, outputs=None, **arrays):
-    """The answer to Triton's own client: arrays by the names of the inputs, and encoded images as a list of bytes."""
+    """Return the response to Triton's own client. Inputs are arrays by name; encoded images are a list of bytes."""
     library = getattr(tritonclient, type(client).__module__.split(".")[1])
     tensors = []
     for name, given in arrays.items():
@@ -371,7 +376,7 @@ def infer(client, model, outputs=None, **arrays):
 
 
 def said(body):
-    """The error in an answer's body."""
+    """Return the error in the body of a response."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, KeyError):
@@ -379,7 +384,10 @@ def said(body):
 
 
 def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
-    """Return the output of a model. Raises ClientError, or OSError or HTTPException without a response."""
+    """Return the output of a model.
+
+    Raise ClientError for an error response, OSError or HTTPException without a response.
+    """
     name = output_of(model)
     headers, body = body_of(images, output=name)
     status, headers, data = post(address, f"/v2/models/{model}/infer", headers, body, timeout_s=timeout_s, kept=kept)
@@ -391,7 +399,7 @@ def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
 
 
 def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S, answers=None):
-    """Do the same with a gRPC client. With ``answers``, the responses of its stream, send over that stream."""
+    """Do the same with a gRPC client. If ``answers`` is given (the responses of its stream), use that stream."""
     name = output_of(model)
     rows = np.empty((len(images), 1), np.object_)
     rows[:, 0] = images
@@ -414,16 +422,16 @@ def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S, answers=None):
 
 
 class Clients:
-    """Counts the outcomes of requests to one server; may be used by many threads.
+    """Counts the outcomes of requests to one server. Many threads may use it.
 
     Attributes:
-        counts: by outcome: right, error, lost, wrong.
+        counts: Number of requests by outcome: right, error, lost, wrong.
         codes: Codes of the errors.
         notes: Descriptions of lost or wrong responses.
     """
 
     def __init__(self, serve, oracle, *, is_closing=False):
-        """``is_closing``: the server ends meanwhile; that it closes a connection is then a clear answer."""
+        """With ``is_closing``, the server is being stopped, so a closed connection counts as a clear error."""
         self.serve = serve
         self.oracle = oracle
         self._is_closing = is_closing
@@ -444,21 +452,21 @@ class Clients:
         return sum(self.counts.values())
 
     def grpc(self):
-        """This thread's gRPC client."""
+        """Return this thread's gRPC client."""
         if not hasattr(self._local, "client"):
             self._local.client = tritonclient.grpc.InferenceServerClient(self.serve.grpc)
             self._opened.append(self._local.client)
         return self._local.client
 
     def _kept(self):
-        """This thread's connection over HTTP."""
+        """Return this thread's HTTP connection."""
         if not hasattr(self._local, "kept"):
             self._local.kept = http.client.HTTPConnection(self.serve.address, timeout=TIMEOUT_S)
             self._opened.append(self._local.kept)
         return self._local.kept
 
     def _stream(self):
-        """This thread's stream: a gRPC client of its own, and its answers."""
+        """Return this thread's stream: its own gRPC client, and its responses."""
         if not hasattr(self._local, "stream"):
             client, answers = tritonclient.grpc.InferenceServerClient(self.serve.grpc), queue.SimpleQueue()
             client.start_stream(lambda result, error: answers.put((result, error)))
@@ -467,7 +475,7 @@ class Clients:
         return self._local.stream
 
     def ask(self, images, *, model="preprocess", protocol="http", timeout_s=TIMEOUT_S):
-        """One request by one of ``PROTOCOLS``; its outcome."""
+        """Send one request with one of ``PROTOCOLS``, and return its outcome."""
         expected = self.oracle.tensors(model, images)
         try:
             if protocol == "http":
@@ -485,7 +493,7 @@ class Clients:
             return self.error(error.code, str(error))
         except (OSError, http.client.HTTPException) as error:
             if protocol == "http, kept alive":
-                self._kept().close()  # and it is opened again
+                self._kept().close()  # the connection is opened again
             if self._is_closing and not isinstance(error, TimeoutError):
                 return self.error("closed", repr(error))
             return self.note("lost", f"{protocol} {model}: {error!r}")
@@ -496,7 +504,7 @@ class Clients:
         return self.note("right")
 
     def error(self, code, message):
-        """Count an error, if it is a clear one."""
+        """Count an error if it is a clear one."""
         if unclear := what_is_unclear(message):
             return self.note("wrong", f"{code}: {unclear}: {message[:300]}")
         with self._lock:
@@ -511,7 +519,7 @@ class Clients:
         return outcome
 
     def recover(self, *, within_s=TIMEOUT_S, models=MODELS):
-        """Ask until every model is right; the seconds it took. The errors on the way are counted."""
+        """Send requests until every model responds correctly; return the seconds. Errors until then are counted."""
         start = time.monotonic()
         for model in models:
             while self.ask([PHOTO], model=model) != "right":
@@ -521,7 +529,7 @@ class Clients:
 
     @contextmanager
     def load(self, count=4, *, images=None, models=MODELS, protocols=("http", "grpc")):
-        """Clients that ask for good and bad images all the while, each with one request at a time."""
+        """Run clients that send valid and invalid images all the time, each with one request at a time."""
         images = images or MIXED
         ended = threading.Event()
 
@@ -544,12 +552,12 @@ class Clients:
 
 
 def is_refusal_of(error, expected):
-    """Tell whether an answer is INVALID_ARG with the engine's reason."""
+    """Return whether a response is INVALID_ARG with the engine's reason."""
     return error.code in ("400", "INVALID_ARGUMENT") and f"[{expected.reason}]" in str(error)
 
 
 def what_is_unclear(message):
-    """Fault that keeps an error message from being a clear one; empty for a clear one."""
+    """Return what makes an error message unclear, or an empty string if it is clear."""
     if not message.strip():
         return "no words"
     if "Traceback" in message or 'File "' in message:

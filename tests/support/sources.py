@@ -1,4 +1,4 @@
-"""Sources of other libraries, as the tables of `tests/importers` write them."""
+"""Transforms of other libraries, as the tables of `tests/importers` write them."""
 
 import pytest
 
@@ -18,22 +18,22 @@ WARPED = {"interpolation": 1, "border_mode": 0, "fill": 7.0, "fill_mask": 0.0, "
 
 
 def transform(name, **fields):
-    """A transform as Albumentations writes it."""
+    """Return a transform as Albumentations writes it."""
     return {"__class_fullname__": name, "p": 1.0, **fields}
 
 
 def compose(*transforms, version="2.0.8", **fields):
-    """Result of ``A.to_dict``."""
+    """Return the result of ``A.to_dict``."""
     return {"__version__": version, "transform": transform("Compose", transforms=list(transforms), **fields)}
 
 
 def imported(*transforms, side="source", **fields):
-    """The ops between ``decode`` and ``tensor``."""
+    """Return the ops between ``decode`` and ``tensor``."""
     return list(from_albumentations(**{side: compose(*transforms, **fields)}).ops[1:-1])
 
 
 def drawn(*transforms):
-    """The ops of a training side before its padding and its crop; serving refuses the same transforms."""
+    """Return the training ops before the padding and the crop. The same transforms are rejected for serving."""
     chain = compose(*transforms, transform("PadIfNeeded", **PAD), transform("CenterCrop", **CROP))
     with pytest.raises(PUBLIC["PipelineError"], match="is random, which is not supported for serving"):
         from_albumentations(chain)
@@ -43,7 +43,7 @@ def drawn(*transforms):
 
 
 def numbers_of_a_request(*steps, **options):
-    """The ops between ``decode`` and ``tensor`` of a graph whose inputs are the photo, X and Y."""
+    """Return the ops between ``decode`` and ``tensor`` of a graph with three inputs: the photo, X and Y."""
     pipeline = asked(*steps, **options)
     assert pipeline.ops[0] == PUBLIC["decode"]()
     assert set(pipeline.inputs) <= {"X", "Y"}
@@ -108,4 +108,4 @@ NAMES = torchvision_objects.NAMES | {
     "timm_trains": lambda **training: list(from_timm(TIMM, training=training).for_training().side_ops[1:-1]),
     "SCALE": ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]}),
 }
-"""Names that a line may use besides the public ones, from torchvision, Albumentations, DALI, Keras and timm."""
+"""Names that a line may use besides the public ones: torchvision, Albumentations, DALI, Keras and timm."""

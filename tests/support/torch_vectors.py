@@ -1,6 +1,6 @@
-"""Images that PyTorch 2.13 made of noise on a CPU with AVX-512: the SHA-256 of uint8 (3, height, width), by the resize.
+"""Results of PyTorch 2.13 on a CPU with AVX-512: the SHA-256 of uint8 (3, height, width), by resize.
 
-``parity/test_torch_profile.py`` asks PyTorch again where it is installed.
+The inputs are noise. ``parity/test_torch_profile.py`` computes the results again if PyTorch is installed.
 """
 
 # (filter, height and width of the noise, height and width of the result)

@@ -1,10 +1,10 @@
-"""Objects as torchvision has them, as far as the importer looks: without torchvision."""
+"""Imitations of torchvision's objects with the attributes that the importer reads, without torchvision."""
 
 from pixprep.importers.torchvision import from_torchvision
 
 
 def transform(name, *, module="torchvision.transforms.v2._x", **fields):
-    """A transform with these attributes."""
+    """Return a transform with these attributes."""
     made = type(name, (), {"__module__": module})()
     vars(made).update(fields)
     return made
@@ -27,4 +27,4 @@ NAMES = {
     "IMAGE": TO_IMAGE,
     "FLOAT": TO_FLOAT,
 }
-"""Names that a line of the tables of `tests/importers` may use."""
+"""Names that a line in the tables of `tests/importers` may use."""

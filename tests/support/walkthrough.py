@@ -1,9 +1,9 @@
-"""Runs a tutorial page as a reader does: saves its files, runs its commands, and compares what they print.
+"""Follows a tutorial page as a reader does: saves its files, runs its commands, and compares their output.
 
 A file is a block of Python or JSON after a line that ends with "`NAME`:". A command is a line of a block that begins
 with ``$ ``, or with ``(pytorch) $ `` if it runs in the environment that has PyTorch. The lines after a command are its
-output, in which the line ``...`` matches any lines. A block of JSON after a line that begins with "`NAME` contains"
-has the content of that file. A block after ``<!-- not run: REASON -->`` does not run.
+output, in which the line ``...`` matches any lines. A block of JSON after a line that begins with "`NAME` contains" has
+the content of that file. A block after ``<!-- not run: REASON -->`` does not run.
 """
 
 import json
@@ -21,11 +21,11 @@ BLOCK = re.compile(
 PROMPT = re.compile(r"^(?:\((\w+)\) )?\$ (.*)$")
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[+-]\d+)?")
 VOLATILE = ((r"\b[\d.]+ (ms|s|images/s)\b", r"# \1"), (r"(127\.0\.0\.1|localhost):\d+", r"\1:#"))
-"""Text that differs from run to run, and its replacement."""
+"""Patterns of text that differs from run to run, and their replacements."""
 
 
 def commands(block):
-    """Yield (environment, command, expected lines) of a block with prompts."""
+    """Yield (environment, command, expected lines) for a block with prompts."""
     current = None
     for line in block.replace("\\\n", " ").splitlines():
         if found := PROMPT.match(line):
@@ -45,7 +45,7 @@ def words_of(text):
 
 
 def is_same_word(shown, printed, tolerance):
-    """Return whether two words are equal, but for numbers that differ by the tolerance at most."""
+    """Return whether two words are equal, except for numbers that differ by at most the tolerance."""
     if FLOAT.sub("#", shown) != FLOAT.sub("#", printed):
         return False
     numbers = zip(FLOAT.findall(shown), FLOAT.findall(printed), strict=True)
@@ -53,7 +53,7 @@ def is_same_word(shown, printed, tolerance):
 
 
 def is_same(shown, printed, tolerance=0.02):
-    """Return whether a command printed what a page shows; lines may be wrapped anywhere."""
+    """Return whether a command printed what a page shows. Lines may be wrapped anywhere."""
     first, *others = (words_of(part) for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE))
     words = words_of(printed)
 
@@ -76,13 +76,13 @@ def is_same(shown, printed, tolerance=0.02):
 
 
 class Walkthrough:
-    """One run of a page, in a folder that contains what the page expects of a checkout.
+    """One run of a page, in a folder with the files that the page expects in a checkout.
 
     Args:
         page: Name of the page in ``docs/``.
         folder: Folder that replaces the checkout.
-        paths: For each environment, the folder of its programs; None is the environment of this process.
-        tolerance: Largest difference between a number on the page and one that is printed.
+        paths: Folder of the programs of each environment. None means the environment of this process.
+        tolerance: Maximum difference between a number on the page and a printed one.
     """
 
     def __init__(self, page, folder, paths, tolerance=0.02):
@@ -91,7 +91,7 @@ class Walkthrough:
         self.tolerance, self.wrong = tolerance, []
 
     def run(self):
-        """Follow the page to its end, or to a command for an environment that does not exist; count the commands."""
+        """Follow the page to its end, or to a command for an environment that does not exist. Count the commands."""
         try:
             return self.follow()
         finally:
@@ -118,7 +118,7 @@ class Walkthrough:
         return count
 
     def local(self, text):
-        """Replace the default addresses of a server by those of the one that runs."""
+        """Replace the default addresses of a server with those of the running one."""
         for default, address in self.addresses.items():
             text = text.replace(default, address)
         return text
@@ -136,7 +136,7 @@ class Walkthrough:
             )  # fmt: skip
             printed = done.stdout + done.stderr
             if done.returncode:
-                assert shown, f"{command}\n{printed}"  # only a failure that the page shows is expected
+                assert shown, f"{command}\n{printed}"  # only failures that the page shows are expected
         if shown and not is_same("\n".join(shown), printed, self.tolerance):
             self.wrong.append(f"$ {command}\n{printed}")
 
@@ -145,7 +145,7 @@ class Walkthrough:
         return {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore", "COLUMNS": "200"}
 
     def addressed(self, command):
-        """Return a command that reaches the server of this run."""
+        """Return a command that uses the server of this run."""
         command = self.local(command)
         if self.server:
             command = re.sub(
