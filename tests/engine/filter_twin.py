@@ -1,14 +1,14 @@
-"""Oracle of engine/kernels/filters.c: the formulas of ``levels.Filter`` in NumPy, operation by operation."""
+"""Reference implementation of engine/kernels/filters.c: the formulas of ``levels.Filter`` in NumPy, step by step."""
 
 import numpy as np
 
 
 def filtered(step, image):
-    """The image after it.
+    """Return the image after the filter.
 
     Args:
-        step: Specifies the step.
-        image: uint8 (height, width, channels), any strides.
+        step: Parameters of the filter.
+        image: uint8 (height, width, channels) with any strides.
     """
     return _sharpened(step, image) if step.kind == "sharpness" else _blurred(step, image)
 
@@ -34,7 +34,7 @@ def _sharpened(step, image):
 def _blurred(step, image):
     along = _summed(_parts(image.astype(np.float32), 1, step.columns), step.columns, step.like)
     parts, weights = _parts(along, 0, step.rows), step.rows
-    if step.like == "opencv":  # its kernel is symmetric, and so are its sums
+    if step.like == "opencv":  # the kernel is symmetric, so the order of the sums is symmetric
         middle = len(weights) // 2
         pairs = zip(parts[middle + 1 :], parts[:middle][::-1], strict=True)
         parts, weights = [parts[middle], *(below + above for below, above in pairs)], weights[middle:]
@@ -42,7 +42,7 @@ def _blurred(step, image):
 
 
 def _parts(values, axis, weights):
-    """The neighbours along an axis, reflected at the edge: for each weight an array."""
+    """Return one array of neighbours along an axis for each weight, reflected at the edge."""
     reach = len(weights) // 2
     padded = np.pad(values, [(reach, reach) if each == axis else (0, 0) for each in range(3)], mode="reflect")
     length = values.shape[axis]
@@ -50,7 +50,7 @@ def _parts(values, axis, weights):
 
 
 def _summed(parts, weights, like):
-    """The weighted sum of arrays, each product rounded unless it is OpenCV's."""
+    """Return the weighted sum of arrays. Each product is rounded, except with OpenCV's arithmetic."""
     total = np.zeros_like(parts[0])
     for part, weight in zip(parts, np.array(weights, np.float32), strict=True):
         product = part.astype(np.float64) * weight if like == "opencv" else part * weight

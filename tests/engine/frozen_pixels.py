@@ -1,9 +1,9 @@
-"""Frozen digests of tensors: what hundreds of lists of ops give of six images, whose pixels are whole-number formulas.
+"""Frozen digests of tensors: the results of hundreds of lists of ops for six images defined by integer formulas.
 
 ``FROZEN`` has a line for each list: its ops, as a file has them, and for each image the digest of the tensors of all
-epochs, or the word of a refusal. The lists are read from there, so that a line holds whatever becomes of ``cases``.
-No file is decoded. The digests are equal on the x86-64 levels to v3, with NumPy 1.26 and 2.4, and with the vector code
-of NumPy and of glibc switched off.
+epochs, or the reason of an error. The lists are read from this file, so that a line stays valid when ``cases`` changes.
+No image file is decoded. The digests are equal on the x86-64 levels up to v3, with NumPy 1.26 and 2.4, and with the
+vector code of NumPy and of glibc disabled.
 """
 
 import itertools
@@ -25,11 +25,11 @@ from support.canonical import GOLDEN
 
 FROZEN = GOLDEN / "pixels.jsonl"
 EPOCHS = 3
-"""Draws of each random op on each image."""
+"""Number of samples of each random op for each image."""
 
 
 def image(height, width, channels=3):
-    """Slopes, an edge, a stripe of one colour, a texture of lines, and the middle bits of a hash as grain."""
+    """Return slopes, an edge, a stripe of one colour, a texture of lines, and the middle bits of a hash as grain."""
     y, x, c = np.indices((height, width, channels), dtype=np.uint64)
     levels = 255 * (x * (3 - c) + y * (c + 1)) // (3 * width + 3 * height)
     levels = np.where(x * 5 > y * 3 + 40, levels, 255 - levels)
@@ -42,7 +42,10 @@ def image(height, width, channels=3):
 IMAGES = [
     image(67, 91), image(140, 41) // 2 + 40, image(33, 150), image(7, 9), image(64, 48, 1) // 3 + 9, image(192, 144),
 ]  # fmt: skip
-"""Large and small for most sizes below, tall, wide, tiny, gray; the last two 4 and 12 times 16 x 12. Two are pale."""
+"""Sizes of the images: larger and smaller than most sizes below, tall, wide, tiny, gray.
+
+The last two are 4 and 12 times 16 x 12. Two images have little contrast.
+"""
 LARGE = [
     ("torchvision", "bicubic"),
     ("opencv", "bilinear"),
@@ -50,14 +53,14 @@ LARGE = [
     ("torch", "bilinear"),
     ("dali", "bicubic"),
 ]
-"""Resizes to more values than ``resample`` makes at a time."""
+"""Resizes to more values than ``resample`` processes at a time."""
 BOXES = [
     [[1, 1, 5, 4], [width // 2, height // 3, width - 1, height]] for height, width in (i.shape[:2] for i in IMAGES)
 ]
 
 
 def cases() -> Iterator[list]:
-    """Lists of ops."""
+    """Return all lists of ops."""
     yield from _methods()
     yield from _sizes()
     yield from _places()
@@ -67,7 +70,7 @@ def cases() -> Iterator[list]:
 
 
 def _methods():
-    """Every filter of every profile: both sides smaller, larger, or one of each; by whole factors; a single column."""
+    """Return every filter of every profile, reducing and enlarging, by integer factors, and with a single column."""
     for like, profile in PROFILES.items():
         for method in profile.methods:
             how = {"filter": method.filter, "antialias": method.antialias, "like": like}
@@ -147,7 +150,7 @@ def _values():
 
 
 def _levels():
-    """Ops on levels, alone, and between a resize and a crop."""
+    """Return ops on pixel values, alone and between a resize and a crop."""
     ops = []
     for like in get_args(ColorLike):
         for factor in (0.0, 0.4, 1.7):
@@ -191,7 +194,7 @@ def _levels():
 
 
 def _random():
-    """Ops that draw."""
+    """Return random ops."""
     for like in get_args(ColorLike):
         yield [pp.color_jitter(0.4, 0.5, 0.6, 0.2, like=like)]
         yield [pp.random_photometric_distort(like=like)]
@@ -237,12 +240,12 @@ def _random():
 
 
 def text(ops):
-    """Ops as in a file, on one line."""
+    """Return ops as in a file, on one line."""
     return json.dumps([to_dict(op) for op in ops])
 
 
 def digests(ops_text):
-    """For each image its digest, or the word of a refusal."""
+    """Return the digest for each image, or the reason of the error."""
     ops = [msgspec.convert(entry, OPS[entry["op"]]) for entry in json.loads(ops_text)]
     return " ".join(_digest(ops, index) for index in range(len(IMAGES)))
 
@@ -263,7 +266,7 @@ def _digest(ops, index):
 
 
 def frozen():
-    """Contents of ``FROZEN``: the digests, by the text of the ops."""
+    """Return the contents of ``FROZEN``: the digests, by the text of the ops."""
     if not FROZEN.exists():
         return {}
     with FROZEN.open(encoding="utf-8") as lines:
@@ -271,7 +274,7 @@ def frozen():
 
 
 def changed(now):
-    """Return a text that names the lines of ``FROZEN`` whose tensors have changed; empty if all are the same."""
+    """Return a text that names the lines of ``FROZEN`` whose tensors have changed, or an empty text."""
     lines = [f"{ops}\n  frozen {was}\n  now    {now[ops]}" for ops, was in frozen().items() if now[ops] != was]
     return "\n".join(
         [f"{len(lines)} of {len(now)} lists of ops give other tensors than they did:", *lines[:20]] * bool(lines)

@@ -1,4 +1,4 @@
-"""Code that runs next to unreadable pages, in a separate process."""
+"""Runs code next to unreadable pages, in a separate process."""
 
 import os
 import subprocess
@@ -18,11 +18,11 @@ for page in (0, 5):
     assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(PAGE), 0) == 0
 inside = whole[PAGE : 5 * PAGE]
 """
-"""``inside``: uint8, four pages of memory between the two."""
+"""``inside`` is uint8: four pages of memory between the two."""
 
 
 def guarded(code):
-    """How some code ended that has ``inside`` and may import the tests."""
+    """Run code that uses ``inside`` and may import the tests. Return how its process ended."""
     paths = [os.environ.get("PYTHONPATH", ""), str(TESTS), str(TESTS / "engine")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-W", "error", "-c", PAGES + code]

@@ -1,8 +1,8 @@
-"""OpenCV 4, whose warps are compared with; without it the module that imports this is skipped."""
+"""Provides OpenCV 4 for comparisons of warps. A module that imports this is skipped if OpenCV is missing."""
 
 import pytest
 
-cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its warps were not compared with")
+cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its warps were not compared")
 if not cv2.__version__.startswith("4."):
     pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic", allow_module_level=True)
 

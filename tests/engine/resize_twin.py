@@ -17,9 +17,10 @@ F32 = np.float32
 
 
 def resample(pixels, how, around=None, flips=(False, False)):
-    """(rows, columns, channels) of the wanted region: uint8, or float32 where nothing is rounded to levels.
+    """Return the requested region (rows, columns, channels): uint8, or float32 if values are not rounded.
 
-    ``how``: a ``Resampling``; ``around``: its ``Margins``; ``flips`` of the result, (vertical, horizontal).
+    ``how`` is a ``Resampling``, ``around`` its ``Margins``, and ``flips`` the flips of the result (vertical,
+    horizontal).
     """
     windows = how.windows or tuple(windows_of(how, axis) for axis in (how.rows, how.columns))
     values, (rows, columns) = _read(pixels, windows, around)
@@ -36,7 +37,7 @@ def resample(pixels, how, around=None, flips=(False, False)):
 
 
 def windows_of(how, axis):
-    """Windows of an axis by the formula of a ``Resampling``."""
+    """Return the filter taps of an axis by the formula of a ``Resampling``."""
     if how.formula.is_rule:
         return _RULES[how.formula.curve](how.formula, axis)
     if axis.length == axis.out_length:
@@ -45,7 +46,9 @@ def windows_of(how, axis):
 
 
 def _read(pixels, windows, around):
-    """Pixels that the windows read, the border or the margin repeated, and the windows within these."""
+    """Return the pixels that the taps read, with the border repeated or filled, and the taps relative to these
+    pixels.
+    """
     above, before = around.before if around else (0, 0)
     laid = around.laid if around else pixels.shape
     canvas = pixels
@@ -65,7 +68,7 @@ def _across(values):
 
 
 def _taps(values, windows, dtype):
-    """Values (out, other axis, channels) and weights of each tap."""
+    """Yield the values (out, other axis, channels) and weights of each tap."""
     for tap in range(windows.weights.shape[1]):
         yield values[windows.first + tap].astype(dtype), windows.weights[:, tap, None, None].astype(dtype)
 
@@ -118,7 +121,7 @@ def _levels(values):
 def _tied(values, how, is_mirrored):
     """Round DALI's values to pixel values.
 
-    In its vectors ties go to even, and in the remainder of a run away from 0.
+    Ties are rounded to even in its vector code, and away from 0 in the remainder of a run.
     """
     axis, channels = how.columns, values.shape[2]
     places = np.arange(axis.begin, axis.end)[:: -1 if is_mirrored else 1, None]
@@ -130,7 +133,7 @@ def _tied(values, how, is_mirrored):
         begins_inside, ends_inside = first >= 0, first + windows.count <= axis.length
         ends = np.flatnonzero(np.diff(2 * begins_inside + ends_inside, append=-1)) + 1
     elif channels > 1 and how.order != Order.ONE:
-        order = [2, 1, 0, 0] if how.order == Order.BACKWARDS else [0, 1, 2, 2]  # a fourth value has no meaning
+        order = [2, 1, 0, 0] if how.order == Order.BACKWARDS else [0, 1, 2, 2]  # the fourth value is unused
         places, ends = 3 * places + order[:channels], 3 * ends
     begins = np.append(0, ends)
     run = np.searchsorted(ends, places, side="right").clip(0, len(ends) - 1)
@@ -157,7 +160,7 @@ _PASSES = {
 CUT = 1e-3
 _S = math.sqrt(0.5)
 _TURNS = ((1.0, 0.0), (-_S, -_S), (0.0, 1.0), (_S, -_S), (-1.0, 0.0), (_S, _S), (0.0, -1.0), (-_S, _S))
-"""``lanczos4`` of tap k: sin(a + 45 k degrees), with the sign of sin(x pi), as so much of sin(a) and of cos(a)."""
+"""Return ``lanczos4`` at tap k: sin(a + 45 k degrees) with the sign of sin(x pi), as factors of sin(a) and cos(a)."""
 
 
 def _opencv(rule, axis):
@@ -262,14 +265,14 @@ def _bicubic(x):
 
 
 def _total(weights):
-    """(out, 1): one after the other, for ``sum`` adds in pairs."""
+    """Return (out, 1), added one after the other, because ``sum`` adds in pairs."""
     return np.add.accumulate(weights, axis=1)[:, -1:]
 
 
 # -------------------------------------------------------------------------------------------------------------- DALI
 
 _DALI = {"dali_bilinear": (1, 2), "dali_bicubic": (2, 128), "dali_lanczos": (3, 192)}
-"""The radius of a filter, and the intervals of its table."""
+"""Return the radius of a filter, and the number of intervals in its table."""
 
 
 def _dali(rule, axis):
@@ -314,11 +317,13 @@ _COSINE = [
         ("-0x1.ffffffd0c621cp-2", "0x1.55553e1068f19p-5", "-0x1.6c087e89a359dp-10", "0x1.99343027bf8c3p-16"),
     ),
 ]
-"""glibc's polynomials of the square."""
+"""Coefficients of glibc's polynomials in the square."""
 
 
 def _sinc(x):
-    """Use the ``sinf`` of glibc, whose last bit is specific, on the angle from the nearest quarter turn."""
+    """Use ``sinf`` of glibc, whose last bit differs from other libraries', on the angle from the nearest quarter
+    turn.
+    """
     angles = (x.astype(np.float64) * np.pi).astype(F32)
     turns = np.rint(angles.astype(np.float64) * (2 / np.pi))
     rest = angles - turns * (np.pi / 2)

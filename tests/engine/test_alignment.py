@@ -1,4 +1,4 @@
-"""The op warp: parts of a photo by matrices, corners and points, fixed or of the request, against OpenCV 4."""
+"""The op warp: regions of a photo by matrices, corners and points, fixed or per request, compared with OpenCV 4."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SIZE = {"height": 48, "width": 100}
 
 
 def made(op, rows=None, *more, photo=PHOTO, most=64):
-    """Return the tensors of the rows for one photo, or their errors; a fixed op has one row."""
+    """Return the tensors of the rows for one photo, or their errors. A fixed op has one row."""
     pipeline = pp.Pipeline([pp.decode(), op, *more, pp.tensor(dtype="uint8", layout="hwc")])
     inputs = None if rows is None else {next(iter(pipeline.inputs)): [rows]}
     with pp.Engine(pipeline, limits=pp.Limits(max_boxes=most)) as engine:
@@ -32,7 +32,7 @@ def theirs(matrix, height, width, photo=PHOTO, **options):
     return warp(photo, np.asarray(matrix, np.float64), (width, height), **options)
 
 
-def test_what_a_request_says_is_what_the_file_may_say():
+def test_per_request_values_have_the_same_limits_as_values_in_the_file():
     homography = cv2.getPerspectiveTransform(np.array(QUAD, np.float32), corners(48, 100))
     affine = homography[:2]
     points = (np.array(FACE, np.float32) * 0.8 + (20, 3)).tolist()
@@ -53,7 +53,7 @@ def test_what_a_request_says_is_what_the_file_may_say():
         assert (apart == 0).all() if field != "points" else (apart > 0).mean() < 0.01, field
 
 
-def test_corners_that_are_no_float32_are_rounded_as_opencv_has_them():
+def test_corners_are_rounded_to_float32_as_in_opencv():
     photo = np.random.default_rng(1).integers(0, 256, (1000, 33, 3), np.uint8)
     quad = [(0.3, 1.7), (32.4, 0.4), (33.8, 998.1), (0.9, 999.8)]
     matrix = cv2.getPerspectiveTransform(np.array(quad, np.float32), corners(1000, 33))
@@ -64,7 +64,7 @@ def test_corners_that_are_no_float32_are_rounded_as_opencv_has_them():
 @pytest.mark.parametrize(
     "fields", [{}, {"filter": "bicubic", "padding_mode": "edge"}, {"filter": "nearest", "fill": 9}]
 )
-def test_the_rows_of_a_photo_are_opencvs_and_a_bad_one_is_an_error_of_its_own(fields):
+def test_rows_of_a_photo_equal_opencv_and_an_invalid_row_fails_alone(fields):
     rng = np.random.default_rng(len(fields))
     rows = (rng.uniform(-0.2, 1.2, (200, 4, 2)) * (160, 120)).astype(np.float32)
     flags, border = FLAGS[fields.get("filter", "bilinear")], BORDERS[fields.get("padding_mode", "constant")]
@@ -99,7 +99,7 @@ BAD = {
 }
 
 
-def test_a_part_that_is_none_is_refused_by_its_number():
+def test_an_invalid_region_is_rejected_by_its_index():
     rows = [QUAD, *BAD.values(), QUAD]
     first, *bad, last = made(pp.warp(quad="quads", **SIZE), rows)
     assert np.array_equal(first, last)
@@ -124,7 +124,7 @@ def test_a_part_that_is_none_is_refused_by_its_number():
     ("filter_", "mode"),
     [("bicubic", "constant"), ("bilinear", "edge"), ("nearest", "symmetric"), ("bilinear", "reflect")],
 )
-def test_any_numbers_give_opencvs_tensor_or_an_error(filter_, mode):
+def test_random_numbers_produce_opencvs_tensor_or_an_error(filter_, mode):
     rng = np.random.default_rng(5)
     options = {"flags": FLAGS[filter_], "borderMode": BORDERS[mode]}
     kinds = {"quad": (4, 2), "matrix": (2, 3), "homography": (3, 3), "points": (5, 2)}
@@ -141,7 +141,7 @@ def test_any_numbers_give_opencvs_tensor_or_an_error(filter_, mode):
                 assert np.array_equal(ours, theirs(quad if kind == "quad" else row, 48, 100, **options)), (kind, row)
 
 
-def test_a_size_that_follows_is_paddleocrs():
+def test_derived_size_equals_paddleocrs():
     def rotated_crop(points):
         width = int(max(np.linalg.norm(points[0] - points[1]), np.linalg.norm(points[2] - points[3])))
         height = int(max(np.linalg.norm(points[0] - points[3]), np.linalg.norm(points[1] - points[2])))
@@ -157,13 +157,13 @@ def test_a_size_that_follows_is_paddleocrs():
     assert "exceeds the maximum side, 50" in str(refused)
 
 
-def test_corners_may_go_to_the_centres_of_pixels():
+def test_corners_can_map_to_pixel_centres():
     (ours,) = made(pp.warp(quad="quads", **SIZE, align_corners=True), [QUAD])
     matrix = cv2.getPerspectiveTransform(np.array(QUAD, np.float32), corners(48, 100, inset=1))
     assert np.array_equal(ours, theirs(matrix, 48, 100))
 
 
-def test_points_and_boxes_come_back_by_the_matrix_of_their_row():
+def test_points_and_boxes_are_mapped_back_by_the_matrix_of_their_row():
     pipeline = pp.Pipeline(
         [pp.decode(), pp.warp(quad="quads", **SIZE), pp.transform(matrix=True), pp.tensor(dtype="uint8", layout="hwc")]
     )
@@ -180,7 +180,7 @@ def test_points_and_boxes_come_back_by_the_matrix_of_their_row():
 
 
 @pytest.mark.parametrize("sign", [1, -2])
-def test_a_box_across_the_horizon_stays_whatever_the_sign_of_its_homography(sign):
+def test_a_box_across_the_horizon_is_kept_for_both_signs_of_its_homography(sign):
     road = sign * np.array([[-22.0, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39  # the horizon is at y = 19.5
     warp = pp.warp(homography=road.tolist(), height=60, width=60)
     pipeline = pp.Pipeline([pp.pixels(), warp, pp.boxes(), pp.tensor(dtype="uint8")])
@@ -191,7 +191,7 @@ def test_a_box_across_the_horizon_stays_whatever_the_sign_of_its_homography(sign
     assert boxes == pytest.approx(np.array([[0, 0, 60, end]]), abs=1e-3)
 
 
-def test_a_photo_is_decoded_once_and_its_parts_are_bounded():
+def test_a_photo_is_decoded_once_and_the_number_of_its_regions_is_limited():
     decoded = []
     pipeline = pp.Pipeline([pp.decode(), pp.warp(quad="quads", **SIZE), pp.normalize(), pp.tensor()])
     with pp.Engine(pipeline) as engine:

@@ -1,4 +1,4 @@
-"""Boxes and points that follow an image's geometry: forms, what stays, what goes with them, and the way back."""
+"""Boxes and points that follow an image's geometry: formats, removal, attributes, and the mapping back to the photo."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,8 @@ SAMPLE = {
     "iscrowd": np.array([False, True, False, False]),
     "box_track": ["a", "b", "c", "d"],
     "name": "photo.jpg",
-    "camera": (1.5, 2.5, 3.5, 4.5),  # as long as there are boxes, and not of them
+    # an attribute with as many values as there are boxes, but which does not belong to them
+    "camera": (1.5, 2.5, 3.5, 4.5),
 }
 
 
@@ -65,7 +66,7 @@ LEFT_HALF = pp.crop(0, 0, 60, 40)
     ],
     ids=str,
 )
-def test_boxes_are_where_the_image_is(ops, expected):
+def test_boxes_follow_the_image(ops, expected):
     ops = ops if any(isinstance(op, (pp.resize, pp.crop, pp.pad, pp.center_crop)) for op in ops) else [*ops, TWICE]
     boxes = made(*ops)["boxes"]
     assert boxes.dtype == np.float32
@@ -74,8 +75,8 @@ def test_boxes_are_where_the_image_is(ops, expected):
 
 @pytest.mark.parametrize("axis", ["horizontal", "vertical"])
 @pytest.mark.parametrize("place", ["before the resize", "after a margin", "after the resize", "after a filter"])
-def test_boxes_are_mirrored_wherever_the_mirror_stands(axis, place):
-    """This includes a mirror among the steps on pixel values, after a filter that a mirror may not pass."""
+def test_boxes_are_mirrored_for_a_mirror_at_any_position(axis, place):
+    """This includes a mirror among the steps on pixel values, after a filter that cannot be exchanged with a mirror."""
     first, last = pp.crop(3, 9, 50, 60), pp.crop(5, 11, 31, 40)
     mirror, larger = pp.flip(axis), pp.resize(height=100, width=120)
     ops = {
@@ -125,7 +126,7 @@ MOVERS = [
 
 @pytest.mark.parametrize("annotation", [pp.boxes(), pp.points(), pp.mask(), pp.masks()], ids=op_name)
 @pytest.mark.parametrize("mover", MOVERS, ids=str)
-def test_what_lies_in_the_photo_is_refused_before_what_moves_the_photo(annotation, mover):
+def test_ops_on_annotations_are_rejected_before_ops_that_move_the_photo(annotation, mover):
     name, kind = op_name(annotation), getattr(mover, "operator", None)
     said = f'ops[3] "{kind.name if kind else op_name(mover)}"'
     with pytest.raises(pp.PipelineError) as caught:
@@ -136,14 +137,14 @@ def test_what_lies_in_the_photo_is_refused_before_what_moves_the_photo(annotatio
     )
 
 
-def test_what_keeps_pixels_in_their_places_may_come_behind_boxes():
+def test_ops_that_do_not_move_pixels_can_follow_ops_on_boxes():
     still = [JITTER, pp.gaussian_blur(3), pp.random_gaussian_blur(3), pp.sharpness(2), pp.equalize(), pp.normalize()]
     plan_of(TWICE, pp.boxes(), *still)
-    plan_of(TWICE, pp.boxes(), pp.tensor(name="one", only="training"), pp.center_crop(8))  # they are of "one"
+    plan_of(TWICE, pp.boxes(), pp.tensor(name="one", only="training"), pp.center_crop(8))  # attributes of "one"
     plan_of(pp.mask(name="whole"), TWICE, pp.mask())
 
 
-def test_what_is_said_of_a_box_goes_with_it_and_nothing_else():
+def test_only_the_attributes_of_a_box_are_removed_with_it():
     fields = made(LEFT_HALF, pp.boxes())
     assert set(fields) == {"boxes", "labels", "iscrowd", "box_track"}
     assert fields["labels"].tolist() == [1, 2]
@@ -151,16 +152,17 @@ def test_what_is_said_of_a_box_goes_with_it_and_nothing_else():
     assert fields["box_track"].tolist() == ["a", "b"]
 
 
-def test_a_box_whose_middle_is_outside_the_window_goes():
+def test_a_box_is_removed_if_its_centre_is_outside_the_crop():
     plan = plan_of(pp.random_iou_crop(), pp.resize(height=8, width=8), pp.boxes(min_size=0))
     words = {"random_iou_crop#0": {"top": 0, "left": 0, "height": 35, "width": 45}}
     placed = plan.replaying(words, SAMPLE)(*SIZE)
     assert placed.kept["random_iou_crop#0"].tolist() == [True, True, False, False]
-    words["random_iou_crop#0"]["width"] = 40  # the second one's middle is at its edge, and most of it is seen
+    # the centre of the second box is at the edge, and most of the box is visible
+    words["random_iou_crop#0"]["width"] = 40
     assert annotated(plan, plan.replaying(words, SAMPLE)(*SIZE), SAMPLE)["labels"].tolist() == [1]
 
 
-def test_rows_without_a_box_are_minus_one_and_all_images_make_one_array():
+def test_boxes_are_padded_with_minus_one_to_form_one_array():
     fields = made(LEFT_HALF, pp.boxes(pad=4))
     assert fields["boxes"].shape == (4, 4)
     assert (fields["boxes"][2:] == -1).all()
@@ -178,14 +180,14 @@ def test_rows_without_a_box_are_minus_one_and_all_images_make_one_array():
     assert columns(plan, [None, None]) == {}
 
 
-def test_a_sample_without_boxes_keeps_none():
+def test_a_sample_without_boxes_has_an_empty_array():
     fields = made(TWICE, pp.boxes(), sample={"boxes": [], "labels": []})
     assert fields["boxes"].shape == (0, 4)
     assert fields["labels"].shape == (0,)
     assert made(TWICE, pp.boxes(pad=2), sample={"boxes": np.zeros((0, 4))})["boxes"].tolist() == [[-1] * 4] * 2
 
 
-def test_an_image_that_is_turned_against_its_annotation_fails_alone():
+def test_an_image_whose_rotation_contradicts_its_annotation_fails_alone():
     plan = plan_of(pp.resize(height=8, width=8), pp.boxes())
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.boxes(), pp.tensor(only="training")])
     stored = with_exif(6)
@@ -199,7 +201,7 @@ def test_an_image_that_is_turned_against_its_annotation_fails_alone():
     assert batch.errors[0].reason == "BAD_RECORD"
     assert "if this is due to the EXIF orientation" in str(batch.errors[0])
     assert batch.errors[1] is None
-    assert len(fine.fields["boxes"]) == 0  # half a pixel is left of it
+    assert len(fine.fields["boxes"]) == 0  # half a pixel of it remains
 
 
 def test_points_follow_the_image_and_the_boxes():
@@ -226,7 +228,7 @@ def test_points_follow_the_image_and_the_boxes():
     ],
 )
 @pytest.mark.parametrize("boxes", [[pp.boxes()], []])
-def test_left_and_right_change_places_in_a_mirror(ops, is_mirrored, boxes):
+def test_a_mirror_swaps_left_and_right_keypoints(ops, is_mirrored, boxes):
     points = np.arange(4 * 5 * 2, dtype=np.float32).reshape(4, 5, 2)
     sample = {"boxes": BOXES, "points": points, "visible": np.arange(20).reshape(4, 5) % 3}
     plain = made(*ops, *boxes, pp.points(), sample=sample)
@@ -236,7 +238,7 @@ def test_left_and_right_change_places_in_a_mirror(ops, is_mirrored, boxes):
     np.testing.assert_array_equal(paired["visible"], plain.get("visible", sample["visible"])[:, order])
 
 
-def test_keypoints_of_an_image_without_any_have_no_left_and_right():
+def test_left_and_right_keypoints_are_not_swapped_without_keypoints():
     sample = {"boxes": np.zeros((0, 4)), "points": np.zeros((0, 3, 2)), "visible": np.zeros((0, 3), np.uint8)}
     fields = made(pp.flip(), TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
     assert (fields["points"].shape, fields["visible"].shape) == ((0, 3, 2), (0, 3))
@@ -250,8 +252,8 @@ CHAIN = (
 
 @settings(max_examples=40, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_a_box_marks_the_same_pixels_before_and_after(seed, index):
-    """A bright rectangle is drawn where the box is; what the tensor shows of it is where the box then is."""
+def test_a_box_encloses_the_same_pixels_before_and_after(seed, index):
+    """A bright rectangle is drawn where the box is. In the tensor, the bright pixels must be where the box is then."""
     generator = np.random.default_rng(seed)
     top, left = generator.integers(0, 30), generator.integers(0, 40)
     bottom, right = top + generator.integers(20, 30), left + generator.integers(20, 40)
@@ -274,7 +276,7 @@ def test_a_box_marks_the_same_pixels_before_and_after(seed, index):
 
 @settings(max_examples=60, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["xyxy", "xywh", "cxcywh"]))
-def test_boxes_come_back_to_the_photo(seed, form):
+def test_boxes_are_mapped_back_to_the_photo(seed, form):
     plan = plan_of(*CHAIN, pp.boxes(format=form, clip=False, min_size=0), pp.transform())
     (numbers,) = plan.draw(seed=seed, epoch=0, indices=[0])
     placed = plan.placing(numbers, SAMPLE)(*SIZE)

@@ -1,4 +1,4 @@
-"""``pixprep.apply``: every op alone on arrays, with the numbers that a Loader draws."""
+"""``pixprep.apply``: every op alone on arrays, with the random parameters that a Loader samples."""
 
 import msgspec
 import numpy as np
@@ -29,14 +29,14 @@ USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "kernel_size": 3, "shift": 0.1,
     "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
 }  # fmt: skip
-"""Values of fields that ops of any name require; an op that draws has those of its first frozen draw."""
+"""Values of required fields, by field name for all ops. Random ops have the parameters of their first frozen sample."""
 NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
 ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
 BOXES = [[10, 10, 30, 40]]
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_every_op_works_alone_and_gives_the_same_again(name):
+def test_every_op_works_alone_and_is_reproducible(name):
     required = [field.name for field in msgspec.structs.fields(OPS[name]) if field.required]
     fields = FIELDS.get(name) or OPTIONS.get(name, [None])[0]
     op = OPS[name](**({field: USUAL[field] for field in required} if fields is None else fields))
@@ -53,28 +53,28 @@ def test_every_op_works_alone_and_gives_the_same_again(name):
     assert np.array_equal(several[1], first)
 
 
-def test_an_array_becomes_what_pillow_makes_of_it():
+def test_an_array_gives_the_same_result_as_pillow():
     resized = Image.fromarray(PHOTO).resize((42, 32), Image.Resampling.BILINEAR)
     assert np.array_equal(pp.apply([pp.resize(32)], PHOTO), np.asarray(resized))
     assert np.array_equal(pp.apply(pp.flip(), PHOTO), PHOTO[:, ::-1])
     assert np.array_equal(pp.apply([], PHOTO), PHOTO)
 
 
-def test_a_list_may_have_arrays_of_any_size():
+def test_a_list_can_contain_arrays_of_different_sizes():
     photos = [PHOTO, scene(100, 30), scene(33, 33)]
     results = pp.apply([pp.resize(16)], photos)
     assert [result.shape for result in results] == [(16, 21, 3), (53, 16, 3), (16, 16, 3)]
     assert pp.apply([pp.resize(16)], []) == []
 
 
-def test_gray_arrays_keep_their_dimensions():
+def test_gray_arrays_keep_their_number_of_dimensions():
     gray = PHOTO[:, :, 0]
     assert pp.apply([pp.resize(16)], gray).shape == (16, 21)
     assert pp.apply([pp.resize(16)], gray[:, :, None]).shape == (16, 21, 1)
     assert np.array_equal(pp.apply([pp.resize(16)], gray), pp.apply([pp.resize(16)], PHOTO)[:, :, 0])
 
 
-def test_pixels_and_tensor_may_say_more():
+def test_pixels_and_tensor_accept_options():
     ops = [pp.pixels(color="rgb", given="bgr"), pp.center_crop(24), pp.normalize(mean=0.5, std=0.5)]
     four, margin = {"channels": 4, "pad_value": 7}, {"multiple": 32, "pad_level": 200}
     for fields, shape in (({}, (3, 24, 24)), (four, (4, 24, 24)), (margin, (3, 32, 32))):
@@ -89,7 +89,7 @@ def test_pixels_and_tensor_may_say_more():
     assert (values.shape, values.dtype) == ((24, 24, 3), np.float32)
 
 
-def test_random_ops_draw_what_a_loader_draws():
+def test_random_ops_sample_the_same_parameters_as_a_loader():
     ops = [pp.pixels(), pp.random_resized_crop(16), pp.random_flip(), pp.random_flip("vertical")]
     photos = [scene(40 + n, 60, n) for n in range(8)]
     pipeline = pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc", only="training")])
@@ -102,5 +102,5 @@ def test_random_ops_draw_what_a_loader_draws():
     assert not np.array_equal(np.stack(others), epochs[0]["tensor"])
 
 
-def test_the_tensor_op_is_the_pipelines():
+def test_the_tensor_op_equals_that_of_a_pipeline():
     assert isinstance(pp.tensor(), Tensor)

@@ -1,4 +1,4 @@
-"""AVIF and HEIC against Pillow and pillow-heif; both are off until they are named."""
+"""AVIF and HEIC compared with Pillow and pillow-heif. Both formats are disabled by default."""
 
 import io
 import struct
@@ -28,13 +28,16 @@ HEIF = heif_library()
 HERE = (*USUAL, *(["avif"] if features.check("avif") else []), *(["heic"] if HEIF else []))
 ON = Limits(formats=HERE)
 STILLS = stills()
-needs_avif = pytest.mark.skipif("avif" not in HERE, reason="NO AVIF: this Pillow has none")
+needs_avif = pytest.mark.skipif("avif" not in HERE, reason="NO AVIF: this Pillow does not support it")
 needs_heic = pytest.mark.skipif(HEIF is None, reason="NO PILLOW-HEIF: HEIC was not tested")
 BOTH = [pytest.param("avif", marks=needs_avif), pytest.param("heic", marks=needs_heic)]
 
 
 def turned(name, orientation):
-    """A file whose container turns the picture: both encoders write it for the EXIF data that they are given."""
+    """Return a file whose container rotates the picture.
+
+    Both encoders write this for the EXIF data that they receive.
+    """
     image, exif = Image.fromarray(scene(37, 53)), Image.Exif()
     exif[0x0112] = orientation
     if name == "avif":
@@ -45,7 +48,7 @@ def turned(name, orientation):
 
 
 def original(encoded, *, gray=False):
-    """Pixels that the library shows upright, (height, width, 3 or 1)."""
+    """Decode with the library; return pixels with the orientation applied: (height, width, 3 or 1)."""
     if sniff(encoded) == "avif":
         return expected_pixels(encoded, gray=gray)
     image = HEIF.open_heif(encoded).to_pillow()
@@ -74,8 +77,11 @@ def test_pixels_equal_the_librarys_in_colour_and_gray(name):
 
 @needs_avif
 @pytest.mark.parametrize(("height", "width"), [(128, 192), (100, 160), (66, 130)])
-def test_an_avif_of_tiles_is_what_pillow_shows(height, width):
-    """No encoder here writes one, so its tiles are of six pictures, and its last tiles may be cut off."""
+def test_an_avif_of_tiles_equals_pillow(height, width):
+    """No installed encoder writes such a file.
+
+    The test joins six pictures as tiles, the last of which may be cut off.
+    """
     tiles = [save(Image.fromarray(scene(64, 64, seed)), "AVIF") for seed in range(6)]
     begin = tiles[0].index(b"av1C") - 4
     configuration = tiles[0][begin : begin + int.from_bytes(tiles[0][begin : begin + 4], "big")]
@@ -89,7 +95,7 @@ def test_an_avif_of_tiles_is_what_pillow_shows(height, width):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_alpha_is_dropped_or_laid_on_white(name):
+def test_alpha_is_dropped_or_blended_with_white(name):
     encoded = STILLS[f"{name} alpha"]
     image = read(encoded) if name == "avif" else HEIF.open_heif(encoded).to_pillow()
     assert image.mode == "RGBA"
@@ -100,7 +106,7 @@ def test_alpha_is_dropped_or_laid_on_white(name):
 
 @needs_avif
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_container_of_an_avif_turns_it_once(orientation):
+def test_the_rotation_of_an_avif_container_is_applied_once(orientation):
     encoded = turned("avif", orientation)
     pixels = decode(encoded, limits=ON)
     assert_close(pixels, np.asarray(ImageOps.exif_transpose(read(encoded))), EQUAL)
@@ -111,16 +117,16 @@ def test_the_container_of_an_avif_turns_it_once(orientation):
 
 @needs_heic
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_container_of_a_heic_turns_it_once_whatever_is_asked(orientation):
+def test_the_rotation_of_a_heic_container_is_applied_once_with_any_option(orientation):
     encoded = turned("heic", orientation)
     upright = original(encoded)
     assert upright.shape[:2] == ((53, 37) if orientation > 4 else (37, 53))
-    for apply in (True, False):  # libheif shows no other picture
+    for apply in (True, False):  # libheif cannot decode without the rotation
         assert_close(decode(encoded, limits=ON, apply_exif_orientation=apply), upright, EQUAL)
 
 
 @needs_avif
-def test_exif_data_that_contradict_the_container_are_not_heard():
+def test_exif_data_that_contradict_the_container_are_ignored():
     encoded = turned("avif", 3)
     assert b"irot\2" in encoded
     unturned = replaced(encoded, b"irot\2", b"irot\0")  # EXIF still contains 3
@@ -129,9 +135,9 @@ def test_exif_data_that_contradict_the_container_are_not_heard():
 
 @contextmanager
 def counted():
-    """Yield a list of thread counts in excess of the current one, sampled repeatedly until the block ends.
+    """Yield a list of the numbers of additional threads, sampled repeatedly until the block ends.
 
-    With the defaults of Pillow and pillow-heif, on two cores, the counts reach 2 and 8.
+    With the defaults of Pillow and pillow-heif, on two cores, the numbers reach 2 and 8.
     """
     found, is_over = [], threading.Event()
     tasks = Path("/proc/self/task")
@@ -149,7 +155,7 @@ def counted():
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_lane_decodes_with_no_threads_but_one_of_libde265(name):
+def test_a_worker_decodes_without_threads_except_one_of_libde265(name):
     encoded = STILLS[f"{name} china"]
     decode(encoded, limits=ON)
     deadline = time.monotonic() + 20
@@ -160,11 +166,11 @@ def test_a_lane_decodes_with_no_threads_but_one_of_libde265(name):
     assert max(found) <= (0 if name == "avif" else 1)
 
 
-# disabled and missing features
+# disabled formats and missing libraries
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_neither_comes_where_it_is_not_named(name):
+def test_both_formats_are_rejected_by_default(name):
     error = decode(STILLS[name])
     assert str(error) == (
         f"[UNSUPPORTED] {'an AVIF' if name == 'avif' else 'a HEIC'} is not accepted (parameter formats: "
@@ -172,7 +178,7 @@ def test_neither_comes_where_it_is_not_named(name):
     )
 
 
-def test_an_engine_says_how_to_get_pillow_heif(tmp_path):
+def test_an_engine_reports_how_to_install_pillow_heif(tmp_path):
     (tmp_path / "pillow_heif.py").write_text("raise ImportError")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
@@ -186,7 +192,7 @@ def test_an_engine_says_how_to_get_pillow_heif(tmp_path):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_broken_one_fails_alone(name):
+def test_a_broken_file_fails_alone(name):
     encoded = STILLS[f"{name} odd"]
     pipeline = pp.Pipeline([pp.decode(), pp.resize(16), pp.center_crop(16), pp.tensor(dtype="uint8")])
     with pp.Engine(pipeline, limits=ON) as engine:
@@ -200,9 +206,9 @@ def test_a_broken_one_fails_alone(name):
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_limits_hold_before_anything_is_decoded(name):
+def test_limits_are_checked_before_decoding(name):
     encoded = STILLS[f"{name} china"]
-    height = 427 if name == "avif" else 428  # libheif codes an even number, and cuts a row off
+    height = 427 if name == "avif" else 428  # libheif encodes an even number of rows, and crops one
     for limits, words in (
         ({"max_pixels": 640 * height - 1}, f"[TOO_MANY_PIXELS] {height} x 640 pixels; the limit is "),
         (
@@ -218,7 +224,7 @@ def test_limits_hold_before_anything_is_decoded(name):
 
 @pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize("change", [(-100, -100), (-1, 0), (0, -1), (1, 0), (0, 6), (6000, 6000)])
-def test_a_container_and_its_data_that_disagree_about_the_size_are_refused(name, change):
+def test_a_container_that_contradicts_its_data_about_the_size_is_rejected(name, change):
     encoded = STILLS[f"{name} china"]
     begin = encoded.index(b"ispe") + 8
     width, height = struct.unpack_from(">II", encoded, begin)
@@ -232,7 +238,7 @@ def test_a_container_and_its_data_that_disagree_about_the_size_are_refused(name,
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_what_is_no_picture_or_grid_is_refused_in_words(name):
+def test_an_item_that_is_not_a_picture_or_grid_is_rejected(name):
     kind = {"avif": b"av01", "heic": b"hvc1"}[name]
     begin = STILLS[name].index(b"infe")
     other = STILLS[name][:begin] + replaced(STILLS[name][begin:], kind, b"iov\n")
@@ -248,12 +254,12 @@ def test_what_is_no_picture_or_grid_is_refused_in_words(name):
 
 
 @needs_avif
-def test_the_sizes_of_av1_are_found_behind_its_times_and_its_model_of_the_decoder():
+def test_av1_sizes_are_found_after_timing_and_decoder_model_info():
     coded = av1(memoryview(heif.timed_sequence(77, 1234) + b"\x32\0"))
     assert (coded.height, coded.width) == (77, 1234)
 
 
-def test_a_film_is_refused():
+def test_an_image_sequence_is_rejected():
     encoded = replaced(STILLS["avif animated"], b"meta", b"free")
     assert (
         str(decode(encoded, limits=ON))
@@ -262,24 +268,24 @@ def test_a_film_is_refused():
 
 
 @pytest.mark.parametrize("name", [name for name in STILLS if name.split()[-1] not in ("china", "flower")])
-def test_a_file_that_ends_early_is_an_image_error(name):
+def test_a_truncated_file_is_an_image_error(name):
     encoded = STILLS[name]
     whole = decode(encoded, limits=ON)
     for cut in [*range(12, len(encoded) - 1, max(1, len(encoded) // 60)), len(encoded) - 1]:
         result = decode(encoded[:cut], limits=ON)
         if name in ("avif animated", "heic with a thumbnail") and not isinstance(result, ImageError):
-            assert_close(result, whole, EQUAL)  # the missing part is outside of the picture
+            assert_close(result, whole, EQUAL)  # the missing bytes do not belong to the picture
         else:
             assert result.reason in ("TRUNCATED", "UNKNOWN_FORMAT"), (cut, result)
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_box_smaller_than_its_header_is_damage(name):
+def test_a_box_smaller_than_its_header_is_an_error(name):
     assert decode(STILLS[f"{name} odd"] + b"\0\0\0\3junkjunk", limits=ON).reason == "CORRUPT"
 
 
 @pytest.mark.parametrize("name", STILLS)
-def test_the_library_gets_the_picture_and_nothing_else(name):
+def test_the_library_receives_only_the_picture(name):
     encoded = STILLS[name]
     still = container.read(memoryview(encoded), name.split()[0], ON)
     assert len(still.encoded) < len(encoded) + 8
@@ -289,6 +295,6 @@ def test_the_library_gets_the_picture_and_nothing_else(name):
     assert again == still
 
 
-def test_the_usual_formats_are_all_but_these_two():
+def test_the_default_formats_are_all_but_these_two():
     assert {*FORMATS} - {*USUAL} == {"avif", "heic"}
     assert Limits().formats == USUAL

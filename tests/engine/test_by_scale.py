@@ -1,4 +1,4 @@
-"""OpenCV's ``fx`` and ``fy``: one scale for both sides, which stays what it is when the sides are rounded."""
+"""OpenCV's ``fx`` and ``fy``: one scale for both axes, which does not change when the size is rounded."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ def scaled(filter_name="bilinear", **fields):
 
 
 def scale_of(size):
-    """The scale of the shorter side; that of the longer one where this would be rounded to more than its limit."""
+    """Return the scale of the shorter side, or that of the longer side if it would be rounded above its limit."""
     scale = 29 / min(size)
     return scale if round(scale * max(size)) <= 71 else 71 / max(size)
 
 
 @pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "bicubic", "lanczos4"])
-def test_a_result_pixel_looks_at_as_many_pixels_as_the_scale_says(filter_name):
+def test_sampling_positions_follow_the_scale_and_not_the_rounded_size(filter_name):
     def pairs():
         pipeline = pp.Pipeline([pp.decode(), scaled(filter_name), pp.tensor(dtype="uint8", layout="hwc")])
         geometry = pipeline.plan.outputs["tensor"].geometry
@@ -44,13 +44,13 @@ def test_a_result_pixel_looks_at_as_many_pixels_as_the_scale_says(filter_name):
 
 
 def test_the_longer_side_may_be_rounded_to_its_limit():
-    """29 / 61 makes 71.3 of 150: 71, as many as there may be, so that the shorter side has its scale."""
+    """29 / 61 scales 150 to 71.3. The limit is 71, so the shorter side determines the scale."""
     geometry = pp.Pipeline([pp.decode(), scaled(), pp.tensor()]).plan.outputs["tensor"].geometry
     assert geometry.place(61, 150).ratio == (61 / 29,) * 2
     assert geometry.place(61, 151).ratio == (151 / 71,) * 2
 
 
-def test_what_lies_in_the_photo_is_found_again_by_the_scale():
+def test_annotations_are_mapped_back_by_the_scale():
     pipeline = pp.Pipeline([pp.decode(), scaled(), pp.scale_factor(), pp.transform(), pp.tensor()])
     with pp.Engine(pipeline, threads=1) as engine:
         batch = engine.run_batch([png(noise(*size)) for size in SIZES])
@@ -60,7 +60,7 @@ def test_what_lies_in_the_photo_is_found_again_by_the_scale():
         assert np.array_equal(transform, [scale, scale, 0, 0])
 
 
-def test_labels_are_those_of_opencvs_nearest_pixels():
+def test_mask_labels_are_those_of_opencvs_nearest_pixels():
     pipeline = pp.Pipeline([pp.decode(), scaled("nearest"), pp.mask(), pp.tensor("uint8", "hwc")]).for_training()
     for size in SIZES:
         labels = noise(*size)[:, :, 0]

@@ -1,4 +1,4 @@
-"""Bytes that are moved and looked up, elastic fields and filters in C equal NumPy's, on each level of processor."""
+"""Copies, lookups, elastic fields and filters in C are equal to NumPy's, at each x86-64 level."""
 
 import ctypes
 import os
@@ -21,16 +21,18 @@ SIZES = [(1, 1), (3, 2), (2, 5), (4, 16), (3, 17), (2, 33), (5, 64), (3, 101)]
 
 @pytest.fixture(params=native.levels())
 def level(request, monkeypatch):
-    """The kernels of a level."""
+    """Return the kernels for a level."""
     library = native.library()
-    if "/" not in str(os.environ.get(native.SETTING)):  # a library that is named is tested alone
+    if "/" not in str(os.environ.get(native.SETTING)):  # a library given by path is tested alone
         library = ctypes.CDLL(str(Path(native.__file__).with_name(f"pixprep-{request.param}.so")))
     for module in (resize, elastic, filters):
         monkeypatch.setattr(module, "library", lambda: library)
 
 
 def layouts(height, width, planes):
-    """(name, uint8 (height, width, planes)) of each layout, in memory that has other bytes around it."""
+    """Yield (name, uint8 (height, width, planes)) for each layout, in memory that contains other bytes around the
+    image.
+    """
     yield "pixels", np.full((height + 2, width, planes), 99, np.uint8)[1:-1]
     yield "planes", np.full((planes + 2, height, width), 99, np.uint8)[1:-1].transpose(1, 2, 0)
     yield "window", np.full((height + 2, width + 3, planes), 99, np.uint8)[1:-1, 1:-2]
@@ -40,7 +42,7 @@ def layouts(height, width, planes):
 
 
 @pytest.mark.parametrize("planes", [1, 3, 4])
-def test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up(planes, level):
+def test_bytes_are_copied_and_looked_up_between_all_layouts_and_flips(planes, level):
     del level
     one = np.random.default_rng(2).permutation(256).astype(np.uint8)
     tables = [None, np.tile(one, (planes, 1)), np.stack([np.roll(one, 5 * plane) for plane in range(planes)])]
@@ -65,7 +67,7 @@ def test_bytes_go_from_each_layout_to_each_in_any_direction_and_are_looked_up(pl
 
 
 def assert_untouched(target, around):
-    """Bytes around an image are 99 still, but for the bytes between the pixels of words."""
+    """Assert that bytes around an image are still 99, except the unused bytes between four-byte pixels."""
     marks = np.array(around)
     inner = {
         "pixels": np.s_[1:-1],
@@ -78,7 +80,7 @@ def assert_untouched(target, around):
 
 
 @pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 0.3), (0.1, 9.0), (0.0, 0.0), (2.0, 6.5)], ids=str)
-def test_an_elastic_field_and_its_windows_are_numpys(sigma, level):
+def test_elastic_fields_and_their_windows_equal_numpy(sigma, level):
     del level
     for height, width, seed in ((60, 81, 5), (59, 66, 2**64 - 1), (75, 100, 77 << 33)):
         field = Elastic((50.0, -31.7), sigma, seed)
@@ -105,11 +107,11 @@ def test_an_elastic_field_and_its_windows_are_numpys(sigma, level):
         Filter("blur", "torchvision", rows=weights(3, 0.4), columns=(1.0,)),
         Filter("blur", "torchvision", rows=(0.5, 0.0, 0.5), columns=(1.0,)),  # halves
         Filter("blur", "opencv", rows=weights(7, 2.0), columns=weights(5, 1.0)),
-        Filter("blur", "opencv", rows=weights(3, 0.4), columns=weights(41, 9.0)),  # mirrored again and again
+        Filter("blur", "opencv", rows=weights(3, 0.4), columns=weights(41, 9.0)),  # reflected repeatedly
     ],
     ids=str,
 )
-def test_filters_are_numpys_in_every_layout(step, level):
+def test_filters_equal_numpy_in_every_layout(step, level):
     del level
     for planes in (1, 3):
         for height, width in ((4, 3), (5, 16), (9, 23), (21, 40)):
@@ -131,8 +133,8 @@ GEOMETRY = {
 
 @pytest.mark.parametrize("tensor", ["uint8", "float32"])
 @pytest.mark.parametrize("geometry", GEOMETRY)
-def test_curves_that_come_last_are_looked_up_with_the_values(geometry, tensor, monkeypatch):
-    """They are the curves one by one, and no step on an image is done."""
+def test_final_lookup_tables_are_combined_with_the_table_of_values(geometry, tensor, monkeypatch):
+    """The result equals the tables applied one by one, and no step runs on the image."""
     image = scene(40, 50)
     for color in (image, image[:, :, :1]):
         ops = GEOMETRY[geometry]

@@ -1,4 +1,4 @@
-"""Ops on colours: the kernels compute what Pillow and torchvision do, and steps fold only where exact."""
+"""Colour ops: the kernels compute the same as Pillow and torchvision, and steps are only folded if this is exact."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ STEPS = {
 
 
 def awkward(index):
-    """Return an image of unusual size: rotated, cropped, with three or four bytes per pixel."""
+    """Return an image with unusual strides: rotated, cropped, with three or four bytes per pixel."""
     height, width = 1 + index * 7 % 45, 1 + index * 13 % 39
     pixels = noise(height + 1, width + 1, 4 if index % 3 else 3, seed=index)
     if index % 4 == 1:
@@ -41,8 +41,8 @@ def awkward(index):
 
 
 @pytest.mark.parametrize("name", ["saturation", "hue"])
-def test_torchvisions_formulas_are_its_own(name):
-    """Pixels of images of odd strides, which are not written to; Pillow's are compared with Pillow below."""
+def test_torchvisions_formulas_equal_torchvision(name):
+    """The images have unusual strides and are read-only. Pillow's formulas are compared with Pillow below."""
     generator = np.random.default_rng(1)
     for index in range(60):
         image, u = awkward(index), generator.random()
@@ -71,10 +71,10 @@ def test_a_matrix_mixes_the_channels_in_float32(channels):
         assert channels == 1 or image.size < 30 or not np.array_equal(kernel.coloured([wrong], image), expected)
 
 
-def test_opencvs_formulas_are_its_own():
-    """``parity`` calls OpenCV.
+def test_opencvs_formulas_equal_opencv():
+    """The parity tests call OpenCV.
 
-    Here images of each width are tested, as the last 0 to 31 pixels are rounded differently.
+    This test uses images of each width, because the last 0 to 31 pixels of a row are rounded differently.
     """
     generator = np.random.default_rng(4)
     for width in range(1, 70):
@@ -92,7 +92,7 @@ def test_opencvs_formulas_are_its_own():
         )
 
 
-def test_what_rounds_the_last_columns_otherwise_is_not_moved_across_a_mirror():
+def test_steps_that_round_the_last_columns_differently_are_not_moved_across_a_mirror():
     step = hsv.shifted(20, 5, 5)
     assert not step.is_pointwise
     assert not step.keeps_places
@@ -100,7 +100,7 @@ def test_what_rounds_the_last_columns_otherwise_is_not_moved_across_a_mirror():
     assert [(op.is_pointwise, op.keeps_places) for op in jitters] == [(False, False), *[(True, True)] * 3]
 
 
-def test_a_chain_is_its_steps_one_after_the_other():
+def test_a_chain_equals_its_steps_one_after_the_other():
     generator = np.random.default_rng(2)
     changed = 0
     for index in range(100):
@@ -116,7 +116,7 @@ def test_a_chain_is_its_steps_one_after_the_other():
 
 
 def some_colours():
-    """Every 5th of each channel, and all that are near gray: (rows, 256, 3)."""
+    """Return every fifth value of each channel, and all colours that are nearly gray: (rows, 256, 3)."""
     axis = [*range(0, 256, 5), 254]
     cube = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
     gray = np.arange(256)[:, None] + np.array([[0, 0, 0], [0, 1, 2], [1, 0, 3], [2, 2, 0]])[:, None]
@@ -125,7 +125,7 @@ def some_colours():
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.004, -0.004, 0.13, -0.37, 0.5, -0.5])
-def test_the_hue_is_pillows(shift):
+def test_hue_equals_pillow(shift):
     pixels = some_colours()
     hue, *others = Image.fromarray(pixels).convert("HSV").split()
     turned = ((np.asarray(hue).astype(int) + int(shift * 255)) % 256).astype(np.uint8)
@@ -133,8 +133,8 @@ def test_the_hue_is_pillows(shift):
     assert np.array_equal(kernel.done([levels.Hue(shift, "pillow")], pixels), expected)
 
 
-def test_colours_of_every_saturation_and_level_go_through_hsv_as_pillows():
-    """Test hues at both ends of each sixth, including the last, which wraps around to the first."""
+def test_hsv_conversion_equals_pillow_for_every_saturation_and_value():
+    """The hues are at both ends of each sixth, including the last, which wraps around to the first."""
     hues = [0, 1, 42, 43, 85, 86, 127, 128, 170, 171, 213, 254, 255]
     every = np.stack(np.meshgrid(hues, np.arange(256), np.arange(256), indexing="ij"), axis=-1).astype(np.uint8)
     rgb = np.asarray(Image.fromarray(every.reshape(-1, 256, 3), "HSV").convert("RGB"))
@@ -143,7 +143,7 @@ def test_colours_of_every_saturation_and_level_go_through_hsv_as_pillows():
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.3, 1.0, 1.7, 40.0])
-def test_blends_are_pillows(factor):
+def test_blends_equal_pillow(factor):
     pixels = some_colours()
     image = Image.fromarray(pixels)
     for step, enhance in (
@@ -154,8 +154,8 @@ def test_blends_are_pillows(factor):
         assert np.array_equal(kernel.done([step], pixels), np.asarray(enhance(image).enhance(factor))), step
 
 
-def test_blends_are_torchvisions_fused():
-    """Compare with exact fractions: the product of the gray is not rounded before it is added, as gray pixels show."""
+def test_blends_equal_torchvisions_fused_arithmetic():
+    """Compare with exact fractions: the product with gray is not rounded before the addition, as gray pixels show."""
     generator = np.random.default_rng(1)
     level, unequal = np.arange(256), 0
     for factor in np.float32(generator.uniform(0.1, 2, 40)).tolist():
@@ -171,14 +171,14 @@ def test_blends_are_torchvisions_fused():
     assert unequal > 0
 
 
-def test_contrast_takes_the_mean_of_the_whole_image_and_each_image_its_own():
+def test_contrast_uses_the_mean_of_the_whole_image_for_each_image():
     image = np.zeros((4, 5, 3), np.uint8)
     image[2:] = 200
     assert np.unique(kernel.done([levels.Blend("mean", 0.0, "pillow")], image)).tolist() == [100]
     assert np.unique(kernel.done([levels.Blend("mean", 0.0, "pillow")], image[2:])).tolist() == [200]
 
 
-def test_means_and_turns_are_rounded_as_each_library_does():
+def test_means_and_hue_shifts_are_rounded_as_in_each_library():
     assert COLOURS["pillow"].mean(5, 2) == 3
     assert COLOURS["torchvision"].mean(5, 2) == 2.5
     assert COLOURS["torchvision"].mean(1, 3) == float(np.float32(1) / np.float32(3))
@@ -187,7 +187,7 @@ def test_means_and_turns_are_rounded_as_each_library_does():
 
 
 @pytest.mark.parametrize("function", [ImageOps.autocontrast, ImageOps.equalize])
-def test_tones_are_pillows_in_each_channel(function):
+def test_tone_ops_equal_pillow_in_each_channel(function):
     step = levels.Tone(function.__name__, "pillow")
     for index in range(40):
         image = np.ascontiguousarray(awkward(index))
@@ -196,15 +196,15 @@ def test_tones_are_pillows_in_each_channel(function):
     assert np.array_equal(kernel.done([step], flat), flat)
 
 
-def test_equalized_levels_end_at_255():
-    """Pillow's rule gives up to 509 where there are few pixels."""
+def test_equalized_values_end_at_255():
+    """Pillow's formula yields up to 509 for images with few pixels."""
     counts = np.zeros(256, int)
     counts[[3, 9, 200]] = 200, 300, 5
     assert kernel.tone(levels.Tone("equalize", "pillow"), counts)[[3, 9, 200]].tolist() == [0, 200, 255]
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_a_gray_image_has_neither_hue_nor_saturation_and_else_the_levels_of_a_gray_photo(like):
+def test_gray_images_have_no_hue_or_saturation_and_otherwise_equal_gray_photos(like):
     gray = noise(9, 7, 1)
     for step in (levels.Hue(0.3, like), levels.Blend("own", 3.0, like), levels.Blend("own", 0.0, like)):
         assert np.array_equal(kernel.done([step], gray), gray)
@@ -215,7 +215,7 @@ def test_a_gray_image_has_neither_hue_nor_saturation_and_else_the_levels_of_a_gr
         curves.inverted(),
         levels.Tone("autocontrast", like),
     ]
-    if like == "pillow":  # the luma of torchvision's gray is not always its level
+    if like == "pillow":  # the luma of a gray pixel in torchvision does not always equal its value
         steps.insert(2, levels.Blend("mean", 0.4, like))
     for these in ([steps], [[step] for step in steps]):
         for chain in these:
@@ -227,7 +227,7 @@ def test_a_gray_image_has_neither_hue_nor_saturation_and_else_the_levels_of_a_gr
 # --------------------------------------------------------------------------------------------------------- folding
 
 
-def test_neighbouring_curves_are_one_and_nothing_else_is():
+def test_only_adjacent_lookup_tables_are_combined():
     bright, dark = curves.brightness(1.5, "pillow"), curves.brightness(0.4, "pillow")
     hue, own = levels.Hue(0.1, "pillow"), levels.Blend("own", 1.2, "pillow")
     (one,) = levels.folded([bright, curves.posterize(3), dark])
@@ -238,14 +238,14 @@ def test_neighbouring_curves_are_one_and_nothing_else_is():
         assert levels.folded(kept) == tuple(kept)
 
 
-def test_what_changes_nothing_is_left_out():
+def test_steps_without_effect_are_omitted():
     nothing = [curves.brightness(1.0, "pillow"), curves.posterize(8), levels.Blend("own", 1.0, "torchvision")]
     assert levels.folded([*nothing, levels.Blend("mean", 1.0, "pillow")]) == ()
     assert levels.folded([curves.inverted(), curves.inverted()]) == ()
     assert len(levels.folded([curves.brightness(0.5, "pillow"), levels.Hue(0.0, "torchvision")])) == 2
 
 
-def test_folding_changes_no_pixel():
+def test_folding_does_not_change_pixels():
     generator = np.random.default_rng(3)
     shorter = 0
     for index in range(100):
@@ -260,7 +260,7 @@ def test_folding_changes_no_pixel():
 # ------------------------------------------------------------------------------------------------------------- ops
 
 
-def test_a_black_margin_behind_colours_of_the_whole_photo_takes_no_other_margins_colour():
+def test_black_padding_after_whole_image_colour_ops_keeps_its_own_colour():
     colour, boxes = pp.contrast(factor=1.5), [[5, 5, 30, 30]]
     chain = [pp.center_crop(80), pp.random_iou_crop(), pp.pad(200, 200, fill=114)]
     for front in ([], [colour]):
@@ -273,7 +273,7 @@ def test_a_black_margin_behind_colours_of_the_whole_photo_takes_no_other_margins
 
 
 def served(*chain, color="rgb", image=None):
-    """uint8 (height, width, channels) of the serving side."""
+    """Return uint8 (height, width, channels) as in serving."""
     chain = [pp.decode(color=color), pp.crop(0, 0, 30, 40), *chain, pp.tensor(dtype="uint8", layout="hwc")]
     with pp.Engine(pp.Pipeline(chain), threads=1) as engine:
         (tensor,) = engine.run([png(scene(30, 40) if image is None else image)])
@@ -292,13 +292,13 @@ def served(*chain, color="rgb", image=None):
         (pp.gamma(gamma=2.2), lambda x: x.point([int(255.999 * (v / 255) ** 2.2) for v in range(256)] * 3)),
     ],
 )
-def test_what_is_served_is_pillows(op, expected):
+def test_served_pixels_equal_pillow(op, expected):
     rgb = np.asarray(expected(Image.fromarray(scene(30, 40))))
     assert np.array_equal(served(op), rgb)
     assert np.array_equal(served(op, color="bgr"), rgb[:, :, ::-1])
 
 
-def test_a_flip_after_colours_and_a_crop_are_the_same_wherever_they_stand():
+def test_a_flip_gives_the_same_result_anywhere_after_colours_and_a_crop():
     jitter = [pp.brightness(factor=1.3), pp.hue(factor=0.1), pp.saturation(factor=0.2)]
     board = checkerboard(30, 40) // 2 + 60
     assert np.array_equal(served(*jitter, pp.flip(), image=board), served(pp.flip(), *jitter, image=board))

@@ -1,4 +1,4 @@
-"""Damaged JPEGs: refused by default; with ``damage="lenient"`` what libjpeg-turbo makes of them. Chunks of PNGs."""
+"""Damaged JPEGs: rejected by default, decoded by libjpeg-turbo with ``damage="lenient"``. Also chunks of PNGs."""
 
 import re
 import struct
@@ -26,19 +26,19 @@ PIPELINE = [pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")]
 
 
 def decode(encoded, damage="strict", **changes):
-    """The pixels or the ImageError, and how many damaged JPEGs were counted."""
+    """Return the pixels or the ImageError, and the number of damaged JPEGs that were counted."""
     result = decoded(encoded, replace(PLAN, **changes), damage=damage)
     return (result, 0) if isinstance(result, pp.ImageError) else (result.pixels[:, :, :3], int(result.is_recovered))
 
 
 def cut(encoded, share):
-    """The first part of a JPEG, past its header."""
+    """Return the first part of a JPEG, including its header."""
     start = read_jpeg_header(encoded).scan
     return encoded[: start + int((encoded.rindex(END) - start) * share)]
 
 
 def flipped(encoded, seed, count=3):
-    """A JPEG with some bytes of its scans changed."""
+    """Return a JPEG with some changed bytes in its scans."""
     numbers = np.random.default_rng(seed)
     changed = bytearray(encoded)
     start, end = read_jpeg_header(encoded).scan, encoded.rindex(END)
@@ -48,7 +48,10 @@ def flipped(encoded, seed, count=3):
 
 
 def odd_sampling(encoded):
-    """Chroma planes sampled unlike each other, as many blocks as 4:2:0: TurboJPEG has no name for it."""
+    """Return a JPEG with different samplings of its chroma planes, but as many blocks as 4:2:0.
+
+    TurboJPEG has no name for it.
+    """
     changed = bytearray(encoded)
     frame = changed.index(b"\xff\xc0")
     changed[frame + 11], changed[frame + 14], changed[frame + 17] = 0x12, 0x21, 0x12
@@ -56,7 +59,7 @@ def odd_sampling(encoded):
 
 
 DAMAGED = {f"{name}, cut at {share}": cut(SMALL[name], share) for name in SMALL for share in (0.0, 0.4, 0.99)}
-# A progressive JPEG has headers between its scans: cut inside one of them, libjpeg-turbo gives up.
+# a progressive JPEG has headers between its scans; libjpeg-turbo gives up if one of them is truncated
 CUT_IN_TABLES = [DAMAGED.pop(f"{name}, cut at 0.4") for name in ("progressive", "gray progressive")]
 DAMAGED |= {"odd sampling, cut": cut(odd_sampling(jpeg(scene(48, 64))), 0.2)}
 JUNK = b"\0\xff\0\1"
@@ -64,16 +67,16 @@ JUNK_BEHIND_A_TABLE = jpeg(scene(24, 33)).replace(b"\xff\xc0", JUNK + b"\xff\xc0
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_jpeg_that_ends_early_is_refused_or_what_libjpeg_turbo_makes_of_it(name):
+def test_a_truncated_jpeg_is_rejected_or_decoded_like_libjpeg_turbo(name):
     error, _ = decode(DAMAGED[name])
     assert error.reason == "TRUNCATED"
     pixels, recovered = decode(DAMAGED[name], "lenient")
-    assert_close(pixels, expected_pixels(DAMAGED[name] + END), EQUAL)  # at a marker, Pillow's libjpeg-turbo goes on
+    assert_close(pixels, expected_pixels(DAMAGED[name] + END), EQUAL)  # Pillow's libjpeg-turbo continues at a marker
     assert recovered == 1
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_flipped_bits_are_refused_or_what_libjpeg_turbo_makes_of_them(name):
+def test_flipped_bits_are_rejected_or_decoded_like_libjpeg_turbo(name):
     found = 0
     for seed in range(12):
         encoded = flipped(SMALL[name], seed)
@@ -82,7 +85,8 @@ def test_flipped_bits_are_refused_or_what_libjpeg_turbo_makes_of_them(name):
             assert isinstance(strict, pp.ImageError)
             continue
         assert recovered == isinstance(strict, pp.ImageError)
-        if "Unsupported marker" in str(strict):  # after the last row: TurboJPEG has all of them, and Pillow refuses
+        # if the damage follows the last row, TurboJPEG returns all rows, but Pillow raises
+        if "Unsupported marker" in str(strict):
             continue
         assert_close(lenient, expected_pixels(encoded + END), EQUAL)
         found += recovered
@@ -90,14 +94,14 @@ def test_flipped_bits_are_refused_or_what_libjpeg_turbo_makes_of_them(name):
 
 
 @pytest.mark.parametrize("name", [*jpegs(), *others()])
-def test_a_whole_image_is_the_same_either_way_and_not_counted(name):
+def test_an_intact_image_is_equal_with_each_policy_and_not_counted(name):
     encoded = {**jpegs(), **others()}[name]
     pixels, recovered = decode(encoded, "lenient")
     assert_close(pixels, decode(encoded)[0], EQUAL)
     assert recovered == 0
 
 
-def test_damage_of_other_formats_is_an_error_either_way():
+def test_damage_of_other_formats_is_an_error_with_each_policy():
     for name in ("png", "webp", "tiff lzw", "gif"):
         encoded = others()[name]
         assert isinstance(decode(encoded[: len(encoded) * 2 // 3], "lenient")[0], pp.ImageError), name
@@ -134,7 +138,7 @@ def with_chunk(more, *, behind=False):
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", UNUSED)
-def test_a_chunk_of_a_png_that_pixels_do_not_depend_on_may_be_damaged(name, damage, behind):
+def test_damage_in_png_chunks_that_do_not_affect_pixels_is_accepted(name, damage, behind):
     pixels, recovered = decode(with_chunk(UNUSED[name], behind=behind), damage, alpha="white")
     assert_close(pixels, scene(24, 33), EQUAL)
     assert recovered == 0
@@ -143,7 +147,7 @@ def test_a_chunk_of_a_png_that_pixels_do_not_depend_on_may_be_damaged(name, dama
 
 
 @pytest.mark.parametrize("name", USED)
-def test_a_chunk_of_a_png_that_pixels_depend_on_is_refused_or_left_out_as_by_libpng(name):
+def test_damage_in_png_chunks_that_affect_pixels_is_rejected_or_ignored_like_libpng(name):
     body, use = USED[name]
     encoded = with_chunk(chunk(name.encode(), body, is_right=False))
     error = f"[CORRUPT] wrong checksum of the PNG's {name} chunk{use}"
@@ -155,20 +159,20 @@ def test_a_chunk_of_a_png_that_pixels_depend_on_is_refused_or_left_out_as_by_lib
 
 @pytest.mark.parametrize("name", ["tRNS", "acTL", "fcTL"])
 @pytest.mark.parametrize("more", [b"", UNUSED["text"]])
-def test_a_chunk_of_a_png_that_is_too_short_is_refused_by_name(name, more):
+def test_a_png_chunk_that_is_too_short_is_rejected_by_name(name, more):
     encoded = with_chunk(more + chunk(name.encode(), b"\0"))
     for damage in DAMAGES:
         assert str(decode(encoded, damage)[0]) == f"[CORRUPT] the {name} chunk of the PNG is too short"
 
 
-def test_critical_chunks_of_a_png_stay_damaged():
+def test_damage_in_critical_png_chunks_is_rejected():
     palette = others()["png palette"]
     header = others()["png"].replace(b"IHDR", b"IHDr")
     for encoded in (palette.replace(b"PLTE", b"pLTE"), palette.replace(b"PLTE", b"PLTe"), header):
         assert decode(encoded, "lenient")[0].reason == "CORRUPT"
 
 
-def test_a_recovered_image_is_upright_and_in_the_colours_that_were_asked_for():
+def test_a_recovered_image_has_the_requested_orientation_and_colours():
     encoded = cut(with_exif(6), 0.7)
     for changes in ({}, {"apply_exif_orientation": False}, {"is_gray": True}):
         pixels, _ = decode(encoded, "lenient", **changes)
@@ -177,14 +181,14 @@ def test_a_recovered_image_is_upright_and_in_the_colours_that_were_asked_for():
 
 
 @pytest.mark.parametrize("fast", [{"idct": "fast"}, {"chroma": "fast"}])
-def test_the_fast_ways_recover_too(fast):
+def test_fast_decoding_options_also_recover(fast):
     encoded = cut(jpegs()["sampling 420"], 0.6)
     expected = simplejpeg.decode_jpeg(encoded, fastdct="idct" in fast, fastupsample="chroma" in fast, strict=False)
     assert_close(decode(encoded, "lenient", **fast)[0], expected, EQUAL)
     assert not np.array_equal(decode(encoded, "lenient")[0], expected)
 
 
-# what costs no pixel, and what does
+# flaws that do not affect pixels, and damage that does
 
 DQT, DHT, DRI, SOS, COM, APP0, APP1, APP2, ADOBE = 0xDB, 0xC4, 0xDD, 0xDA, 0xFE, 0xE0, 0xE1, 0xE2, 0xEE
 
@@ -196,25 +200,28 @@ def with_segment(marker, content, encoded):
 
 
 def junk_before(marker, encoded, junk=JUNK):
-    """A JPEG with junk before the first segment of a kind."""
+    """Return a JPEG with junk before the first segment of a kind."""
     return encoded.replace(bytes([0xFF, marker]), junk + bytes([0xFF, marker]), 1)
 
 
 def changed(encoded, segment, offset, new):
-    """A JPEG with other bytes in its first segment of a kind; ``offset`` from the marker, or from its end."""
+    """Return a JPEG with changed bytes in its first segment of a kind.
+
+    ``offset`` counts from the marker, or from the end.
+    """
     at = encoded.index(bytes([0xFF, segment]))
     at += offset if offset >= 0 else 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") + offset
     return encoded[:at] + new + encoded[at + len(new) :]
 
 
 def without(marker, encoded):
-    """A JPEG without its first segment of a kind."""
+    """Return a JPEG without its first segment of a kind."""
     at = encoded.index(bytes([0xFF, marker]))
     return encoded[:at] + encoded[at + 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") :]
 
 
 def adobes(transform, encoded):
-    """A JPEG whose colour space Adobe's segment names, and no JFIF's."""
+    """Return a JPEG whose colour space is declared by Adobe's segment, without JFIF."""
     adobe = with_segment(ADOBE, b"Adobe\0\x64\0\0\0\0" + bytes([transform]), encoded)
     return without(APP0, with_segment(COM, b"a comment", adobe))
 
@@ -244,16 +251,16 @@ CHEAP = {
     "unknown JFIF revision": (changed(CLEAN, APP0, 9, b"\7\7"), CLEAN),
     "Invalid SOS parameters": (changed(CLEAN, SOS, -3, b"\0\0\0"), CLEAN),
 }
-"""Flaws that libjpeg-turbo warns of: a JPEG, and the same without the flaw."""
+"""Flaws about which libjpeg-turbo warns: a JPEG, and the same JPEG without the flaw."""
 
 
 @pytest.mark.parametrize("name", CHEAP)
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
-def test_what_costs_no_pixel_is_no_damage(name, damage):
+def test_flaws_that_do_not_affect_pixels_are_not_damage(name, damage):
     encoded, clean = CHEAP[name]
     with pytest.raises(ValueError, match=re.escape(name.partition(",")[0])):
         simplejpeg.decode_jpeg(encoded)
-    assert not is_whole(encoded)  # so that a GPU leaves it to the CPU
+    assert not is_whole(encoded)  # so that the GPU decoder leaves it to the CPU
     pixels, recovered = decode(encoded, damage)
     assert_close(pixels, expected_pixels(clean), EQUAL)
     assert recovered == 0
@@ -264,8 +271,8 @@ def test_what_costs_no_pixel_is_no_damage(name, damage):
 
 @pytest.mark.parametrize("name", [*SMALL, "cmyk"])
 @pytest.mark.parametrize("damage", ["strict", "pillow"])
-def test_a_jpeg_of_one_scan_that_lacks_nothing_but_its_end_marker_is_whole_and_no_other(name, damage):
-    """From the last bytes on, each cut is refused, or has the pixels of the whole; several scans may lack one."""
+def test_only_a_single_scan_jpeg_that_lacks_its_end_marker_is_complete(name, damage):
+    """Each truncation is rejected or yields all pixels. A JPEG with several scans may lack the last one."""
     whole = cmyk() if name == "cmyk" else SMALL[name]
     expected, end = decode(whole)[0], whole.rindex(END)
     is_one_scan = "progressive" not in name
@@ -282,8 +289,11 @@ def test_a_jpeg_of_one_scan_that_lacks_nothing_but_its_end_marker_is_whole_and_n
 
 
 @pytest.mark.parametrize("name", [*SMALL, "cmyk", "odd sampling"])
-def test_zeros_in_the_place_of_the_last_bytes_and_the_end_marker_are_refused(name):
-    """A file whose space was reserved before it was downloaded: zeros are Huffman codes, so no bit seems to lack."""
+def test_zeros_instead_of_the_last_bytes_and_the_end_marker_are_rejected(name):
+    """Downloads can leave such files if space was reserved.
+
+    Zeros are valid Huffman codes, so no bits seem to be missing.
+    """
     whole = {**SMALL, "cmyk": cmyk(), "odd sampling": odd_sampling(jpeg(scene(48, 64)))}[name]
     whole = whole[: whole.rindex(END) + 2]
     for zeros in (2, 3, 4, 5, 6, 8, 12):
@@ -296,7 +306,7 @@ def test_zeros_in_the_place_of_the_last_bytes_and_the_end_marker_are_refused(nam
     )
 
 
-def test_bytes_that_no_block_needs_are_not_taken_for_data_without_an_end_marker():
+def test_bytes_that_no_block_uses_are_not_taken_for_a_missing_end_marker():
     for name in ("gray", "sampling 420", "restart markers"):
         end = SMALL[name].rindex(END)
         for count in (1, 2, 5):
@@ -309,20 +319,22 @@ OPTIMIZED = jpeg(scene(24, 33), optimize=True)
 
 
 def inserted(encoded, segment, offset):
-    """A JPEG with a byte too many inside its first segment of a kind, whose last byte is outside then."""
+    """Return a JPEG with an extra byte in its first segment of a kind, so that the segment's last byte is outside of
+    it.
+    """
     at = encoded.index(bytes([0xFF, segment])) + offset
     return encoded[:at] + b"\0" + encoded[at:]
 
 
 def removed(encoded, segment, offset, count):
-    """A JPEG that lacks some bytes of its first segment of a kind."""
+    """Return a JPEG that lacks some bytes of its first segment of a kind."""
     at = encoded.index(bytes([0xFF, segment])) + offset
     at += 2 + int.from_bytes(encoded[at - offset + 2 : at - offset + 4], "big")
     return encoded[:at] + encoded[at + count :]
 
 
 def damaged(encoded, words):
-    """Return a JPEG with a changed bit that costs pixels and for which libjpeg-turbo warns by a pattern."""
+    """Return a JPEG with a flipped bit that changes pixels and for which libjpeg-turbo prints a matching warning."""
     for seed in range(600):
         found = flipped(encoded, seed, count=1)
         if re.match(words, _warning(found)) and not np.array_equal(decode(found, "lenient")[0], decode(encoded)[0]):
@@ -359,18 +371,18 @@ COSTLY = {
         )
     },
     "Invalid SOS parameters for sequential JPEG": (changed(CLEAN, SOS, -3, bytes(9)), CLEAN),  # and 6 of its scan
-    "Invalid SOS parameters for": (removed(CLEAN, SOS, -2, 1), CLEAN),  # the last is of its scan
+    "Invalid SOS parameters for": (removed(CLEAN, SOS, -2, 1), CLEAN),  # the last one is in its scan
     "Unknown Adobe color transform code 8": (changed(RGB, ADOBE, 15, b"\x08"), RGB),
     f"{CORRUPT}16 extraneous bytes": (changed(RGB, ADOBE, 0, b"\0"), RGB),
     f"{CORRUPT}1 extraneous bytes before marker 0xdb": (inserted(adobes(1, CLEAN), ADOBE, 15), CLEAN),
     f"{CORRUPT}1 extraneous bytes before marker 0xc0": (inserted(GRAY, DQT, 9), GRAY),
     rf"{CORRUPT}\d+ extraneous bytes before marker 0xc4": (changed(OPTIMIZED, DHT, 0, b"\0"), OPTIMIZED),
 }
-"""The beginning of what libjpeg-turbo warns of, as a pattern: a JPEG, and the same without that damage."""
+"""Pattern for the beginning of libjpeg-turbo's warning: a JPEG, and the same JPEG without that damage."""
 
 
 @pytest.mark.parametrize("words", COSTLY)
-def test_what_costs_pixels_is_refused(words):
+def test_damage_that_changes_pixels_is_rejected(words):
     encoded, clean = COSTLY[words]
     assert re.match(words, _warning(encoded))
     assert isinstance(decode(encoded)[0], pp.ImageError)
@@ -381,8 +393,8 @@ def test_what_costs_pixels_is_refused(words):
 
 @pytest.mark.parametrize("name", ["sampling 420", "gray", "restart markers", "rgb without transform"])
 @pytest.mark.parametrize(("marker", "length"), [(DQT, 0), (DHT, 0), (DHT, 3), (DRI, 0), (DRI, 3)])
-def test_a_broken_segment_after_the_last_row_costs_lenient_nothing(name, marker, length):
-    """libjpeg-turbo gives up there without a warning; OpenCV and browsers have all rows by then."""
+def test_lenient_accepts_a_broken_segment_after_the_last_row(name, marker, length):
+    """libjpeg-turbo fails there without a warning. OpenCV and browsers already have all rows."""
     whole = SMALL[name]
     end = whole.rindex(END)
     broken = bytes([0xFF, marker]) + length.to_bytes(2, "big") + bytes(max(0, length - 2))
@@ -396,7 +408,7 @@ def test_a_broken_segment_after_the_last_row_costs_lenient_nothing(name, marker,
 
 
 def pillow(encoded):
-    """Pillow's pixels, upright; None: it raises."""
+    """Return Pillow's pixels with the orientation applied, or None if Pillow raises."""
     try:
         return expected_pixels(encoded)
     except (OSError, SyntaxError, ValueError):
@@ -404,7 +416,7 @@ def pillow(encoded):
 
 
 @pytest.mark.parametrize("name", [*SMALL, "cmyk", "ycck"])
-def test_the_level_pillow_takes_exactly_what_pillow_loads(name):
+def test_the_pillow_policy_accepts_exactly_the_files_that_pillow_loads(name):
     whole = {**SMALL, "cmyk": cmyk(), "ycck": ycck()}[name]
     cuts = [cut(whole, share) for share in (0.0, 0.4, 0.99)]
     both = {True: 0, False: 0}
@@ -420,8 +432,8 @@ def test_the_level_pillow_takes_exactly_what_pillow_loads(name):
 
 
 @pytest.mark.parametrize("name", CHEAP)
-def test_damage_behind_what_costs_no_pixel_is_found(name):
-    """libjpeg-turbo only reports its first warning."""
+def test_damage_after_a_harmless_flaw_is_found(name):
+    """libjpeg-turbo reports only its first warning."""
     encoded, clean = CHEAP[name]
     scan, start = read_jpeg_header(encoded).scan, read_jpeg_header(clean).scan
     found = 0
@@ -437,23 +449,23 @@ def test_damage_behind_what_costs_no_pixel_is_found(name):
     assert 5 < found < 40
 
 
-def test_what_may_have_cost_pixels_is_refused_in_words():
+def test_possible_damage_is_rejected_with_a_message():
     error, _ = decode(JUNK_BEHIND_A_TABLE)
     assert str(error) == f"[CORRUPT] libjpeg-turbo: 4 extraneous bytes before marker 0xc0{HINT}"
     pixels, recovered = decode(JUNK_BEHIND_A_TABLE, "lenient")
     assert_close(pixels, expected_pixels(JUNK_BEHIND_A_TABLE), EQUAL)
     assert recovered == 1
-    for fast in ({"idct": "fast"}, {"chroma": "fast"}):  # here only Pillow goes on, which has neither
+    for fast in ({"idct": "fast"}, {"chroma": "fast"}):  # only Pillow decodes it, and Pillow supports neither
         assert str(decode(JUNK_BEHIND_A_TABLE, "lenient", **fast)[0]) == str(error).removesuffix(HINT)
 
 
 @pytest.mark.parametrize("encoded", [cmyk(), ycck()], ids=["cmyk", "ycck"])
-def test_damage_of_cmyk_is_refused_although_pillow_says_nothing(encoded):
+def test_damaged_cmyk_is_rejected_although_pillow_does_not_report_it(encoded):
     damaged = next(d for d in (flipped(encoded, seed) for seed in range(50)) if decode(d)[0].reason == "CORRUPT")
     assert_close(decode(damaged, "lenient")[0], expected_pixels(damaged), EQUAL)
 
 
-def test_what_cannot_be_recovered_stays_an_error():
+def test_unrecoverable_damage_remains_an_error():
     no_tables = jpegs()["baseline"].replace(b"\xff\xc4", b"\xff\xc5")
     for encoded in (b"\xff\xd8\xff", jpeg(scene(24, 33))[:150], no_tables, *CUT_IN_TABLES):
         error, recovered = decode(encoded, "lenient")
@@ -461,8 +473,8 @@ def test_what_cannot_be_recovered_stays_an_error():
         assert recovered == 0
 
 
-def test_the_image_before_never_shows_through():
-    """Without ``strict``, simplejpeg gives the buffer back untouched where an error follows a warning."""
+def test_pixels_of_the_previous_image_never_remain():
+    """Without ``strict``, simplejpeg returns the buffer unchanged if an error follows a warning."""
     plain = [jpeg(np.full((128, 128, 3), level, np.uint8)) for level in (0, 255)]
     for seed in range(200):
         encoded = flipped(jpegs()["progressive"], seed, count=12)
@@ -474,8 +486,8 @@ def test_the_image_before_never_shows_through():
             assert_close(black.pixels[:, :, :3], white.pixels[:, :, :3], EQUAL)
 
 
-def test_the_check_that_comes_before_a_gpu_finds_what_the_decoder_finds():
-    """An eighth of the size, in gray: the same warnings."""
+def test_the_check_before_gpu_decoding_finds_the_same_damage_as_the_decoder():
+    """The check decodes an eighth of the size in gray, which gives the same warnings."""
     words = []
     for name, encoded in SMALL.items():
         if name in ("cmyk", "ycck"):
@@ -489,7 +501,7 @@ def test_the_check_that_comes_before_a_gpu_finds_what_the_decoder_finds():
 
 
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
-def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
+def test_results_are_equal_alone_and_in_a_batch(damage):
     images = [*DAMAGED.values(), photo(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_BEHIND_A_TABLE]
     with pp.Engine(pp.Pipeline([pp.decode(), *PIPELINE]), damage=damage, threads=3) as engine:
         batch = engine.run_batch(images)
@@ -504,8 +516,8 @@ def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
         assert engine.run_batch([photo()]).recovered == 0
 
 
-def test_on_the_cpu_the_structure_is_not_all_that_is_looked_at():
-    """Its decode warns of everything, and costs no more for that."""
+def test_the_cpu_decoder_checks_more_than_the_structure():
+    """Decoding reports every warning without additional cost."""
     for encoded in (*DAMAGED.values(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_BEHIND_A_TABLE):
         (ours, _), (theirs, _) = decode(encoded, "structural"), decode(encoded, "strict")
         assert isinstance(ours, pp.ImageError) == isinstance(theirs, pp.ImageError)
@@ -513,7 +525,7 @@ def test_on_the_cpu_the_structure_is_not_all_that_is_looked_at():
 
 
 def lying(height, width, **options):
-    """A JPEG of 16 x 16 pixels whose header promises more."""
+    """Return a JPEG of 16 x 16 pixels whose header declares a larger size."""
     encoded = bytearray(jpeg(noise(16, 16), **options))
     frame = next(at for marker in (b"\xff\xc0", b"\xff\xc2") if (at := encoded.find(marker)) >= 0)
     encoded[frame + 5 : frame + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
@@ -523,8 +535,10 @@ def lying(height, width, **options):
 @pytest.mark.parametrize(
     ("options", "least"), [({}, 147_000), ({"subsampling": 0}, 293_000), ({"progressive": True}, 73_600)]
 )
-def test_a_header_that_promises_more_than_the_data_can_hold_is_refused_at_once(options, least):
-    """Two bits a block, or one of the first scan of a progressive JPEG: a Huffman code has at least one."""
+def test_a_header_that_declares_more_than_the_data_can_contain_is_rejected_early(options, least):
+    """A block needs at least two bits, or one in the first scan of a progressive JPEG, since each Huffman code has a
+    bit.
+    """
     encoded = lying(5000, 5000, **options)
     start = time.process_time()
     error, _ = decode(encoded)
@@ -533,11 +547,12 @@ def test_a_header_that_promises_more_than_the_data_can_hold_is_refused_at_once(o
     assert str(error).startswith(begin)
     assert str(error).endswith(HINT)
     assert int(str(error).removeprefix(begin).removesuffix(HINT).replace(",", "")) == pytest.approx(least, rel=0.01)
-    assert isinstance(decode(lying(17, 16, **options))[0], pp.ImageError)  # what fits the bound is left to the decoder
+    # files within the bound are left to the decoder
+    assert isinstance(decode(lying(17, 16, **options))[0], pp.ImageError)
 
 
-def test_no_whole_jpeg_is_smaller_than_its_header_needs():
-    """The flattest images, with Huffman codes of their own: they come within a few bytes of the bound."""
+def test_no_intact_jpeg_is_smaller_than_the_bound_for_its_header():
+    """The flattest images, with optimized Huffman codes, come within a few bytes of the bound."""
     slack = []
     for height, width in ((1, 1), (8, 8), (9, 300), (1000, 1), (777, 1234)):
         for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"restart_marker_rows": 1}):

@@ -1,4 +1,4 @@
-"""Decoding against Pillow, for every awkward image; and every refusal, in its words."""
+"""Decoding compared with Pillow for unusual images, and the message of every rejection."""
 
 import io
 import struct
@@ -38,14 +38,14 @@ ALL = {**jpegs(), **others()}
 
 
 def luma(encoded):
-    """Pillow's image of the luma plane alone, upright."""
+    """Return Pillow's image of the luma plane alone, with the orientation applied."""
     image = Image.open(io.BytesIO(encoded))
     image.draft("L", image.size)
     return np.atleast_3d(np.asarray(ImageOps.exif_transpose(image).convert("L")))
 
 
 def imagemagick(orientation):
-    """A PNG with EXIF data where ImageMagick writes it, in hexadecimal text."""
+    """Return a PNG with EXIF data as ImageMagick writes them, as hexadecimal text."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     digits = (b"Exif\0\0" + exif.tobytes().removeprefix(b"Exif\0\0")).hex()
@@ -74,7 +74,7 @@ TURNED |= {f"{orientation}, by ImageMagick": (orientation, imagemagick(orientati
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_pixels_equal_pillows_in_colour_and_gray(name):
+def test_pixels_equal_pillow_in_colour_and_gray(name):
     encoded = ALL[name]
     assert_close(decode(encoded), expected_pixels(encoded), EQUAL)
     gray = luma(encoded) if name in jpegs() else expected_pixels(encoded, gray=True)
@@ -82,9 +82,10 @@ def test_pixels_equal_pillows_in_colour_and_gray(name):
 
 
 @pytest.mark.parametrize("name", TURNED)
-def test_exif_orientation_turns_the_image_upright(name):
+def test_the_exif_orientation_is_applied(name):
     orientation, encoded = TURNED[name]
-    stored = read(encoded) if "TIFF" not in name else ImageOps.exif_transpose(read(encoded))  # which Pillow has turned
+    # Pillow has already rotated it
+    stored = read(encoded) if "TIFF" not in name else ImageOps.exif_transpose(read(encoded))
     height, width = stored.height, stored.width
     pixels = decode(encoded)
     assert_close(pixels, expected_pixels(encoded), EQUAL)
@@ -95,7 +96,7 @@ def test_exif_orientation_turns_the_image_upright(name):
         assert read_jpeg_header(encoded).orientation == orientation
 
 
-def test_chroma_of_every_sampling_is_repeated_or_refused_where_pillow_would_interpolate_it():
+def test_chroma_of_every_sampling_is_repeated_or_rejected_if_pillow_would_interpolate():
     found = Counter()
     for factors in SAMPLINGS:
         encoded, expected = sampled(factors), repeated(factors)
@@ -120,12 +121,12 @@ def test_chroma_of_every_sampling_is_repeated_or_refused_where_pillow_would_inte
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview, lambda b: memoryview(bytearray(b))])
-def test_any_buffer_of_bytes_is_read(buffer):
+def test_any_bytes_like_buffer_is_accepted(buffer):
     for name in ("baseline", "cmyk", "png"):
         assert_close(decode(buffer(ALL[name])), expected_pixels(ALL[name]), EQUAL)
 
 
-def test_a_bmp_whose_alpha_is_0_everywhere_is_opaque():
+def test_a_bmp_with_zero_alpha_everywhere_is_opaque():
     header = struct.pack("<IiiHHIIiiII", 108, 9, 6, 1, 32, 3, 0, 0, 0, 0, 0)
     header += struct.pack("<4I", 0xFF0000, 0xFF00, 0xFF, 0xFF000000) + bytes(52)
     pixels = scene(6, 9)
@@ -135,11 +136,11 @@ def test_a_bmp_whose_alpha_is_0_everywhere_is_opaque():
         assert read(encoded).mode == "RGBA"
         assert_close(decode(encoded, alpha="white"), pixels, EQUAL)
     some = bytearray(encoded)
-    some[-1] = 0  # the alpha of the pixel at the top right
+    some[-1] = 0  # alpha of the top right pixel
     assert decode(bytes(some), alpha="white")[0, 8].tolist() == [255, 255, 255]
 
 
-def test_no_buffer_is_two_images_at_once():
+def test_images_never_share_a_buffer():
     encoded = jpeg(noise(24, 24))
     decoder = CpuDecoder(PLAN, Limits())
     with decoder.decoded(encoded):
@@ -149,14 +150,14 @@ def test_no_buffer_is_two_images_at_once():
 
 
 @pytest.mark.parametrize("name", [name for name in jpegs() if name != "comment"])
-def test_the_header_of_a_jpeg_says_what_pillow_says(name):
+def test_the_parsed_jpeg_header_agrees_with_pillow(name):
     header, image = read_jpeg_header(ALL[name]), read(ALL[name])
     assert (header.height, header.width) == (image.height, image.width)
     assert header.components == len(image.getbands())
     assert (header.frame == 0xC2) == ("progressive" in image.info)
 
 
-def test_a_marker_inside_a_comment_is_no_marker():
+def test_a_marker_inside_a_comment_is_ignored():
     header = read_jpeg_header(ALL["comment"])
     assert (header.height, header.width, header.frame) == (37, 53, 0xC0)
 
@@ -165,21 +166,21 @@ def test_a_marker_inside_a_comment_is_no_marker():
 
 
 def reframed(start, new):
-    """A JPEG of 48 x 64 with other bytes in its frame header."""
+    """Return a JPEG of 48 x 64 with changed bytes in its frame header."""
     encoded = jpeg(scene(48, 64))
     frame = encoded.index(b"\xff\xc0")
     return encoded[: frame + start] + new + encoded[frame + start + len(new) :]
 
 
 def scans(count, between=b""):
-    """A progressive JPEG of 10 scans, whose last one comes again."""
+    """Return a progressive JPEG of 10 scans, whose last scan is repeated."""
     encoded = save(Image.fromarray(scene(48, 64)), "JPEG", progressive=True)
     start, end = encoded.rindex(b"\xff\xda"), encoded.rindex(b"\xff\xd9")
     return encoded[:end] + (between + encoded[start:end]) * (count - 10) + b"\xff\xd9"
 
 
 def tiff(*directories):
-    """A little-endian TIFF of nothing but directories, one after the other; entries (tag, type, count, value)."""
+    """Return a little-endian TIFF that consists only of directories; entries are (tag, type, count, value)."""
     encoded = b"II*\0" + struct.pack("<I", 8)
     for entries in directories:
         packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
@@ -193,7 +194,7 @@ def animated(format_name):
 
 
 def with_segments(*segments):
-    """A CMYK JPEG, which Pillow reads, after these."""
+    """Return a CMYK JPEG, which Pillow decodes, after these segments."""
     return ALL["cmyk"][:2] + b"".join(segments) + ALL["cmyk"][2:]
 
 
@@ -202,7 +203,8 @@ SIZES = [(256, 3, 1, 16), (257, 3, 1, 16), (258, 3, 1, 8), (259, 3, 1, 8), (262,
 TILE = [(322, 4, 1, 16000), (323, 4, 1, 4000), (324, 4, 1, 200), (325, 4, 1, 10)]
 EXIF = b"\xff\xe1\0\x0aExif\0\0II"
 ONLY_LOSSY = "only lossy JPEGs with 8 bits per sample are supported"
-BLANK = save(Image.new("1", (1240, 1754), 1), "PNG")  # honest, and the reason why ``max_expansion`` has no default
+# a valid file, and the reason why ``max_expansion`` has no default
+BLANK = save(Image.new("1", (1240, 1754), 1), "PNG")
 
 REFUSED = [
     # limits
@@ -229,7 +231,7 @@ REFUSED = [
         {},
         "TOO_MANY_SCANS",
         "a JPEG with more than 100 scans",
-    ),  # a comment with an end
+    ),  # a comment that contains an end marker
     # junk
     (JUNK["no bytes"], {}, "EMPTY", "no bytes"),
     (JUNK["text"], {}, "UNKNOWN_FORMAT", NO_IMAGE),
@@ -240,7 +242,7 @@ REFUSED = [
     (photo()[:100_000], {}, "TRUNCATED", "the JPEG ends after 100,000 bytes, before its last row (parameter damage)"),
     (photo()[:300], {}, "TRUNCATED", "the JPEG ends after 300 bytes, inside its header"),
     (png(noise(64, 64))[:5000], {}, "TRUNCATED", "the PNG ends after 5,000 bytes"),
-    # files that no decoder here supports
+    # formats that no decoder supports
     (reframed(1, b"\xc1\x00\x11\x0c"), {}, "UNSUPPORTED", f"a JPEG with 12 bits per sample; {ONLY_LOSSY}"),
     (reframed(1, b"\xc3"), {}, "UNSUPPORTED", f"a lossless JPEG; {ONLY_LOSSY}"),
     *(
@@ -254,7 +256,7 @@ REFUSED = [
         "0 x 64 pixels; height and width must be 1 to 16384 (parameter max_side)",
     ),
     *((save(Image.new(mode, (5, 4)), "TIFF"), {}, "UNSUPPORTED", "32 bits per sample; at most 16") for mode in "IF"),
-    # files whose cost exceeds what their size suggests
+    # files that cost more than their size suggests
     (tiff(OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF declare 1,200 bytes of values, but the file has 1,038"),
     (tiff([(34665, 4, 1, 26)], OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF declare 1,204 bytes"),
     (tiff([(34665, 4, 1, 26 + n) for n in range(7)]), {}, "CORRUPT", "the TIFF is damaged"),
@@ -264,13 +266,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("encoded", "limits", "reason", "words"), REFUSED, ids=[words for *_, words in REFUSED])
-def test_what_is_refused_is_refused_in_words(encoded, limits, reason, words):
+def test_rejections_have_the_expected_messages(encoded, limits, reason, words):
     error = decode(encoded, limits=Limits(**limits))
     assert isinstance(error, ImageError)
     assert str(error).startswith(f"[{reason}] {words}")
 
 
-def test_the_first_bytes_say_the_pixels_of_an_image():
+def test_the_header_determines_the_number_of_pixels():
     pixels = Image.fromarray(scene(41, 300))
     files = {name: save(pixels, name.upper()) for name in ("png", "gif", "bmp", "webp")}
     assert {name: declared_pixels(memoryview(file), name) for name, file in files.items()} == dict.fromkeys(
@@ -285,7 +287,7 @@ ALLOWED = [
     (photo(), {"max_image_bytes": len(photo()), "max_side": 640, "max_pixels": 427 * 640}),
     (BLANK, {}),
     (scans(10), {"max_scans": 10}),
-    (scans(10) + scans(10) * 10, {"max_scans": 10}),  # data after an image is not part of it
+    (scans(10) + scans(10) * 10, {"max_scans": 10}),  # data after an image does not belong to it
     (with_segments(EXIF), {}),
     (with_segments(EXIF, EXIF), {}),
     (with_text("\nexif\n 4\nnot hexadecimal"), {}),
@@ -293,17 +295,17 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("encoded", "limits"), ALLOWED)
-def test_an_image_at_its_limit_is_read(encoded, limits):
+def test_an_image_at_its_limit_is_decoded(encoded, limits):
     assert_close(decode(encoded, limits=Limits(**limits)), expected_pixels(encoded, upright=False), EQUAL)
 
 
 @pytest.mark.parametrize("name", JUNK)
-def test_junk_is_refused(name):
+def test_junk_is_rejected(name):
     assert decode(JUNK[name]).reason in REASONS
 
 
 @pytest.mark.parametrize("name", ["baseline", *others()])
-def test_limits_hold_for_every_format(name):
+def test_limits_apply_to_every_format(name):
     encoded, format_name = ALL[name], "jpeg" if name == "baseline" else name.split()[0]
     assert sniff(encoded) == format_name
     others_only = tuple(other for other in USUAL if other != format_name)
@@ -321,7 +323,7 @@ def test_limits_hold_for_every_format(name):
 
 
 @pytest.mark.parametrize("format_name", ["GIF", "WEBP", "PNG", "TIFF"])
-def test_animations_may_be_refused(format_name):
+def test_animations_can_be_rejected(format_name):
     encoded = animated(format_name)
     for most, is_read in ((0, True), (1, False), (2, False), (3, True)):
         pixels = decode(encoded, limits=Limits(max_frames=most))
@@ -330,11 +332,11 @@ def test_animations_may_be_refused(format_name):
     assert decode(one, limits=Limits(max_frames=1)).shape == (20, 31, 3)
 
 
-# any damage
+# arbitrary damage
 
 
 @pytest.mark.parametrize("name", ["sampling 420", "progressive", "gray", "cmyk", "restart markers", "trailing junk"])
-def test_a_truncated_jpeg_is_an_image_error_or_whole(name):
+def test_a_truncated_jpeg_is_an_image_error_or_complete(name):
     encoded = ALL[name]
     whole = decode(encoded)
     end = encoded.rindex(b"\xff\xd9") if name != "trailing junk" else encoded.index(b"\xff\xd9")
@@ -347,7 +349,7 @@ def test_a_truncated_jpeg_is_an_image_error_or_whole(name):
 
 
 @pytest.mark.parametrize("name", [name for name in others() if name != "png 1x1"])
-def test_a_truncated_file_is_an_image_error_or_pixels(name):
+def test_a_truncated_file_is_an_image_error_or_decoded(name):
     encoded = ALL[name]
     for cut in range(0, len(encoded), max(1, len(encoded) // 40)):
         pixels = decode(encoded[:cut])

@@ -1,4 +1,4 @@
-"""A device by its name, on machines that lack something."""
+"""Devices by name, on machines that lack something."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ NO_HOME = "/proc/no-home"
 
 @pytest.fixture
 def said(tmp_path):
-    """``said(HOME=…)``: what a process prints that imports CuPy, and then asks for a GPU."""
+    """``said(HOME=…)`` returns the output of a process that imports CuPy and then requests a GPU."""
     (tmp_path / "cupy.py").write_text(CUPY, encoding="utf-8")
     (tmp_path / "tmp").mkdir()
 
@@ -41,19 +41,19 @@ def said(tmp_path):
     return said
 
 
-def test_without_a_home_cupy_gets_a_folder_that_goes_with_the_process(said, tmp_path):
+def test_without_a_home_cupy_gets_a_temporary_folder_that_is_deleted_at_exit(said, tmp_path):
     folder, error = said(HOME=NO_HOME)
     assert folder.startswith(str(tmp_path / "tmp" / "pixprep-cupy-"))
     assert error.startswith('device "gpu:1" requires cupy: pip install ".[gpu-cuda12]"')
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_a_home_is_cupys_to_write_to(said, tmp_path):
+def test_cupy_writes_into_an_existing_home(said, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     assert said(HOME=str(home))[0] == str(home / ".cupy" / "kernel_cache")
 
 
-def test_a_folder_that_cupy_cannot_make_is_named_with_the_remedy(said):
+def test_a_folder_that_cupy_cannot_create_is_reported_with_the_fix(said):
     (error,) = said(CUPY_CACHE_DIR=f"{NO_HOME}/kernels")
     assert error == (f'device "gpu:1": {NO_HOME}: No such file or directory: set CUPY_CACHE_DIR to a writable folder')

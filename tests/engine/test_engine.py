@@ -43,7 +43,7 @@ def engine():
         yield engine
 
 
-def test_a_batch_of_n_equals_n_batches_of_one_whatever_the_threads(engine):
+def test_a_batch_equals_its_images_one_by_one_with_any_number_of_threads(engine):
     alone = [engine.run([encoded])[0] for encoded in GOOD * 2]
     for threads in (1, 2, 4):
         with pp.Engine(PIPELINE, threads=threads) as other:
@@ -51,13 +51,13 @@ def test_a_batch_of_n_equals_n_batches_of_one_whatever_the_threads(engine):
                 assert_close(tensor, expected, EQUAL)
 
 
-def test_the_order_is_kept(engine):
+def test_the_order_is_preserved(engine):
     encoded = [png(np.full((30, 30, 3), level, np.uint8)) for level in range(0, 250, 5)]
     levels = [round(float(tensor[0, 0, 0]) * 255) for tensor in engine.run(encoded)]
     assert levels == list(range(0, 250, 5))
 
 
-def test_a_broken_image_fails_only_itself(engine):
+def test_a_broken_image_fails_alone(engine):
     broken = photo()[:50_000]
     encoded = [GOOD[0], broken, GOOD[1], b"", GOOD[2], b"text", GOOD[3]]
     results = engine.run(encoded)
@@ -66,7 +66,7 @@ def test_a_broken_image_fails_only_itself(engine):
     assert [results[index].reason for index in (1, 3, 5)] == ["TRUNCATED", "EMPTY", "UNKNOWN_FORMAT"]
 
 
-def test_an_image_that_could_not_be_read_keeps_its_error_and_its_place(engine):
+def test_an_unreadable_image_keeps_its_error_and_its_position(engine):
     error = pp.ImageError("BAD_RECORD", "photo.jpg: cannot be read")
     whole = engine.run(GOOD[:3])
     found = engine.run([error, GOOD[0], GOOD[1], error, GOOD[2]])
@@ -85,9 +85,9 @@ def test_an_image_that_could_not_be_read_keeps_its_error_and_its_place(engine):
         assert other.run([error, scene(30, 40), error])[::2] == [error, error]
 
 
-def test_the_row_of_a_broken_image_is_zeros_in_every_output():
+def test_a_broken_image_has_zeros_in_every_output():
     with pp.Engine(SEVERAL, threads=2) as engine:
-        for _ in range(3):  # the memory of an earlier batch may come again
+        for _ in range(3):  # the memory of an earlier batch may be reused
             batch = engine.run_batch([GOOD[0], b"broken", photo()[:9000], GOOD[1]])
             assert [error is None for error in batch.errors] == [True, False, False, True]
             assert list(batch.outputs) == list(SEVERAL.outputs)
@@ -110,7 +110,7 @@ NO_PLACE = [
 
 
 @pytest.mark.parametrize(("ops", "size", "words"), NO_PLACE, ids=[words for *_, words in NO_PLACE])
-def test_an_image_without_a_place_is_refused_in_words_whichever_output_is_asked_for(ops, size, words):
+def test_an_image_that_is_too_small_is_rejected_for_any_requested_output(ops, size, words):
     if isinstance(ops[-1], pp.resize):
         ops = [*ops, pp.center_crop(8)]
     pipeline = pp.Pipeline([pp.decode(), pp.original_size(), *ops, pp.tensor()])
@@ -122,7 +122,7 @@ def test_an_image_without_a_place_is_refused_in_words_whichever_output_is_asked_
             assert fits is None
 
 
-def test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever_output_is_asked_for():
+def test_an_image_too_small_for_a_later_output_is_rejected_for_any_requested_output():
     pipeline = pp.Pipeline(
         [
             pp.decode(name="decoded"),
@@ -139,8 +139,8 @@ def test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever
             assert fits is None
 
 
-def test_an_image_without_a_place_is_refused_before_it_is_decoded():
-    """The size in its header is rejected: its data is not even a JPEG's."""
+def test_an_image_that_is_too_small_is_rejected_before_decoding():
+    """The size in its header is rejected. Its data is not even that of a JPEG."""
     encoded = jpeg(noise(24, 33))
     scan = encoded.index(b"\xff\xda") + 14
     broken = encoded[:scan] + bytes(len(encoded) - scan)
@@ -152,11 +152,11 @@ def test_an_image_without_a_place_is_refused_before_it_is_decoded():
         assert fits.run([broken])[0].reason in ("CORRUPT", "TRUNCATED")
 
 
-def test_a_batch_that_fails_waits_for_its_threads_and_the_next_one_runs():
+def test_a_failing_batch_waits_for_its_threads_and_the_next_batch_runs():
     has_begun, has_ended = threading.Event(), threading.Event()
 
     def fail(*_):
-        """Fail in the caller's thread while another thread works."""
+        """Fail in the caller's thread while another thread is working."""
         if threading.current_thread() is threading.main_thread():
             assert has_begun.wait(20)
             raise MemoryError
@@ -171,7 +171,7 @@ def test_a_batch_that_fails_waits_for_its_threads_and_the_next_one_runs():
         assert len(engine.run(GOOD)) == len(GOOD)
 
 
-def test_of_a_thin_image_only_the_crop_is_computed():
+def test_only_the_crop_of_a_thin_image_is_computed():
     with pp.Engine(pp.presets.imagenet()) as engine:
         start = time.process_time()
         (tensor,) = engine.run([png(noise(4, 16000))])
@@ -179,7 +179,7 @@ def test_of_a_thin_image_only_the_crop_is_computed():
         assert time.process_time() - start < 2
 
 
-def test_outputs_have_the_shape_and_dtype_that_the_pipeline_says():
+def test_outputs_have_the_declared_shape_and_dtype():
     with pp.Engine(SEVERAL) as engine:
         batch = engine.run_batch([photo(), jpegs()["progressive"]])
     for name, output in SEVERAL.outputs.items():
@@ -189,7 +189,7 @@ def test_outputs_have_the_shape_and_dtype_that_the_pipeline_says():
         assert batch.outputs[name].max() <= np.float32(output.spec.high)
 
 
-def test_outputs_asked_for_are_computed_and_the_first_tensor_by_default():
+def test_requested_outputs_are_computed_and_the_first_tensor_by_default():
     with pp.Engine(SEVERAL) as engine:
         assert list(engine.run_batch([GOOD[0]], outputs=["middle"]).outputs) == ["middle"]
         assert engine.run_batch([b"broken"], outputs=[]).outputs == {}
@@ -199,7 +199,7 @@ def test_outputs_asked_for_are_computed_and_the_first_tensor_by_default():
     assert str(caught.value) == f'the pipeline has no output "logits"; its outputs are {", ".join(SEVERAL.outputs)}'
 
 
-def test_outputs_of_branches_are_what_their_chains_say():
+def test_outputs_of_branches_equal_their_chains():
     encoded = png(scene(48, 100))
     with pp.Engine(SEVERAL) as engine:
         outputs = engine.run_batch([encoded, with_exif(6)]).outputs
@@ -212,7 +212,7 @@ def test_outputs_of_branches_are_what_their_chains_say():
     assert_close(outputs["middle"][0], middle.transpose(2, 0, 1), EQUAL)
 
 
-def test_an_empty_batch_is_an_empty_result(engine):
+def test_an_empty_batch_has_an_empty_result(engine):
     assert engine.run([]) == []
     assert engine.run_batch([]).outputs["tensor"].shape == (0, 3, 20, 20)
 
@@ -224,7 +224,7 @@ def test_tensors_outlive_the_next_batch(engine):
     assert_close(first, kept, EQUAL)
 
 
-def test_times_are_told_for_each_image(engine):
+def test_times_are_reported_for_each_image(engine):
     batch = engine.run_batch([photo(), b"broken"])
     assert [seconds > 0 for seconds in batch.decode_s] == [True, True]
     assert batch.transform_s[0] > 0
@@ -247,7 +247,7 @@ def test_times_are_told_for_each_image(engine):
         ),
     ],
 )
-def test_an_engine_that_cannot_be_is_refused_in_words(options, message, monkeypatch):
+def test_invalid_engine_options_are_rejected_with_a_message(options, message, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "pixprep.gpu.device", raising=False)
     with pytest.raises(pp.PixprepError) as caught:
@@ -280,20 +280,20 @@ READ = ": read the file with Path(name).read_bytes()"
         ([[GOOD[0]]], "image 1 of 1 must be the bytes of a file, not list"),
     ],
 )
-def test_what_is_no_list_of_encoded_images_is_refused_in_one_sentence(engine, images, message):
+def test_inputs_that_are_not_lists_of_encoded_images_are_rejected(engine, images, message):
     for run in (engine.run, engine.run_batch):
         with pytest.raises(TypeError) as caught:
             run(images)
         assert str(caught.value) == message
 
 
-def test_sequences_and_subclasses_of_bytes_are_lists_of_encoded_images(engine):
+def test_sequences_and_subclasses_of_bytes_are_accepted(engine):
     (expected,) = engine.run(GOOD[:1])
     for images in ((GOOD[0],), [bytearray(GOOD[0])], [memoryview(GOOD[0])], [np.bytes_(GOOD[0])]):
         assert_close(engine.run(images)[0], expected, EQUAL)
 
 
-def test_damaged_jpegs_that_were_decoded_are_counted_of_their_batch_alone():
+def test_recovered_jpegs_are_counted_per_batch():
     encoded = photo()[:50_000]
     with pp.Engine(PIPELINE, damage="lenient", threads=2) as engine:
         assert [engine.run_batch([encoded] * n + GOOD[:3] + [b"junk"]).recovered for n in (3, 0, 1)] == [3, 0, 1]
@@ -311,7 +311,7 @@ any_bytes = st.one_of(
 
 @settings(max_examples=120, derandomize=True)
 @given(st.lists(any_bytes))
-def test_any_bytes_at_all_give_a_tensor_or_an_image_error(encoded):
+def test_random_bytes_give_a_tensor_or_an_image_error(encoded):
     with pp.Engine(PIPELINE, threads=2, limits=pp.Limits(max_pixels=1_000_000)) as engine:
         for result in engine.run(encoded):
             if not isinstance(result, pp.ImageError):
@@ -320,7 +320,7 @@ def test_any_bytes_at_all_give_a_tensor_or_an_image_error(encoded):
 
 
 @pytest.mark.parametrize(("most", "together"), [(1, 1), (24 * 24 * 3, 3)])
-def test_images_over_the_budget_of_pixels_wait_for_their_turn(most, together):
+def test_images_beyond_the_pixel_budget_wait(most, together):
     decoder = CpuDecoder(PLAN, pp.Limits(max_pixels_in_flight=most))
     encoded = jpeg(noise(24, 24))
 
@@ -341,14 +341,14 @@ def test_images_over_the_budget_of_pixels_wait_for_their_turn(most, together):
             assert waiting.result(timeout=10) == (24, 24, 4)
 
 
-def test_a_batch_over_the_budget_of_pixels_is_whole():
+def test_a_batch_beyond_the_pixel_budget_is_complete():
     images = [jpeg(noise(24, 24, seed=seed)) for seed in range(12)] + [b"junk", jpeg(noise(24, 24))[:400]]
     with pp.Engine(PIPELINE, threads=4, limits=pp.Limits(max_pixels_in_flight=1)) as engine:
         batch = engine.run_batch(images)
     assert [error is None for error in batch.errors] == [True] * 12 + [False] * 2
 
 
-def test_an_image_error_survives_pickling():
+def test_an_image_error_can_be_pickled():
     error = pp.ImageError("TRUNCATED", "the JPEG ends early")
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own bytes)
     assert (copy.reason, copy.detail, str(copy)) == (error.reason, error.detail, str(error))
@@ -356,7 +356,7 @@ def test_an_image_error_survives_pickling():
 
 
 def _cut(encoded):
-    """Half of the image, an end in the middle of it, and bits flipped there."""
+    """Return half of the image, the image with an end marker in the middle, and with flipped bits there."""
     half = len(encoded) // 2
     return [encoded[:half], encoded[:half] + b"\xff\xd9", encoded[:half] + b"\x55\xaa" * 9 + encoded[half + 18 :]]
 
@@ -366,8 +366,8 @@ REFUSED = [*JUNK.values(), *(cut for encoded in [photo(), *GOOD] for cut in _cut
 
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
 @pytest.mark.parametrize("ops", [[pp.resize(32), pp.center_crop(32)], [pp.crop(500, 500, 8, 8)]], ids=["bytes", "size"])
-def test_a_refused_image_keeps_nothing_of_its_batch_alive(ops, damage):
-    """Memory that only the garbage collector can free is not freed in time: a server grew by 0.6 MB a bad request."""
+def test_a_rejected_image_does_not_keep_its_batch_alive(ops, damage):
+    """Memory that only the garbage collector can free is not freed in time: a server grew by 0.6 MB per bad request."""
     gc.disable()
     try:
         with pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor()]), damage=damage, threads=1) as engine:
@@ -388,7 +388,7 @@ def _private_mib():
     return int(line.split()[1]) / 1024
 
 
-def test_a_trim_gives_the_memory_back_that_is_kept_for_the_next_batch():
+def test_trim_frees_the_memory_kept_for_the_next_batch():
     large = jpeg(np.zeros((3000, 4000, 3), np.uint8))
     with pp.Engine(PIPELINE, threads=1) as engine:
         engine.trim()
@@ -400,7 +400,7 @@ def test_a_trim_gives_the_memory_back_that_is_kept_for_the_next_batch():
         assert _private_mib() - before < kept - 40
 
 
-def test_a_trim_forgets_the_windows_of_the_last_axes():
+def test_trim_frees_the_cached_filter_taps():
     sizes = [(3 + index, 900 - index) for index in range(2 * resize.RECENT)]
     with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
         engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
@@ -409,7 +409,7 @@ def test_a_trim_forgets_the_windows_of_the_last_axes():
         assert resize.made.cache_info().currsize == 0
 
 
-def test_a_trim_while_others_work_changes_nothing():
+def test_trim_during_other_work_does_not_change_results():
     with pp.Engine(PIPELINE, threads=2) as engine:
         wanted = engine.run(GOOD)
         done = threading.Event()
@@ -426,7 +426,7 @@ def test_a_trim_while_others_work_changes_nothing():
             done.set()
 
 
-def test_images_are_written_into_rows_of_arrays_that_are_given():
+def test_images_are_written_into_rows_of_given_arrays():
     images = [photo("china"), b"no image", photo("flower")]
     with pp.Engine(PIPELINE) as engine:
         expected = engine.run_batch(images)
@@ -439,7 +439,7 @@ def test_images_are_written_into_rows_of_arrays_that_are_given():
         assert (room["tensor"][2:4] == 7).all()
 
 
-def test_pixels_that_were_kept_give_the_same_again():
+def test_cached_pixels_give_the_same_tensors():
     images = [photo("china"), b"no image", with_exif(6), png(noise(20, 30))]
     kept = {}
     with pp.Engine(PIPELINE) as engine:

@@ -1,4 +1,4 @@
-"""The EXIF orientation against Pillow's, for every type, place and damage of the tag."""
+"""The EXIF orientation compared with Pillow's, for every type, position and damage of the tag."""
 
 import struct
 import warnings
@@ -23,7 +23,7 @@ NAME = b"Exif\0\0"
 def block(*entries, order="<", mark=None, at=8, declared=None, behind=b""):
     """Return EXIF data of one directory: entries (tag, type, count, value).
 
-    A value of over 4 bytes follows the directory.
+    A value of more than 4 bytes follows the directory.
     """
     head = (mark or {"<": b"II*\0", ">": b"MM\0*"}[order]) + struct.pack(order + "I", at)
     packed, values = b"", behind
@@ -51,7 +51,7 @@ def short(value):
 
 
 def other(count, offset=None, type_=1):
-    """Return an entry with a different tag; its values are at ``offset``."""
+    """Return an entry with a different tag, whose values are at ``offset``."""
     value = b"" if offset is None else struct.pack("<I", offset)
     return 0x0110, type_, count, value
 
@@ -114,7 +114,7 @@ FORMATS = {
 
 
 def pillows(exif):
-    """The orientation by Pillow: where it refuses the data, as if there were none."""
+    """Return Pillow's orientation. If Pillow rejects the data, it counts as missing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -127,7 +127,7 @@ def pillows(exif):
 
 
 def upright(encoded):
-    """The pixels by Pillow, turned by its ``exif_transpose`` unless that refuses the data."""
+    """Return Pillow's pixels, rotated by its ``exif_transpose`` unless that rejects the data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         image = read(encoded)
@@ -139,19 +139,19 @@ def upright(encoded):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_the_orientation_is_the_one_that_pillow_reads(name):
+def test_the_orientation_equals_pillows(name):
     assert exif_orientation(BLOCKS[name]) == pillows(BLOCKS[name])
 
 
-def test_the_table_has_turns_of_every_kind():
-    """A parser that finds nothing, or the first number that it meets, would not do."""
+def test_the_table_contains_every_kind_of_rotation():
+    """A parser that finds nothing, or only the first number that it encounters, would fail."""
     turns = [pillows(each) for each in BLOCKS.values()]
     assert {1, 3, 6, 8} <= set(turns)
     assert 60 < sum(turn > 1 for turn in turns) < len(turns) - 60
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_pixels_are_upright_as_by_pillow_in_each_format(format_name):
+def test_oriented_pixels_equal_pillow_in_each_format(format_name):
     image = Image.fromarray(scene(9, 14))
     turned = 0
     for exif in BLOCKS.values():
@@ -163,7 +163,7 @@ def test_pixels_are_upright_as_by_pillow_in_each_format(format_name):
 
 
 @pytest.mark.parametrize("type_", [3, 4, 8, 9, 1])
-def test_a_tiff_is_upright_as_by_pillow(type_):
+def test_an_oriented_tiff_equals_pillow(type_):
     encoded = save(Image.fromarray(scene(9, 14)), "TIFF", exif=block(short(6))[6:])
     packed = struct.pack("<HHI", ORIENTATION, 3, 1)
     assert encoded.count(packed) == 1
@@ -172,7 +172,7 @@ def test_a_tiff_is_upright_as_by_pillow(type_):
 
 
 def with_segments(encoded, *exif):
-    """A JPEG after these EXIF segments."""
+    """Return a JPEG that begins with these EXIF segments."""
     return encoded[:2] + b"".join(b"\xff\xe1" + struct.pack(">H", len(e) + 2) + e for e in exif) + encoded[2:]
 
 
@@ -191,7 +191,7 @@ SEGMENTS = {
 
 @pytest.mark.parametrize("name", SEGMENTS)
 @pytest.mark.parametrize("encoded", [jpeg(scene(9, 14), subsampling=0), cmyk()], ids=["RGB", "CMYK"])
-def test_several_segments_of_a_jpeg_are_one_as_in_pillow(name, encoded):
+def test_several_exif_segments_of_a_jpeg_are_joined_as_in_pillow(name, encoded):
     encoded = with_segments(encoded, *SEGMENTS[name])
     assert_close(decode(encoded), upright(encoded), EQUAL)
 
@@ -202,7 +202,7 @@ def test_the_header_and_the_pixels_of_a_jpeg_agree():
 
 
 @pytest.mark.parametrize("encoded", [jpeg(scene(9, 14), subsampling=0), cmyk()], ids=["RGB", "CMYK"])
-def test_another_decoder_is_told_the_same_in_plain_words(encoded):
+def test_other_decoders_receive_the_orientation_as_a_plain_exif_segment(encoded):
     for exif in ([], *SEGMENTS.values()):
         odd = with_segments(encoded, *exif)
         header = read_jpeg_header(odd)
@@ -213,8 +213,11 @@ def test_another_decoder_is_told_the_same_in_plain_words(encoded):
         assert plain.endswith(encoded[2:])
 
 
-def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_turn_otherwise():
-    """nvImageCodec 0.9 reads 125 of the blocks in a way of its own; what it is given, it turns as Pillow does."""
+def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_rotate_differently():
+    """nvImageCodec 0.9 interprets 125 of the blocks differently.
+
+    It rotates the files that it receives as Pillow does.
+    """
     nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
     decoder = nvimgcodec.Decoder(
         device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY, backends=[nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
@@ -233,8 +236,8 @@ def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_turn_otherwise():
     assert 15 < given < len(images)
 
 
-def test_random_directories_are_read_as_by_pillow():
-    """Some 200 of 2,000 are turned."""
+def test_random_exif_directories_are_parsed_like_pillow():
+    """About 200 of 2,000 contain a rotation."""
     numbers = np.random.default_rng(0)
     found = []
     for _ in range(2000):

@@ -80,7 +80,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_error_names_the_format_and_the_remedy(name):
+def test_the_error_names_the_format_and_the_fix(name):
     encoded, what, remedy = FILES[name]
     assert str(decode(encoded)) == f"[UNKNOWN_FORMAT] {what}; {READ}: {remedy}"
 
@@ -97,24 +97,24 @@ def test_the_error_names_the_format_and_the_remedy(name):
         (b"\0\0\1\0", "4 other bytes"),
     ],
 )
-def test_of_an_image_after_a_few_other_bytes_the_error_names_these(before, what):
+def test_the_error_quotes_bytes_before_an_image(before, what):
     words = f"[UNKNOWN_FORMAT] a PNG preceded by {what}: send only the bytes of the file"
     assert str(decode(before + PHOTO)) == words
 
 
 @pytest.mark.parametrize("encoded", [b"x", b"not an image", noise(16, 16).tobytes(), "schön".encode("latin-1") * 9])
-def test_of_what_says_nothing_the_error_names_what_is_read(encoded):
+def test_the_error_for_unknown_data_lists_the_supported_formats(encoded):
     assert str(decode(encoded)) == f"[UNKNOWN_FORMAT] {NO_IMAGE}"
 
 
-def test_the_error_names_the_formats_that_may_come():
+def test_the_error_lists_the_enabled_formats():
     assert str(decode(b"x", limits=Limits(formats=("png",)))) == "[UNKNOWN_FORMAT] not a PNG file"
     assert str(decode(b"%PDF-1.7", limits=Limits(formats=("jpeg", "png")))) == (
         f"[UNKNOWN_FORMAT] a PDF file; the accepted formats are JPEG and PNG: {RENDER}"
     )
 
 
-def test_text_whose_last_letter_is_cut_off_is_text():
+def test_text_with_a_truncated_last_character_is_recognized():
     for shift in range(4):
         text = b"x" * shift + "äöü€".encode() * 200
         assert "text; " in str(decode(text))
@@ -131,10 +131,10 @@ def test_text_whose_last_letter_is_cut_off_is_text():
         (b"mif1\0\0\0\0mif1heic", "heic"),
         (b"mif1\0\0\0\0mif1", None),
         (b"isom\0\0\0\0mp41", None),
-        (b"xavi\0\0\0\0fheic", None),  # a brand has four bytes, in its place
+        (b"xavi\0\0\0\0fheic", None),  # a brand has four bytes, at a fixed position
     ],
 )
-def test_the_brands_of_a_container_say_whether_it_is_avif_or_heic(brands, name):
+def test_container_brands_distinguish_avif_and_heic(brands, name):
     encoded = (8 + len(brands)).to_bytes(4, "big") + b"ftyp" + brands + b"avif" * 20
     assert sniff(encoded) == name
     if name:

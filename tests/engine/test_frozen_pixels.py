@@ -1,4 +1,6 @@
-"""A file keeps its meaning: ``tests/golden/pixels.jsonl`` holds what hundreds of lists of ops give."""
+"""The pixels of a pipeline file never change: ``tests/golden/pixels.jsonl`` contains results of hundreds of lists of
+ops.
+"""
 
 import json
 import os
@@ -23,14 +25,14 @@ REMAKE = "tests/golden/remake.py adds lists of ops, and writes changed ones with
 TESTS = Path(__file__).parents[1]
 
 
-def test_every_list_of_ops_gives_the_tensors_that_it_gave():
+def test_every_list_of_ops_gives_its_frozen_tensors():
     moved = changed({ops: digests(ops) for ops in frozen()})
     assert not moved, f"{moved}\n{REMAKE}"
 
 
 @pytest.mark.slow  # 5 s each
 @pytest.mark.parametrize("level", native.levels()[1:])
-def test_they_are_the_same_on_each_level_of_the_kernels(level):
+def test_tensors_are_equal_on_each_level_of_the_kernels(level):
     code = "from engine.frozen_pixels import *; print(changed({ops: digests(ops) for ops in frozen()}))"
     environment = os.environ | {native.SETTING: level}
     command = [sys.executable, "-c", code]
@@ -38,7 +40,7 @@ def test_they_are_the_same_on_each_level_of_the_kernels(level):
     assert done.stdout == "\n"
 
 
-def test_they_are_of_every_arithmetic_and_every_op_on_pixels():
+def test_the_lists_cover_every_arithmetic_and_every_op_on_pixels():
     found, ops = set(), {entry["op"] for line in frozen() for entry in json.loads(line)}
     for line in frozen():
         for entry in json.loads(line):
@@ -53,7 +55,7 @@ def test_they_are_of_every_arithmetic_and_every_op_on_pixels():
     assert ops == {*OPS} - others
 
 
-def test_a_moved_level_is_seen_and_is_not_written_by_an_ordinary_remake(tmp_path, monkeypatch):
+def test_a_changed_value_is_reported_and_not_written_without_the_option(tmp_path, monkeypatch):
     line = json.dumps([{"op": "brightness", "factor": 0.4}])
     path = tmp_path / "pixels.jsonl"
     path.write_text(json.dumps({"ops": json.loads(line), "digests": frozen()[line]}) + "\n")
@@ -73,7 +75,7 @@ def test_a_moved_level_is_seen_and_is_not_written_by_an_ordinary_remake(tmp_path
     assert frozen_pixels.write(accepts_changes=False)
 
 
-def test_the_images_are_what_they_were():
-    """They are made by whole-number formulas, which no version of NumPy and no processor changes."""
+def test_the_input_images_are_unchanged():
+    """They are made by integer formulas, which do not depend on NumPy's version or the processor."""
     sums = [int(pixels.sum(dtype=np.int64)) for pixels in IMAGES]
     assert sums == [2781280, 2118370, 2070758, 37050, 205001, 12613905]

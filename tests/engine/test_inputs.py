@@ -1,4 +1,4 @@
-"""Numbers that come with an image: boxes, mirrors and colours, through the engine."""
+"""Per-request inputs of the engine: boxes, mirrors and colours."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def crops(*after, box="boxes", decode=None, resize=None, **tensor):
 
 
 def fixed(box, resize=None, dtype="uint8"):
-    """The same pipeline with a crop of integers: left, top, right, bottom."""
+    """Return the same pipeline with a crop of integers: left, top, right, bottom."""
     left, top, right, bottom = box
     ops = [pp.crop(top, left, bottom - top, right - left), pp.resize(**SMALL, **(resize or {}))]
     return pp.Pipeline([pp.decode(), *ops, pp.tensor(dtype=dtype, layout="hwc")])
@@ -33,7 +33,7 @@ RESIZES = [{}, {"filter": "bicubic"}, {"like": "torchvision"}, {"like": "opencv"
 
 
 @pytest.mark.parametrize("resize", RESIZES, ids=str)
-def test_the_crop_of_a_box_is_the_fixed_crop_bit_for_bit(resize):
+def test_the_crop_of_a_box_equals_the_fixed_crop(resize):
     dtype = "float32" if resize.get("like") == "tensorflow" else "uint8"
     ours = run(crops(resize=resize, dtype=dtype), [photo()], boxes=[BOXES])
     for box, tensor in zip(BOXES, ours, strict=True):
@@ -41,7 +41,7 @@ def test_the_crop_of_a_box_is_the_fixed_crop_bit_for_bit(resize):
         assert np.array_equal(tensor, theirs), box
 
 
-def test_edges_are_rounded_as_pillow_rounds_them():
+def test_box_edges_are_rounded_like_pillow():
     rng = np.random.default_rng(1)
     boxes = [np.sort(rng.uniform(-0.49, 40, (2, 2)), axis=0).reshape(-1) for _ in range(200)]
     boxes += [(0.5, 1.5, 2.5, 3.5), (1.5, 0.5, 3.5, 4.5), (3.49, 2.51, 5.5, 6.5)]
@@ -62,7 +62,7 @@ def test_edges_are_rounded_as_pillow_rounds_them():
     assert found > 180
 
 
-def test_a_box_that_reaches_over_the_edge_ends_there():
+def test_a_box_is_clipped_to_the_image():
     over, inside = run(crops(), [photo()], boxes=[[(-1e30, 380.4, 50.2, 3e38), (0, 380, 50, 427)]])
     assert np.array_equal(over, inside)
 
@@ -72,8 +72,8 @@ OVER = [(-7, -5, 50, 40), (600, 400, 701, 430), (-9.5, 20, 700.5, 90), (10, 380,
 
 @pytest.mark.parametrize("resize", [*RESIZES[:-1], {"filter": "lanczos"}, {"filter": "nearest"}], ids=str)
 @pytest.mark.parametrize("fill", [0, (9, 200, 77)])
-def test_a_box_that_pads_is_the_crop_of_the_padded_photo(resize, fill):
-    """The oracle pads by NumPy, cuts there, and resizes the result as a photo of its own."""
+def test_a_box_with_padding_equals_the_crop_of_the_padded_photo(resize, fill):
+    """The reference pads with NumPy, crops, and resizes the result as a photo."""
     tail = [pp.resize(**SMALL, **resize), pp.tensor(dtype="uint8", layout="hwc")]
     pads = pp.Pipeline([pp.decode(), pp.crop(box="boxes", smaller="pad", fill=fill), *tail])
     canvas = np.empty((427 + 1200, 640 + 1200, 3), np.uint8)
@@ -85,7 +85,7 @@ def test_a_box_that_pads_is_the_crop_of_the_padded_photo(resize, fill):
         assert np.array_equal(ours, theirs), box
 
 
-def test_a_box_that_pads_leads_back_keeps_its_colour_and_needs_some_of_the_image():
+def test_a_padded_box_maps_back_keeps_its_colour_and_must_overlap_the_image():
     pads = pp.crop(box="boxes", smaller="pad", fill="colour")
     pipeline = pp.Pipeline([pp.decode(), pads, pp.resize(**SMALL), pp.transform(), pp.tensor("uint8", "hwc")])
     boxes = [*OVER, (-9, 0, 0.4, 20), (700, 0, 800, 20), (0, 0, 70_000, 9), (-3e38, 0, 3e38, 9)]
@@ -104,7 +104,7 @@ def test_a_box_that_pads_leads_back_keeps_its_colour_and_needs_some_of_the_image
     ]
 
 
-def test_the_boxes_of_many_photos_come_in_order_and_each_photo_is_decoded_once():
+def test_boxes_of_many_photos_keep_their_order_and_each_photo_is_decoded_once():
     photos = [photo(), encode(scene(60, 80)), photo("flower"), png(noise(50, 40))]
     boxes = [BOXES[:3], [(1, 2, 30, 40)], BOXES[1:], [(0, 0, 40, 50), (5, 5, 25, 25)]]
     decoded = []
@@ -119,7 +119,7 @@ def test_the_boxes_of_many_photos_come_in_order_and_each_photo_is_decoded_once()
             assert np.array_equal(tensor, alone)
 
 
-def test_a_box_is_in_pixels_of_the_upright_photo_whatever_ops_come_before_the_crop():
+def test_box_coordinates_refer_to_the_oriented_photo_whatever_ops_precede_the_crop():
     encoded = with_exif(6)
     upright = np.asarray(read(encoded).transpose(Image.Transpose.ROTATE_270))
     box = (3, 5, 17, 30)
@@ -134,7 +134,7 @@ def test_a_box_is_in_pixels_of_the_upright_photo_whatever_ops_come_before_the_cr
     assert np.array_equal(cropped, plain)
 
 
-def test_each_output_has_a_row_for_each_box_and_transform_leads_back_to_the_photo():
+def test_each_output_has_a_row_per_box_and_transform_maps_back_to_the_photo():
     pipeline = pp.Pipeline(
         [pp.decode(), pp.crop(box="boxes"), pp.resize(**SMALL), pp.transform(), pp.original_size(), pp.tensor()]
     )
@@ -149,7 +149,7 @@ def test_each_output_has_a_row_for_each_box_and_transform_leads_back_to_the_phot
 ORDER = "must be left, top, right, bottom with left < right and top < bottom"
 
 
-def test_a_bad_box_fails_only_itself_and_is_named():
+def test_an_invalid_box_fails_alone_and_is_named():
     nan, inf = float("nan"), float("inf")
     bad = {
         1: ((nan, 0, 9, 9), "[BAD_INPUT] {}all numbers must be finite, not nan, 0, 9, 9"),
@@ -209,14 +209,14 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize(("boxes", "words"), UNUSABLE, ids=[words for _, words in UNUSABLE])
-def test_boxes_that_are_none_fail_only_their_photo_in_one_row(boxes, words):
+def test_malformed_boxes_fail_only_their_photo_with_one_row(boxes, words):
     before, bad, after = run(crops(), [photo()] * 3, boxes=[[(0, 0, 9, 9)], boxes, [(0, 0, 9, 9)]])
     assert str(bad) == words
     assert np.array_equal(before, after)
 
 
 @pytest.mark.parametrize("broken", [photo()[:5000], pp.ImageError("BAD_RECORD", "photo.jpg: cannot be read")])
-def test_a_broken_photo_fails_each_of_its_boxes_and_no_other(broken):
+def test_a_broken_photo_fails_only_its_own_boxes(broken):
     boxes = [[(0, 0, 9, 9)] * 2] * 3
     with pp.Engine(crops()) as engine:
         batch = engine.run_batch([photo(), broken, photo()], inputs={"boxes": boxes})
@@ -236,13 +236,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("inputs", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_inputs_that_are_not_the_pipelines_are_refused(inputs, words):
+def test_unknown_inputs_are_rejected(inputs, words):
     with pp.Engine(crops()) as engine, pytest.raises(pp.PipelineError) as caught:
         engine.run([photo()], inputs=inputs)
     assert str(caught.value) == words
 
 
-def test_a_pipeline_without_inputs_takes_none():
+def test_a_pipeline_without_inputs_rejects_inputs():
     with (
         pp.Engine(pp.presets.imagenet()) as engine,
         pytest.raises(pp.PipelineError, match='has no input "boxes"; its inputs are: none'),
@@ -250,7 +250,7 @@ def test_a_pipeline_without_inputs_takes_none():
         engine.run([photo()], inputs={"boxes": [[]]})
 
 
-def test_a_mirror_is_as_the_input_says():
+def test_the_mirror_input_mirrors_the_image():
     pipeline = pp.Pipeline(
         [
             pp.decode(),
@@ -268,7 +268,7 @@ def test_a_mirror_is_as_the_input_says():
         assert np.array_equal(tensor, run(pp.Pipeline([*ops, pp.tensor("uint8", "hwc")]), [photo()])[0])
 
 
-def test_a_mirror_that_is_no_yes_or_no_fails_only_its_image():
+def test_an_invalid_mirror_value_fails_only_its_image():
     good, as_one, odd, real, many = run(
         pp.Pipeline([pp.decode(), pp.resize(**SMALL), pp.flip(when="turn"), pp.tensor()]),
         [photo()] * 5,
@@ -296,7 +296,7 @@ FRAMES = {
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
-def test_a_colour_is_as_the_input_says(frame, color):
+def test_the_colour_input_sets_the_colour(frame, color):
     ours, theirs = (pp.Pipeline([pp.decode(color=color), *ops, pp.normalize(), pp.tensor()]) for ops in FRAMES[frame])
     colours = [(9, 200, 77), (0, 0, 0), (9, 200, 77)]
     images = [photo(), photo(), png(noise(90, 30))]
@@ -317,15 +317,15 @@ def test_a_colour_is_as_the_input_says(frame, color):
         ((1, 2), '"paint" must be uint8 [n, 3] (a pixel value per channel), not int64 [2]'),
     ],
 )
-def test_a_colour_that_is_none_fails_only_its_image(colour, words):
+def test_an_invalid_colour_fails_only_its_image(colour, words):
     pipeline = pp.Pipeline([pp.decode(), pp.letterbox(40, 40, fill="paint"), pp.tensor("uint8")])
     bad, good = run(pipeline, [photo()] * 2, paint=[colour, (1, 2, 3)])
     assert str(bad) == f"[BAD_INPUT] {words}"
     assert good[:, 0, 0].tolist() == [1, 2, 3]
 
 
-def test_beside_boxes_every_input_has_a_row_for_each_box():
-    """So the same box may come twice, mirrored once."""
+def test_with_boxes_every_input_has_one_row_per_box():
+    """The same box can therefore occur twice, and be mirrored once."""
     pipeline = pp.Pipeline(
         [
             pp.decode(),
@@ -346,7 +346,7 @@ def test_beside_boxes_every_input_has_a_row_for_each_box():
     assert str(refused) == '[BAD_INPUT] "turn" must have as many rows as "boxes" (3), not 1'
 
 
-def test_one_input_may_give_several_sizes_and_two_inputs_several_windows():
+def test_one_input_can_set_several_sizes_and_two_inputs_several_crops():
     pipeline = pp.Pipeline(
         [
             pp.decode(name="photo"), pp.crop(box="face"), pp.resize(**SMALL), pp.tensor("uint8", "hwc", name="small"),
@@ -362,7 +362,7 @@ def test_one_input_may_give_several_sizes_and_two_inputs_several_windows():
     assert batch["large"].shape == (1, 50, 50, 3)
 
 
-def test_what_an_input_said_comes_back_and_repeats_the_tensor_without_it():
+def test_returned_input_values_reproduce_the_tensor():
     pipeline = pp.Pipeline(
         [pp.decode(), pp.crop(box="boxes"), pp.flip(when="turn"), pp.letterbox(40, 40, fill="paint"), pp.tensor()]
     )
@@ -381,7 +381,7 @@ def test_what_an_input_said_comes_back_and_repeats_the_tensor_without_it():
 
 
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_a_pipeline_has_examples_of_its_inputs_to_be_tried_with(color):
+def test_a_pipeline_has_example_inputs(color):
     ops = [pp.crop(box="boxes"), pp.flip(when="turn"), pp.letterbox(40, 40, fill="paint"), pp.tensor("uint8")]
     pipeline = pp.Pipeline([pp.decode(color=color), *ops])
     plain = pp.Pipeline([pp.decode(color=color), pp.letterbox(40, 40, fill=0), pp.tensor("uint8")])
@@ -390,7 +390,7 @@ def test_a_pipeline_has_examples_of_its_inputs_to_be_tried_with(color):
         assert np.array_equal(tensor, theirs)
 
 
-def test_a_reduced_decode_is_as_fine_as_the_smallest_box_needs():
+def test_reduced_decoding_has_the_resolution_that_the_smallest_box_needs():
     reduced = crops(decode=pp.decode(reduced=True))
     large, small = (0, 0, 640, 427), (10, 20, 90, 70)
     with pp.Engine(reduced) as engine:
@@ -404,7 +404,7 @@ def test_a_reduced_decode_is_as_fine_as_the_smallest_box_needs():
 
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
 @pytest.mark.parametrize("expand", [False, True])
-def test_an_angle_that_comes_with_the_image_turns_it_as_a_fixed_one_does(like, expand):
+def test_a_per_request_angle_equals_a_fixed_angle(like, expand):
     def pipeline(angle):
         turn = pp.rotate(angle, filter="bilinear", like=like, expand=expand, fill=(9, 80, 200))
         ops = [pp.decode(), pp.resize(**SMALL), turn, pp.center_crop(20), pp.tensor(dtype="uint8")]
@@ -423,7 +423,7 @@ def test_an_angle_that_comes_with_the_image_turns_it_as_a_fixed_one_does(like, e
     assert batch.errors[1].reason == "BAD_INPUT"
 
 
-def test_an_angle_for_each_box():
+def test_each_box_can_have_its_own_angle():
     ops = [pp.decode(), pp.crop(box="boxes"), pp.resize(**SMALL), pp.rotate("degrees"), pp.tensor(dtype="uint8")]
     first, second = run(pp.Pipeline(ops), [photo()], boxes=[BOXES[:2]], degrees=[[0.0, 180.0]])
     for box, tensor, turn in ((BOXES[0], first, 0), (BOXES[1], second, 2)):

@@ -1,4 +1,6 @@
-"""The kernel against Pillow and the float64 oracle, through the engine: one table of pipelines x awkward images."""
+"""The kernels compared with Pillow and the float64 reference through the engine: a table of pipelines x unusual
+images.
+"""
 
 from typing import get_args
 
@@ -33,7 +35,7 @@ IMAGES = {
     "tall": noise(900, 5),
 }
 LARGEST = 1_000_000
-"""A side of one pixel made longer makes the other one huge: results of more values are left out."""
+"""Maximum number of values. Images with a side of one pixel would become huge if that side is enlarged."""
 
 
 def run_all(images, *ops, color="rgb", dtype="uint8", layout="hwc"):
@@ -50,9 +52,9 @@ def run(pixels, *ops, **options):
     return tensor
 
 
-# Each case: the options of the resize; a function of ``resize(**options)`` that returns the ops; and a function of
-# ``by_pillow(pixels, height, width)`` that returns their result on an image. None: the case does not apply to this
-# image.
+# Each case contains the options of the resize, a function of ``resize(**options)`` that returns the ops, and a function
+# of ``by_pillow(pixels, height, width)`` that returns their result on an image, or None if the case does not apply to
+# the image.
 
 
 def both(height, width):
@@ -77,7 +79,7 @@ def cut_first(fraction):
 
 
 def flipped(*before, after=()):
-    """Flip ``before`` and ``after`` the resize; flipping twice has no effect."""
+    """Flip ``before`` and ``after`` the resize. Two flips cancel."""
 
     def turn(pixels, axes):
         for axis in axes:
@@ -141,7 +143,7 @@ def test_a_pipeline_equals_pillow(like, filter_name, case):
 
 
 def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
-    """The table does one pass at a time; here the orders differ."""
+    """The table runs one pass at a time. In this test, the orders give different results."""
     pixels = noise(300, 100)
     found = np.asarray(Image.fromarray(pixels).resize((90, 40), Image.Resampling.BICUBIC))
     other = {"pillow": "pillow12", "pillow12": "pillow"}[INSTALLED]
@@ -151,8 +153,8 @@ def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
 
 
 @pytest.mark.parametrize(("like", "anchor"), [*((like, "center") for like in get_args(Like)), ("pillow", "top_left")])
-def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
-    """The canvas is given as an image, and nothing of a pipeline without ``pad`` knows that it was one."""
+def test_padding_before_the_resize_is_resampled_like_other_pixels(like, anchor):
+    """The padded image is passed as an image to a pipeline without ``pad``."""
     fill = (12, 250, 99)
     names = [name for name in IMAGES if max(IMAGES[name].shape) <= 131]  # a square of 900 takes a second
     files, canvases = [], []
@@ -168,7 +170,7 @@ def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
         for ops in (
             [pp.resize(height=30, width=41, **how)],
             [pp.resize(40, **how), pp.center_crop(33, 36)],
-            [pp.resize(height=30, width=1, **how), pp.crop(7, 0, 20, 1)],  # in PyTorch each row equals the first
+            [pp.resize(height=30, width=1, **how), pp.crop(7, 0, 20, 1)],  # in PyTorch, all rows equal the first
             [pp.flip(), pp.flip("vertical"), pp.resize(height=140, width=150, **how), pp.crop(70, 3, 20, 140)],
         ):
             ours = run_all(files, pp.pad(square=True, fill=fill, anchor=anchor), *ops)
@@ -180,7 +182,7 @@ def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
 
 
 @pytest.mark.parametrize("anchor", ["center", "top_left"])
-def test_pad_fills_the_margin(anchor):
+def test_pad_uses_the_fill_colour(anchor):
     cut = IMAGES["scene"][3:33, 5:46]
     expected = reference.pad(cut, 47, 64, fill=9, anchor=anchor)
     assert_close(run(IMAGES["scene"], pp.crop(3, 5, 30, 41), pp.pad(47, 64, fill=9, anchor=anchor)), expected, EQUAL)
@@ -191,8 +193,8 @@ def test_pad_fills_the_margin(anchor):
 
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
 @pytest.mark.parametrize("number", ["max", "mean"])
-def test_an_image_is_scaled_by_a_number_of_its_own_levels(number, color):
-    """Every maximum there is, black among them; rembg's U2-Net has this order of float64 operations."""
+def test_an_image_can_be_scaled_by_its_own_maximum(number, color):
+    """This covers every maximum, including 0. rembg's U2-Net uses this order of float64 operations."""
     mean, std = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)) if color != "gray" else ((0.4,), (0.3,))
     ramp = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
     dim = [np.minimum(np.dstack([ramp, ramp[::-1], ramp // 2]), most).astype(np.uint8) for most in range(256)]
@@ -211,7 +213,7 @@ def test_an_image_is_scaled_by_a_number_of_its_own_levels(number, color):
 
 @pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
 @pytest.mark.parametrize("size", [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1)])
-def test_resize_without_antialias_equals_the_oracle(size, filter_name):
+def test_resize_without_antialias_equals_the_reference(size, filter_name):
     images = [IMAGES[name] for name in ("scene", "noise", "checkerboard", "odd", "1x1", "one row", "tall")]
     resize = pp.resize(height=size[0], width=size[1], filter=filter_name, antialias=False)
     for pixels, tensor in zip(images, run_all(images, resize), strict=True):
@@ -220,15 +222,15 @@ def test_resize_without_antialias_equals_the_oracle(size, filter_name):
 
 @pytest.mark.parametrize("like", ["pillow", "pillow12"])
 @pytest.mark.parametrize("filter_name", ["bilinear", "bicubic", "lanczos"])
-def test_pillow_with_antialias_equals_the_oracle(filter_name, like):
-    """So that a change of Pillow's arithmetic is seen here."""
+def test_pillow_with_antialias_equals_the_reference(filter_name, like):
+    """This test detects a change of Pillow's arithmetic."""
     for size in ((32, 48), (200, 150), (64, 300), (9, 100)):
         expected = reference.resize(IMAGES["scene"], *size, filter_name, like=like)
         assert_close(by_pillow(IMAGES["scene"], size, filter_name, like), expected, ORACLE)
 
 
 @pytest.mark.parametrize("filter_name", FILTERS)
-def test_a_region_equals_pillows_at_random_sizes(filter_name):
+def test_a_region_equals_pillow_at_random_sizes(filter_name):
     rng = np.random.default_rng(11)
     for _ in range(60):
         height, width, out_height, out_width = (int(n) for n in np.exp(rng.uniform(0, np.log(200), 4)))
@@ -249,7 +251,7 @@ def test_gray_is_resized_like_colour(filter_name):
     assert_close(run(pixels, resize, color="gray", layout="chw"), expected.transpose(2, 0, 1), EQUAL)
 
 
-def test_bgr_is_rgb_backwards():
+def test_bgr_is_rgb_reversed():
     ops = (pp.resize(40), pp.center_crop(40, 40), pp.pad(50, 60, fill=(1, 2, 3)))
     backwards = (*ops[:2], pp.pad(50, 60, fill=(3, 2, 1)))
     assert_close(run(IMAGES["scene"], *ops, color="bgr"), run(IMAGES["scene"], *backwards)[:, :, ::-1], EQUAL)
@@ -257,7 +259,7 @@ def test_bgr_is_rgb_backwards():
 
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", FLOAT32), ("float16", FLOAT16)])
-def test_normalize_equals_float64_rounded(dtype, layout, tolerance):
+def test_normalize_equals_rounded_float64(dtype, layout, tolerance):
     mean, std = pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD
     crop = pp.center_crop(30, 41)
     levels = run(IMAGES["scene"], crop)
@@ -268,7 +270,7 @@ def test_normalize_equals_float64_rounded(dtype, layout, tolerance):
     assert_close(tensor, expected.astype(dtype), tolerance)
 
 
-def test_every_level_of_every_dtype_is_what_float64_says():
+def test_every_pixel_value_of_every_dtype_equals_float64():
     levels = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
     for dtype in ("float32", "float16"):
         for mean, std, scale in ((0.0, 1.0, 1 / 255), (0.485, 0.229, 1 / 255), (127, 128, 1), (0.5, 0.5, 1 / 127.5)):
@@ -279,19 +281,19 @@ def test_every_level_of_every_dtype_is_what_float64_says():
             assert (np.abs(tensor.astype(float) - expected) <= bound).all()
 
 
-def test_without_normalize_a_float_tensor_holds_the_levels():
+def test_without_normalize_a_float_tensor_contains_the_pixel_values():
     levels = run(IMAGES["scene"], pp.center_crop(30))
     for dtype in ("float32", "float16"):
         assert_close(run(IMAGES["scene"], pp.center_crop(30), dtype=dtype), levels.astype(dtype), EQUAL)
 
 
-def test_the_margin_is_normalized_like_any_pixel():
+def test_padding_is_normalized_like_other_pixels():
     ops = (pp.letterbox(40, 60, fill=114), pp.normalize())
     tensor = run(IMAGES["portrait"], *ops, dtype="float32")
     assert tensor[0, 0].tolist() == [np.float32(114 / 255)] * 3
 
 
-# A comparison that cannot fail proves nothing: each of these mistakes must be seen.
+# Comparisons must be able to fail: each of these mistakes must be detected.
 @pytest.mark.parametrize("tolerance", [ONE_LEVEL, ORACLE])
 @pytest.mark.parametrize("mistake", ["no antialias", "bgr", "half a pixel", "x and y", "flip", "filter", "crop by one"])
 def test_a_mistake_fails_the_comparison(mistake, tolerance):
@@ -316,8 +318,8 @@ def test_a_mistake_fails_the_comparison(mistake, tolerance):
 
 @pytest.mark.parametrize("top", [-30, -7, 40])
 @pytest.mark.parametrize("left", [-30, 3, 40])
-def test_a_window_beside_its_image_shows_the_fill_alone(top, left):
-    """As of a crop of random places in a wide margin, after a step of the whole image."""
+def test_a_crop_outside_its_image_contains_only_the_fill(top, left):
+    """This happens with a random crop of a wide padding, after a step on the whole image."""
     image = noise(12, 13)
     (found,) = np.unique(levels.done([Take(top, left, 5, 6, (True, False), (7, 8, 9))], image).reshape(-1, 3), axis=0)
     assert found.tolist() == [7, 8, 9]
@@ -334,7 +336,7 @@ LAID = {
 
 @pytest.mark.parametrize("layout", ["chw", "cwh", "whc", "wch", "hcw", "1chw", "c1hw", "w1hc1"])
 @pytest.mark.parametrize("case", LAID)
-def test_each_layout_has_the_values_of_the_others(case, layout):
+def test_each_layout_has_the_same_values(case, layout):
     for dtype in ("float32", "float16", "uint8")[: 2 if case == "real values" else 3]:
         expected = run(scene(75, 112), *LAID[case], dtype=dtype)
         axes = ["hwc".index(axis) for axis in layout if axis != "1"]

@@ -1,4 +1,6 @@
-"""The kernels in C equal NumPy's windows and passes in every value; on each level; and life without them."""
+"""The C kernels equal NumPy in all filter taps and values, at each x86-64 level; also errors if the library is
+missing.
+"""
 
 import ctypes
 import importlib.util
@@ -42,7 +44,7 @@ BICUBIC = PROFILES["pillow"].formula(Method("bicubic", antialias=True), "fixed")
 
 
 def pixels(height, width, channels, seed=0):
-    """Levels that a filter with negative lobes carries out of their range, and noise."""
+    """Return pixel values for which a filter with negative lobes leaves the value range, and noise."""
     sharp = checkerboard(height, width)[:, :, :1]
     levels = [noise(height, width, 1, seed=seed), sharp, noise(height, width, 1, seed=seed + 1), 255 - sharp]
     return np.ascontiguousarray(np.concatenate(levels[:channels], axis=2))
@@ -54,18 +56,18 @@ def axes_of(size, resized, region=None):
 
 
 def fixed(formula, rows, columns, *, vertical_first=False):
-    """A ``Resampling`` in integers."""
+    """Return a ``Resampling`` with integer weights."""
     return Resampling("fixed", rows, columns, formula, vertical_first=vertical_first)
 
 
 def both(image, how, **more):
-    """(name, the region in C, the same in NumPy)."""
+    """Yield (name, the region in C, the same in NumPy)."""
     twin = resample(image, how, more.get("around"), more.get("flips", (False, False)))
     return f"{image.shape} {how} {more}", resize.resize(image, how, **more), twin
 
 
-def test_the_windows_that_are_remembered_have_a_bound():
-    """Whatever the images are: axes of up to 16,384 positions, as the limits have them, before and after."""
+def test_the_cache_of_filter_taps_is_bounded():
+    """This holds for all images: axes of up to 16,384 positions, which is the limit, before and after the resize."""
     lengths = (1, 100, 10_923, 16_383, 16_384)
     largest = max(
         resize.made.__wrapped__(formula, Axis(before, after, before / after, 0, after)).memory.nbytes
@@ -75,7 +77,7 @@ def test_the_windows_that_are_remembered_have_a_bound():
 
 
 def random_axes(count, seed):
-    """Yield axes that shrink and grow, whole and in part. Some images were decoded at a fraction of their size."""
+    """Yield axes that shrink and grow, complete and in part. Some images were decoded at a fraction of their size."""
     rng = np.random.default_rng(seed)
     while count:
         length, out_length = (int(n) for n in np.exp(rng.uniform(0, np.log(2500), 2)))
@@ -99,15 +101,15 @@ def assert_same_windows(mine, theirs):
 
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=str)
-def test_windows_equal_those_of_numpy(formula):
+def test_filter_taps_equal_numpy(formula):
     for axis in random_axes(100, FORMULAS.index(formula)):
-        if formula.curve in ("two", "four"):  # torchvision's, which is given no fractions
+        if formula.curve in ("two", "four"):  # torchvision's, which does not support fractions
             axis = axis._replace(ratio=axis.length / axis.out_length, offset=0.0)  # noqa: PLW2901
         assert_same_windows(resize.windows(formula, axis), twins.windows(formula, axis))
 
 
-def test_another_formula_makes_other_windows():
-    """A negative control: each formula is compared with a similar one, and with one of fewer bits."""
+def test_a_different_formula_gives_different_taps():
+    """As a negative control, each formula is compared with a similar one, and with one of fewer bits."""
     axis = Axis(length=100, out_length=37, ratio=100 / 37, begin=0, end=37)
     for formula, other in zip(FORMULAS, [*FORMULAS[1:], FORMULAS[0]], strict=True):
         for wrong in (twins.windows(other, axis), twins.windows(formula._replace(bits=9), axis)):
@@ -116,8 +118,8 @@ def test_another_formula_makes_other_windows():
 
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=str)
-def test_random_resizes_equal_numpys(formula):
-    """Sizes, regions, flips, channels, margins, an axis that keeps its length, both orders of the passes."""
+def test_random_resizes_equal_numpy(formula):
+    """The sizes, regions, flips, channels, padding, axes that keep their length and orders of the passes are random."""
     rng = np.random.default_rng(FORMULAS.index(formula))
 
     def pairs():
@@ -138,7 +140,7 @@ def test_random_resizes_equal_numpys(formula):
 
 
 @pytest.mark.parametrize("formula", [BICUBIC, Formula("two", is_widened=False, bits=None)], ids=str)
-def test_every_small_size_equals_numpys(formula):
+def test_every_small_size_equals_numpy(formula):
     assert_equal(
         both(pixels(*size, channels), fixed(formula, *axes_of(size, resized)))
         for size in product((1, 2, 3, 5, 15, 16, 17, 33), repeat=2)
@@ -148,7 +150,7 @@ def test_every_small_size_equals_numpys(formula):
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_strides_make_no_difference(channels):
+def test_strides_do_not_change_results(channels):
     large = pixels(90, 70, channels)
     views = {
         "a part": large[11:71, 7:57],
@@ -168,7 +170,7 @@ def test_strides_make_no_difference(channels):
     )
 
 
-def test_a_change_of_one_weight_is_seen():
+def test_a_changed_weight_is_detected():
     image, how = pixels(60, 90, 4), fixed(BICUBIC, *axes_of((60, 90), (60, 31)))
     right = resize.resize(image, how)
     made = resize.made(BICUBIC, how.columns)
@@ -182,7 +184,7 @@ METHODS = [(like, *method) for like in get_args(Like) for method in PROFILES[lik
 
 
 def made_by(like, filter_name, antialias):
-    """The ``Resampling`` of a method, as a function of the sizes and the region."""
+    """Return a function of the sizes and the region that returns the ``Resampling`` of a method."""
     return lambda *sizes: resampling_of(like, filter_name, *sizes[:2], antialias=antialias, region=sizes[2])
 
 
@@ -190,8 +192,8 @@ TO_LEVELS = [made_by(*method) for method in METHODS if method[1] not in PROFILES
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
-def test_every_library_s_resize_equals_numpys(method):
-    """Sizes that shrink and grow, halves, whole factors and one pixel; regions, flips, channels, strides, margins."""
+def test_every_librarys_resize_equals_numpy(method):
+    """Sizes that shrink and grow, halves, integer factors and one pixel; regions, flips, channels, strides, padding."""
     rng = np.random.default_rng(METHODS.index(method))
 
     def pairs():
@@ -221,7 +223,7 @@ def test_every_library_s_resize_equals_numpys(method):
 
 
 @pytest.mark.parametrize("method", [each for each in METHODS if not each[1].startswith("nearest")], ids=str)
-def test_windows_of_a_rule_equal_those_of_numpy(method):
+def test_taps_of_a_rule_equal_numpy(method):
     for axis in random_axes(60, METHODS.index(method)):
         how = made_by(*method)((axis.length, axis.length), (axis.out_length,) * 2, (axis.begin,) * 2 + (axis.end,) * 2)
         if how.formula is None or not how.formula.is_rule:
@@ -231,12 +233,12 @@ def test_windows_of_a_rule_equal_those_of_numpy(method):
 
 
 def parts_of(axis):
-    """The same axis where a part of it is resized, which is counted from its begin or its end."""
+    """Return the same axis for a resize of a region, which is counted from its begin or its end."""
     part = axis._replace(offset=axis.length * 0.3 + 0.17, ratio=axis.ratio * 0.41)
     return part, part._replace(ratio=-part.ratio), axis._replace(offset=-3.3)
 
 
-def test_a_part_counted_from_its_end_has_other_numbers():
+def test_a_region_counted_from_its_end_has_different_taps():
     formula = PROFILES["dali"].formula(Method("lanczos", antialias=True), "float_even")
     part, swapped, beyond = (resize.windows(formula, each) for each in parts_of(Axis(100, 37, 100 / 37, 0, 37)))
     assert np.array_equal(part.first, swapped.first)
@@ -276,8 +278,8 @@ for height, width, channels in [(h, w, c) for h in (1, 3, 5) for w in (1, 3, 4, 
 """
 
 
-def test_nothing_is_read_beyond_the_pixels():
-    """The pages before and after them cannot be read."""
+def test_nothing_is_read_outside_the_pixels():
+    """The memory pages before and after them cannot be read."""
     done = guarded(GUARDED)
     assert done.returncode == 0, done.stderr
     for code, ends_well in (("inside[-1]", True), ("ctypes.string_at(inside.ctypes.data + inside.size, 1)", False)):
@@ -285,7 +287,7 @@ def test_nothing_is_read_beyond_the_pixels():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
-def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
+def test_a_lookup_equals_indexing_and_writes_nothing_else(dtype):
     table = np.random.default_rng(5).integers(0, 255, (3, 256)).astype(dtype)
     levels = pixels(37, 29, 4)
     views = [levels[:, :, :3], levels[:, :, 2::-1], levels[::-1, :, :3], levels[:, ::-1, :3], levels[3:4, 5:6, :3]]
@@ -301,8 +303,8 @@ def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
             assert (whole == expected).all()
 
 
-def test_values_are_those_of_the_levels_wherever_they_are_written():
-    """Sizes, regions, flips, orders of passes, channels, layouts and tables at random; nothing else is written."""
+def test_values_are_looked_up_for_every_layout_of_the_output():
+    """Sizes, regions, flips, orders of passes, channels, layouts and tables are random. Nothing else is written."""
     rng = np.random.default_rng(8)
     by_lines = 0
     for index in range(300):
@@ -335,7 +337,7 @@ def test_values_are_those_of_the_levels_wherever_they_are_written():
     assert by_lines > 50
 
 
-def test_threads_do_not_meet():
+def test_threads_do_not_interfere():
     images = [pixels(300, 400, 4, seed=seed) for seed in range(4)]
 
     def work(index):
@@ -369,7 +371,7 @@ def is_loaded():
 """
 
 
-def test_the_library_is_loaded_with_the_engine_and_nothing_with_the_first_image():
+def test_the_library_is_loaded_with_the_engine_and_not_with_the_first_image():
     code = """
 assert not is_loaded()
 with engine(filter="bicubic") as running:
@@ -405,7 +407,7 @@ print(native.library()._name)
     assert Path(chosen).stem == f"pixprep-{level}"
 
 
-def test_a_processor_of_no_level_above_the_first_has_that_one(monkeypatch):
+def test_a_processor_without_higher_levels_uses_the_first(monkeypatch):
     for has, expected in (
         (set(), ["x86-64"]),
         (native.LEVELS["x86-64-v2"] | {"fma"}, ["x86-64-v2", "x86-64"]),
@@ -425,7 +427,7 @@ def test_a_processor_of_no_level_above_the_first_has_that_one(monkeypatch):
         (__file__, "invalid ELF header"),
     ],
 )
-def test_a_setting_that_would_not_work_is_refused_before_anything_is_loaded(monkeypatch, chosen, words):
+def test_an_invalid_setting_is_rejected_before_anything_is_loaded(monkeypatch, chosen, words):
     has = set().union(*native.LEVELS.values()) - {"avx512f"}
     monkeypatch.setattr(native, "_instructions", lambda: has)
     monkeypatch.setattr(native.platform, "machine", lambda: "x86_64")
@@ -439,7 +441,7 @@ def test_a_setting_that_would_not_work_is_refused_before_anything_is_loaded(monk
         assert str(refused.value).endswith(f"{remedy}, or unset PIXPREP_KERNELS")
 
 
-def test_a_machine_without_a_library_is_told_so_with_its_first_engine():
+def test_a_machine_without_a_library_is_reported_by_the_first_engine():
     code = """
 import platform
 platform.machine = lambda: "vax"
@@ -463,7 +465,7 @@ print(*[check.found for check in doctor.checks(serves=False) if check.name == "k
     ]
 
 
-def test_names_that_python_writes_again_are_in_the_order_of_c():
+def test_structs_repeated_in_python_match_the_order_in_c():
     assert [name for name, _ in native.STRUCTS["jpeg"]._fields_] == [*ROW, "segments"]
     assert ctypes.sizeof(native.STRUCTS["jpeg"]) == 8 * (len(ROW) + MAX_KEPT)
     texts = [(KERNELS / name).read_text(encoding="utf-8") for name in ("arguments.h", "formulas.h")]
@@ -479,8 +481,8 @@ def test_names_that_python_writes_again_are_in_the_order_of_c():
     assert enums["operation"] == ["affine", *resize.OPERATIONS]
 
 
-def test_sine_and_cosine_are_those_of_the_c_library():
-    """Zig has its own, which differ in the last bit of 3 % of their values."""
+def test_sine_and_cosine_equal_the_c_library():
+    """Zig's own functions differ in the last bit of 3 % of the values."""
     libraries = sorted(KERNELS.glob("pixprep-*.so"))
     assert libraries
     for path in libraries:
@@ -491,7 +493,7 @@ def test_sine_and_cosine_are_those_of_the_c_library():
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("pixprep-*.so")), ids=lambda path: path.stem)
 def test_no_product_and_sum_are_fused_in_float64(path):
-    """Reason for ``-ffp-contract=off``: the windows would differ in their last bit."""
+    """This is the reason for ``-ffp-contract=off``: the filter taps would differ in their last bit."""
     if shutil.which("objdump") is None:
         pytest.skip("NO OBJDUMP: the machine code is not looked at; apt-get install binutils")
     code = subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout
@@ -499,9 +501,7 @@ def test_no_product_and_sum_are_fused_in_float64(path):
     assert not re.findall(r"vfn?m(?:add|sub)\w*[ps]d\b|\bfmadd\td", code)
 
 
-def test_libraries_are_compiled_when_a_source_is_newer_and_zig_is_fetched_unless_another_compiler_is_named(
-    tmp_path, monkeypatch
-):
+def test_libraries_are_rebuilt_for_a_newer_source_and_zig_is_downloaded_unless_a_compiler_is_set(tmp_path, monkeypatch):
     kernels, gpu = (tmp_path / folder for folder in hatch_build.FOLDERS)
     source = gpu / "fill.c"
     for place in (source, *(kernels / f"pixprep-{level}.so" for level in native.LEVELS)):

@@ -1,4 +1,4 @@
-"""Memory of large batches: it is used again once nobody refers to it, and never before."""
+"""Memory of large batches: it is reused as soon as it is no longer referenced, and never before."""
 
 import gc
 import resource
@@ -26,7 +26,7 @@ def device(monkeypatch):
     return Cpu(1)
 
 
-def test_a_large_array_has_the_memory_of_one_that_is_gone():
+def test_a_large_array_reuses_the_memory_of_a_freed_one():
     device = Cpu(1)
     array = device.empty(SHAPE, "float32")
     assert (array.shape, array.dtype, array.flags.writeable, array.flags.c_contiguous) == (
@@ -38,7 +38,7 @@ def test_a_large_array_has_the_memory_of_one_that_is_gone():
     where = at(array)
     del array
     assert at(device.empty((7, 3, 640, 640), "float32")) == where
-    assert at(device.empty(SHAPE, "float32")) == where  # the smaller one did not cut it
+    assert at(device.empty(SHAPE, "float32")) == where  # the smaller array did not shrink it
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_large_array_has_the_memory_of_one_that_is_gone():
         lambda array: np.asarray(array[2]).view(np.uint8),
     ],
 )
-def test_whatever_refers_to_an_array_keeps_its_memory(device, of):
+def test_any_reference_to_an_array_keeps_its_memory(device, of):
     view = of(device.empty((9, 64, 64, 32), "float32"))
     gc.collect()
     others = [device.empty((9, 64, 64, 32), "float32") for _ in range(3)]
@@ -61,7 +61,7 @@ def test_whatever_refers_to_an_array_keeps_its_memory(device, of):
     assert len({at(other) for other in others}) == 3
 
 
-def test_the_batch_before_may_live_until_the_next_is_there(device):
+def test_the_previous_batch_can_live_until_the_next_one_exists(device):
     places = set()
     batch = None
     for _ in range(9):
@@ -70,7 +70,7 @@ def test_the_batch_before_may_live_until_the_next_is_there(device):
     assert len(places) == 2
 
 
-def test_a_larger_array_and_a_small_one_have_their_own(device):
+def test_larger_and_small_arrays_get_their_own_memory(device):
     where = at(device.empty((1 << 20,), "uint8"))
     larger = device.empty((1 << 22,), "uint8")
     larger[-1] = 1
@@ -79,7 +79,7 @@ def test_a_larger_array_and_a_small_one_have_their_own(device):
     assert where
 
 
-def test_no_more_is_kept_than_one_array_of_256_mib(device, monkeypatch):
+def test_at_most_one_array_of_256_mib_is_kept(device, monkeypatch):
     first, second = device.empty((1 << 20,), "uint8"), device.empty((1 << 20,), "uint8")
     del first, second
     assert len(device._spare) == 1
@@ -87,7 +87,7 @@ def test_no_more_is_kept_than_one_array_of_256_mib(device, monkeypatch):
     assert device.empty(((1 << 21) + 1,), "uint8").flags.owndata
 
 
-def test_a_trim_keeps_nothing_not_even_what_is_in_use(device):
+def test_trim_keeps_no_memory_after_arrays_in_use_are_freed(device):
     used = device.empty((1 << 20,), "uint8")
     del used
     used = device.empty((1 << 20,), "uint8")
@@ -97,7 +97,7 @@ def test_a_trim_keeps_nothing_not_even_what_is_in_use(device):
     assert not device._spare
 
 
-def test_a_trim_frees_what_waits_while_another_array_is_in_use():
+def test_trim_frees_unused_memory_while_another_array_is_in_use():
     device = Cpu(1)
     before = mapped()
     used, other = (device.empty(SHAPE, "float32") for _ in range(2))
@@ -106,7 +106,7 @@ def test_a_trim_frees_what_waits_while_another_array_is_in_use():
     assert mapped() < before + used.nbytes * 3 // 2
 
 
-def test_arrays_that_outlive_their_device_keep_no_other():
+def test_arrays_that_outlive_their_device_keep_no_other_memory():
     device = Cpu(1)
     before = mapped()
     used, other = (device.empty(SHAPE, "float32") for _ in range(2))
@@ -116,11 +116,11 @@ def test_arrays_that_outlive_their_device_keep_no_other():
 
 
 def mapped():
-    """Bytes."""
+    """Size in bytes."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
 
 
-def test_another_thread_may_take_the_memory_after_a_look_for_it(device):
+def test_another_thread_can_take_the_memory_after_a_lookup(device):
     class Taken(deque):
         def __len__(self):
             self.clear()
@@ -130,7 +130,7 @@ def test_another_thread_may_take_the_memory_after_a_look_for_it(device):
     assert device.empty((1 << 20,), "uint8").size == 1 << 20
 
 
-def test_an_image_that_fails_has_zeros_where_another_batch_had_values(monkeypatch):
+def test_a_failed_image_has_zeros_in_reused_memory(monkeypatch):
     monkeypatch.setattr(cpu, "_MIN_REUSED", 1 << 10)
     photos = [jpeg(scene(40, 50, seed)) for seed in range(3)]
     with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:

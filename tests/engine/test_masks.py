@@ -1,4 +1,4 @@
-"""Masks that follow their image's geometry: every label, what margins get, how they come, and with their boxes."""
+"""Masks that follow their image's geometry: every label, padding, formats, and masks with boxes."""
 
 import io
 import math
@@ -25,7 +25,7 @@ def plan_of(*ops):
 
 
 def made(*ops, sample=None, index=0):
-    """(what the plan makes of a sample, its draws)."""
+    """Return (the result of the plan for a sample, its random parameters)."""
     sample = {"mask": MASK} if sample is None else sample
     plan = plan_of(*ops)
     (numbers,) = plan.draw(seed=1, epoch=0, indices=[index])
@@ -37,7 +37,7 @@ def made(*ops, sample=None, index=0):
 
 
 def window(mask, words, ignore):
-    """A canvas laid over a mask."""
+    """Return a mask padded to a canvas."""
     top, left, height, width = (words[name] for name in ("top", "left", "height", "width"))
     result = np.full((height, width), ignore, np.int64)
     for y in range(height):
@@ -62,7 +62,7 @@ def flipped(mask, words):
 
 
 def turned(mask, words, ignore):
-    """Return a rotation, counterclockwise about the center: the position in the mask of each pixel's center."""
+    """Return, for a rotation counterclockwise about the centre, the position in the mask of each pixel's centre."""
     height, width = mask.shape
     angle = math.radians(words["angle"])
     result = np.full(mask.shape, ignore, np.int64)
@@ -102,19 +102,19 @@ CASES = {
 
 @pytest.mark.parametrize(("dtype", "ignore"), [("uint8", 255), ("int64", 255), ("int64", -100)])
 @pytest.mark.parametrize("name", CASES)
-def test_each_label_is_where_its_pixel_is(name, dtype, ignore):
+def test_each_label_follows_its_pixel(name, dtype, ignore):
     ops, expected = CASES[name]
     seen = 0
     for index in range(12):
         fields, words = made(*ops, pp.mask(dtype=dtype, ignore=ignore), index=index)
         assert fields["mask"].dtype == dtype
         differing = np.count_nonzero(fields["mask"] != expected(MASK.astype(np.int64), words, ignore))
-        assert differing <= (2 if "rotation" in name else 0)  # Pillow looks in 65,536ths of a pixel
+        assert differing <= (2 if "rotation" in name else 0)  # Pillow samples at multiples of 1/65,536 pixel
         seen += np.count_nonzero(fields["mask"] == ignore)
     assert (seen > 0) == (name != "window, resize, flip")
 
 
-def test_labels_follow_a_subpixel_resize_as_dali_itself_resizes_them():
+def test_labels_follow_a_subpixel_resize_like_dali():
     geometry, moved = [pp.resize(17, like="dali", filter="nearest"), pp.center_crop(9)], 0
     for size in [(height, width) for height in range(19, 60, 5) for width in range(20, 90, 3)]:
         mask = np.random.default_rng(size).integers(0, 200, size, np.uint8)
@@ -131,7 +131,7 @@ def test_labels_follow_a_subpixel_resize_as_dali_itself_resizes_them():
 
 
 @pytest.mark.parametrize("roi", [(3.2, 40.7, 17.9, 11.1), (18.6, 0, 2, 20.5)])
-def test_labels_follow_the_part_that_is_resized(roi):
+def test_labels_follow_the_resized_region(roi):
     mask = np.random.default_rng(1).integers(0, 200, (19, 43), np.uint8)
     ops = [pp.decode(), pp.resize(height=31, width=24, like="dali", filter="nearest", roi=roi), pp.flip()]
     plan = pp.Pipeline([*ops, pp.mask(), pp.tensor(only="training")]).for_training().plan
@@ -141,7 +141,7 @@ def test_labels_follow_the_part_that_is_resized(roi):
         assert np.array_equal(labels, engine.run([stored(np.dstack([mask] * 3))])[0][:, :, 0])
 
 
-def test_levels_and_erasing_leave_labels_as_they_are():
+def test_colour_ops_and_erasing_do_not_change_labels():
     plain, _ = made(pp.random_resized_crop(24), pp.mask())
     ops = [pp.random_resized_crop(24), pp.color_jitter(0.9), pp.random_solarize(128, p=1.0), pp.random_gaussian_blur(5)]
     after, _ = made(*ops, pp.mask())
@@ -153,8 +153,10 @@ def test_levels_and_erasing_leave_labels_as_they_are():
     assert np.array_equal(annotated(plan, plan.placing(numbers, sample)(*SIZE), sample)["mask"], plain["mask"])
 
 
-def test_a_policy_moves_a_mask_as_it_moves_the_image():
-    """The photo's pixels are black or white by the parity of their labels, so nearest shows where each moved."""
+def test_a_policy_moves_a_mask_like_the_image():
+    """The photo's pixels are black or white by the parity of their labels, so nearest sampling shows where each
+    moved.
+    """
     black_and_white = np.repeat((MASK % 2 * 255)[:, :, None], 3, axis=2)
     moved = 0
     for index in range(40):
@@ -170,11 +172,11 @@ def test_a_policy_moves_a_mask_as_it_moves_the_image():
     assert moved > 5
 
 
-# ------------------------------------------------------------------------------------------------- how masks come
+# ------------------------------------------------------------------------------------------------ formats of masks
 
 
 def stored(values, mode=None, bits=None):
-    """A PNG of labels."""
+    """Return a PNG of labels."""
     file, options = io.BytesIO(), {} if bits is None else {"bits": bits}
     image = Image.fromarray(values) if mode is None else Image.new(mode, values.shape[::-1])
     if mode is not None:
@@ -185,7 +187,7 @@ def stored(values, mode=None, bits=None):
 
 
 def gray_of_bits(values, bits):
-    """A gray PNG of 1, 2 or 4 bits, which Pillow does not write."""
+    """Return a gray PNG of 1, 2 or 4 bits, which Pillow does not write."""
     height, width = values.shape
     rows = []
     for row in values:
@@ -223,7 +225,7 @@ def gray_of_bits(values, bits):
         *("gray of 1 bit", "gray of 2 bits", "gray of 4 bits", "gray of 16 bits"),
     ],
 )
-def test_a_mask_comes_in_any_of_these_forms(mask, expected):
+def test_a_mask_can_have_any_of_these_formats(mask, expected):
     fields, _ = made(pp.mask(), sample={"mask": mask})
     assert fields["mask"].dtype == np.uint8
     assert np.array_equal(fields["mask"], expected)
@@ -245,7 +247,7 @@ def test_labels_over_255_need_int64():
 # ------------------------------------------------------------------------------------------------ masks of objects
 
 
-def test_masks_of_objects_go_with_their_boxes():
+def test_masks_of_objects_follow_their_boxes():
     objects = np.stack([MASK > 50, MASK > 100, MASK > 150])
     sample = {"boxes": [[1, 1, 9, 9], [40, 1, 50, 9], [2, 2, 8, 30]], "labels": [1, 2, 3], "masks": objects}
     fields, _ = made(pp.crop(0, 0, 37, 20), pp.boxes(), pp.masks(), sample=sample)
@@ -277,7 +279,7 @@ PIPELINE = pp.Pipeline(
 
 
 def photos(folder, count=6):
-    """A list of samples; image and mask are files, and each label is a level of the image."""
+    """Return a list of samples. Image and mask are files, and each label equals a pixel value of the image."""
     samples = []
     for index in range(count):
         levels = np.full((40 + index, 50, 3), 10 * index, np.uint8)
@@ -288,19 +290,19 @@ def photos(folder, count=6):
     return samples
 
 
-def test_a_loader_gives_masks_in_one_array_and_replays_them(tmp_path, caplog):
+def test_a_loader_returns_masks_as_one_array_and_replays_them(tmp_path, caplog):
     with pp.Loader(photos(tmp_path), PIPELINE, batch_size=3, shuffle=True) as loader:
         for batch in loader:
             assert batch["mask"].shape == (3, 24, 20)
             assert batch["mask"].dtype == np.uint8
             near = np.abs(batch["tensor"][:, 0].astype(int) - batch["mask"]) <= 1
-            assert near.mean() > 0.9  # but for the edge, which the image's filter blends
+            assert near.mean() > 0.9  # except at edges, which the image's filter blends
             for row, index in enumerate(batch["index"]):
                 assert np.array_equal(loader.replay(0, int(index))["mask"][0], batch["mask"][row])
     assert "no op moves" not in caplog.text
 
 
-def test_masks_of_images_of_different_sizes_are_a_list(tmp_path):
+def test_masks_of_different_sizes_are_a_list(tmp_path):
     ops = [pp.decode(), pp.mask(name="whole"), pp.resize(height=24, width=20), pp.mask(name="target"), pp.tensor()]
     with pp.Loader(photos(tmp_path), pp.Pipeline(ops).for_training(), batch_size=6) as loader:
         (batch,) = loader
@@ -309,7 +311,7 @@ def test_masks_of_images_of_different_sizes_are_a_list(tmp_path):
     assert "mask" not in batch.fields
 
 
-def test_a_mask_that_cannot_be_read_breaks_its_sample_alone(tmp_path):
+def test_an_unreadable_mask_breaks_only_its_sample(tmp_path):
     samples = photos(tmp_path)
     samples[2]["mask"] = Path(tmp_path / "missing.png")
     with pp.Loader(samples[:5], PIPELINE, batch_size=5, on_error="skip", max_errors=1.0) as loader:
@@ -345,7 +347,7 @@ def test_masks_are_read_by_several_threads_at_once():
     assert np.array_equal(*(batch["mask"] for batch in batches))
 
 
-def test_a_photo_that_is_turned_has_the_mask_of_the_upright_one():
+def test_a_rotated_photo_uses_the_mask_of_the_oriented_photo():
     photo = with_exif(6)  # 24 x 40 as stored
     pipeline = pp.Pipeline(
         [pp.decode(), pp.mask(name="whole"), pp.center_crop(8), pp.mask(), pp.tensor()]
@@ -355,19 +357,19 @@ def test_a_photo_that_is_turned_has_the_mask_of_the_upright_one():
         assert batch["whole"][0].shape == (40, 24)
 
 
-def test_explain_says_that_labels_are_never_blended():
+def test_explain_states_that_labels_are_never_blended():
     ops = [pp.decode(), pp.resize(height=24, width=20), pp.mask(ignore=0), pp.masks(), pp.tensor()]
     said = explain(pp.Pipeline(ops).for_training())
     assert "mask: label of each pixel, resized by nearest neighbor, uint8, 0 outside of the image" in said
     assert "masks: mask of each object, resized by nearest neighbor, uint8, 0 outside of the image" in said
 
 
-def test_an_image_without_a_result_has_the_ignored_label_alone():
+def test_an_image_without_a_result_has_only_the_ignored_label():
     plan = plan_of(pp.resize(height=6, width=7), pp.mask(ignore=9))
     together = columns(plan, [{"mask": np.zeros((6, 7), np.uint8)}, None])["mask"]
     assert together[1].tolist() == [[9] * 7] * 6
 
 
-def test_a_jpeg_is_no_mask():
+def test_a_jpeg_is_rejected_as_a_mask():
     with pytest.raises(pp.ImageError, match=r'^\[BAD_RECORD\] "mask": Pillow cannot read it as a PNG'):
         made(pp.mask(), sample={"mask": jpeg(scene(*SIZE))})

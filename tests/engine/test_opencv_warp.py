@@ -1,4 +1,4 @@
-"""Warps with OpenCV's arithmetic, and the matrices that they are made with, against OpenCV 4 itself."""
+"""Warps with OpenCV's arithmetic, and the computation of their matrices, compared with OpenCV 4."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,14 @@ COUNT = 2000
 
 
 def cases():
-    """(image, matrix from the photo to the result, size, filter, mode, fill): corners in and around the image."""
+    """Yield (image, matrix from the photo to the result, size, filter, mode, fill), with corners inside and outside the
+    image.
+    """
     rng = np.random.default_rng(0)
     for index in range(COUNT):
         height, width = (int(side) for side in rng.integers(1, 200 if index % 3 else 20, 2))
-        most = 700 if index % 50 == 1 else 150 if index % 4 else 20  # 700: several bands of rows, chunks of columns
+        # 700 needs several bands of rows and chunks of columns
+        most = 700 if index % 50 == 1 else 150 if index % 4 else 20
         size = rows, columns = tuple(int(side) for side in rng.integers(1, most, 2))
         image = rng.integers(0, 256, (height, width, (1, 3)[index % 2]), dtype=np.uint8)
         source = (rng.uniform(-0.2, 1.2, (4, 2)) * (width, height)).astype(np.float32)
@@ -44,7 +47,7 @@ def test_random_matrices_and_corners_give_opencvs_pixels():
     assert count > 0.95 * COUNT
 
 
-def test_a_similarity_brings_points_back():
+def test_a_similarity_maps_points_back():
     rng = np.random.default_rng(2)
     for _ in range(100):
         angle, scale, (x, y) = rng.uniform(-3, 3), rng.uniform(0.1, 9), rng.uniform(-99, 99, 2)
@@ -57,8 +60,10 @@ def test_a_similarity_brings_points_back():
 
 
 @pytest.mark.parametrize("rows", [*range(1, 18)])
-def test_a_perspective_begins_anew_at_opencvs_blocks(rows):
-    """Places halfway between pixels: the last bits of a sum decide, and they hang on where its block begins."""
+def test_a_perspective_is_evaluated_per_block_like_opencv(rows):
+    """At positions halfway between pixels, the last bits of a sum decide, and these depend on the start of the
+    block.
+    """
     image = np.random.default_rng(rows).integers(0, 256, (rows, 900, 1), dtype=np.uint8)
     for a in (0.1, 0.3, 0.7):
         matrix, size = (a, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), (rows, 1200)

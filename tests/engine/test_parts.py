@@ -1,4 +1,6 @@
-"""Parts of JPEGs: the pixels of the whole decode, the same damage, and a library that is not the one expected."""
+"""Decoding of JPEG regions: the same pixels and errors as a complete decode, and behaviour with an unexpected
+library.
+"""
 
 import ctypes
 from base64 import b85decode
@@ -58,12 +60,14 @@ SCANS_440 = b85decode(
     b"Bl`6=0vNX|IzA6l%pb)CD{Mc^gW#WA1bP|MNt3K^OaLYRMk~K|I~$4)m1fBPyf~HRZTsq@#z27@Z+$X)TG(}*YZ<lv1X~C|Ip`6n#H@9c7Ol"
     b"b"
 )
-"""4:1:1, progressive, and 4:4:0 in three scans with restart markers, which nothing here writes: 37 x 75 pixels."""
+"""A JPEG that no installed encoder writes: 37 x 75 pixels, 4:1:1 progressive, or 4:4:0 in three scans with restart
+markers.
+"""
 RESIZES = [(like, *method) for like in PROFILES for method in PROFILES[like].methods]
 
 
 def drawn(rng, kind):
-    """A random JPEG of a kind."""
+    """Return a random JPEG of a kind."""
     height, width = rng.integers(1, (160, 220))
     pixels = scene(int(height), int(width), int(rng.integers(9)))
     quality, interval = int(rng.integers(20, 100)), int(rng.integers(0, 3) * rng.integers(1, 9))
@@ -81,13 +85,13 @@ def drawn(rng, kind):
 
 
 def part_of(rng, height, width):
-    """A random part of an image of this size."""
+    """Return a random region of an image of this size."""
     (top, bottom), (left, right) = (sorted(rng.choice(side + 1, 2, replace=False).tolist()) for side in (height, width))
     return top, left, bottom, right
 
 
 def compare(rng, encoded, way, count):
-    """Decode all and random parts; each has to be that of the whole image."""
+    """Decode the complete image and random regions. Each region must equal that of the complete image."""
     header = read_jpeg_header(encoded)
     assert is_plain(header)
     shape = header.height, header.width, 1 if way.is_gray else 4
@@ -100,19 +104,19 @@ def compare(rng, encoded, way, count):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_random_part_is_that_of_the_whole_image(kind):
+def test_a_random_region_equals_that_of_the_complete_image(kind):
     rng = np.random.default_rng(KINDS.index(kind))
     for index in range(40):
         compare(rng, drawn(rng, kind), WAYS[index % 4], 12)
 
 
 @pytest.mark.parametrize("encoded", [PROGRESSIVE_411, SCANS_440, photo()], ids=["411", "440", "photo"])
-def test_so_is_a_part_of_rarer_kinds_and_of_a_photo(encoded):
+def test_regions_of_rarer_kinds_and_of_a_photo_equal_the_complete_image(encoded):
     for way in {*WAYS}:
         compare(np.random.default_rng(0), encoded, way, 40)
 
 
-def test_the_narrowest_parts_have_interpolated_colours_too():
+def test_the_narrowest_regions_have_interpolated_chroma():
     """libjpeg-turbo skips the interpolation for images with two chroma columns, and for regions of that width."""
     encoded = jpeg(scene(40, 50), subsampling=2)
     whole = decode(encoded, np.empty((40, 50, 4), np.uint8), RGB, is_strict=True)
@@ -123,8 +127,8 @@ def test_the_narrowest_parts_have_interpolated_colours_too():
             assert np.array_equal(buffer[7:24, left:right, :3], whole[7:24, left:right, :3]), (left, right)
 
 
-def test_a_progressive_jpeg_without_its_last_scans_is_decoded_whole():
-    """libjpeg-turbo smooths it, using blocks that are outside of the region. It does not warn."""
+def test_a_progressive_jpeg_without_its_last_scans_is_decoded_completely():
+    """libjpeg-turbo smooths it with blocks outside of the region, without a warning."""
     encoded = jpeg(scene(60, 80), progressive=True)
     scans = [at for at in range(len(encoded)) if encoded[at : at + 2] == b"\xff\xda"]
     for last in scans[1:]:
@@ -137,8 +141,8 @@ def test_a_progressive_jpeg_without_its_last_scans_is_decoded_whole():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fast_chroma_has_no_parts_but_all(kind):
-    """Its rows in pairs do not go together with rows that are skipped: libjpeg-turbo may not come back."""
+def test_fast_chroma_decodes_complete_images_only(kind):
+    """It processes rows in pairs, which does not work with skipped rows: libjpeg-turbo may hang."""
     rng, way = np.random.default_rng(KINDS.index(kind)), Options(is_gray=False, is_fast_chroma=True)
     for _ in range(10):
         encoded = drawn(rng, kind)
@@ -149,14 +153,14 @@ def test_the_fast_chroma_has_no_parts_but_all(kind):
         assert np.array_equal(buffer[..., :3], decode(encoded, whole, way, is_strict=True)[..., :3])
 
 
-def test_the_longest_codes_and_values_too():
-    """Noise of quality 100 has codes of 16 bits, and values of 10."""
+def test_the_longest_codes_and_values_are_decoded():
+    """Noise at quality 100 has codes of 16 bits, and values of 10 bits."""
     for kind, seed in ((each, seed) for each in SAMPLINGS for seed in range(3)):
         pixels = 255 * np.random.default_rng(seed).integers(0, 2, (70, 90, 3), np.uint8)
         compare(np.random.default_rng(seed), jpeg(pixels, quality=100, subsampling=SAMPLINGS[kind]), RGB, 4)
 
 
-def test_each_interval_between_restarts_begins_again():
+def test_each_restart_interval_resets_the_decoder():
     for blocks in range(1, 40):
         compare(np.random.default_rng(0), jpeg(scene(50, 90), restart_marker_blocks=blocks), RGB, 2)
 
@@ -165,7 +169,7 @@ def test_each_interval_between_restarts_begins_again():
 
 
 def damaged(rng, encoded):
-    """The same JPEG cut, with bytes changed, or with a marker more."""
+    """Return the same JPEG truncated, with changed bytes, or with an additional marker."""
     data, begin = bytearray(encoded), read_jpeg_header(encoded).scan
     at = int(rng.integers(begin, len(data)))
     match int(rng.integers(4)):
@@ -181,7 +185,7 @@ def damaged(rng, encoded):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_libjpeg_turbo_warns_of_is_found_wherever_the_part_lies(kind):
+def test_damage_is_found_wherever_the_region_is(kind):
     rng = np.random.default_rng(KINDS.index(kind))
     warned = odd = 0
     for _ in range(15):
@@ -206,24 +210,24 @@ def test_what_libjpeg_turbo_warns_of_is_found_wherever_the_part_lies(kind):
     assert odd < 15
 
 
-def test_bytes_that_no_block_needs_are_for_the_whole_decode_to_judge():
-    """libjpeg-turbo warns of those that it has not read ahead."""
+def test_unused_bytes_are_left_to_the_complete_decode():
+    """libjpeg-turbo warns about those that it has not read ahead."""
     encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
     assert decode_part(encoded, buffer, (0, 0, 60, 80), RGB)
     decode(encoded[:-2] + b"\0" + encoded[-2:], buffer, RGB, is_strict=True)
     for more in (b"\0", b"\0\0", b"\1" * 99):
         assert not decode_part(encoded[:-2] + more + encoded[-2:], buffer, (0, 0, 60, 80), RGB)
-    assert decode_part(encoded[:-2] + b"\xff\xff" + encoded[-2:], buffer, (0, 0, 60, 80), RGB)  # which fill up
+    assert decode_part(encoded[:-2] + b"\xff\xff" + encoded[-2:], buffer, (0, 0, 60, 80), RGB)  # fill bytes
 
 
-def test_a_jpeg_is_whole_nowhere_but_at_its_end():
+def test_a_jpeg_is_only_complete_at_its_end():
     encoded, buffer = jpeg(scene(33, 40), restart_marker_blocks=3), np.zeros((33, 40, 4), np.uint8)
     for end in range(read_jpeg_header(encoded).scan, len(encoded) - 2):
         assert not decode_part(encoded[:end], buffer, (0, 0, 33, 40), RGB)
         assert not decode_part(encoded[:end] + b"\xff\xd9", buffer, (0, 0, 33, 40), RGB)
 
 
-def test_no_memory_is_kept():
+def test_decoding_does_not_leak_memory():
     encoded, buffer = jpeg(scene(400, 400), quality=100), np.zeros((400, 400, 4), np.uint8)
     cut, status = encoded[: len(encoded) // 2], Path("/proc/self/status")
     sizes = []
@@ -231,13 +235,13 @@ def test_no_memory_is_kept():
         for each in [encoded, cut] * 60:
             assert decode_part(each, buffer, (0, 0, 400, 400), RGB) == (each is encoded)
         sizes.append(int(status.read_text(encoding="ascii").split("VmRSS:")[1].split()[0]))
-    assert sizes[2] < sizes[0] + 40_000  # KiB; each of 240 decodes has 300
+    assert sizes[2] < sizes[0] + 40_000  # KiB; each of 240 decodes uses 300
 
 
 # the library
 
 
-def test_a_library_of_another_interface_is_refused():
+def test_a_library_with_a_different_abi_is_rejected():
     functions = turbo.functions_of(_imaging.__file__)
     encoded, buffer = jpeg(scene(30, 40)), np.zeros((30, 40, 4), np.uint8)
     assert turbo.is_decoded(functions, encoded, buffer, (5, 5, 20, 20), RGB)
@@ -247,7 +251,7 @@ def test_a_library_of_another_interface_is_refused():
     assert not buffer.any()
 
 
-def test_a_library_without_the_functions_is_refused():
+def test_a_library_without_the_functions_is_rejected():
     assert turbo.functions_of(turbo.library()._name) is None
     assert turbo.functions_of("no such library") is None
 
@@ -260,7 +264,7 @@ def _huffman_again():
 
 
 def entropy_decoder(monkeypatch, *, version=None, setting=None):
-    """Decode a photo. Return whether the pixels are right, and whether the library's own Huffman loop is in place."""
+    """Decode a photo. Return whether the pixels are right, and whether the library's own Huffman decoder is used."""
     monkeypatch.setenv("PIXPREP_HUFFMAN", setting or "")
     if version:
         monkeypatch.setattr(
@@ -282,34 +286,34 @@ def entropy_decoder(monkeypatch, *, version=None, setting=None):
 
 @pytest.mark.usefixtures("_huffman_again")
 @pytest.mark.parametrize("way", [{"setting": "library"}, {"version": "3.2.1"}, {"version": "30.0.0"}])
-def test_an_untested_library_or_a_setting_leaves_the_librarys_own_huffman_loop(monkeypatch, way):
+def test_an_untested_library_or_a_setting_keeps_the_librarys_huffman_decoder(monkeypatch, way):
     assert not entropy_decoder(monkeypatch, **way)
 
 
 @pytest.mark.usefixtures("_huffman_again")
-def test_a_tested_library_has_pixpreps_huffman_loop(monkeypatch):
+def test_a_tested_library_uses_pixpreps_huffman_decoder(monkeypatch):
     assert entropy_decoder(monkeypatch, version=max(turbo.TESTED))
     assert turbo.why_not_own().startswith("pixprep was not tested with libjpeg-turbo 3.")
 
 
 @pytest.mark.usefixtures("_huffman_again")
-def test_a_wrong_setting_of_the_huffman_loop_stops_the_engine(monkeypatch):
+def test_an_invalid_setting_for_the_huffman_decoder_is_an_engine_error(monkeypatch):
     monkeypatch.setenv("PIXPREP_HUFFMAN", "off")
     with pytest.raises(SetupError) as caught:
         pp.Engine(pp.presets.imagenet())
     assert str(caught.value) == "PIXPREP_HUFFMAN=off is not supported: set it to library, or unset it"
 
 
-def test_pillow_as_it_is_pinned_has_a_tested_library():
+def test_the_pinned_pillow_has_a_tested_library():
     assert _imaging.libjpeg_turbo_version in turbo.TESTED
 
 
-def test_a_library_that_gives_other_pixels_is_refused():
+def test_a_library_that_returns_wrong_pixels_is_rejected():
     functions = turbo.functions_of(_imaging.__file__)
     skip = turbo.FUNCTIONS.index("jpeg_skip_scanlines")
     kind = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
     true_skip = kind(functions[skip])
-    more = [-1, 1]  # a row less above the part, and one more below it
+    more = [-1, 1]  # one row fewer above the region, and one more below it
 
     @kind
     def wrong_skip(jpeg, rows):
@@ -323,15 +327,15 @@ def test_a_library_that_gives_other_pixels_is_refused():
     assert not turbo.is_equal(functions, "420")
 
 
-def test_without_such_a_library_jpegs_are_decoded_whole(monkeypatch):
+def test_without_such_a_library_jpegs_are_decoded_completely(monkeypatch):
     whole = seen(photo(), is_whole=True)
     assert not np.array_equal(seen(photo()), whole)
     monkeypatch.setattr(turbo, "_pillow_functions", lambda: None)
     assert np.array_equal(seen(photo()), whole)
 
 
-def test_the_size_of_an_image_is_looked_at_again():
-    """The buffer has the size from the header that pixprep has read."""
+def test_the_image_size_is_checked_again_by_the_decoder():
+    """The buffer has the size from the header that pixprep has parsed."""
     for height, width in ((30, 41), (31, 40), (29, 40), (30, 39)):
         buffer = np.zeros((height, width, 4), np.uint8)
         assert not decode_part(jpeg(scene(30, 40)), buffer, (5, 5, 20, 20), RGB)
@@ -349,7 +353,7 @@ PIPELINE = pp.Pipeline([pp.decode(), pp.crop(10, 20, 30, 40), pp.tensor()])
 
 
 def seen(encoded, *, is_whole=False, damage="strict"):
-    """The pixels of an image, where the decoder writes none 77; or its error."""
+    """Return the pixels of an image, or its error. Pixels that the decoder does not write are 77."""
     decoder = CpuDecoder(PIPELINE.plan, Limits(), damage=damage)
     decoder._buffers.append(np.full(1 << 21, 77, np.uint8))
     (chunk,) = decoder.chunks([encoded], [PIPELINE.plan.place], is_whole=is_whole)
@@ -357,7 +361,7 @@ def seen(encoded, *, is_whole=False, damage="strict"):
         return image if isinstance(image, ImageError) else image.pixels[:, :, :3].copy()
 
 
-def test_only_the_part_is_written():
+def test_only_the_region_is_written():
     encoded = jpeg(scene(100, 120), subsampling=0)
     part, whole = seen(encoded), seen(encoded, is_whole=True)
     assert PIPELINE.plan.part(PIPELINE.plan.place(100, 120)) == (9, 19, 41, 61)
@@ -368,15 +372,15 @@ def test_only_the_part_is_written():
 
 
 @pytest.mark.parametrize(("side", "is_part"), [(120, False), (258, False), (259, True)])
-def test_a_part_that_leaves_few_pixels_out_is_not_worth_it(monkeypatch, side, is_part):
-    """65,220 pixels are left out of 258 x 258, and 65,737 of 259 x 259."""
+def test_a_region_that_omits_few_pixels_is_not_used(monkeypatch, side, is_part):
+    """65,220 pixels are omitted of 258 x 258, and 65,737 of 259 x 259."""
     monkeypatch.undo()
     assert (seen(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
 
 
 @pytest.mark.parametrize("damage", ["strict", "lenient", "pillow"])
 @pytest.mark.parametrize("is_part", [True, False])
-def test_damaged_images_fare_as_those_that_simplejpeg_decodes(monkeypatch, damage, is_part):
+def test_damaged_images_have_the_same_result_as_with_simplejpeg(monkeypatch, damage, is_part):
     def simply(encoded):
         with monkeypatch.context() as patch:
             patch.setattr(images, "SPARED", 1 << 60)
@@ -403,7 +407,9 @@ TURNED = [with_exif(orientation, size=(64, 90)) for orientation in range(1, 9)]
 
 
 def assert_same(pipeline, photos, **given):
-    """The outputs of parts are those of whole images, though the decoder's buffer has had another image."""
+    """Assert that outputs of regions equal those of complete images, although the buffer has contained a different
+    image.
+    """
     with pp.Engine(pipeline, threads=1, odd_range=True) as engine:
         whole = engine.run_batch(photos, keep=lambda *_: None, **given)
         for buffer in engine._decoder._buffers:
@@ -417,7 +423,7 @@ def assert_same(pipeline, photos, **given):
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_the_tensors_of_each_filter_are_those_of_whole_images(like, filter_name, antialias):
+def test_tensors_of_each_filter_equal_those_of_complete_images(like, filter_name, antialias):
     how = {"like": like, "filter": filter_name, "antialias": antialias}
     margin = [] if like == "tensorflow" else [pp.pad(40, 52)]
     is_real = filter_name in PROFILES[like].real
@@ -438,7 +444,7 @@ def test_the_tensors_of_each_filter_are_those_of_whole_images(like, filter_name,
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_no_window_reaches_out_of_the_part(like, filter_name, antialias):
+def test_no_filter_tap_is_outside_the_region(like, filter_name, antialias):
     rng = np.random.default_rng(5)
     reach = Resize(rule="both", height=1, width=1, filter=filter_name, antialias=antialias, like=like).reach
     for _ in range(60):
@@ -451,7 +457,7 @@ def test_no_window_reaches_out_of_the_part(like, filter_name, antialias):
             assert 0 <= begin <= read[0] < read[1] <= end, (size, after, region)
 
 
-def test_the_tensors_of_turned_images_too():
+def test_tensors_of_rotated_images_equal_those_of_complete_images():
     crop = [pp.crop(5, 31, 40, 20), pp.resize(17), pp.center_crop(12), pp.tensor("uint8", "hwc")]
     for decode_op in (pp.decode(), pp.decode(apply_exif_orientation=False), pp.decode(color="gray")):
         batch = assert_same(pp.Pipeline([decode_op, *crop]), TURNED)
@@ -469,11 +475,11 @@ def test_the_tensors_of_turned_images_too():
         [pp.crop(8, 8, 30, 30), pp.rotate(30), pp.center_crop(9), pp.tensor("uint8", "hwc")],
     ],
 )  # fmt: skip
-def test_levels_of_the_whole_photo_are_those_of_the_whole_photo(ops):
+def test_ops_on_the_whole_photo_decode_the_complete_photo(ops):
     assert_same(pp.Pipeline([pp.decode(), *ops]), PHOTOS)
 
 
-def test_an_operator_is_given_no_other_pixels():
+def test_a_custom_operator_receives_the_same_pixels():
     turned = pp.operator("acme.turned", version=1)(lambda pixels: np.rot90(pixels, 2))
     for ops in (
         [turned(), pp.crop(3, 4, 20, 30)],
@@ -483,7 +489,7 @@ def test_an_operator_is_given_no_other_pixels():
         assert_same(pp.Pipeline([pp.decode(), *ops, pp.tensor("uint8", "hwc")]), PHOTOS)
 
 
-def test_tensors_of_one_image_share_a_decode_of_all_their_parts():
+def test_tensors_of_one_image_share_one_decode_of_their_regions():
     pipeline = pp.Pipeline(
         [
             pp.decode(name="decoded"), pp.crop(3, 4, 20, 30), pp.resize(20, name="small"), pp.center_crop(9),
@@ -495,19 +501,19 @@ def test_tensors_of_one_image_share_a_decode_of_all_their_parts():
     assert pipeline.plan.part(pipeline.plan.place(60, 200)) == (7, 8, 49, 40)
 
 
-def test_boxes_share_a_decode_of_all_their_parts():
+def test_boxes_share_one_decode_of_their_regions():
     pipeline = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=9, width=7), pp.tensor("uint8", "hwc")])
     boxes = [[(3, 4, 30, 31), (20, 40, 50, 60)], [(1, 1, 20, 20)], [(0, 0, 48, 64), (2, 2, 9, 9)]]
     assert_same(pipeline, PHOTOS, inputs={"boxes": boxes})
 
 
-def test_a_reduced_decode_and_an_open_size_too():
+def test_reduced_decoding_and_open_sizes_equal_complete_decodes():
     shown = [pp.crop(10, 10, 40, 38), pp.resize(height=9, width=9)]
     assert_same(pp.Pipeline([pp.decode(reduced=True), *shown, pp.tensor("uint8", "hwc")]), PHOTOS)
     assert_same(pp.Pipeline([pp.decode(), pp.center_crop(50, 40), pp.resize(30), pp.tensor("uint8", "hwc")]), PHOTOS)
 
 
-def test_pixels_that_are_kept_are_whole():
+def test_cached_pixels_are_complete():
     kept = {}
     with pp.Engine(PIPELINE, threads=1) as engine:
         engine.run_batch(PHOTOS[:2], keep=lambda place, image: kept.setdefault(place, image.pixels.copy()))
@@ -515,7 +521,7 @@ def test_pixels_that_are_kept_are_whole():
         assert np.array_equal(kept[place][:, :, :3], seen(encoded, is_whole=True))
 
 
-def test_a_random_window_is_that_of_the_whole_image(tmp_path):
+def test_a_random_crop_equals_that_of_the_complete_image(tmp_path):
     for place, encoded in enumerate([*PHOTOS, *TURNED]):
         (tmp_path / f"{place}.jpg").write_bytes(encoded)
     ops = [pp.random_resized_crop(20), pp.random_flip(), pp.tensor("uint8", "hwc", only="training")]

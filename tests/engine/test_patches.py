@@ -1,4 +1,4 @@
-"""Patches: each value of the image is at the position that the layout defines, with and without a pass of its own."""
+"""Patches: each value of the image is at the position that the layout defines, with and without an additional pass."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ NORMALIZE = pp.normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 
 
 def expected(image, patch, merge=1, frames=1, layout="chw"):
-    """Return the patches of an image (channels, height, width), cut one by one."""
+    """Return the patches of an image (channels, height, width), cropped one by one."""
     _, height, width = image.shape
     rows = []
     for window_y in range(0, height, patch * merge):
@@ -91,7 +91,7 @@ def test_bgr_is_the_order_of_the_channels_in_a_patch():
     assert_close(found["patches"], expected(found["tensor"], 4, 2))
 
 
-def test_a_patch_that_is_not_flat_has_the_same_values():
+def test_a_patch_that_is_not_flattened_has_the_same_values():
     ops = [pp.decode(), pp.resize_to_pixels(**RESIZE), NORMALIZE]
     flat, whole = (pp.patches(4, temporal_patch_size=2, flat=flat, name=f"is_{flat}") for flat in (True, False))
     found = run([*ops, flat, whole], png(scene(50, 90)))
@@ -141,7 +141,7 @@ def test_the_patches_of_a_batch_are_padded_to_the_largest_number():
 
 
 @pytest.mark.parametrize("order", ["hw", "thw"])
-def test_the_grid_is_that_of_the_patches(order):
+def test_the_grid_equals_the_number_of_patches(order):
     ops = [pp.decode(), pp.resize_to_pixels(**RESIZE), pp.patches(4, 2, name="patches", dtype="uint8")]
     found = run([*ops, pp.patch_grid(4, 2, order=order, name="grid"), pp.image_size(name="size")], png(scene(33, 190)))
     assert found["grid"].dtype == np.int64
@@ -189,7 +189,7 @@ def test_a_pipeline_without_complete_patches_is_rejected(case):
     assert message in str(caught.value)
 
 
-def test_a_mask_needs_a_number_of_patches_and_limits_must_not_cross():
+def test_a_mask_needs_a_number_of_patches_and_limits_must_be_consistent():
     with pytest.raises(PipelineError, match='needs "max_patches"'):
         pp.patch_mask(8)
     with pytest.raises(PipelineError, match='"min_pixels" 9 must not exceed "max_pixels" 8'):
@@ -225,7 +225,7 @@ def test_sizes_are_multiples_and_within_the_bounds_that_the_pipeline_declares(mu
     assert compared > 40
 
 
-def test_the_largest_size_of_complete_patches_is_within_the_budget_and_no_larger_one_is():
+def test_the_largest_size_of_complete_patches_within_the_budget_is_chosen():
     sizer = pp.resize_to_patches(patch_size=16, max_patches=256).sizer
     for height, width in SIZES:
         rows, columns = (side // 16 for side in sizer.size(height, width))
@@ -234,7 +234,7 @@ def test_the_largest_size_of_complete_patches_is_within_the_budget_and_no_larger
             assert rows * columns > 256 * 0.8
 
 
-def test_the_layout_splits_an_image_as_the_kernel_does():
+def test_the_layout_splits_an_image_like_the_kernel():
     layout = PatchLayout((4, 6), channels=3, merge=2, frames=2)
     image = noise(16, 24).transpose(2, 0, 1)
     tensor = np.zeros((layout.count(16, 24), layout.values), np.uint8)

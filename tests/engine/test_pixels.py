@@ -1,4 +1,4 @@
-"""Pixels in place of files: the arrays that a pipeline takes, and that their tensors are those of decoded files."""
+"""Arrays of pixels instead of files: accepted arrays, and tensors that equal those of decoded files."""
 
 import io
 import json
@@ -56,7 +56,7 @@ def layouts(array):
 
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
 @pytest.mark.parametrize(("color", "given"), [("rgb", None), ("rgb", "bgr"), ("bgr", None), ("bgr", "rgb")])
-def test_a_tensor_of_pixels_is_that_of_the_file_that_has_them(geometry, color, given):
+def test_pixels_give_the_same_tensor_as_their_file(geometry, color, given):
     with (
         pp.Engine(pp.Pipeline([pp.decode(color=color), *geometry, *TAIL]), threads=1) as of_files,
         pp.Engine(pp.Pipeline([pp.pixels(color=color, given=given), *geometry, *TAIL]), threads=1) as of_pixels,
@@ -70,7 +70,7 @@ def test_a_tensor_of_pixels_is_that_of_the_file_that_has_them(geometry, color, g
 
 
 @pytest.mark.parametrize("shape", ["(h, w)", "(h, w, 1)"])
-def test_gray_pixels_have_one_channel_or_none(shape):
+def test_gray_pixels_have_one_channel_or_no_channel_axis(shape):
     geometry = [pp.resize(32), pp.center_crop(24), pp.tensor(dtype="uint8")]
     photo = scene(50, 80)[:, :, 0]
     (expected,) = pp.Engine(pp.Pipeline([pp.decode(color="gray"), *geometry])).run([encoded(photo)])
@@ -79,7 +79,7 @@ def test_gray_pixels_have_one_channel_or_none(shape):
         assert np.array_equal(engine.run([array])[0], expected)
 
 
-def test_sizes_may_differ_in_a_list_and_one_array_has_images_of_one_size():
+def test_a_list_can_have_different_sizes_and_an_array_has_one_size():
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(32), pp.center_crop(24), pp.tensor()]), threads=2)
     photos = [scene(40 + n, 90 - n, n) for n in range(9)]
     for photo, result in zip(photos, engine.run(photos), strict=True):
@@ -99,15 +99,15 @@ class Foreign:
         return self._array
 
 
-def test_arrays_of_other_libraries_are_taken():
+def test_arrays_of_other_libraries_are_accepted():
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(32), pp.center_crop(24), pp.tensor()]))
     photo = scene(50, 60)
     expected, *others = engine.run([photo, Foreign(photo), Image.fromarray(photo)])
     assert all(np.array_equal(other, expected) for other in others)
 
 
-def test_the_bytes_of_a_file_are_refused_before_there_are_tensors_for_them():
-    """Terabytes: one for each byte."""
+def test_the_bytes_of_a_file_are_rejected_before_tensors_are_allocated():
+    """Otherwise terabytes would be allocated: one tensor for each byte."""
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(256), pp.center_crop(224), pp.tensor()]))
     with pytest.raises(TypeError, match="this pipeline begins with pixels and accepts arrays, not bytes"):
         engine.run(bytes(1 << 22))
@@ -141,7 +141,7 @@ SHAPES = {
 }
 
 
-def test_an_array_that_does_not_fit_is_an_error_in_its_place():
+def test_an_invalid_array_is_an_error_at_its_index():
     limits = pp.Limits(max_side=40, max_pixels=1000)
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(8), pp.center_crop(8), pp.tensor()]), limits=limits)
     photo = scene(20, 30)
@@ -153,7 +153,7 @@ def test_an_array_that_does_not_fit_is_an_error_in_its_place():
 PIPELINE = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(32), pp.center_crop(24), *TAIL])
 
 
-def test_the_pipeline_for_files_decodes_in_its_place():
+def test_the_pipeline_for_files_decodes_instead():
     assert PIPELINE.for_files() == pp.Pipeline([pp.decode(), *PIPELINE.ops[1:]])
     assert pp.presets.imagenet().for_files() is not None
     photo = scene(60, 90)
@@ -162,7 +162,7 @@ def test_the_pipeline_for_files_decodes_in_its_place():
     )
 
 
-def test_a_pipeline_of_pixels_is_explained_shown_verified_and_run_on_photos(tmp_path, capsys):
+def test_a_pipeline_of_pixels_can_be_explained_shown_verified_and_run_on_photos(tmp_path, capsys):
     file, photo = tmp_path / "pipeline.json", tmp_path / "photo.png"
     PIPELINE.save(file)
     photo.write_bytes(encoded(scene(60, 90)))
@@ -179,7 +179,7 @@ def test_a_pipeline_of_pixels_is_explained_shown_verified_and_run_on_photos(tmp_
     assert verify(PIPELINE, generate=False, images=[photo]).is_exact
 
 
-def test_a_file_is_decoded_for_a_model_that_takes_pixels():
+def test_files_are_decoded_for_a_model_that_accepts_pixels():
     photo = scene(60, 90)
     turned = io.BytesIO()
     exif = Image.Exif()
@@ -203,7 +203,7 @@ TRAINING = pp.Pipeline(
 )
 
 
-def test_the_loader_gives_of_arrays_what_it_gives_of_their_files():
+def test_the_loader_returns_the_same_for_arrays_as_for_files():
     photos = [scene(30 + n, 40, n) for n in range(12)]
     of_files = pp.Pipeline([pp.decode(), *TRAINING.ops[1:]])
     sources = (
@@ -220,7 +220,7 @@ def test_the_loader_gives_of_arrays_what_it_gives_of_their_files():
         assert one.draws == other.draws
 
 
-def test_rows_may_be_arrays_or_pillow_images():
+def test_samples_can_be_arrays_or_pillow_images():
     photos = [scene(30, 40, n) for n in range(4)]
     rows = [(Image.fromarray(photo), n) for n, photo in enumerate(photos)]
     source = pp.read.rows(rows, image=0, label=1)
@@ -229,7 +229,7 @@ def test_rows_may_be_arrays_or_pillow_images():
     assert labels == [0, 1, 2, 3]
 
 
-def test_a_sample_of_another_shape_is_a_broken_one():
+def test_a_sample_of_a_wrong_shape_is_a_broken_sample():
     source = [{"image": scene(30, 40, n)} for n in range(5)] + [{"image": np.zeros((30, 40), np.uint8), "name": "odd"}]
     with pp.Loader(
         source, TRAINING.for_training(), batch_size=2, on_error="replace", max_errors=1.0, threads=1
@@ -254,7 +254,7 @@ def test_a_sample_of_another_shape_is_a_broken_one():
     ],
     ids=["bytes", "floats", "an array for decode"],
 )
-def test_a_source_of_other_images_is_refused_in_words(image, pipeline, message):
+def test_a_source_of_wrong_images_is_rejected_with_a_message(image, pipeline, message):
     with (
         pp.Loader([{"image": image}], pipeline.for_training(), batch_size=1, threads=1) as loader,
         pytest.raises(pp.DataError, match=message),

@@ -1,4 +1,4 @@
-"""A resize whose values nothing rounds, end to end: what TensorFlow made of an image, and NumPy did next."""
+"""A resize whose values are not rounded, end to end: TensorFlow's values of an image, processed further by NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def pixels_of(name):
 
 
 def resized(name, *, antialias):
-    """TensorFlow's values, float32 (height, width, channels)."""
+    """Return TensorFlow's values, float32 (height, width, channels)."""
     _, outputs = frozen.outputs(ops.Resize(1, like="tensorflow", filter="bilinear", antialias=antialias))
     return dict(zip(CASES, outputs, strict=True))[name]
 
@@ -46,36 +46,36 @@ def test_values_are_not_rounded(name, antialias):
 
 
 @pytest.mark.parametrize("antialias", [False, True])
-def test_a_gray_image_has_real_values_too(antialias):
+def test_a_gray_image_has_unrounded_values(antialias):
     expected = resized(NOISE, antialias=antialias)[:, :, :1]
     assert_close(run(NOISE, antialias=antialias, color="gray"), expected, EQUAL)
 
 
-def test_float16_is_the_nearest_to_the_real_value():
+def test_float16_is_the_nearest_to_the_unrounded_value():
     actual = run(NOISE, dtype="float16")
     assert actual.dtype == np.float16
     assert_close(actual, resized(NOISE, antialias=False).astype(np.float16), EQUAL)
 
 
-def test_levels_would_be_something_else():
-    """The negative control: rounded values fail every comparison here."""
+def test_rounded_values_would_differ():
+    """As a negative control, rounded values fail every comparison here."""
     expected = resized(NOISE, antialias=False)
     with pytest.raises(AssertionError):
         assert_close(np.rint(expected), expected, EQUAL)
 
 
-def test_a_centre_crop_takes_the_middle():
+def test_a_centre_crop_takes_the_centre():
     expected = resized(NOISE, antialias=True)[3:20, 2:17]  # padding of 6 becomes 3, padding of 4 becomes 2
     assert_close(run(NOISE, pp.center_crop(17, 15), antialias=True), expected, EQUAL)
 
 
-def test_a_centre_crop_that_is_larger_pads_with_zeros():
+def test_a_larger_centre_crop_pads_with_zeros():
     expected = np.pad(resized(NOISE, antialias=False), ((1, 1), (3, 4), (0, 0)))
     assert_close(run(NOISE, pp.center_crop(25, 26)), expected, EQUAL)
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
-def test_a_margin_has_its_colour(color):
+def test_padding_has_its_colour(color):
     values = resized(NOISE, antialias=False)[:, :, :: -1 if color == "bgr" else 1]
     expected = np.empty((25, 31, 3), np.float32)
     expected[...] = 7, 80, 201
@@ -84,7 +84,7 @@ def test_a_margin_has_its_colour(color):
 
 
 @pytest.mark.parametrize(("axis", "steps"), [("horizontal", (1, -1)), ("vertical", (-1, 1))])
-def test_a_flip_mirrors_what_was_resized(axis, steps):
+def test_a_flip_mirrors_the_resized_image(axis, steps):
     expected = resized(NOISE, antialias=False)[:: steps[0], :: steps[1]]
     assert_close(run(NOISE, pp.flip(axis)), expected, EQUAL)
 
@@ -100,7 +100,7 @@ def test_a_letterbox_fits_and_fills():
 
 
 def normalized(values, arithmetic):
-    """Values by the formulas of ``normalize``: every constant and every step in float32, or all in float64."""
+    """Return values by the formulas of ``normalize``: every constant and every step in float32, or all in float64."""
     mean, std, scale = np.array(MEAN), np.array(STD), 1 / 255
     if arithmetic == "float64":
         return (values.astype(np.float64) * (scale / std) + -mean / std).astype(np.float32)
@@ -119,7 +119,7 @@ ARITHMETICS = ("float64", "divide", "multiply", "fused", "fused_multiply")
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_every_arithmetic_works_on_real_values(arithmetic, dtype):
+def test_every_arithmetic_works_on_unrounded_values(arithmetic, dtype):
     values = np.pad(resized(NOISE, antialias=False), ((1, 1), (2, 2), (0, 0)), constant_values=114)
     steps = (pp.pad(25, 23, fill=114), pp.normalize(MEAN, STD, arithmetic=arithmetic))
     actual = run(NOISE, *steps, dtype=dtype)
@@ -137,7 +137,7 @@ def test_the_arithmetics_differ_from_each_other():
     assert len(results) == len(ARITHMETICS)
 
 
-def test_an_unchanged_size_gives_the_levels():
+def test_an_unchanged_size_gives_the_pixel_values():
     pixels = pixels_of(NOISE)
     resize = pp.resize(height=pixels.shape[0], width=pixels.shape[1], like="tensorflow")
     with pp.Engine(pp.Pipeline([pp.decode(), resize, pp.tensor(layout="hwc")])) as engine:

@@ -1,4 +1,4 @@
-"""``decode(reduced=True)``: JPEGs decoded to a fraction of their size; everything else is that of the whole image."""
+"""``decode(reduced=True)``: JPEGs are decoded at a fraction of their size. Everything else refers to the full size."""
 
 import io
 
@@ -19,7 +19,9 @@ STATED_AT_A_CROP = Tolerance(27, 0, "the same, at the edge of a crop before the 
 STATED_MEAN = 1.0
 ALIGNED = Tolerance(1, 0, "a slope is the same at every fraction, but for rounding")
 AT_THE_EDGE = 1 / 12
-"""Maximum difference of a resized pixel: a window that is cut off there ends at a different position in larger pixels.
+"""Maximum difference of a resized pixel.
+
+A filter that is cut off at the edge ends at a different position in larger pixels.
 """
 
 SIDES = [1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1023]
@@ -59,7 +61,7 @@ def pipeline(*ops, reduced=True, **decode):
 
 
 def run(encoded, *ops, **decode):
-    """The tensor, the transform and the original size."""
+    """Return the tensor, the transform and the original size."""
     with pp.Engine(pipeline(*ops, **decode), threads=1) as engine:
         batch = engine.run_batch([encoded])
     assert batch.errors == [None]
@@ -67,12 +69,12 @@ def run(encoded, *ops, **decode):
 
 
 def decoded(encoded, *ops, **decode):
-    """Image that the decoder hands on: Decoded or the ImageError."""
+    """Return the decoder's result: Decoded or the ImageError."""
     return decoding.decoded(encoded, pipeline(*ops, **decode).plan)
 
 
 def reduction(image):
-    """Return how the original image maps to its pixels."""
+    """Return the mapping from the original image to the decoded pixels."""
     return image.placed.placements["tensor"].reduction
 
 
@@ -81,41 +83,41 @@ def shorter(size):
 
 
 def slope(height, width):
-    """As linear as levels can be, another in each channel."""
+    """Return slopes as linear as 8-bit values allow, different in each channel."""
     rows, columns = np.indices((height, width))
     down, right = 30 + rows * (190 / max(height, 40)), 30 + columns * (190 / max(width, 40))
     return np.rint(np.stack([right, down, (right + down) / 2], axis=2)).astype(np.uint8)
 
 
 def turned(pixels, orientation, **options):
-    """A JPEG that these pixels are stored in, and its EXIF orientation."""
+    """Return a JPEG with an EXIF orientation that stores these pixels."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     return jpeg(pixels, exif=exif, **options)
 
 
 def draft(encoded, denominator, mode="RGB"):
-    """Pillow's decode at a fraction of the size: libjpeg's own."""
+    """Return Pillow's decode at a fraction of the size, which libjpeg computes."""
     with Image.open(io.BytesIO(encoded)) as image:
         image.draft(mode, (image.width // denominator, image.height // denominator))
         return image.copy()
 
 
 def assert_aligned(reduced, full):
-    """Slopes agree within a level, and at the edge within a twelfth of a pixel."""
+    """Assert that slopes agree within one pixel value, and at the edge within a twelfth of a pixel."""
     assert_close(reduced[1:-1, 1:-1], full[1:-1, 1:-1], ALIGNED)
     step = max(np.abs(np.diff(full.astype(int), axis=axis)).max(initial=0) for axis in (0, 1))
     assert_close(reduced, full, Tolerance(1 + step * AT_THE_EDGE, 0, "see AT_THE_EDGE"))
 
 
-# Which fraction
+# choice of the fraction
 
 
 @pytest.mark.parametrize(
     ("size", "expected"), [(107, 1), (106, 2), (54, 2), (53, 4), (27, 4), (26, 8), (1, 8), (427, 1), (900, 1)]
 )
-def test_the_fraction_leaves_two_pixels_for_each(size, expected):
-    """Sides of 427 x 640: 106 * 4 = 424, and 53 * 8, and 26 * 16 = 416."""
+def test_the_fraction_leaves_two_pixels_per_output_pixel(size, expected):
+    """The sides of 427 x 640 are compared with 106 * 4 = 424, 53 * 8, and 26 * 16 = 416."""
     image = decoded(photo(), *shorter(size))
     assert (image.placed.height, image.placed.width) == (427, 640)
     assert reduction(image) == (None if expected == 1 else Reduction(expected, (0.0, 0.0)))
@@ -123,7 +125,7 @@ def test_the_fraction_leaves_two_pixels_for_each(size, expected):
 
 
 @pytest.mark.parametrize("width", SIDES)
-def test_no_image_becomes_smaller_than_twice_what_is_wanted(width):
+def test_no_image_is_decoded_below_twice_the_requested_size(width):
     for height in SIDES:
         encoded = jpeg(slope(height, width))
         for size in ((1, 1), (3, 2), (16, 15), (64, 60)):
@@ -132,7 +134,7 @@ def test_no_image_becomes_smaller_than_twice_what_is_wanted(width):
                 assert side == whole or side >= 2 * wanted, (height, width, size)
 
 
-def test_each_image_has_its_own_fraction_and_every_tensor_a_say():
+def test_each_image_has_its_own_fraction_which_depends_on_every_tensor():
     small, large = jpeg(scene(60, 80)), jpeg(scene(400, 500))
     images = [decoded(encoded, *shorter(28)) for encoded in (small, large)]
     assert [reduction(image) for image in images] == [None, Reduction(4, (0.0, 0.0))]
@@ -148,12 +150,12 @@ def test_each_image_has_its_own_fraction_and_every_tensor_a_say():
     assert reduction(decoded(photo(), pp.resize(height=8, width=8), reduced=False)) is None
 
 
-# Source of the pixels
+# source of the pixels
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("denominator", [2, 4, 8])
-def test_the_pixels_are_libjpegs_at_that_fraction(encoding, denominator):
+def test_pixels_equal_libjpegs_at_that_fraction(encoding, denominator):
     for size in ((64, 80), (37, 53), (129, 95), (4 * denominator, 4 * denominator)):
         encoded = jpeg(scene(*size), **ENCODINGS[encoding])
         wanted = min(size) // (2 * denominator)
@@ -165,7 +167,7 @@ def test_the_pixels_are_libjpegs_at_that_fraction(encoding, denominator):
 
 
 @pytest.mark.parametrize("filter_name", FILTERS)
-def test_the_tensor_is_that_of_pillows_draft_and_box(filter_name):
+def test_the_tensor_equals_pillows_draft_and_box(filter_name):
     for encoded in (photo(), jpeg(scene(431, 637)), jpeg(scene(203, 330), progressive=True)):
         with Image.open(io.BytesIO(encoded)) as image:
             width, height = image.size
@@ -179,7 +181,7 @@ def test_the_tensor_is_that_of_pillows_draft_and_box(filter_name):
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", ["china", "flower"])
-def test_a_photo_costs_no_more_than_the_docs_say(name, geometry):
+def test_a_photo_costs_no_more_than_documented(name, geometry):
     for filter_name in FILTERS:
         ops = [
             op.__class__(**{f: getattr(op, f) for f in op.__struct_fields__} | {"filter": filter_name})
@@ -196,7 +198,7 @@ def test_a_photo_costs_no_more_than_the_docs_say(name, geometry):
         assert all(map(np.array_equal, where, same))
 
 
-# Where it looks
+# geometry
 
 
 SLOPES = [
@@ -208,8 +210,8 @@ SLOPES = [
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize(("size", "ops"), SLOPES, ids=map(str, range(len(SLOPES))))
-def test_a_slope_stays_where_it_is(size, ops, orientation):
-    """A shift of half a pixel of an eighth would be 1.9 levels of 16."""
+def test_a_slope_keeps_its_position(size, ops, orientation):
+    """A shift by half a pixel at 1/8 would change the value by 1.9 of 16."""
     encoded = turned(slope(*size), orientation, quality=98, subsampling=0)
     full, *where = run(encoded, *ops, reduced=False)
     reduced, *same = run(encoded, *ops)
@@ -218,11 +220,11 @@ def test_a_slope_stays_where_it_is(size, ops, orientation):
     assert all(map(np.array_equal, where, same))
 
 
-# Rejected cases, and the layer that rejects them
+# rejections, and the layer that rejects
 
 
 def flipped(encoded, seed):
-    """A JPEG with three bits of its data changed."""
+    """Return a JPEG with three flipped bits in its data."""
     numbers = np.random.default_rng(seed)
     changed = bytearray(encoded)
     for _ in range(3):
@@ -232,7 +234,7 @@ def flipped(encoded, seed):
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("size", [6, 12, 24])
-def test_damage_is_refused_at_every_fraction_in_the_same_words(encoding, size):
+def test_damage_is_rejected_at_every_fraction_with_the_same_message(encoding, size):
     whole = jpeg(scene(203, 330), **ENCODINGS[encoding])
     half = len(whole) // 2
     cut = [whole[: len(whole) * 2 // 3], whole[:-40], whole[:-2], whole[:half] + whole[half + 99 :]]
@@ -250,8 +252,8 @@ def test_damage_is_refused_at_every_fraction_in_the_same_words(encoding, size):
     assert refused > 10
 
 
-def test_what_is_left_of_a_damaged_image_is_the_same_at_a_fraction():
-    """Damage shows at the same place; and the image before never shows through."""
+def test_a_damaged_image_is_recovered_equally_at_a_fraction():
+    """The damage is visible at the same position, and the previous image never shows."""
     resize = pp.resize(height=20, width=20)
     plan = pipeline(resize).plan
     for seed in range(20):
@@ -267,7 +269,7 @@ def test_what_is_left_of_a_damaged_image_is_the_same_at_a_fraction():
         assert_close(seen[0], simplejpeg.decode_jpeg(encoded, min_height=51, min_width=83, strict=False), EQUAL)
 
 
-def test_what_libjpeg_turbo_does_not_read_is_decoded_whole():
+def test_files_that_libjpeg_turbo_cannot_reduce_are_decoded_at_full_size():
     for encoded in (png(scene(203, 330)), cmyk()):
         image = decoded(encoded, pp.resize(height=2, width=2))
         assert reduction(image) is None
@@ -275,7 +277,7 @@ def test_what_libjpeg_turbo_does_not_read_is_decoded_whole():
         assert_close(run(encoded, pp.resize(height=2, width=2))[0], expected, EQUAL)
 
 
-def test_a_batch_is_its_images_one_by_one():
+def test_a_batch_equals_its_images_one_by_one():
     images = [photo(), jpeg(scene(60, 80)), b"", png(scene(203, 330)), turned(scene(203, 330), 6), photo("flower")]
     with pp.Engine(pipeline(*shorter(20)), threads=3) as engine:
         batch = engine.run_batch(images)
@@ -296,7 +298,7 @@ CONTRADICTIONS = {
 
 @pytest.mark.parametrize("field", CONTRADICTIONS)
 @pytest.mark.parametrize("op", [pp.resize, pp.letterbox])
-def test_a_resize_that_promises_other_pixels_is_refused(op, field):
+def test_a_resize_that_promises_exact_pixels_is_rejected(op, field):
     options, remedy = CONTRADICTIONS[field]
     ops = [op(height=8, width=8, **options), pp.tensor()]
     with pytest.raises(pp.PipelineError) as caught:
@@ -309,7 +311,7 @@ def test_a_resize_that_promises_other_pixels_is_refused(op, field):
     pp.Pipeline([pp.decode(), *ops])
 
 
-def test_nothing_is_certified():
+def test_verify_rejects_reduced_decoding():
     ops = [*shorter(20), pp.tensor()]
     with pytest.raises(pp.PipelineError, match='verify the pipeline without "reduced"'):
         verify(pp.Pipeline([pp.decode(reduced=True), *ops]), frozen=True)

@@ -16,7 +16,7 @@ SAME = pp.operator("acme.same", version=1)(lambda pixels: pixels)
 
 
 def warped(row, **fields):
-    """The tensor of a photo of 48 x 64 for one row of a request."""
+    """Return the tensor of a photo of 48 x 64 for one row of a request."""
     sides = {} if "size" in fields else {"height": 9, "width": 9}
     warp = pp.warp(**{name: value for name, value in fields.items() if name != "size"}, **sides)
     with pp.Engine(pp.Pipeline([pp.decode(), warp, pp.tensor()]), threads=1) as engine:
@@ -26,21 +26,21 @@ def warped(row, **fields):
 
 
 class OnGpu:
-    """An array of PyTorch's on a GPU."""
+    """An array of PyTorch on a GPU."""
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
 
 def npy(array, **options):
-    """The bytes of a file of NumPy's."""
+    """Return the bytes of a file of NumPy."""
     file = io.BytesIO()
     np.save(file, array, **options)
     return file.getvalue()
 
 
 @refusals("engine")
-def test_a_mistake_is_refused_in_whole_words(call, words):
+def test_a_mistake_raises_the_expected_message(call, words):
     modules = vars(test_annotations) | vars(test_masks) | globals()
     names = {"run": ENGINE.run, "pixels_of": pixels_of, "annotated": test_annotations.made, "masked": test_masks.made}
     assert refusal(call, **modules | names) == words

@@ -1,4 +1,4 @@
-"""Windows and sizes whose numbers come with the image, and pixels in other forms, through the engine."""
+"""Per-request crops and sizes, and pixels in other formats, through the engine."""
 
 import math
 
@@ -90,7 +90,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("case", SAME)
-def test_numbers_of_a_request_give_the_tensors_of_fixed_ones(case):
+def test_per_request_numbers_give_the_same_tensors_as_fixed_numbers(case):
     ops, same, numbers = SAME[case]
     pipeline = pp.Pipeline([pp.pixels(), *ops, TENSOR])
     assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
@@ -104,7 +104,7 @@ def test_numbers_of_a_request_give_the_tensors_of_fixed_ones(case):
         assert theirs.shape == pipeline.outputs["tensor"].spec.shape_of(*theirs.shape[:2])
 
 
-def test_shares_of_the_sides_are_cut_at_rounded_ends():
+def test_fractions_of_the_size_are_cropped_at_rounded_edges():
     starts, sizes = [(0.1, 0.2), (0.005, 0.0), (0.5, 0.505)], [(0.5, 0.3), (0.5, 1.0), (0.5, 0.49)]
     window = pp.crop("start[0]", "start[1]", "size[0]", "size[1]", unit="share")
     ours = run([window, pp.resize(height=9, width=8)], start=starts, size=sizes)
@@ -147,7 +147,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("ops", "number", "words"), REFUSED)
-def test_a_number_that_is_none_of_its_field_fails_its_image_alone(ops, number, words):
+def test_an_invalid_number_fails_only_its_image(ops, number, words):
     pipeline = pp.Pipeline([pp.pixels(), *ops, TENSOR])
     good = {"crop": 1, "resize": 7, "pad": 100}[ops[0].__struct_config__.tag]
     beside = {"p": [4, 4]} if "p" in pipeline.inputs else {}
@@ -160,12 +160,12 @@ def test_a_number_that_is_none_of_its_field_fails_its_image_alone(ops, number, w
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.float16, np.float64])
-def test_numbers_may_come_in_any_type_of_numbers(dtype):
+def test_numbers_can_have_any_numeric_dtype(dtype):
     (ours,) = run([pp.crop("y", 3, 20, 30)], y=np.array([[7]], dtype))
     assert np.array_equal(ours, PIXELS[7:27, 3:33])
 
 
-def test_two_fields_share_an_input_where_both_of_their_limits_hold():
+def test_an_input_shared_by_two_fields_must_satisfy_both_limits():
     window = pp.crop("n[0]", "n[1]", 20, 30)
     pipeline = pp.Pipeline([pp.pixels(), window, pp.resize(height="n[1]", width=8, max_size=50), TENSOR])
     assert str(pipeline.inputs["n"]) == ("float32 [n, 2] (an integer of 0 to 16384; an integer of 1 to 50)")
@@ -185,7 +185,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("fields", "form"), FORMS, ids=str)
 @pytest.mark.parametrize("ops", [[pp.crop(3, 4, 20, 30)], [pp.resize(height=31, width=17)]], ids=["crop", "resize"])
-def test_pixels_come_in_either_layout_and_as_levels_in_float32(fields, form, ops):
+def test_pixels_are_accepted_in_both_layouts_and_as_float32(fields, form, ops):
     (ours,) = pp.Engine(pp.Pipeline([pp.pixels(**fields), *ops, TENSOR])).run([form(PIXELS)])
     assert np.array_equal(ours, fixed(*ops))
     alone = pp.apply([pp.pixels(**fields), *ops], form(PIXELS))
@@ -193,7 +193,7 @@ def test_pixels_come_in_either_layout_and_as_levels_in_float32(fields, form, ops
 
 
 @pytest.mark.parametrize("value", [0.5, -1.0, 256.0, math.nan, math.inf, -math.inf, 2.0**31, 1e30])
-def test_a_value_of_float32_that_is_no_level_fails_its_image_alone(value):
+def test_a_float32_value_that_is_not_a_pixel_value_fails_only_its_image(value):
     wrong = PIXELS.astype(np.float32)
     wrong[50, 40, 1] = value
     engine = pp.Engine(pp.Pipeline([pp.pixels(dtype="float32"), pp.crop(0, 0, 9, 9), TENSOR]))
@@ -205,7 +205,7 @@ def test_a_value_of_float32_that_is_no_level_fails_its_image_alone(value):
         engine.run([PIXELS.astype(np.float64)])
 
 
-def test_a_loader_reads_rows_in_the_form_and_with_the_numbers_that_the_pipeline_takes():
+def test_a_loader_reads_samples_in_the_format_and_with_the_numbers_of_the_pipeline():
     rows = [{"image": PIXELS.transpose(2, 0, 1).astype(np.float32), "y": np.array([y])} for y in (0, 5, 70)]
     pipeline = pp.Pipeline([pp.pixels(layout="chw", dtype="float32"), pp.crop("y", 3, 20, 30), TENSOR])
     (batch,) = pp.Loader(pp.read.rows(rows, y="y"), pipeline, batch_size=3, shuffle=False)
@@ -213,7 +213,7 @@ def test_a_loader_reads_rows_in_the_form_and_with_the_numbers_that_the_pipeline_
         assert np.array_equal(tensor, PIXELS[y : y + 20, 3:33])
 
 
-def test_pixels_with_channels_last_are_refused_where_they_come_first():
+def test_channels_last_pixels_are_rejected_if_channels_first_is_declared():
     engine = pp.Engine(pp.Pipeline([pp.pixels(layout="chw"), pp.crop(0, 0, 9, 9), TENSOR]))
     (error,) = engine.run([PIXELS])
     assert str(error) == "[UNSUPPORTED] the pixels must have the shape (3, height, width), not (100, 80, 3)"

@@ -34,8 +34,8 @@ def made(*ops, photo=PHOTO):
 
 
 @pytest.mark.parametrize("warp", WARPS, ids=str)
-def test_a_resize_behind_a_warp_is_that_of_its_image(warp):
-    """The image that the warp makes by itself is a photo of a second pipeline."""
+def test_a_resize_after_a_warp_equals_a_resize_of_the_warped_image(warp):
+    """The warped image alone is the photo of a second pipeline."""
     whole = pp.apply(warp, PHOTO)
     height, width = whole.shape[:2]
     crop = pp.crop(5, 3, height - 9, width - 6)
@@ -46,7 +46,7 @@ def test_a_resize_behind_a_warp_is_that_of_its_image(warp):
         )
 
 
-def test_a_resize_before_and_behind_are_both_done():
+def test_resizes_before_and_after_a_warp_are_both_applied():
     photo = Image.fromarray(PHOTO).resize((85, 64), Image.Resampling.BILINEAR).rotate(20).crop((6, 5, 66, 55))
     ours = made(pp.resize(64), pp.rotate(20), pp.crop(5, 6, 50, 60), pp.resize(height=24, width=32))
     assert np.array_equal(ours, np.asarray(photo.resize((32, 24), Image.Resampling.BILINEAR)))
@@ -65,8 +65,8 @@ CHAINS = [
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: " ".join(type(op).__name__ for op in chain))
-def test_an_object_lies_where_its_box_its_mask_and_its_points_say(chain):
-    """Draw a rectangle into a black photo, in 40 draws: its bright pixels match the annotations."""
+def test_an_object_matches_its_box_its_mask_and_its_points(chain):
+    """Draw a rectangle into a black photo, for 40 random samples. Its bright pixels must match the annotations."""
     top, left, bottom, right = 30, 40, 62, 88
     photo, mask = np.zeros((90, 120, 3), np.uint8), np.zeros((90, 120), np.uint8)
     photo[top:bottom, left:right], mask[top:bottom, left:right] = 255, 1
@@ -87,7 +87,7 @@ def test_an_object_lies_where_its_box_its_mask_and_its_points_say(chain):
             assert (found["mask"].astype(bool) != bright).mean() < 0.06
             points = found["points"].reshape(-1, 2)
             if not len(points) or not ((points > 1) & (points < np.subtract(bright.shape[::-1], 1))).all():
-                continue  # the box of a cut-off part encloses the whole object
+                continue  # the box of a cut-off object encloses the whole object
             seen += 1
             ys, xs = np.nonzero(bright)
             around = np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
@@ -96,7 +96,7 @@ def test_an_object_lies_where_its_box_its_mask_and_its_points_say(chain):
     assert seen > 3
 
 
-def test_a_placed_chain_is_drawn_once_and_replayed():
+def test_a_chain_with_a_warp_is_sampled_once_and_replayed():
     plan = pp.Pipeline([pp.decode(), *CHAINS[0], pp.tensor(only="training")]).for_training().plan
     (numbers,) = plan.draw(seed=1, epoch=1, indices=[4])
     placed = plan.placing(numbers)(90, 120)

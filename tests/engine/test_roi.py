@@ -1,4 +1,4 @@
-"""Resizes of a part of the image, which begins and ends at fractions of a pixel, against the definition in float64."""
+"""Resizes of a region with fractional edges, compared with the definition in float64."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def run(pixels, *ops, tensor=TENSOR):
 
 
 def defined(pixels, size, roi, filter_name, *, antialias):
-    """The definition: weights of the filter about each output's centre, the image's edges repeated."""
+    """The definition: filter weights around each output's centre, with the image's edges repeated."""
     values = pixels.astype(np.float64)
     for axis, out in enumerate(size):
         (begin, end), length = roi[axis::2], pixels.shape[axis]
@@ -44,7 +44,7 @@ def defined(pixels, size, roi, filter_name, *, antialias):
 
 
 def parts(seed, count, *, around=0.0):
-    """(pixels, size, roi): parts of small and larger images, one that ends before it begins among three."""
+    """Yield (pixels, size, roi): regions of small and large images. One in three is reversed."""
     rng = np.random.default_rng(seed)
     for index in range(count):
         height, width = map(int, rng.integers(1, (4, 130)[index % 5 > 0], 2))
@@ -61,7 +61,7 @@ def parts(seed, count, *, around=0.0):
 
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("filter_name", CURVES)
-def test_a_part_is_what_the_filter_makes_of_it_and_of_what_lies_beyond(filter_name, antialias):
+def test_a_region_and_its_surroundings_are_filtered_as_defined(filter_name, antialias):
     made, expected, cropped = [], [], 0
     for pixels, size, roi in parts(len(filter_name), 50, around=0.3):
         how = {"height": size[0], "width": size[1], "like": "dali", "filter": filter_name, "antialias": antialias}
@@ -74,10 +74,10 @@ def test_a_part_is_what_the_filter_makes_of_it_and_of_what_lies_beyond(filter_na
             crop = run(pixels, pp.crop(int(top), int(left), int(bottom - top), int(right - left)), pp.resize(**how))
             cropped += np.abs(crop.ravel().astype(int) - expected[-1]).max() > 1
     assert_close(np.concatenate(made), np.concatenate(expected), NEAR)
-    assert cropped > 10  # a crop before the resize gives other pixels
+    assert cropped > 10  # a crop before the resize gives different pixels
 
 
-def test_the_nearest_of_a_part_is_the_pixel_at_each_centre():
+def test_nearest_takes_the_pixel_at_each_centre_of_a_region():
     differing = values = 0
     for pixels, size, roi in parts(2, 200):
         made = run(pixels, pp.resize(height=size[0], width=size[1], like="dali", filter="nearest", roi=roi))
@@ -87,10 +87,10 @@ def test_the_nearest_of_a_part_is_the_pixel_at_each_centre():
         )
         differing += np.count_nonzero((made != pixels[np.ix_(rows, columns)]).any(2))
         values += made[:, :, 0].size
-    assert differing < values / 1000  # where a center is between two pixels, float32 decides
+    assert differing < values / 1000  # if a centre is between two pixels, float32 decides
 
 
-def test_a_whole_image_is_a_part_of_it():
+def test_a_complete_image_is_a_region_of_itself():
     pixels = noise(37, 53)
     for filter_name in ("nearest", *CURVES):
         resize = {"like": "dali", "filter": filter_name}
@@ -112,8 +112,8 @@ SIZES = {
 
 
 @pytest.mark.parametrize("case", SIZES)
-def test_the_size_follows_from_the_part_s_sides(case):
-    """The size that DALI 2.4 made of 33.4 x 27.7 pixels, whatever the image."""
+def test_the_size_follows_from_the_regions_sides(case):
+    """The expected size is that of DALI 2.4 for 33.4 x 27.7 pixels, whatever the image."""
     fields, expected = SIZES[case]
     resize = pp.resize(**fields, like="dali", roi=(40.5, 3.2, 7.1, 30.9))
     for pixels in (noise(61, 47), noise(300, 80)):
@@ -123,7 +123,7 @@ def test_the_size_follows_from_the_part_s_sides(case):
     assert run(noise(4 * 33, 2 * 33), share, tensor=OPEN).shape == run(noise(33, 33), whole, tensor=OPEN).shape
 
 
-def test_windows_and_flips_around_the_resize_of_a_part_fold():
+def test_crops_and_flips_around_the_resize_of_a_region_are_folded():
     pixels, how = scene(90, 120), {"height": 41, "width": 57, "like": "dali", "roi": (33.7, 4.2, 5.5, 60.3)}
     for filter_name in CURVES:
         resize = pp.resize(**how, filter=filter_name)
@@ -137,7 +137,7 @@ def test_windows_and_flips_around_the_resize_of_a_part_fold():
         assert np.array_equal(run(pixels, pp.pad(140, 160, fill=9), resize), run(padded, resize))
 
 
-def test_beyond_a_side_without_a_margin_the_edge_is_repeated_where_another_side_has_one():
+def test_edges_without_padding_are_repeated_if_other_edges_have_padding():
     pixels = noise(40, 50)
     padded = np.pad(pixels, ((0, 0), (0, 11), (0, 0)), constant_values=9)
     for filter_name in CURVES:
@@ -148,7 +148,7 @@ def test_beyond_a_side_without_a_margin_the_edge_is_repeated_where_another_side_
 
 
 @pytest.mark.parametrize("is_swapped", [False, True])
-def test_boxes_points_and_transform_follow_the_part(is_swapped):
+def test_boxes_points_and_transform_follow_the_region(is_swapped):
     part = (40.5, 80.25, 10.5, 20.25) if is_swapped else (10.5, 20.25, 40.5, 80.25)
     ops = [pp.decode(), pp.resize(height=90, width=120, like="dali", roi=part), pp.transform(only="training")]
     annotations = [pp.boxes(clip=False), pp.points(flip_pairs=[[0, 1]], clip=False), pp.tensor(only="training")]
@@ -169,7 +169,7 @@ def test_boxes_points_and_transform_follow_the_part(is_swapped):
         assert made["points"] == pytest.approx(np.array([[[0, 0], [20, 30]], [[-40.5, -31.5], [120, 90]]]))
 
 
-def test_a_part_outside_fails_its_image_alone():
+def test_a_region_outside_fails_only_its_image():
     images = [noise(50, 50), noise(30, 60), noise(60, 30)]
     for filter_name, refused in (("bilinear", 1), ("nearest", 2)):
         resize = pp.resize(height=9, width=9, like="dali", filter=filter_name, roi=(31, 5, 55, 29.5))
@@ -180,7 +180,7 @@ def test_a_part_outside_fails_its_image_alone():
         assert errors[2] == "None"
 
 
-def test_what_is_repeated_beyond_the_image_is_its_edge():
+def test_the_edge_of_the_image_is_repeated_outside():
     pixels = noise(20, 30)
     around = np.pad(pixels, ((8, 8), (8, 8), (0, 0)), "edge")
     for filter_name in CURVES:
@@ -190,7 +190,7 @@ def test_what_is_repeated_beyond_the_image_is_its_edge():
         assert_close(beyond, inside, Tolerance(1, 0.999, "the places in float32"))
 
 
-def test_the_words_name_the_part():
+def test_the_message_names_the_region():
     part = pp.resize(height=20, width=30, like="dali", roi=(4.5, 33.2, 37.1, 10.9))
     words = explain(pp.Pipeline([pp.decode(), part, pp.tensor()]), height=61, width=47)
     assert "resize the region from 4.5, 33.2 to 37.1, 10.9 to 20 x 30" in words

@@ -1,4 +1,4 @@
-"""Facts about a whole clip in its packets, compared with the options of FFmpeg's encoders."""
+"""Facts about a complete clip in its packets, compared with the options of FFmpeg's encoders."""
 
 import io
 
@@ -13,7 +13,7 @@ FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 
 
 def packets(encoded):
-    """The codec's name, and (bytes, whether it is a key frame) of each packet."""
+    """Return the codec's name, and (bytes, whether it is a key frame) of each packet."""
     found = []
     with av.open(io.BytesIO(encoded)) as file:
         stream = file.streams.video[0]
@@ -37,14 +37,14 @@ def test_a_clip_has_one_header_and_begins_at_key_frames(name):
 
 
 @pytest.mark.parametrize("name", ["h264-open.mkv", "h264-refresh.mp4"])
-def test_a_key_frame_that_needs_others_is_no_beginning(name):
+def test_a_key_frame_that_depends_on_others_is_not_a_start(name):
     codec, found = packets(clip(name, 50))
     begins = [SEQUENCES[codec].begins(data) for data, is_key in found if is_key]
     assert len(begins) > 1
     assert begins == [True] + [False] * (len(begins) - 1)
 
 
-def test_pictures_of_h265_that_one_may_begin_with_are_bla_idr_and_cra():
+def test_h265_pictures_at_which_decoding_can_start_are_bla_idr_and_cra():
     kinds = [kind for kind in range(64) if SEQUENCES["hevc"].begins(b"\0\0\1" + bytes([kind << 1, 1, 0x80]))]
     assert kinds == [16, 17, 18, 19, 20, 21]  # H.265, table 7-1
 
@@ -57,7 +57,7 @@ def test_pictures_of_h265_that_one_may_begin_with_are_bla_idr_and_cra():
         ("vp9.webm", {"color_range": 2}), ("av1.mp4", {"colorspace": 5}), ("av1.mp4", {"width": 176}),
     ],
 )  # fmt: skip
-def test_another_matrix_or_size_is_another_header(name, change):
+def test_a_different_matrix_or_size_is_a_new_header(name, change):
     headers = []
     for more in ({"colorspace": 1}, {"colorspace": 1} | change):
         codec, found = packets(clip(name, 3, **more))
@@ -80,20 +80,20 @@ def test_another_matrix_or_size_is_another_header(name, change):
         (("libsvtav1", "mp4", {"preset": "12", "svtav1-params": "lp=1:film-grain=8"}), False),
     ],
 )
-def test_what_is_interlaced_or_has_grain_is_not_plain(how, is_plain):
+def test_interlaced_clips_and_film_grain_are_reported(how, is_plain):
     codec, found = packets(clip(how, 12))
     headers = {each for data, _ in found for each in SEQUENCES[codec].headers(data)}
     assert [SEQUENCES[codec].is_plain(each) for each in headers] == [is_plain]
 
 
-def test_a_frame_of_vp9_that_is_hidden_and_coded_by_itself_counts_as_another_header():
+def test_a_hidden_intra_frame_of_vp9_counts_as_a_new_header():
     says = SEQUENCES["vp9"]
     assert says.headers(b"\x84\x80\x49") == {b"by itself"}
     assert says.headers(b"\x84\x00\x49") == says.headers(b"\x86\x80") == set()
 
 
 @pytest.mark.parametrize("codec", SEQUENCES)
-def test_damage_is_an_answer_or_a_value_or_index_error(codec):
+def test_damage_gives_a_result_or_a_value_or_index_error(codec):
     name = {"h264": "h264.mp4", "hevc": "h265.mp4", "vp9": "vp9.webm", "av1": "av1.mp4"}[codec]
     _, found = packets(clip(name, 3))
     says, numbers, answers = SEQUENCES[codec], np.random.default_rng(0), 0

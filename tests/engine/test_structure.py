@@ -1,4 +1,4 @@
-"""Checks of the structure of whole JPEGs by their markers: the machine code, compared with an oracle in Python."""
+"""Checks of the structure of JPEGs by their markers: the C code compared with a reference in Python."""
 
 import ctypes
 import mmap
@@ -29,7 +29,7 @@ PLAIN = {0xC0, 0xC1, 0xC2, 0xC4, 0xDA, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE}
 
 
 def structure(encoded):
-    """The oracle of ``structures``, for one JPEG."""
+    """Reference implementation of ``structures`` for one JPEG."""
     at, segments, frames, scans, restarts, interval, first_interval = 2, [], 0, 0, 0, 0, 0
     for _ in range(MAX_SEGMENTS + 1):
         head = re.compile(rb"\xff+([^\xff])", re.DOTALL).match(encoded, at)
@@ -63,7 +63,7 @@ def structure(encoded):
 
 
 def whole(encoded):
-    """Tell whether it is, by both; and then its header is that of the reader that goes segment by segment."""
+    """Return whether both implementations find it complete. If so, the segment parser must return the same header."""
     (found,) = structures([np.frombuffer(encoded, np.uint8)])
     assert found == structure(encoded)
     if found is None:
@@ -76,24 +76,24 @@ def whole(encoded):
 
 
 @pytest.mark.parametrize("name", jpegs())
-def test_a_whole_jpeg_of_any_kind_is_whole(name):
+def test_a_complete_jpeg_of_any_kind_is_complete(name):
     assert whole(jpegs()[name])
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_is_read_the_same_both_ways(orientation, order):
+def test_both_implementations_read_the_same_exif(orientation, order):
     assert whole(with_exif(orientation, order=order))
 
 
-def test_what_is_no_jpeg_has_no_structure():
+def test_data_that_is_not_a_jpeg_has_no_structure():
     for encoded in (*JUNK.values(), b"\xff\xd8\xff"):
         if encoded.startswith(b"\xff\xd8\xff"):
             assert not whole(encoded)
 
 
 @pytest.mark.parametrize("name", ["baseline", "progressive", "restart markers", "gray", "gray progressive"])
-def test_a_jpeg_that_is_cut_off_anywhere_is_not_whole(name):
+def test_a_truncated_jpeg_is_not_complete(name):
     encoded = jpegs()[name]
     assert not any(whole(encoded[:end]) for end in range(3, len(encoded) - 1, 3))
 
@@ -126,27 +126,27 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_no_encoder_writes_is_not_whole(name):
+def test_structures_that_no_encoder_writes_are_not_complete(name):
     assert whole(BEFORE + FRAME + AFTER)
     assert not whole(ODD[name])
 
 
-def test_restart_markers_that_are_missing_doubled_or_swapped_are_found():
+def test_missing_doubled_or_swapped_restart_markers_are_found():
     places = [at for at in range(len(RESTARTS) - 1) if RESTARTS[at] == 0xFF and 0xD0 <= RESTARTS[at + 1] <= 0xD7]
     assert len(places) == 2
     assert whole(RESTARTS)
     first, last = places
     assert not whole(RESTARTS[:first] + RESTARTS[first + 2 :])
     assert not whole(RESTARTS[:first] + RESTARTS[last:])
-    assert not whole(RESTARTS[:last] + RESTARTS[last + 2 :])  # in turn, but one is missing
+    assert not whole(RESTARTS[:last] + RESTARTS[last + 2 :])  # in sequence, but one is missing
     assert not whole(RESTARTS[:first] + RESTARTS[first : first + 2] + RESTARTS[first:])
     swapped = bytearray(RESTARTS)
     swapped[first + 1], swapped[last + 1] = swapped[last + 1], swapped[first + 1]
     assert not whole(bytes(swapped))
 
 
-def test_colours_are_found_by_libjpegs_rule():
-    """``default_decompress_parms``: JFIF comes first, then Adobe's transform, then the components' names."""
+def test_colour_spaces_are_determined_by_libjpegs_rule():
+    """The rule is ``default_decompress_parms``: JFIF first, then Adobe's transform, then the component ids."""
     rgb, ycc = jpegs()["rgb without transform"], jpeg(scene(20, 30), subsampling=0)
     adobe = lambda transform: segment(0xEE, b"Adobe\0\x64\0\0\0\0" + bytes([transform]))  # noqa: E731
     jfif = ycc[2 : 4 + int.from_bytes(ycc[4:6], "big")]
@@ -162,13 +162,13 @@ def test_colours_are_found_by_libjpegs_rule():
     for encoded, is_rgb in cases:
         assert whole(encoded)
         assert read_jpeg_header(encoded).is_rgb == is_rgb
-        if len(encoded) < len(ycc) + 20 and encoded[-200:] == ycc[-200:]:  # the CPU decoder goes by that rule
+        if len(encoded) < len(ycc) + 20 and encoded[-200:] == ycc[-200:]:  # the CPU decoder follows that rule
             red = scene(20, 30)[:, :, 0].astype(int)
             assert (np.abs(decode(encoded, damage="lenient")[:, :, 0] - red).mean() < 10) != is_rgb
 
 
 def mutated(numbers, images):
-    """One of them with bytes changed, mostly in its header, cut off, or joined to itself."""
+    """Return one of them with changed bytes, mostly in its header, truncated, or joined to itself."""
     encoded = bytearray(images[numbers.integers(len(images))])
     for _ in range(numbers.integers(0, 4)):
         end = len(encoded) if numbers.random() < 0.3 else min(len(encoded), 700)
@@ -183,21 +183,21 @@ def mutated(numbers, images):
     return bytes(encoded)
 
 
-def test_both_ways_agree_on_any_bytes():
+def test_both_implementations_agree_on_random_bytes():
     numbers = np.random.default_rng(3)
     images = [encoded for name, encoded in jpegs().items() if name != "photo"] + [with_exif(6), RESTARTS]
     found = [whole(mutated(numbers, images)) for _ in range(4000)]
     assert 0.2 < sum(found) / len(found) < 0.9
 
 
-def test_a_batch_is_read_as_its_images_alone():
+def test_a_batch_is_parsed_like_its_images_alone():
     images = [np.frombuffer(each, np.uint8) for each in (*jpegs().values(), *ODD.values())]
     assert structures(images) == [found for each in images for found in structures([each])]
     assert structures([]) == []
 
 
-def test_nothing_is_read_behind_a_jpeg():
-    """Wherever it is truncated, its last byte precedes an unreadable page."""
+def test_nothing_is_read_after_a_jpeg():
+    """The JPEG is truncated at any byte, and an unreadable page follows."""
     size, page = 1 << 16, mmap.PAGESIZE
     memory = mmap.mmap(-1, size + page)
     whole_memory = np.frombuffer(memory, np.uint8)

@@ -1,4 +1,4 @@
-"""Text in place of an image's bytes: base64 and its decoded data, and the errors for all other text."""
+"""Text instead of an image's bytes: base64 and its decoded data, and the errors for all other text."""
 
 import base64
 import json
@@ -110,13 +110,13 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_text_is_named_and_so_is_the_right_request(name):
+def test_text_is_recognized_and_the_error_names_the_right_request(name):
     text, words = SAID[name]
     assert described(memoryview(text)) == words
 
 
 @pytest.mark.parametrize("name", NOTHING)
-def test_nothing_is_said_of_anything_else(name):
+def test_other_data_is_not_described_as_text(name):
     assert described(memoryview(NOTHING[name])) is None
     assert from_base64(NOTHING[name]) is None
 
@@ -135,7 +135,7 @@ def test_nothing_is_said_of_anything_else(name):
         "a data URL with a parameter": b"Data:image/svg+xml;charset=utf-8;BASE64," + URL_SAFE,
     }.values(),
 )
-def test_every_common_way_of_base64_is_read(text):
+def test_every_common_form_of_base64_is_decoded(text):
     assert TEXT.endswith(b"=")
     assert URL_SAFE != TEXT
     assert from_base64(text) == from_base64(memoryview(text)) == from_base64(bytearray(text)) == PHOTO
@@ -159,12 +159,12 @@ def test_every_common_way_of_base64_is_read(text):
         "cut inside a group": TEXT.rstrip(b"=")[: 4 * 20 + 1],
     }.values(),
 )
-def test_broken_base64_is_left_as_it_is(text):
+def test_invalid_base64_is_not_decoded(text):
     assert from_base64(text) is None
     assert without_base64([text], image_bytes=1 << 20, request_bytes=1 << 20) == [text]
 
 
-def test_base64_of_more_bytes_than_may_come_is_not_decoded():
+def test_base64_beyond_the_size_limit_is_not_decoded():
     images = [TEXT, PHOTO, TEXT]
     n_bytes = sum(map(len, images))
     limits = {"image_bytes": len(PHOTO), "request_bytes": n_bytes}
@@ -174,13 +174,13 @@ def test_base64_of_more_bytes_than_may_come_is_not_decoded():
 
 
 @given(st.binary(min_size=24), st.sampled_from([base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes]))
-def test_what_is_encoded_comes_back(data, encode):
+def test_decoding_reverses_encoding(data, encode):
     assert from_base64(encode(data)) == data
 
 
 @settings(max_examples=20)
 @given(st.binary() | st.text().map(str.encode) | st.text("ABYZabyz0189+/= \n-", min_size=32).map(str.encode))
-def test_any_bytes_are_decoded_or_left_and_no_word_of_them_is_repeated(data):
+def test_random_bytes_are_decoded_or_left_and_never_quoted(data):
     decoded = from_base64(data)
     assert decoded is None or len(decoded) <= len(data) * 3 // 4
     said = described(memoryview(data))

@@ -1,4 +1,4 @@
-"""Ties that DALI rounds to even, or away from 0: every value of these images is one, or half of them are."""
+"""Ties that DALI rounds to even, or away from 0: all or half of the values of these images are ties."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from support.resize_cases import assert_equal, resampling_of
 
 
 def halved(height, width, channels, *, down, order=Order.AS_DECODED, region=None, flips=(False, False), image=None):
-    """Levels of an image at half its height or, where columns are added up last, its width."""
+    """Return the pixel values of an image at half its height or, if columns are added up last, half its width."""
     if image is None:
         image = np.zeros((height, width, channels), np.uint8)
         image[slice(None, None, 2) if down else slice(None), :: 1 if down else 2] = 1
@@ -28,22 +28,26 @@ def halved(height, width, channels, *, down, order=Order.AS_DECODED, region=None
         (21, 1, Order.AS_DECODED, [1] * 16 + [0] * 5),
         (21, 3, Order.AS_DECODED, [1] * 48 + [0] * 15),
         (23, 3, Order.AS_DECODED, [1] * 64 + [0] * 5),
-        (23, 3, Order.BACKWARDS, [1] * 63 + [0, 0, 1] + [0] * 3),  # the library has blue first
+        (23, 3, Order.BACKWARDS, [1] * 63 + [0, 0, 1] + [0] * 3),  # OpenCV has blue first
         (15, 1, Order.AS_DECODED, [0] * 15),
         (21, 3, Order.ONE, [1] * 48 + [0] * 15),
         (15, 3, Order.ONE, [0] * 45),
         (32, 3, Order.BACKWARDS, [1] * 96),
     ],
 )
-def test_of_rows_what_is_left_of_sixteen_values_goes_away_from_0(width, channels, order, rounded_down):
+def test_remainders_of_sixteen_values_in_rows_are_rounded_away_from_0(width, channels, order, rounded_down):
     levels, _ = halved(4, width, channels, down=True, order=order)
     assert levels.shape == (2, width, channels)
     assert levels[1].ravel().tolist() == [1 - each for each in rounded_down]
 
 
-def test_of_columns_runs_begin_where_windows_begin_and_end_to_lie_inside():
-    """When doubled, the first window begins before the image and the last ends after it: each is a separate run."""
-    image = np.tile(np.uint8([0, 2]), 22)[None, :, None]  # between pixels 0.5 and 1.5, which only to even is 0
+def test_runs_of_columns_begin_where_filters_begin_and_end_to_be_inside_the_image():
+    """For an enlargement by 2, the first filter begins before the image and the last ends after it.
+
+    Each is a separate run.
+    """
+    # between pixels 0.5 and 1.5, which only rounds to 0 if ties are rounded to even
+    image = np.tile(np.uint8([0, 2]), 22)[None, :, None]
     how = resampling_of("dali", "bilinear", (1, 44), (1, 88), antialias=False)._replace(vertical_first=True)
     levels = resize.resize(image, how)[0, :, 0].tolist()
     of_vectors, left_over = [0, 2, 2, 0] * 20, [1, 2, 2, 1, 1, 2]  # 86 columns inside
@@ -52,7 +56,7 @@ def test_of_columns_runs_begin_where_windows_begin_and_end_to_lie_inside():
 
 @pytest.mark.parametrize("down", [True, False])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_crops_flips_and_orders_of_channels_leave_each_tie_its_direction(down, channels):
+def test_crops_flips_and_channel_orders_do_not_change_the_rounding_of_ties(down, channels):
     rng = np.random.default_rng(channels)
 
     def pairs():
@@ -70,20 +74,20 @@ def test_crops_flips_and_orders_of_channels_leave_each_tie_its_direction(down, c
 
 
 def shown(image, *ops, color="rgb"):
-    """Levels that a pipeline makes of an image."""
+    """Return the pixel values that a pipeline computes for an image."""
     tensor = pp.tensor(dtype="uint8", layout="hwc", max_size=200)
     with pp.Engine(pp.Pipeline([pp.decode(color=color), *ops, tensor])) as engine:
         return engine.run([png(image)])[0]
 
 
 def doubled(height=20, width=87):
-    """Rows are added up last; between rows of 0 and 2 the second of each four is 0.5."""
+    """The vertical pass is last. Between rows of 0 and 2, the second of each four values is 0.5."""
     return pp.resize(height=height, width=width, like="dali", antialias=False)
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 @pytest.mark.parametrize("size", [(20, 87), (87, 20)])
-def test_a_crop_and_a_mirror_show_what_the_whole_image_has(color, size):
+def test_a_crop_and_a_mirror_equal_the_complete_image(color, size):
     image = np.random.default_rng(1).integers(0, 256, (10, 87, 3), np.uint8)
     whole = shown(image, doubled(*size), color=color)
     assert np.array_equal(shown(image, doubled(*size), pp.crop(3, 5, 16, 15), color=color), whole[3:19, 5:20])
@@ -91,8 +95,8 @@ def test_a_crop_and_a_mirror_show_what_the_whole_image_has(color, size):
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
-def test_the_order_of_channels_is_that_of_the_decoder_also_behind_other_ops(color):
-    """For 87 columns of three values the remainder has 5: a whole pixel, and two thirds of the previous one."""
+def test_the_channel_order_is_the_decoders_even_after_other_ops(color):
+    """For 87 columns of three values, the remainder is 5: a whole pixel, and two thirds of the previous one."""
     image = np.zeros((10, 87, 3), np.uint8)
     image[1::2] = 2
     turned = pp.rotate(180, like="dali", expand=True), pp.rotate(180, like="dali", expand=True)
@@ -102,8 +106,8 @@ def test_the_order_of_channels_is_that_of_the_decoder_also_behind_other_ops(colo
         assert not levels[:, :-2].any()
 
 
-def test_a_resize_without_dalis_ties_is_seen():
-    """A negative control: all ties to even, as OpenCV's area has them."""
+def test_a_resize_without_dalis_ties_is_detected():
+    """As a negative control, all ties are rounded to even, as in OpenCV's area filter."""
     image = np.random.default_rng(2).integers(0, 256, (40, 88, 3), np.uint8)
     how = resampling_of("dali", "bilinear", (40, 88), (20, 44), antialias=False)
     off = resize.resize(image, how) != resize.resize(image, how._replace(passes="float_even"))

@@ -1,4 +1,4 @@
-"""TIFF of every kind: the array that was written comes back in 8 bits, or the kind is refused by name."""
+"""TIFF of every kind: the written array is decoded in 8 bits, or the kind is rejected by name."""
 
 import logging
 import struct
@@ -21,18 +21,18 @@ ROWS, COLUMNS = np.indices((HEIGHT, WIDTH))
 SHARES = np.stack(
     [COLUMNS / (WIDTH - 1), ROWS / (HEIGHT - 1), (ROWS + COLUMNS) / (HEIGHT + WIDTH - 2), COLUMNS % 7 / 6, ROWS / 40], 2
 )
-"""Five channels of 0 to 1."""
+"""Five channels with values from 0 to 1."""
 WHITE_IS_0, GRAY, RGB, PALETTE, CMYK, YCBCR, SENSOR, LINEAR = 0, 1, 2, 3, 5, 6, 32803, 34892
 SHORT, LONG, BYTE = 3, 4, 1
 
 
 def samples(bits, channels=1):
-    """Samples (height, width, channels) over the whole range of so many bits."""
+    """Return samples (height, width, channels) over the whole range of this many bits."""
     return np.rint(SHARES[:, :, :channels] * ((1 << bits) - 1)).astype(np.int64)
 
 
 def packed(part, bits, order, kind):
-    """Bytes of rows of samples, each row filled up to a byte."""
+    """Return bytes of rows of samples. Each row is padded to a full byte."""
     if bits == 12:
         digits = part[..., None] >> np.arange(11, -1, -1) & 1
         return np.packbits(digits.reshape(len(part), -1).astype(np.uint8), axis=1).tobytes()
@@ -40,7 +40,7 @@ def packed(part, bits, order, kind):
 
 
 def directory(tags, order, at, following):
-    """A directory of tags, {tag: (type, numbers)}, which begins at this place, and its long values."""
+    """Return a directory of tags, {tag: (type, numbers)}, for this offset, followed by its long values."""
     entries, more, end = b"", b"", at + 6 + 12 * len(tags)
     for tag, (type_, numbers) in sorted(tags.items()):
         value = struct.pack(f"{order}{len(numbers)}{'?B?HI'[type_]}", *numbers)
@@ -51,7 +51,7 @@ def directory(tags, order, at, following):
 
 
 def page(image, photometric, bits, *, order="<", planar=False, deflated=False, kind="u", at=8, following=0, tags=None):
-    """A page of samples (height, width, channels): its directory at this place, and strips of 8 rows."""
+    """Return a page of samples (height, width, channels): its directory at this offset, and strips of 8 rows."""
     count = image.shape[2]
     parts = [image[:, :, [n]] for n in range(count)] if planar else [image]
     strips = [packed(part[top : top + 8], bits, order, kind) for part in parts for top in range(0, len(image), 8)]
@@ -67,7 +67,7 @@ def page(image, photometric, bits, *, order="<", planar=False, deflated=False, k
 
 
 def tiff(*image, order="<", **options):
-    """A file of one ``page``."""
+    """Return a file of one ``page``."""
     return (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 8) + page(*image, order=order, **options)
 
 
@@ -76,7 +76,7 @@ def three(gray):
 
 
 def of_ycbcr(image):
-    """RGB by the equations of JPEG (JFIF 1.02), which are those of a TIFF without other coefficients."""
+    """Return RGB by the equations of JPEG (JFIF 1.02), which apply to a TIFF that does not specify coefficients."""
     y, blue, red = np.moveaxis(image.astype(float), 2, 0) - np.array([0, 128, 128])[:, None, None]
     return np.stack([y + 1.402 * red, y - 0.344136 * blue - 0.714136 * red, y + 1.772 * blue], axis=2).clip(0, 255)
 
@@ -112,16 +112,16 @@ KINDS = {
     ),
     "YCbCr": ((HALVED + 60, YCBCR, 8), {"tags": {530: (SHORT, [1, 1])}}, of_ycbcr(HALVED + 60)),
 }  # fmt: skip
-"""The arguments of ``tiff``, and the RGB pixels that are meant."""
+"""Arguments of ``tiff``, and the expected RGB pixels."""
 BIG_ENDIAN_NOT_READ = ("gray, 12 bits", "gray, 16 bits, white is 0")
-"""Kinds that Pillow reads in the other order of bytes alone."""
+"""Kinds that Pillow only reads in the other byte order."""
 
 
 @pytest.mark.parametrize("deflated", [False, True], ids=["uncompressed", "deflated"])
 @pytest.mark.parametrize("planar", [False, True], ids=["pixels", "planes"])
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("name", KINDS)
-def test_the_array_that_was_written_comes_back_in_8_bits(name, order, planar, deflated):
+def test_the_written_array_is_decoded_in_8_bits(name, order, planar, deflated):
     image, options, expected = KINDS[name]
     pixels = decode(tiff(*image, order=order, planar=planar, deflated=deflated, **options))
     if order == ">" and name in BIG_ENDIAN_NOT_READ:
@@ -131,7 +131,7 @@ def test_the_array_that_was_written_comes_back_in_8_bits(name, order, planar, de
 
 
 def subsampled(*, order, tags, at=None):
-    """An uncompressed YCbCr TIFF with 2 x 2 pixels per sample of chroma, or its page at a place, and its RGB pixels."""
+    """Return an uncompressed YCbCr TIFF with 2 x 2 chroma subsampling, or its page at an offset, and its RGB pixels."""
     luma, chroma = samples(8)[:20, :, 0], (100 + samples(8, 3)[:10, :18, 1:] // 5)
     blocks = luma.reshape(10, 2, 18, 2).transpose(0, 2, 1, 3).reshape(10, 18, 4)
     units = np.dstack([blocks, chroma]).reshape(10, -1, 1)
@@ -143,7 +143,7 @@ def subsampled(*, order, tags, at=None):
 
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("tags", [{530: (SHORT, [2, 2])}, {}], ids=["named", "default"])
-def test_chroma_with_fewer_samples_is_repeated(order, tags):
+def test_subsampled_chroma_is_repeated(order, tags):
     encoded, expected = subsampled(order=order, tags=tags)
     assert np.abs(decode(encoded) - expected).max() <= 1
 
@@ -163,12 +163,12 @@ REFUSED = {
     "a kind of TIFF that Pillow does not support (photometric interpretation 32844, 1": ((G16, 32844, 16), {}, 1),
     "a raw photo (such as NEF, DNG, CR2 or ARW)": ((G16, SENSOR, 16), {}, 1),
 }
-"""The beginning of an error: the arguments of ``tiff``, and the sample format."""
+"""Beginning of the error message: the arguments of ``tiff``, and the sample format."""
 
 
 @pytest.mark.parametrize("words", REFUSED)
 @pytest.mark.parametrize("order", "<>")
-def test_samples_that_8_bits_do_not_hold_are_refused_by_name(words, order):
+def test_samples_that_do_not_fit_into_8_bits_are_rejected_by_name(words, order):
     image, options, kind = REFUSED[words]
     error = decode(tiff(*image, order=order, tags={339: (SHORT, [kind] * image[0].shape[2])}, **options))
     assert str(error).startswith(f"[UNSUPPORTED] {words}")
@@ -181,7 +181,7 @@ REDUCED, WHOLE = {254: (LONG, [1])}, {254: (LONG, [0])}
 
 
 def pages(*made, order="<"):
-    """A file of pages, one after the other; each is made by a function of its place and of the next one's."""
+    """Return a file of consecutive pages. Each is made by a function of its offset and the offset of the next page."""
     encoded = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 8)
     for index, make in enumerate(made):
         end = len(encoded) + len(make(len(encoded), 0))
@@ -190,7 +190,7 @@ def pages(*made, order="<"):
 
 
 def paged(image, photometric=RGB, bits=8, *, order="<", tags=None, sub=None, planar=False):
-    """A function that makes a page; ``sub``: the arguments of another page, which is a SubIFD of it."""
+    """Return a function that makes a page. ``sub`` contains the arguments of its SubIFD."""
 
     def make(at, following):
         if sub is None:
@@ -213,7 +213,7 @@ def test_the_first_page_that_is_not_a_thumbnail_is_decoded(before, order):
 
 
 @pytest.mark.parametrize("order", "<>")
-def test_a_page_that_libtiff_has_to_decode_is_the_same_behind_a_thumbnail(order):
+def test_a_page_decoded_by_libtiff_is_equal_after_a_thumbnail(order):
     planes = {"order": order, "planar": True}
     encoded = pages(paged(THUMBNAIL, order=order, tags=REDUCED), paged(RGB16, RGB, 16, **planes), order=order)
     assert_close(decode(encoded), (RGB16 >> 8).astype(np.uint8), EQUAL)
@@ -227,8 +227,8 @@ def test_a_page_that_libtiff_has_to_decode_is_the_same_behind_a_thumbnail(order)
     assert_close(decode(behind), decode(alone), EQUAL)
 
 
-def test_a_tiff_that_is_opened_during_the_open_of_another_is_decoded_as_it_is_alone(monkeypatch):
-    """Pillow's choice between its own reader and libtiff belongs to all threads."""
+def test_a_tiff_opened_while_another_is_opened_is_decoded_correctly(monkeypatch):
+    """Pillow's choice between its own reader and libtiff is shared by all threads."""
     encoded = tiff(RGB8, YCBCR, 8, tags={530: (SHORT, [1, 1])})
     expected = decode(encoded)
     open_, found, threads = Image.open, [], []
@@ -263,16 +263,16 @@ RAW = {
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_a_raw_photo_is_refused_and_its_thumbnail_is_not_taken_for_it(name):
+def test_a_raw_photo_is_rejected_instead_of_decoding_its_thumbnail(name):
     assert str(decode(RAW[name])).startswith("[UNSUPPORTED] a raw photo (such as NEF, DNG, CR2 or ARW)")
 
 
-def test_a_thumbnail_whose_image_is_no_page_is_refused():
+def test_a_thumbnail_whose_image_is_not_a_page_is_rejected():
     error = decode(pages(paged(THUMBNAIL, tags=REDUCED, sub=(RGB8,))))
     assert str(error).startswith("[UNSUPPORTED] a TIFF whose pages are thumbnails, with the full image in a SubIFD")
 
 
-def test_pages_in_a_circle_and_on_top_of_each_other_are_refused_or_decoded_once():
+def test_cyclic_and_overlapping_pages_are_rejected_or_decoded_once():
     circle = pages(lambda at, _: page(RGB8, RGB, 8, at=at, following=8, tags=REDUCED))
     assert_close(decode(circle), RGB8.astype(np.uint8), EQUAL)
     overlapping = b"II*\0\x08\0\0\0" + bytes(40) + struct.pack("<H", 0xFFFF) * 100_000
@@ -283,7 +283,7 @@ def test_pages_in_a_circle_and_on_top_of_each_other_are_refused_or_decoded_once(
 
 
 def png(image, color):
-    """A PNG of 16 bits per sample."""
+    """Return a PNG of 16 bits per sample."""
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in image)
     return forged(*image.shape[:2], chunk(b"IDAT", zlib.compress(rows)), depth=16, color=color)
 
@@ -319,7 +319,7 @@ WINDOWS = [(0, 65535), (0, 4095), (1000, 1001), (20_000, 20_510), (-1024, 3071),
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("name", DEEP)
-def test_a_window_makes_levels_by_its_definition(name, window):
+def test_a_value_window_is_mapped_by_its_definition(name, window):
     encoded, image = DEEP[name]
     expected = by_definition(image, *window)
     assert_close(decode(encoded, window=window), np.broadcast_to(expected, RGB8.shape), EQUAL)
@@ -328,7 +328,7 @@ def test_a_window_makes_levels_by_its_definition(name, window):
     assert_close(gray, weighted.reshape(HEIGHT, WIDTH, 1).astype(np.uint8), EQUAL)
 
 
-def test_a_window_leaves_images_of_8_bits_alone_and_needs_samples_as_they_are_stored():
+def test_a_value_window_ignores_8_bit_images_and_needs_stored_samples():
     assert_close(decode(tiff(RGB8, RGB, 8), window=(0, 9)), RGB8.astype(np.uint8), EQUAL)
     for encoded in (
         tiff(RGB16, RGB, 16, planar=True, deflated=True),
@@ -343,7 +343,7 @@ def test_a_window_leaves_images_of_8_bits_alone_and_needs_samples_as_they_are_st
 @pytest.mark.parametrize("window", [None, (100, 5000)])
 @pytest.mark.parametrize(("image", "color"), [(G16, 0), (RGB16, 2)])
 def test_the_transparent_colour_of_16_bits_becomes_white(image, color, window):
-    """Two bytes of each of its samples are compared: the neighbours with the same high byte are not transparent."""
+    """Both bytes of each sample are compared: neighbours with the same high byte are not transparent."""
     image = image.copy()
     image[3:6, 4:9], image[3:6, 9:12] = 0x1234, 0x1235
     transparent = chunk(b"tRNS", struct.pack(">H", 0x1234) * image.shape[2])
@@ -366,7 +366,7 @@ def test_the_transparent_colour_of_16_bits_becomes_white(image, color, window):
         (tiff(samples(8, 4), RGB, 8, tags=UNKNOWN), "decode ignores 1 extra sample(s) per pixel of a TIFF (RGB, 4"),
     ],
 )
-def test_what_is_lost_is_said_once(encoded, words, caplog):
+def test_lost_precision_is_logged_once(encoded, words, caplog):
     pipeline = pp.Pipeline([pp.decode(), pp.resize(9), pp.center_crop(8), pp.tensor()])
     with caplog.at_level(logging.WARNING), pp.Engine(pipeline, device="cpu", threads=1) as engine:
         engine.run([encoded, encoded, png(G16, 0), tiff(samples(8, 4), RGB, 8, tags=ALPHA)])
@@ -374,7 +374,7 @@ def test_what_is_lost_is_said_once(encoded, words, caplog):
     assert words in record.getMessage()
 
 
-def test_nothing_is_said_of_a_window_and_of_whole_ranges(caplog):
+def test_nothing_is_logged_for_a_value_window_or_a_full_range(caplog):
     with caplog.at_level(logging.WARNING):
         decode(png(G12, 0), window=(0, 4095))
         decode(png(RGB16, 2))

@@ -1,4 +1,6 @@
-"""Images of 1 to 4 pixels a side, random ops at the ends of their fields: a tensor, or an error of that image alone."""
+"""Images of 1 to 4 pixels per side with random ops at the limits of their fields give a tensor, or an error for that
+image.
+"""
 
 import json
 from types import NoneType
@@ -17,7 +19,7 @@ from support.images import noise
 
 BELOW_1 = 1 - 2**-32
 LONGEST = 64
-"""The maximum side length of results and of padding."""
+"""Maximum side length of results and of padding."""
 
 
 def one_of(*values):
@@ -25,7 +27,7 @@ def one_of(*values):
 
 
 def of_limit(limit, kind):
-    """Values of a field that its limit allows: least, most and between; pairs rise."""
+    """Return values of a field within its limits: minimum, maximum and between. Pairs are ascending."""
     if isinstance(limit, limits.Colour):
         return one_of(0, 255, (0, 255, 7))
     least, most = limit.minimum, limit.maximum
@@ -45,7 +47,7 @@ def of_limit(limit, kind):
 
 
 def of_kind(hint):
-    """Values of a field's annotation; None: it has no limits."""
+    """Return values for a field's annotation, or None if it has no limits."""
     kinds, annotated = get_args(hint), getattr(hint, "__metadata__", ())
     if annotated:
         return of_limit(annotated[0], kinds[0])
@@ -91,7 +93,7 @@ OTHERS = {
 
 
 def strategies(name):
-    """For each field of a random op its values."""
+    """Return the values of each field of a random op."""
     hints = get_type_hints(ops.OPS[name], include_extras=True)
     found = {}
     for field in ops.OPS[name].__struct_fields__:
@@ -118,7 +120,7 @@ CHAINS = {
 
 
 class Same(Numbers):
-    """Random numbers of a sample that are all equal, including the ends of the range."""
+    """Random parameters of a sample that are all equal, including the ends of the range."""
 
     def __init__(self, value):
         super().__init__(0, 0, 0, 0, {})
@@ -131,30 +133,30 @@ class Same(Numbers):
 
 @st.composite
 def pipelines(draw, name):
-    """A pipeline with this op, whatever the values of its fields."""
+    """Return a pipeline with this op and any valid values of its fields."""
     op = {"op": name} | {field: draw(values) for field, values in strategies(name).items()}
     chain = CHAINS[draw(one_of(*CHAINS))](op)
     text = json.dumps({"format": "pixprep/1", "ops": [{"op": "pixels"}, *chain, {"op": "tensor"}]})
     try:
         return pp.Pipeline.from_json(text).for_training()
-    except pp.PipelineError:  # not there in the chain, or values that contradict each other
+    except pp.PipelineError:  # not allowed at this position in the chain, or contradictory values
         reject()
 
 
-MANY = pytest.param(400, marks=pytest.mark.slow(reason="50 times the examples of the same paths: a minute"))
+MANY = pytest.param(400, marks=pytest.mark.slow(reason="50 times the examples of the same code paths take a minute"))
 
 
 @pytest.mark.parametrize("examples", [8, MANY])
 @pytest.mark.parametrize("name", RANDOM)
-def test_no_image_ends_a_batch_for_its_neighbours(name, examples):
+def test_an_image_never_fails_its_batch(name, examples):
     sides, values = st.tuples(st.integers(1, 4), st.integers(1, 4)), one_of(0.0, 0.3, 0.49, 0.7, BELOW_1)
     tried = given(pipelines(name), sides, st.integers(0, 99), BOXES, values)(try_batch)
-    few = [HealthCheck.filter_too_much, HealthCheck.too_slow]  # many fields of an op contradict each other
+    few = [HealthCheck.filter_too_much, HealthCheck.too_slow]  # many combinations of fields contradict each other
     settings(max_examples=examples, derandomize=True, suppress_health_check=few)(tried)()
 
 
 def try_batch(pipeline, sides, seed, boxes, value):
-    """A tiny image and a photo in one batch; ``value``: all random numbers of another place."""
+    """Run a tiny image and a photo in one batch. ``value`` replaces all random numbers of the tiny image."""
     tiny, photo = noise(*sides), noise(300, 280)
     (drawn,) = pipeline.plan.draw(seed=seed, epoch=0, indices=[0])
     place, extreme = (
@@ -172,8 +174,8 @@ def try_batch(pipeline, sides, seed, boxes, value):
     ("size", "ratio", "why"),
     [((3, 1), (2, 3), "2 to 3"), ((1, 1), (4, 4), "4 to 4"), ((1, 4), (0.05, 0.1), "0.05 to 0.1")],
 )
-def test_an_image_without_a_window_is_refused_alone(size, ratio, why):
-    """torchvision raises for a tensor, and makes a PIL image black."""
+def test_an_image_without_a_valid_crop_fails_alone(size, ratio, why):
+    """torchvision raises for a tensor, and returns black for a PIL image."""
     crop = pp.random_resized_crop(2, scale=(1, 1), ratio=ratio)
     pipeline = pp.Pipeline([pp.pixels(), crop, pp.center_crop(2), pp.tensor()]).for_training()
     places = [pipeline.plan.placing(numbers) for numbers in pipeline.plan.draw(seed=0, epoch=0, indices=range(2))]
@@ -184,7 +186,7 @@ def test_an_image_without_a_window_is_refused_alone(size, ratio, why):
     assert batch.outputs["tensor"][1].any()
 
 
-def test_an_image_of_one_pixel_is_its_own_window_where_half_a_pixel_rounds_up():
+def test_a_one_pixel_image_is_its_own_crop_if_half_a_pixel_rounds_up():
     """Python rounds 1.5 to 2 and 0.5 to 0: for 1 x 1 pixels and the ratio 0.6, torchvision's fallback is the pixel."""
     crop = pp.random_resized_crop(2, scale=(0.01, 0.01), ratio=(0.6, 0.6))
     red = np.full((1, 1, 3), (200, 0, 0), np.uint8)

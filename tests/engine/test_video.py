@@ -1,4 +1,4 @@
-"""Clips through a pipeline: one geometry for all frames, one draw a clip, tensors in each layout."""
+"""Clips through a pipeline: the same geometry for all frames, one random sample per clip, tensors in each layout."""
 
 import io
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -36,14 +36,14 @@ def png(frame):
 
 
 def alone(frames, ops, **tensor):
-    """Each frame as an image of its own through the same ops."""
+    """Run each frame as an image through the same ops."""
     engine = pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor(**tensor)]))
     return np.stack(engine.run([png(frame) for frame in frames]))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("layout", ["tchw", "thwc", "cthw", "hwct", "1ctwh"])
-def test_a_clip_is_its_frames_through_the_same_ops(layout, threads):
+def test_a_clip_equals_its_frames_through_the_same_ops(layout, threads):
     pipeline = pp.Pipeline([pp.decode_video(frames=5), *END, pp.tensor(layout=layout)])
     shape = pipeline.outputs["tensor"].spec.shape
     encoded = [made("h264.mp4"), b"no clip", made("vp9.webm")]
@@ -58,7 +58,7 @@ def test_a_clip_is_its_frames_through_the_same_ops(layout, threads):
         np.testing.assert_array_equal(tensor.reshape(tensor.shape[layout.count("1") :]), frames.transpose(axes))
 
 
-def test_levels_and_bgr_and_gray():
+def test_pixel_values_bgr_and_gray():
     ops = [pp.resize(64), pp.center_crop(56), pp.contrast(1.4), pp.saturation(0.5)]
     encoded = made("h264.mp4")
     for color in ("rgb", "bgr"):
@@ -70,7 +70,7 @@ def test_levels_and_bgr_and_gray():
     assert pp.Engine(gray).run([encoded])[0].shape == (4, 56, 56, 1)
 
 
-def test_what_is_random_is_drawn_once_a_clip():
+def test_random_ops_are_sampled_once_per_clip():
     pipeline = pp.Pipeline(
         [
             pp.decode_video(frames=6), pp.random_resized_crop(48), pp.random_flip(), pp.color_jitter(0.4, 0.4, 0.4),
@@ -92,7 +92,7 @@ def test_what_is_random_is_drawn_once_a_clip():
     np.testing.assert_array_equal(batch["tensor"][0], single["tensor"])
 
 
-def test_a_frame_that_is_wanted_again_takes_no_more_of_the_budget():
+def test_a_repeated_frame_does_not_use_more_of_the_budget():
     """The budget has room for 6 frames: two clips of 3 frames each, from which 16 are produced."""
     pipeline = pp.Pipeline([pp.decode_video(frames=16, short="repeat"), *END, pp.tensor(layout="tchw")])
     room = 2 * 3 * 96 * 160
@@ -112,7 +112,7 @@ def test_a_frame_that_is_wanted_again_takes_no_more_of_the_budget():
     assert not has_waited
 
 
-def test_random_frames_are_drawn_and_replayed():
+def test_random_frames_are_sampled_and_replayed():
     pipeline = pp.Pipeline(
         [
             pp.decode_video(frames=7, sample="random", only="training"),
@@ -137,7 +137,7 @@ def test_random_frames_are_drawn_and_replayed():
 
 
 @pytest.mark.parametrize("sample", ["random", "uniform", {"step": 5}])
-def test_a_batch_of_clips_says_which_frames_were_taken(sample):
+def test_a_batch_of_clips_reports_the_frame_indices(sample):
     first = pp.decode_video(frames=4, sample=sample, only="training" if sample == "random" else None)
     others = [pp.decode_video(frames=4, only="serving")] * (sample == "random")
     ops = [first, *others, pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
@@ -161,7 +161,7 @@ def test_a_batch_of_clips_says_which_frames_were_taken(sample):
         ({"sample": {"fps": 1}, "short": "repeat"}, [0, 30, 60, 69]),
     ],
 )
-def test_which_frames(fields, wanted):
+def test_frame_selection(fields, wanted):
     pipeline = pp.Pipeline(
         [
             pp.decode_video(**{"frames": 4} | fields),
@@ -175,7 +175,7 @@ def test_which_frames(fields, wanted):
     assert op_words(pipeline)[0].startswith(f"decode {len(wanted)} frames, ")
 
 
-def test_a_clip_that_is_too_short_is_refused_unless_it_repeats():
+def test_a_clip_that_is_too_short_is_rejected_unless_frames_repeat():
     short = clip("h264.mp4", 3)
     for fields in ({}, {"sample": "first"}, {"sample": {"fps": 2}}):
         ops = [pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
@@ -195,14 +195,14 @@ def test_a_clip_that_is_too_short_is_refused_unless_it_repeats():
         ("uniform", "4 frames, evenly spaced from the first to the last"),
     ],
 )
-def test_the_choice_of_frames_is_said_in_words(sample, words):
+def test_explain_describes_the_frame_selection(sample, words):
     pipeline = pp.Pipeline(
         [pp.decode_video(frames=4, sample=sample), pp.resize(height=8, width=8), pp.tensor(layout="thwc")]
     )
     assert str(pipeline.plan.clip.sampling) == words
 
 
-def test_uniform_frames_are_those_of_numpy():
+def test_uniform_frames_equal_numpy():
     for count in (1, 2, 7, 16, 33, 300, 301):
         for frames in (1, 2, 5, 8, 16, 32):
             times = [Fraction(index) for index in range(count)]
@@ -215,7 +215,7 @@ def test_uniform_frames_are_those_of_numpy():
 
 @pytest.mark.parametrize("preset", ["ultrafast", "fast", "medium"])
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
-def test_flow_is_opencvs_by_hand(preset, color):
+def test_flow_equals_a_manual_computation_with_opencv(preset, color):
     cv2 = pytest.importorskip("cv2")
     ops = [pp.decode_video(frames=4, sample={"step": 2}, color=color), pp.resize(72), pp.center_crop(64)]
     pipeline = pp.Pipeline([*ops, pp.optical_flow(preset=preset), pp.tensor(layout="thwc", dtype="uint8")])
@@ -255,7 +255,7 @@ def inverted(pixels):
     return 255 - pixels
 
 
-def test_operators_are_given_frames_and_no_clips():
+def test_custom_operators_receive_frames_and_not_clips():
     ops = [pp.decode_video(frames=3), pp.resize(height=32, width=32)]
     with pytest.raises(PipelineError, match="not of clips"):
         pp.Pipeline([*ops, pp.tensor(layout="tchw"), halved()])
@@ -266,7 +266,7 @@ def test_operators_are_given_frames_and_no_clips():
     np.testing.assert_array_equal(changed, 255 - plain)
 
 
-def test_run_takes_clips_and_no_photos(tmp_path, capsys):
+def test_run_accepts_clips_and_rejects_photos(tmp_path, capsys):
     pipeline = pp.Pipeline([pp.decode_video(frames=2), pp.resize(height=32, width=48), pp.tensor(layout="tchw")])
     pipeline.save(tmp_path / "clip.json")
     (tmp_path / "a.mp4").write_bytes(made("h264.mp4"))

@@ -1,4 +1,4 @@
-"""Clips: the requested frames, complete and in order, and rejected clips."""
+"""Decoding of clips: the requested frames, complete and in order, and rejected clips."""
 
 import contextlib
 import io
@@ -42,7 +42,7 @@ def refused(encoded, limits=LIMITS, choose=uniform):
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_the_number_of_each_frame_is_the_one_that_is_wanted(name):
+def test_the_requested_frame_numbers_are_decoded(name):
     encoded = made(name)
     whole = every_frame(encoded)
     assert len(whole) == COUNT
@@ -56,7 +56,7 @@ def test_the_number_of_each_frame_is_the_one_that_is_wanted(name):
 
 
 @pytest.mark.parametrize("name", ["h265.mp4", "h265.mkv", "h265-layers.mp4"])
-def test_pictures_that_no_other_needs_are_not_decoded(name):
+def test_frames_without_dependents_are_not_decoded(name):
     encoded = made(name)
     with av.open(io.BytesIO(encoded)) as file:
         packets = sorted((packet for packet in file.demux(video=0) if packet.size), key=lambda packet: packet.pts)
@@ -90,7 +90,7 @@ def every(name):
 
 
 def decodable(encoded):
-    """The frames that PyAV shows, from the first on that needs none from before the clip."""
+    """Return the frames that PyAV decodes, from the first one that does not depend on frames before the clip."""
     found = []
     with av.open(io.BytesIO(encoded)) as file:
         for packet in file.demux(video=0):
@@ -118,7 +118,7 @@ ONE_KEY = ("h264-one-key.mp4", "h264.avi", "h264-b.avi")
         *((name, packets) for name in ("h264.mp4", "h265-open.mkv", "vp9.webm") for packets in (1, 13)),
     ],
 )
-def test_a_clip_that_was_cut_between_key_frames_begins_with_the_first_that_decodes(monkeypatch, name, packets):
+def test_a_clip_cut_between_key_frames_begins_with_the_first_decodable_frame(monkeypatch, name, packets):
     monkeypatch.setitem(CODECS, name, CUT[name])
     check_cut(clip(name, cut=packets))
 
@@ -137,7 +137,7 @@ def check_cut(encoded):
     np.testing.assert_array_equal(frame, whole[(len(whole) - 1) // 2])
 
 
-def test_pictures_of_an_open_group_that_nothing_decodes_are_not_counted(monkeypatch):
+def test_undecodable_frames_of_an_open_group_are_not_counted(monkeypatch):
     """They follow the first key frame in the file, and precede it on display."""
     name = "h265-open.mkv"
     monkeypatch.setitem(CODECS, name, CUT[name])
@@ -151,21 +151,21 @@ def test_pictures_of_an_open_group_that_nothing_decodes_are_not_counted(monkeypa
     check_cut(encoded)
 
 
-def test_key_frames_that_an_mp4_does_not_name_are_begun_with_all_the_same(monkeypatch):
+def test_decoding_starts_at_key_frames_that_an_mp4_does_not_list(monkeypatch):
     name = "mpeg4-b.mp4"
     monkeypatch.setitem(CODECS, name, ("mpeg4", "mp4", {"g": "12", "bf": "2"}))
     check_cut(clip(name, cut=5).replace(b"stss", b"free"))
     for each in ("h265.mp4", "mpeg4.mp4"):
         unnamed = bytearray(made(each))
         at = unnamed.index(b"stss") + 12
-        unnamed[at : at + 4] = struct.pack(">I", 2)  # the second packet in place of the first
+        unnamed[at : at + 4] = struct.pack(">I", 2)  # the second packet instead of the first
         found = ffmpeg.decode(bytes(unnamed), chosen(*range(COUNT)), LIMITS)
         assert [number(frame) for frame in found.frames] == [*range(COUNT)]
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h265.mkv", "vp9.webm", "av1.mp4", "mpeg4.avi"])
 @pytest.mark.parametrize("cut", [0, 5])
-def test_a_first_key_frame_that_is_damaged_is_not_passed_over(name, cut):
+def test_a_damaged_first_key_frame_is_not_skipped(name, cut):
     encoded = clip(name, cut=cut)
     with av.open(io.BytesIO(encoded)) as file:
         key = bytes(next(packet for packet in file.demux(video=0) if packet.is_keyframe))
@@ -180,7 +180,7 @@ def test_a_first_key_frame_that_is_damaged_is_not_passed_over(name, cut):
 
 
 @pytest.mark.parametrize("name", [*ONE_KEY, "mpeg4-one-key.mp4"])
-def test_a_clip_without_a_key_frame_is_refused_for_that(monkeypatch, name):
+def test_a_clip_without_a_key_frame_is_rejected(monkeypatch, name):
     monkeypatch.setitem(CODECS, "mpeg4-one-key.mp4", ("mpeg4", "mp4", {"g": "500"}))
     assert (
         str(refused(clip(name, cut=1)))
@@ -188,14 +188,14 @@ def test_a_clip_without_a_key_frame_is_refused_for_that(monkeypatch, name):
     )
 
 
-def test_times_are_those_of_a_variable_rate():
+def test_timestamps_of_a_variable_frame_rate_are_used():
     stamps = [0, 10, 20, 400, 410, 420, 1000, 1500, 1501, 3000]
     encoded = clip("h264.mp4", len(stamps), stamps=stamps)
     seen = []
     found = ffmpeg.decode(encoded, lambda frames: seen.extend(frames.times) or [*range(10)], LIMITS)
     assert [round(1000 * time) for time in seen] == stamps
     assert [number(frame) for frame in found.frames] == [*range(10)]
-    rate = Sampling(frames=7, rule="fps", by=2)  # at 0, 0.5, ... 3 s the frame that is seen then
+    rate = Sampling(frames=7, rule="fps", by=2)  # at 0, 0.5, ... 3 s, the frame that is visible then
     found = ffmpeg.decode(encoded, lambda frames: rate.indices(frames.times), LIMITS)
     assert [number(frame) for frame in found.frames] == [0, 5, 6, 7, 8, 8, 9]
     assert found.frames[4] is found.frames[5]
@@ -210,7 +210,7 @@ def test_every_column_is_decoded(width):
     assert np.median(error) < 5
 
 
-def test_odd_sides_and_gray():
+def test_odd_sizes_and_gray():
     encoded = clip("vp9.webm", 12, height=97, width=161)
     found = ffmpeg.decode(encoded, chosen(3, 9), LIMITS)
     assert [number(frame) for frame in found.frames] == [3, 9]
@@ -223,8 +223,8 @@ def test_odd_sides_and_gray():
 @pytest.mark.parametrize(
     ("matrix", "weights"), [(1, (0.2126, 0.7152)), (5, None), (7, (0.212, 0.701)), (9, (0.2627, 0.678))]
 )
-def test_gray_is_the_luma_of_bt601_of_the_colours_whatever_the_stream_names(matrix, weights):
-    """As Pillow, OpenCV and torchvision make gray of RGB, and PyAV of a clip."""
+def test_gray_is_the_bt601_luma_of_the_colours_for_any_declared_matrix(matrix, weights):
+    """This matches Pillow's, OpenCV's and torchvision's gray of RGB, and PyAV's gray of a clip."""
     encoded = clip("h264.mp4", 3, colorspace=matrix, pixel_format="yuv444p")
     (gray,) = ffmpeg.decode(encoded, chosen(1), LIMITS, is_gray=True).frames
     np.testing.assert_array_equal(gray[:, :, 0], every_frame(encoded, "gray")[1])
@@ -236,7 +236,7 @@ def test_gray_is_the_luma_of_bt601_of_the_colours_whatever_the_stream_names(matr
 
 
 @pytest.mark.parametrize(("matrix", "other"), [(1, 5), (5, 1)])
-def test_colours_by_the_matrix_that_the_stream_names(matrix, other):
+def test_colours_use_the_declared_matrix(matrix, other):
     """1: BT.709; 5: BT.601 of 625 lines."""
     encoded = clip("h264.mp4", 3, colorspace=matrix)
     (frame,) = ffmpeg.decode(encoded, chosen(1), LIMITS).frames
@@ -249,7 +249,7 @@ def test_colours_by_the_matrix_that_the_stream_names(matrix, other):
     assert np.abs(right - wrong).max() > 5
 
 
-def test_full_range_is_not_limited_range():
+def test_full_range_differs_from_limited_range():
     full, limited = (clip("h264.mp4", 2, pixel_format=form) for form in ("yuvj420p", "yuv420p"))
     wanted = pixels(1).astype(int)
     for encoded in (full, limited):
@@ -258,16 +258,16 @@ def test_full_range_is_not_limited_range():
 
 
 def matrix(*numbers):
-    """A clip whose track has another display matrix, here of two rows of integers."""
+    """Return a clip whose track has a different display matrix, given as two rows of integers."""
     turned = bytearray(made("h264.mp4"))
-    at = turned.index(b"tkhd") + 44  # a track header of version 0: nine numbers of 16.16 and 2.30
+    at = turned.index(b"tkhd") + 44  # a track header of version 0: nine numbers in 16.16 and 2.30
     a, b, c, d = (number << 16 for number in numbers)
     turned[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     return bytes(turned)
 
 
 @pytest.mark.parametrize(("numbers", "turns"), [((0, 1, -1, 0), -1), ((0, -1, 1, 0), 1), ((-1, 0, 0, -1), 2)])
-def test_a_clip_is_turned_as_its_container_says(numbers, turns):
+def test_a_clip_is_rotated_as_its_container_declares(numbers, turns):
     (upright,) = ffmpeg.decode(made("h264.mp4"), chosen(7), LIMITS).frames
     (turned,) = ffmpeg.decode(matrix(*numbers), chosen(7), LIMITS).frames
     np.testing.assert_array_equal(turned, np.rot90(upright, turns))
@@ -276,13 +276,13 @@ def test_a_clip_is_turned_as_its_container_says(numbers, turns):
 
 
 @pytest.mark.parametrize("numbers", [(-1, 0, 0, 1), (1, 0, 0, -1)])
-def test_a_mirrored_clip_is_refused(numbers):
+def test_a_mirrored_clip_is_rejected(numbers):
     assert refused(matrix(*numbers), choose=chosen(0)).detail == "a clip that its container mirrors is not supported"
 
 
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
-def test_a_clip_that_ends_early_is_refused(name, share):
+def test_a_truncated_clip_is_rejected(name, share):
     encoded = made(name)
     error = refused(encoded[: int(share * len(encoded))])
     assert error.reason in ("TRUNCATED", "CORRUPT")
@@ -299,13 +299,13 @@ def test_a_clip_that_ends_early_is_refused(name, share):
         ({"max_decode_s": 0}, "TOO_MANY_PIXELS"),
     ],
 )
-def test_what_is_over_a_limit_is_refused_by_its_name(limit, reason):
+def test_exceeding_a_limit_is_rejected_by_name(limit, reason):
     error = refused(made("h264.mp4"), Limits(**limit))
     assert error.reason == reason
     assert next(iter(limit)) in error.detail
 
 
-def test_a_frame_that_is_wanted_again_counts_once():
+def test_a_repeated_frame_counts_once():
     limits = Limits(max_clip_pixels=2 * 96 * 160)
     first, again, *_ = ffmpeg.decode(made("h264.mp4"), chosen(3, 3, 3, 9, 9), limits).frames
     assert first is again
@@ -322,17 +322,17 @@ PLAYLISTS = {
 
 
 @pytest.mark.parametrize("name", PLAYLISTS)
-def test_what_names_other_files_is_no_clip(name):
+def test_playlists_that_name_other_files_are_rejected(name):
     assert refused(PLAYLISTS[name]).reason == "UNKNOWN_FORMAT"
     assert refused(b"\0\0\0\x10ftypisom" + PLAYLISTS[name]).reason in ("CORRUPT", "TRUNCATED")
     assert refused(b"\x1aE\xdf\xa3" + PLAYLISTS[name]).reason in ("CORRUPT", "TRUNCATED")
 
 
-def test_a_movie_whose_samples_lie_in_another_file_does_not_get_them(tmp_path):
+def test_a_movie_cannot_read_samples_from_other_files(tmp_path):
     whole = clip("h264.mov", 5)
     target = tmp_path / "secret.mov"
     target.write_bytes(whole)
-    at = whole.index(b"dref") + 4 + 8  # past the version and the count: an entry of 12 bytes, "in this file"
+    at = whole.index(b"dref") + 4 + 8  # after the version and the count: an entry of 12 bytes that means "in this file"
     assert whole[at + 4 : at + 8] in (b"url ", b"alis")
     for flags in (b"\0\0\0\0", b"\0\0\0\1"):
         path = str(target).encode()
@@ -342,7 +342,7 @@ def test_a_movie_whose_samples_lie_in_another_file_does_not_get_them(tmp_path):
         assert error.reason in ("CORRUPT", "TRUNCATED", "UNSUPPORTED")
 
 
-def test_a_file_with_sound_alone_or_an_unlisted_codec_is_refused():
+def test_a_file_with_only_sound_or_an_unknown_codec_is_rejected():
     memory = io.BytesIO()
     with av.open(memory, "w", format="mp4") as file:
         track = file.add_stream("aac", rate=8000)
@@ -363,7 +363,7 @@ def test_a_file_with_sound_alone_or_an_unlisted_codec_is_refused():
 
 @pytest.mark.parametrize("wanted", [40, 55])
 def test_damage_is_an_error_and_never_a_frame_of_noise(wanted):
-    """FFmpeg hides lost parts by default. What it cannot see, as one pixel's wrong colour, nobody can."""
+    """By default, FFmpeg conceals lost regions. Undetectable damage, such as one wrong pixel, is not tested."""
     encoded = made("h264.mp4")
     (whole,) = ffmpeg.decode(encoded, chosen(wanted), LIMITS).frames
     rng = np.random.default_rng(1)
@@ -380,9 +380,9 @@ def test_damage_is_an_error_and_never_a_frame_of_noise(wanted):
 
 
 @pytest.mark.parametrize("cut", [1, 5, 8, 31, 35, 65])
-def test_a_clip_that_was_trimmed_without_a_decode_begins_where_its_edit_list_says(cut):
+def test_a_losslessly_trimmed_clip_begins_where_its_edit_list_specifies(cut):
     trimmed = bytearray(made("h264.mp4"))
-    at = trimmed.index(b"elst") + 4 + 8 + 4  # version and flags, count, duration: then the media time
+    at = trimmed.index(b"elst") + 4 + 8 + 4  # version and flags, count, duration, then the media time
     (begin,) = struct.unpack(">i", trimmed[at : at + 4])
     trimmed[at : at + 4] = struct.pack(">i", begin + 512 * cut)
     whole = every_frame(bytes(trimmed))
@@ -395,8 +395,10 @@ def test_a_clip_that_was_trimmed_without_a_decode_begins_where_its_edit_list_say
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4", "h265-layers.mp4", "mpeg4.mp4"])
 @pytest.mark.parametrize("second", [42, 30, 3])
-def test_parts_of_a_clip_that_an_edit_list_joins_have_their_own_frames(name, second):
-    """Packets before the second part, which are there to decode it alone, have the times of frames of the first."""
+def test_parts_joined_by_an_edit_list_have_their_own_frames(name, second):
+    """Packets before the second part, which are only needed to decode it, have the timestamps of frames of the first
+    part.
+    """
     joined = edited(made(name), (5, 9), (second, 9))
     with av.open(io.BytesIO(joined)) as file:
         packets = [(packet.pts, packet.is_discard) for packet in file.demux(video=0) if packet.size]
@@ -409,7 +411,7 @@ def test_parts_of_a_clip_that_an_edit_list_joins_have_their_own_frames(name, sec
             np.testing.assert_array_equal(frame, whole[numbers[index]])
 
 
-def test_a_frame_of_vp8_that_is_never_shown_is_not_counted():
+def test_a_vp8_frame_that_is_never_shown_is_not_counted():
     encoded = bytearray(made("vp8.webm"))
     with av.open(io.BytesIO(bytes(encoded))) as file:
         packet = [packet for packet in file.demux(video=0) if packet.size][10]
@@ -422,7 +424,7 @@ def test_a_frame_of_vp8_that_is_never_shown_is_not_counted():
     np.testing.assert_array_equal(found.frames[11], whole[11])
 
 
-def test_packets_that_name_the_same_bytes_again_and_again_are_counted():
+def test_packets_that_repeat_the_same_bytes_are_counted():
     encoded = made("mpeg4.mp4")
     offsets = bytearray(encoded)
     at = offsets.index(b"stsz") + 4 + 8
@@ -438,7 +440,7 @@ def test_packets_that_name_the_same_bytes_again_and_again_are_counted():
 
 
 @pytest.mark.parametrize("table", ["stsz", "trun"])
-def test_tables_that_name_millions_of_samples_are_refused_before_ffmpeg_sees_them(table):
+def test_tables_that_declare_millions_of_samples_are_rejected_before_ffmpeg_reads_them(table):
     def box(kind, *parts):
         content = b"".join(parts)
         return struct.pack(">I4s", 8 + len(content), kind) + content
@@ -461,16 +463,16 @@ def test_tables_that_name_millions_of_samples_are_refused_before_ffmpeg_sees_the
         (b"RIFF\x04\0\0\0AVI ", b"RIFF\0\0\0\0"),
     ],
 )
-def test_a_container_of_many_empty_parts_is_refused_soon(begin, part):
+def test_a_container_of_many_empty_parts_is_rejected_quickly(begin, part):
     assert refused(begin + part * 200_000).reason in ("UNSUPPORTED", "UNKNOWN_FORMAT")
 
 
-def test_a_box_smaller_than_its_header_ends_what_is_read():
+def test_parsing_ends_at_a_box_smaller_than_its_header():
     damaged = b"\0\0\0\x08ftyp" + b"\0\0\0\3moov" + bytes(99)
     assert refused(damaged).reason == "CORRUPT"
 
 
-def test_what_lies_behind_a_whole_clip_is_not_looked_at():
+def test_data_after_a_complete_clip_is_ignored():
     for name in ("h264.mp4", "h264-open.mkv", "h264.avi"):
         for behind in (b"junkjunk", bytes(1000), b"\xff" * 77, struct.pack(">I4sQ", 1, b"free", 16)):
             found = ffmpeg.decode(made(name) + behind, chosen(5), LIMITS)

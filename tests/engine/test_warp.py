@@ -1,4 +1,4 @@
-"""Rotations, affine maps, filters and erasing: exact turns, windows, the kernels in C, boxes."""
+"""Rotations, affine maps, filters and erasing: exact rotations, crops, the C kernels, boxes."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ PHOTO = scene(40, 50)
 
 
 def pixels(*ops, photo=PHOTO):
-    """uint8 (height, width, 3) that an engine makes."""
+    """Return uint8 (height, width, 3) from an engine."""
     height, width = photo.shape[:2]
     tensor = pp.tensor(dtype="uint8", layout="hwc")
     with pp.Engine(pp.Pipeline([pp.decode(), pp.crop(0, 0, height, width), *ops, tensor])) as engine:
@@ -55,7 +55,7 @@ def plan_of(*ops):
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("how", FILTERS)
 @pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3, 5])
-def test_turns_by_a_quarter_move_pixels_and_change_none(turns, how, like):
+def test_quarter_turns_move_pixels_without_changing_them(turns, how, like):
     result = pixels(pp.rotate(90 * turns, filter=how, expand=True, like=like))
     assert np.array_equal(result, np.rot90(PHOTO, turns))
     square = PHOTO[:, :40]
@@ -63,7 +63,7 @@ def test_turns_by_a_quarter_move_pixels_and_change_none(turns, how, like):
     assert np.array_equal(result, np.rot90(square, turns))
 
 
-def test_a_turned_pipeline_is_served():
+def test_a_pipeline_with_a_rotation_is_served():
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pp.rotate(90, expand=True), pp.tensor()])
     assert pipeline.outputs["tensor"].spec.shape == (3, 30, 20)
     assert "rotate by 90 degrees, expanding (nearest, pillow's rounding)" in explain(pipeline)
@@ -71,7 +71,7 @@ def test_a_turned_pipeline_is_served():
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_the_size_of_what_expands_is_known_where_the_image_has_one(like):
+def test_the_size_of_an_expanded_rotation_is_known_for_a_fixed_image_size(like):
     for angle in range(0, 360, 7):
         steps = rotated(20, 30, angle, Look(like=like), expand=True)
         height, width = levels.size_after(steps, 20, 30)
@@ -81,7 +81,7 @@ def test_the_size_of_what_expands_is_known_where_the_image_has_one(like):
 
 
 @pytest.mark.parametrize("op", [op for op in frozen.COLOURS if isinstance(op, pp.rotate | pp.affine | pp.sharpness)])
-def test_frozen_results_of_the_libraries_are_ours(op):
+def test_results_equal_the_frozen_results_of_the_libraries(op):
     _, expected = frozen.outputs(op)
     for case, result in zip(frozen.cases(op), expected, strict=True):
         with pp.Engine(pp.Pipeline([*case.chain, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
@@ -90,7 +90,7 @@ def test_frozen_results_of_the_libraries_are_ours(op):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("how", FILTERS)
-def test_a_warp_without_motion_changes_nothing(how, like):
+def test_a_warp_without_motion_does_not_change_pixels(how, like):
     assert np.array_equal(pixels(pp.affine(filter=how, like=like)), PHOTO)
 
 
@@ -98,7 +98,7 @@ def test_a_warp_without_motion_changes_nothing(how, like):
 
 
 def some_warps(count, seed=0):
-    """(step, image) of every kind: sizes, strides, fills, windows, far away and near."""
+    """Yield (step, image) of every kind: sizes, strides, fills, crops, distant and near positions."""
     rng = np.random.default_rng(seed)
     for index in range(count):
         height, width = (int(side) for side in rng.integers(1, 5 if index % 3 else 40, 2))
@@ -139,7 +139,7 @@ def some_warps(count, seed=0):
 
 @pytest.mark.parametrize("mode", ["constant", "edge"])
 @pytest.mark.parametrize("way", WARPS["dali"].filters)
-def test_warps_like_dali_are_its_formula(way, mode):
+def test_warps_like_dali_equal_its_formula(way, mode):
     rng = np.random.default_rng(2)
     for index in range(60):
         height, width, channels = (*map(int, rng.integers(1, 60, 2)), (1, 3)[index % 2])
@@ -153,7 +153,7 @@ def test_warps_like_dali_are_its_formula(way, mode):
     ("degrees", "sine", "cosine"),
     [(-224.67019042361, 0.7030248, -0.7111653), (-373.13153975562, -0.22718744, 0.973851), (90.0, 1, -4.3711388e-8)],
 )
-def test_a_rotation_of_dalis_has_glibcs_sine_and_cosine(degrees, sine, cosine):
+def test_dalis_rotation_uses_glibcs_sine_and_cosine(degrees, sine, cosine):
     """Sine or cosine of the first two angles is not the nearest float32."""
     (step,) = rotated(8, 5, degrees, Look(like="dali"))
     a, b, _, d, e, _ = np.array(step.matrix, np.float32)
@@ -163,8 +163,8 @@ def test_a_rotation_of_dalis_has_glibcs_sine_and_cosine(degrees, sine, cosine):
     assert (degrees == 90) == np.array_equal(nearest, [d, a])
 
 
-def test_warps_are_those_of_pillow_torchvision_and_opencv():
-    """The expected pixels of Pillow are Pillow's own; those of the others come from their formulas in NumPy."""
+def test_warps_equal_pillow_torchvision_and_opencv():
+    """Pillow computes its expected pixels itself; the others come from the libraries' formulas in NumPy."""
     count = 0
     for step, image in some_warps(1500):
         assert np.array_equal(warp.warped(step, image), twins.warped(step, image)), (step, image.shape)
@@ -172,7 +172,7 @@ def test_warps_are_those_of_pillow_torchvision_and_opencv():
     assert count > 1400
 
 
-def test_the_nearest_of_any_numbers_lie_where_those_of_levels_do():
+def test_nearest_positions_of_floats_and_of_pixel_values_are_equal():
     count = 0
     for step, image in some_warps(300, seed=4):
         if step.filter == "nearest":
@@ -187,8 +187,8 @@ def test_the_nearest_of_any_numbers_lie_where_those_of_levels_do():
     assert count > 80
 
 
-def test_a_wrong_warp_would_be_seen():
-    """The negative control: half a pixel, in any window."""
+def test_a_wrong_warp_is_detected():
+    """As a negative control, the warp is shifted by half a pixel, in any crop."""
     differing = 0
     for step, image in some_warps(200, seed=1):
         a, b, c, *others = step.matrix
@@ -209,21 +209,21 @@ for step, image in some_warps(600, seed=2):
 """
 
 
-def test_no_warp_reads_beyond_the_pixels():
-    """The pages before and after them cannot be read."""
+def test_no_warp_reads_outside_the_pixels():
+    """The memory pages before and after them cannot be read."""
     done = guarded(GUARDED)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("how", FILTERS)
-def test_a_window_of_a_warp_is_that_of_the_whole(how, like):
+def test_a_crop_of_a_warp_equals_that_of_the_whole(how, like):
     image = noise(37, 41)
     window = Take(5, 9, 20, 13, (False, False), ())
     for index in range(40):
         angle, scale = -170.0 + 9 * index, 0.3 + index / 20
         steps = (mapped(37, 41, Motion(angle, (3.0, 1.0), scale), Look(filter=how, fill=FILL, like=like)),)
-        if index % 4 == 0:  # Pillow's places without a turn are sums
+        if index % 4 == 0:  # Pillow accumulates positions if there is no rotation
             steps = (mapped(37, 41, Motion(0.0, (2.3, -1.7), scale), Look(filter=how, fill=FILL, like=like)),)
         if index % 4 == 1:
             corners = [[index // 3, 2], [40, index // 4], [30, 36 - index // 5], [3, 30]]
@@ -236,14 +236,14 @@ def test_a_window_of_a_warp_is_that_of_the_whole(how, like):
         assert np.array_equal(done(mirrored, image), whole[5:25, 9:22][:, ::-1])
 
 
-def test_a_window_of_a_window_of_a_warp_counts_both():
+def test_nested_crops_of_a_warp_are_added():
     (step,) = rotated(37, 41, 30, Look(fill=FILL))
     one, other = Take(5, 9, 20, 13, (False, False), ()), Take(2, 3, 8, 9, (False, False), ())
     image = noise(37, 41)
     assert np.array_equal(done(folded((step, one, other)), image), done((step,), image)[7:15, 12:21])
 
 
-def test_a_window_that_reaches_outside_stays_a_step():
+def test_a_crop_that_extends_outside_remains_a_separate_step():
     (step,) = rotated(20, 20, 30, Look())
     beyond = Take(-3, 0, 30, 20, (False, False), (9,))
     assert folded((step, beyond)) == (step, beyond)
@@ -268,8 +268,8 @@ def test_a_rotation_has_pillows_size_and_matrix():
         assert ((step.width, step.height), step.matrix) == image.rotate(angle, expand=is_expanding, center=center)
 
 
-def test_a_perspective_takes_each_corner_to_its_place():
-    """Corners match by index, exactly up to float32; the pixels between them follow a projective map."""
+def test_a_perspective_maps_each_corner_to_its_target():
+    """Corners match by index, exactly up to float32. The pixels between them follow a projective map."""
     rng = np.random.default_rng(5)
     for _ in range(200):
         height, width = (int(side) for side in rng.integers(2, 900, 2))
@@ -285,7 +285,7 @@ def test_a_perspective_takes_each_corner_to_its_place():
     assert coefficients(20, 30, [[0, 0], [29, 0], [29, 19], [0, 19]]) == (1, 0, 0, 0, 1, 0, 0, 0)
 
 
-def test_an_image_that_a_perspective_would_make_a_line_stays_as_it_is():
+def test_an_image_that_a_perspective_would_collapse_to_a_line_is_unchanged():
     on_a_line = [  # three of them
         [[0, 0], [5, 5], [9, 9], [0, 9]],
         [[2, 1], [9, 0], [8, 7], [5, 4]],
@@ -301,11 +301,11 @@ def test_an_image_that_a_perspective_would_make_a_line_stays_as_it_is():
         assert np.array_equal(pp.apply(pp.random_perspective(1.0, 1.0), photo, index=3), photo)
 
 
-# ------------------------------------------------------------------------------------------------ margins, channels
+# ------------------------------------------------------------------------------------------------ padding, channels
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric"])
-def test_a_margin_of_the_image_is_numpys_as_far_as_it_goes(mode):
+def test_padding_by_reflection_equals_numpy_as_far_as_the_image_reaches(mode):
     for height, width in ((1, 1), (1, 5), (2, 3), (7, 4)):
         image = noise(height, width)
         for top, left in ((0, 0), (1, 2), (9, 25)):
@@ -315,7 +315,7 @@ def test_a_margin_of_the_image_is_numpys_as_far_as_it_goes(mode):
             assert np.array_equal(done((step.changed(flips=(True, True)),), image), expected[::-1, ::-1])
 
 
-def test_a_margin_of_the_image_goes_with_levels_alone():
+def test_padding_by_reflection_requires_pixel_values():
     pad = pp.pad(40, 44, padding_mode="reflect")
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pad, pp.center_crop(38), pp.tensor()])
     assert "pad to 40 x 44, with the image in the center, padding mode reflect" in explain(pipeline)
@@ -323,7 +323,7 @@ def test_a_margin_of_the_image_goes_with_levels_alone():
     assert np.array_equal(padded, np.pad(PHOTO[:20, :30], [(10, 10), (7, 7), (0, 0)], "reflect"))
 
 
-def test_channels_are_permuted_by_their_colour_whatever_their_order():
+def test_channels_are_permuted_by_colour_in_any_channel_order():
     for color, order in (("rgb", slice(None)), ("bgr", slice(None, None, -1))):
         ops = [pp.decode(color=color), pp.crop(0, 0, 40, 50), pp.permute_channels((1, 2, 0))]
         with pp.Engine(pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
@@ -334,15 +334,15 @@ def test_channels_are_permuted_by_their_colour_whatever_their_order():
 
 
 @pytest.mark.parametrize(("taps", "fits", "fails"), [((5, 3), (3, 2), (2, 9)), ((3, 5), (2, 3), (9, 2))])
-def test_a_blur_reaches_no_further_than_the_mirror_image(taps, fits, fails):
-    """The mirror image has one pixel less than the image: the edge occurs once."""
+def test_a_blur_uses_at_most_the_reflected_image(taps, fits, fails):
+    """The reflected image has one pixel less than the image, because the edge occurs once."""
     blur = pp.gaussian_blur(taps[::-1], sigma=1.0)
     assert len(blur.steps({}, *fits, "rgb")) == 1
     with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels is too small for a blur kernel"):
         blur.steps({}, *fails, "rgb")
 
 
-def test_a_blur_keeps_what_is_of_one_colour_and_mirrors_the_edge():
+def test_a_blur_keeps_uniform_images_and_reflects_the_edge():
     flat = np.full((9, 8, 3), FILL, np.uint8)
     step = Filter("blur", "torchvision", rows=weights(7, 2.0), columns=weights(5, 1.0))
     assert np.array_equal(filtered(step, flat), flat)
@@ -353,7 +353,7 @@ def test_a_blur_keeps_what_is_of_one_colour_and_mirrors_the_edge():
     assert row[:3].tolist() == [100, 100, 50]
 
 
-def test_sharpness_leaves_the_edge_and_small_images():
+def test_sharpness_does_not_change_the_edge_and_small_images():
     step = Filter("sharpness", "pillow", 2.0)
     image = noise(9, 8)
     result = filtered(step, image)
@@ -364,7 +364,7 @@ def test_sharpness_leaves_the_edge_and_small_images():
     assert folded([Filter("sharpness", "pillow", 1.0)]) == ()
 
 
-def test_an_erasing_before_normalize_is_one_of_levels():
+def test_erasing_before_normalize_fills_pixel_values():
     op = pp.random_erasing(1.0, value=FILL)
     plan = plan_of(pp.crop(0, 0, 40, 50), op, pp.normalize(mean=0.5, std=0.5))
     (numbers,) = plan.draw(seed=0, epoch=0, indices=[3])
@@ -380,7 +380,7 @@ def test_an_erasing_before_normalize_is_one_of_levels():
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
-def test_an_erasing_after_normalize_is_one_of_the_tensor(layout):
+def test_erasing_after_normalize_fills_tensor_values(layout):
     ops = [
         pp.decode(color="bgr"),
         pp.resize(height=24, width=20),
@@ -403,7 +403,7 @@ def test_an_erasing_after_normalize_is_one_of_the_tensor(layout):
         assert np.array_equal(result, wanted)
 
 
-def test_noise_is_what_its_docstring_says():
+def test_noise_matches_its_docstring():
     table = [NormalDist().inv_cdf((place + 0.5) / 65536) for place in range(65536)]
     values = drawn_noise((0xDEADBEEF, 7, 3), (3, 5, 7))
     words = philox(np.array([[block, 3, 0, 0] for block in range(14)], np.uint32), (0xDEADBEEF, 7)).ravel().tolist()
@@ -413,7 +413,7 @@ def test_noise_is_what_its_docstring_says():
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
-def test_an_erasing_with_noise_is_drawn_anew_and_replayed(layout):
+def test_erasing_with_noise_is_random_per_sample_and_replayed(layout):
     ops = [
         pp.decode(),
         pp.resize(height=40, width=36),
@@ -449,7 +449,7 @@ def test_an_erasing_with_noise_is_drawn_anew_and_replayed(layout):
     assert len(set(seen)) == 4
 
 
-def test_rectangles_share_the_area_as_in_timm():
+def test_rectangles_divide_the_area_as_in_timm():
     plan = plan_of(pp.crop(0, 0, 90, 80), pp.random_erasing(1.0, scale=(0.3, 0.3), ratio=(1.0, 1.0), count=(2, 4)))
     counts = set()
     for numbers in plan.draw(seed=0, epoch=0, indices=range(60)):
@@ -461,8 +461,8 @@ def test_rectangles_share_the_area_as_in_timm():
 
 
 @pytest.mark.parametrize("is_tensor", [False, True])
-def test_a_rectangle_is_drawn_in_the_image_as_it_is_there(is_tensor):
-    """A rotation before the rectangle swaps the sides; one after it does not, and rotates the rectangle."""
+def test_a_rectangle_is_placed_in_the_image_at_its_position_in_the_chain(is_tensor):
+    """A rotation before the rectangle swaps height and width. A rotation after it rotates the rectangle."""
     erasing, turn, tall, wide = (
         pp.random_erasing(1.0),
         pp.rotate(90, expand=True),
@@ -484,7 +484,7 @@ def test_a_rectangle_is_drawn_in_the_image_as_it_is_there(is_tensor):
         assert drawn(tall, erasing, turn) == drawn(tall, erasing)
 
 
-def test_a_rectangle_may_lie_at_each_edge_and_none_lies_beyond():
+def test_rectangles_can_touch_each_edge_but_never_cross_it():
     plan = plan_of(pp.crop(0, 0, 12, 9), pp.random_erasing(1.0, scale=(0.3, 0.4), ratio=(1.0, 1.0)))
     drawn = [plan.placing(each)(12, 9).draws for each in plan.draw(seed=0, epoch=0, indices=range(300))]
     found = np.array([rectangle for each in drawn for rectangle in each["random_erasing#0"]["rectangles"]])
@@ -503,7 +503,7 @@ def moved(*ops, boxes=BOXES, size=(60, 80), points=None):
     return annotated(plan, plan.placing(EXAMPLE)(*size), sample)
 
 
-def test_boxes_turn_with_the_image():
+def test_boxes_rotate_with_the_image():
     result = moved(pp.crop(0, 0, 60, 80), pp.rotate(90, expand=True), pp.boxes())
     assert result["boxes"].tolist() == [[20, 50, 40, 70], [0, 0, 60, 80], [50, 1, 59, 10]]
     result = moved(pp.crop(0, 0, 60, 80), pp.rotate(180), pp.boxes(normalized=True))
@@ -515,8 +515,8 @@ def test_boxes_turn_with_the_image():
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_points_lie_where_their_pixels_are(like):
-    """A bright pixel is found where its middle should be, whatever turns, moves, crops and mirrors."""
+def test_points_follow_their_pixels(like):
+    """The centre of a bright pixel must be found at the expected position after any rotation, shift, crop or mirror."""
     ops = [
         pp.crop(0, 0, 60, 80),
         pp.rotate(33, expand=True, like=like),
@@ -539,7 +539,7 @@ def test_points_lie_where_their_pixels_are(like):
         assert top < fields["points"][0][1] < bottom
 
 
-def test_a_box_that_is_cut_off_before_a_rotation_stays_away():
+def test_a_box_removed_before_a_rotation_stays_removed():
     boxes = np.array([[60, 10, 75, 30], [5, 5, 20, 20]], np.float32)
     result = moved(pp.crop(0, 0, 60, 40), pp.rotate(30), pp.boxes(min_size=0), boxes=boxes)
     assert result["labels"].tolist() == [1]
@@ -549,14 +549,17 @@ def test_a_box_that_is_cut_off_before_a_rotation_stays_away():
     assert len(kept["boxes"]) == 0  # most of the corner leaves the image
 
 
-def test_boxes_after_steps_on_colours_are_where_they_were():
+def test_colour_ops_do_not_move_boxes():
     plain = moved(pp.resize(height=30, width=40), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes())
     after = moved(pp.resize(height=30, width=40), pp.contrast(1.5), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes())
     assert np.array_equal(plain["boxes"], after["boxes"])
 
 
-def test_transform_is_right_after_a_crop_that_comes_after_levels():
-    """The crop cannot precede the contrast, which uses the mean of the whole image; flips and padding also count."""
+def test_transform_is_correct_after_a_crop_that_follows_colour_ops():
+    """The crop cannot precede the contrast, which uses the mean of the whole image.
+
+    Flips and padding are also tested.
+    """
     tail = [pp.crop(5, 7, 20, 30), pp.flip(), pp.pad(height=40, width=36), pp.transform(), pp.tensor(dtype="uint8")]
     numbers = []
     for ops in ([pp.contrast(1.5)], []):
@@ -568,8 +571,11 @@ def test_transform_is_right_after_a_crop_that_comes_after_levels():
 # ----------------------------------------------------------------------------------------------------- in training
 
 
-def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
-    """The mask is the image itself: with nearest both are the same. Threads and a replay do not change it."""
+def test_an_elastic_image_and_its_mask_move_together_reproducibly():
+    """The mask equals the image, so with nearest sampling both results are equal.
+
+    Threads and a replay do not change them.
+    """
     photos = [scene(44 + index, 61) for index in range(9)]
     source = [{"image": photo, "mask": photo[:, :, 0]} for photo in photos]
     ops = [pp.pixels(), pp.elastic(80, 3, filter="nearest", fill=250, p=0.5), pp.random_crop(36), pp.mask(ignore=250)]
@@ -597,7 +603,7 @@ def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
 
 @pytest.mark.parametrize("how", FILTERS)
 @pytest.mark.parametrize("shape", [(36, 41, 3), (33, 60, 1)])
-def test_an_elastic_window_is_a_part_of_the_whole(shape, how):
+def test_a_crop_of_an_elastic_image_equals_that_of_the_whole(shape, how):
     image, size = noise(shape[0], shape[1])[:, :, : shape[2]], shape[:2]
     op, color = (
         pp.elastic(alpha=(90, 40), sigma=(2, 3), fill=FILL[: shape[2]], filter=how),
@@ -610,7 +616,7 @@ def test_an_elastic_window_is_a_part_of_the_whole(shape, how):
     assert np.array_equal(warp.warped(part, image), expected[5:25, 7:18])
 
 
-def test_an_elastic_field_that_is_not_blurred_is_noise_of_24_bits():
+def test_an_elastic_field_without_blur_is_noise_of_24_bits():
     noise = elastic_twin.noise(5, 20, 30)
     across, down = elastic.displacement(Elastic(alpha=(60.0, 10.0), sigma=(0.0, 0.0), seed=5), 20, 30)
     assert np.array_equal(across, (noise[0] / 2**23).astype(np.float32) * np.float32(60) / np.float32(30))
@@ -619,8 +625,11 @@ def test_an_elastic_field_that_is_not_blurred_is_noise_of_24_bits():
 
 
 @pytest.mark.parametrize(("taps", "sigma"), [(41, (5.0, 5.0)), (9, (1.0, 0.3)), (1, (0.1, 9.0))])
-def test_an_elastic_field_is_a_sum_of_whole_numbers_below_a_float64s(taps, sigma):
-    """Add up integers, in their order: so matrices may be added up in any. The extremes hold for noise of one sign."""
+def test_sums_of_an_elastic_field_are_exact_in_float64(taps, sigma):
+    """The terms are integers, so matrix products may add them in any order.
+
+    The extremes occur for noise of one sign.
+    """
     for field in (elastic_twin.noise(99, 47, 70)[1], np.full((47, 70), -(2.0**23))):
         sums = np.pad(field, taps // 2, mode="reflect").astype(np.int64)
         for axis, scale in ((1, 2.0**-27), (0, 2.0**-52)):
@@ -632,7 +641,7 @@ def test_an_elastic_field_is_a_sum_of_whole_numbers_below_a_float64s(taps, sigma
         assert np.abs(sums).max() > 0.01
 
 
-def test_an_image_that_the_blur_of_its_noise_reaches_across_is_refused_alone():
+def test_an_image_smaller_than_the_blur_of_its_noise_fails_alone():
     pipeline = pp.Pipeline([pp.pixels(), pp.elastic(), pp.center_crop(8), pp.tensor()]).for_training()
     places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=0, epoch=0, indices=range(2))]
     with pp.Engine(pipeline) as engine:

@@ -1,4 +1,4 @@
-"""WebP by libwebp itself: Pillow's pixels, Pillow's refusals."""
+"""WebP decoded directly by libwebp: the same pixels and rejections as Pillow."""
 
 import io
 
@@ -23,7 +23,7 @@ RANDOM = np.random.default_rng(8)
 
 
 def files(count):
-    """Windows of a photo of odd and even sizes, or noise; every second with alpha: (kind, has alpha, bytes)."""
+    """Yield crops of a photo with odd and even sizes, or noise. Every other one has alpha: (kind, has alpha, bytes)."""
     photo = np.asarray(Image.open(PHOTOS / "china.jpg").convert("RGB"))
     for index in range(count):
         height, width = RANDOM.integers(1, 120, 2)
@@ -40,7 +40,7 @@ def files(count):
 
 
 def pillow(encoded):
-    """Pillow's pixels, or None if it refuses."""
+    """Return Pillow's pixels, or None if it rejects the file."""
     try:
         with Image.open(io.BytesIO(encoded), formats=["WEBP"]) as image:
             return np.asarray(image.convert("RGB"))
@@ -49,7 +49,7 @@ def pillow(encoded):
 
 
 def own(encoded):
-    """The same by libwebp, in memory of another image."""
+    """Return the pixels from libwebp, in memory that has contained a different image."""
     with Image.open(io.BytesIO(encoded)) as image:
         return webp.decoded(encoded, np.full((image.height, image.width, 4), 77, np.uint8))
 
@@ -65,7 +65,7 @@ def test_pillows_own_library_is_found():
     assert webp.library() is not None, "this Pillow is linked with libwebp statically, or with another ABI"
 
 
-def test_pixels_are_pillows():
+def test_pixels_equal_pillow():
     direct = 0
     for kind, has_alpha, encoded in files(120):
         pixels = own(encoded)
@@ -76,7 +76,7 @@ def test_pixels_are_pillows():
     assert direct > 60
 
 
-def test_what_pillow_refuses_is_refused(engine):
+def test_files_that_pillow_rejects_are_rejected(engine):
     refused = 0
     for _, _, encoded in files(60):
         for _ in range(4):
@@ -93,7 +93,7 @@ def test_what_pillow_refuses_is_refused(engine):
     assert refused > 40
 
 
-def test_an_animation_and_a_picture_of_another_size_are_left_to_pillow():
+def test_animations_and_images_of_unexpected_size_are_left_to_pillow():
     frames = [Image.new("RGB", (8, 6), color) for color in ("red", "blue")]
     file = io.BytesIO()
     frames[0].save(file, "WEBP", save_all=True, append_images=frames[1:])

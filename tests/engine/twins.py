@@ -1,4 +1,4 @@
-"""The kernels in C, once more in NumPy, operation by operation, where no library at hand can be asked."""
+"""Reference implementations of the C kernels in NumPy, step by step, where no installed library computes the same."""
 
 import numpy as np
 from PIL import Image
@@ -10,12 +10,12 @@ RADIUS = {"box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos"
 
 F32 = np.float32
 
-# ------------------------------------------------------------------------------------------------ windows of a formula
+# ---------------------------------------------------------------------------------------------------- filter taps
 
 
 def windows(formula, axis):
     """Return the windows of ``engine/kernels/coefficients.c`` for an axis whose length changes."""
-    # A precision of the axis' own follows from all of its windows, whichever are wanted.
+    # the precision of an axis depends on all of its taps, whichever are requested
     whole = axis if formula.bits else axis._replace(begin=0, end=axis.out_length)
     first, count, weights, largest = (_nearest if formula.curve in ("two", "four") else _cut)(formula, whole)
     bits = formula.bits or next(n for n in range(23) if n == 22 or int(0.5 + largest * (1 << (n + 1))) >= 1 << 15)
@@ -34,7 +34,7 @@ def _cut(formula, axis):
     taps = np.arange(int((last - first).max()))
     weights = _value(formula.curve, (taps + first[:, None] - middles[:, None] + 0.5) * (1 / stretch))
     weights[taps >= (last - first)[:, None]] = 0.0
-    weights /= np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other: ``sum`` adds in pairs
+    weights /= np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other, because ``sum`` adds in pairs
     return first, last - first, weights, float(weights.max())
 
 
@@ -53,7 +53,7 @@ def _value(curve, x):
 
 
 def _nearest(formula, axis):
-    """The largest is that of any sum on the way, which PyTorch notes at the border."""
+    """Return the maximum of all intermediate sums, which PyTorch records at the border."""
     middles = (np.arange(axis.begin, axis.end) + 0.5) * axis.ratio - 0.5
     if formula.curve == "two":
         middles = np.maximum(middles, 0.0)
@@ -84,7 +84,7 @@ def _far(x):
 
 
 def warped(step, image):
-    """The window of a ``Warp``: by Pillow, by OpenCV, or by torchvision's or DALI's formulas."""
+    """Return the region of a ``Warp``: computed by Pillow, by OpenCV, or with torchvision's or DALI's formulas."""
     rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
     if step.like == "opencv":
         return _by_opencv(step, image)[rows, columns]
@@ -138,7 +138,7 @@ def _by_dali(step, image):
 
 
 def _bordered(places, length, mode):
-    """Positions inside the image, and where the image is, for places beyond its border."""
+    """Return positions inside the image for positions outside its border, and where the image is."""
     return places.clip(0, length - 1), (mode == "edge") | ((places >= 0) & (places < length))
 
 
@@ -167,7 +167,7 @@ def _by_torchvision(step, image, rows, columns):
 
 
 def _looked_at(step, height, width, rows, columns):
-    """float32: x and y, -1 to 1 in the image."""
+    """Return float32 x and y from -1 to 1 in the image."""
     if step.elastic is not None:
         return looked_at(step.elastic, *step.whole)[:, rows[:, None], columns]
     middle = (-0.5, -0.5) if step.is_perspective else [(side - 1) / 2 for side in step.whole]
@@ -184,7 +184,7 @@ def _looked_at(step, height, width, rows, columns):
 
 
 def _fused(a, b, c):
-    """``a * b + c`` of float32, rounded once: their product is exact in float64."""
+    """Return ``a * b + c`` of float32, rounded once: the product is exact in float64."""
     return (np.asarray(a, np.float64) * b + c).astype(F32)
 
 
@@ -192,12 +192,12 @@ def _fused(a, b, c):
 
 
 def luma_of_opencv(image):
-    """OpenCV's gray of uint8 RGB, (height, width, 1)."""
+    """Return OpenCV's gray of uint8 RGB, (height, width, 1)."""
     return ((image.astype(np.int64) * (9798, 19235, 3735)).sum(axis=2, keepdims=True) + 16384) >> 15
 
 
 def rounded(values):
-    """Levels, half to even."""
+    """Return pixel values, rounded half to even."""
     return np.rint(values).clip(0, 255).astype(np.uint8)
 
 
@@ -229,20 +229,20 @@ def shifted(step, image):
 
 
 def luma(image):
-    """(height, width): the gray of each pixel."""
+    """Return (height, width): the gray value of each pixel."""
     red, green, blue = image.transpose(2, 0, 1).astype(F32)
     gray = _fused(green, float(F32(0.587)), red * F32(0.2989))
     return _fused(blue, float(F32(0.114)), gray).astype(np.uint8)
 
 
 def blended(image, gray, factor):
-    """An image blended with gray, (height, width, 1) or a number."""
+    """Blend an image with gray, (height, width, 1) or a number."""
     scaled = image.astype(F32) * F32(factor)
     return _fused(gray, float(F32(1 - factor)), scaled).clip(0, 255).astype(np.uint8)
 
 
 def turned(image, shift):
-    """An image whose hue is turned, as torchvision writes it, in float32."""
+    """Rotate the hue of an image as torchvision does, in float32."""
     red, green, _ = pixel = image.transpose(2, 0, 1).astype(F32) * F32(1 / 255)
     top, low = pixel.max(axis=0), pixel.min(axis=0)
     span, is_gray = top - low, top == low
