@@ -80,7 +80,7 @@ def test_pixels_equal_the_librarys_in_colour_and_gray(name):
 def test_an_avif_of_tiles_equals_pillow(height, width):
     """No installed encoder writes such a file.
 
-    The test joins six pictures as tiles, the last of which may be cut off.
+    The test joins six pictures as tiles. The last ones may be cut off.
     """
     tiles = [save(Image.fromarray(scene(64, 64, seed)), "AVIF") for seed in range(6)]
     begin = tiles[0].index(b"av1C") - 4

@@ -329,7 +329,7 @@ def test_images_beyond_the_pixel_budget_wait(most, together):
             return image.pixels.shape
 
     with ThreadPoolExecutor(1) as pool:
-        for _ in range(2):  # a rejected or finished call holds no resources
+        for _ in range(2):  # a rejected or finished call does not hold resources
             with ExitStack() as held:
                 for refused in (b"junk", encoded[:400]):
                     held.enter_context(decoder.decoded(refused))

@@ -89,7 +89,7 @@ OTHERS = {
     "magnitude_std": one_of(0.0, "uniform", 100.0),
     "chain_depth": one_of(-1, 1, 5),
 }
-"""Minimum and maximum of fields whose annotations do not contain limits, or of ops with different limits."""
+"""Minimum and maximum of fields whose annotations do not contain limits, and of ops with different limits."""
 
 
 def strategies(name):

@@ -1,4 +1,4 @@
-"""DALI graphs of clips: which frames are taken, and which graphs have no fixed number of them."""
+"""DALI graphs of clips: the selected frames, and graphs without a fixed number of frames."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def first(frames=8, sample="first", **fields):
 
 
 @pytest.mark.parametrize("name", ["inputs__Video", "experimental__inputs__Video"])
-def test_a_stream_is_refused_unless_its_first_sequence_is_meant(name):
+def test_a_stream_is_rejected_unless_only_its_first_sequence_is_requested(name):
     data = graph(
         operator(name, [], ["INPUT"], sequence_length=5),
         operator("Resize", ["INPUT"], ["t"], **RESIZE[1]),

@@ -1,4 +1,4 @@
-"""Numbers that a DALI graph computes: sides, windows and outputs that follow from the size of the image."""
+"""Numbers that a DALI graph computes: sizes, crops and outputs that depend on the size of the image."""
 
 from itertools import product
 
@@ -19,7 +19,7 @@ SIDES = tuple(
 
 
 def calculated(*steps):
-    """Operators of arithmetic: (result, expression, inputs and constants)."""
+    """Return arithmetic operators for (result, expression, inputs and constants)."""
     made = []
     for result, text, *operands in steps:
         constants = [number for number in operands if not isinstance(number, str)]
@@ -52,7 +52,7 @@ SCALED = calculated(
 
 
 @pytest.mark.parametrize(("step", "fields"), [(1, {"subpixel": True}), (3, {"subpixel": False})])
-def test_sides_that_a_graph_computes_are_a_rule_of_resize(step, fields):
+def test_computed_sizes_become_a_rule_of_resize(step, fields):
     sides = {"resize_x": f"width {step}", "resize_y": f"height {step}"}
     data = graph(*PEEKED, *SIDES, *SCALED, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
     fit = pp.resize(height=480, width=640, mode="fit", like="dali", **fields)
@@ -60,7 +60,7 @@ def test_sides_that_a_graph_computes_are_a_rule_of_resize(step, fields):
 
 
 @pytest.mark.parametrize("rounding", ["ceil", "floor"])
-def test_a_height_beside_a_width_that_follows_is_kept_for_the_widest_photos(rounding):
+def test_a_height_with_a_derived_width_is_kept_for_the_widest_photos(rounding):
     steps = calculated(
         ("long", "mul(&0 $0:float32)", "w", 48.0),
         ("follows", "fdiv(&0 &1)", "long", "h"),
@@ -74,7 +74,7 @@ def test_a_height_beside_a_width_that_follows_is_kept_for_the_widest_photos(roun
     assert [op._step.size(*size) for size in ((40, 2700), (3, 250), (48, 96))] == [(48, 3240), (48, 4000), (48, 96)]
 
 
-def test_sides_that_are_multiples_are_a_rule_with_multiples():
+def test_sizes_that_are_multiples_become_a_rule_with_multiples():
     scale = [
         ("a", "fdiv($0:int32 &0)", 518, "w"),
         ("b", "fdiv($0:int32 &0)", 518, "h"),
@@ -96,7 +96,10 @@ def test_sides_that_are_multiples_are_a_rule_with_multiples():
 
 
 def divided(scale, *, cut=False):
-    """Sides of the image by a scale of the graph, as multiples of 32; ``cut`` to whole pixels before."""
+    """Return the image's sides times a scale of the graph, as multiples of 32.
+
+    ``cut`` first truncates to whole pixels.
+    """
     steps = list(scale)
     for side in "wh":
         steps += [(f"{side} 1", "mul(&0 &1)", side, "scale"), (f"{side} 2", "floor(&0)", f"{side} 1")]
@@ -112,7 +115,7 @@ def divided(scale, *, cut=False):
 
 
 def over(side, size):
-    """The scale that makes the longer side (``max``) or the shorter one (``min``) so large."""
+    """Return the scale that makes the longer side (``max``) or the shorter one (``min``) this large."""
     return [("side", f"{side}(&0 &1)", "h", "w"), ("ratio", "fdiv($0:int32 &0)", size, "side")]
 
 
@@ -129,7 +132,7 @@ GROWN = ("scale", "max(&0 $0:float32)", "ratio", 1.0)
         (divided([*over("min", 736), GROWN]), {"size": 736, "side": "shorter", "shrink": False}),
     ],
 )
-def test_sides_of_paddleocrs_detector_are_a_rule_of_one_scale(data, fields):
+def test_sizes_of_paddleocrs_detector_become_a_rule_with_one_scale(data, fields):
     assert from_dali(data).ops[1] == pp.resize(mode="scale", multiple=32, like="dali", **fields)
 
 
@@ -146,13 +149,14 @@ def test_sides_of_paddleocrs_detector_are_a_rule_of_one_scale(data, fields):
         ),
     ],
 )
-def test_sides_of_one_scale_are_a_rule_with_dalis_part_of_a_pixel(scale, fields):
+def test_sizes_with_one_scale_become_a_rule_with_dalis_fraction_of_a_pixel(scale, fields):
     steps = [*scale, *((f"{side} 1", "mul(&0 &1)", side, "scale") for side in "wh")]
     small = operator("Resize", ["pixels"], ["small"], {"resize_x": "w 1", "resize_y": "h 1"})
     pipeline = from_dali(graph(*PEEKED, *SIDES, *calculated(*steps), small, outputs=["small"]))
     op = pp.resize(mode="scale", like="dali", subpixel=True, **fields)
     assert pipeline.ops[1] == op
-    if "rounding" in fields:  # float32 by float32, as the graph is written; DALI's own resize_shorter has 388 rows
+    # each operation in float32, as the graph specifies; DALI's own resize_shorter has 388 rows
+    if "rounding" in fields:
         assert op._step.size(350, 1204) == (387, 1333)
         assert pp.resize(800, max_size=1333, mode="scale", like="dali")._step.size(350, 1204) == (388, 1333)
 
@@ -171,7 +175,7 @@ FORMS = (
 
 
 @pytest.mark.parametrize("rounding", ["half_away", "half_away32", "down", "half_even", "up"])
-def test_sizes_of_many_images_at_once_are_those_of_each(rounding):
+def test_sizes_of_many_images_at_once_equal_those_of_each(rounding):
     drawn = np.exp(np.random.default_rng(0).uniform(0, np.log(5000), (300, 2))).astype(int)
     drawn = np.concatenate([drawn, [(350, 1204), (271, 542), (54, 108), (276, 1104), (100, 100)]])
     seen = 0
@@ -188,8 +192,8 @@ def test_sizes_of_many_images_at_once_are_those_of_each(rounding):
     assert seen > 10
 
 
-def test_a_rule_that_fails_at_one_size_alone_is_refused_by_that_size():
-    """The width has one pixel more where the image has 1237 columns, which no list of usual sizes holds."""
+def test_a_rule_that_fails_at_a_single_size_is_rejected_with_that_size():
+    """The width is one pixel larger if the image has 1237 columns, which no list of common sizes contains."""
     assert not (values.SIZES[:, 1] == 1237).any()
     more = calculated(
         *(
@@ -204,7 +208,7 @@ def test_a_rule_that_fails_at_one_size_alone_is_refused_by_that_size():
     assert " x 1237 pixels become " in refusal(from_dali, data)
 
 
-def test_a_scale_of_dalis_is_float32_where_a_side_is_halfway_between_two_multiples():
+def test_a_dali_scale_is_float32_if_a_side_is_halfway_between_two_multiples():
     """Python's ``int(276 * (960 / 1104))`` is 240, which becomes 256; 239.99998 becomes 224."""
     how = {"mode": "scale", "multiple": 32, "enlarge": False}
     sides = [
@@ -214,8 +218,8 @@ def test_a_scale_of_dalis_is_float32_where_a_side_is_halfway_between_two_multipl
     assert sides == [(224, 960), (256, 960)]
 
 
-def test_a_scale_that_max_size_limits_is_float64_in_dali():
-    """29 / 108 in float32 makes 14.4999990 of 54, and DALI has 15 rows."""
+def test_a_scale_limited_by_max_size_is_float64_in_dali():
+    """29 / 108 in float32 scales 54 to 14.4999990, and DALI has 15 rows."""
     assert pp.resize(28, max_size=29, mode="scale", like="dali")._step.size(54, 108) == (15, 29)
 
 
@@ -228,13 +232,13 @@ def test_a_scale_that_max_size_limits_is_float64_in_dali():
         (pp.resize(height=118, width=59, mode="fit", like="dali"), (200, 100)),
     ],
 )
-def test_sides_of_one_scale_are_those_that_are_given(op, size):
-    """59 / 100 in float32 turns 100 into 58.999996, for which nearest selects a different pixel."""
+def test_given_sizes_are_kept_with_one_scale(op, size):
+    """59 / 100 in float32 scales 100 to 58.999996, for which nearest selects a different pixel."""
     rows, columns = op._step.extents(*size, (59 * size[0] // 100, 59))
     assert (rows.length, columns.length) == size
 
 
-def test_sides_that_are_no_rule_are_refused_with_an_example():
+def test_sizes_that_do_not_follow_a_rule_are_rejected_with_an_example():
     more = calculated(("more", "add(&0 $0:float32)", "width 3", 7.0))
     sides = {"resize_x": "more", "resize_y": "height 3"}
     data = graph(*PEEKED, *SIDES, *SCALED, *more, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
@@ -277,7 +281,7 @@ def test_sides_that_are_no_rule_are_refused_with_an_example():
         ),
     ],
 )
-def test_an_output_of_numbers_is_one_that_says_the_same(steps, output):
+def test_an_output_of_numbers_becomes_an_equivalent_output(steps, output):
     small = operator("Resize", ["pixels"], ["small"], resize_x=30.0, resize_y=20.0)
     pipeline = from_dali(graph(*PEEKED, *SIDES, small, *steps, outputs=["small", "size"]))
     last = pipeline.ops[-1]
@@ -308,7 +312,7 @@ def test_an_output_of_numbers_is_one_that_says_the_same(steps, output):
         ([operator("Constant", [], ["shape"], fdata=[1.0] * 65)], "is supported only for 1 to 64 finite numbers"),
     ],
 )
-def test_other_numbers_are_refused(steps, why):
+def test_other_numbers_are_rejected(steps, why):
     small = operator("Resize", ["pixels"], ["small"], resize_x=30.0, resize_y=20.0)
     assert why in refusal(from_dali, graph(*PEEKED, small, *steps, outputs=["small", "shape"]))
 
@@ -322,15 +326,15 @@ def test_the_shape_of_a_decoded_image_is_its_size_and_its_channels():
         assert engine.run_batch([png(scene(33, 44))])["shape"].tolist() == [[33, 44, 3]]
 
 
-def test_a_resize_gives_the_size_before_it():
+def test_a_resize_provides_the_size_before_it():
     small = operator("Resize", ["pixels"], ["small", "before"], resize_x=30.0, resize_y=20.0, save_attrs=True)
     assert from_dali(graph(*DECODED, small, outputs=["small", "before"])).ops[-1].name == "before"
 
 
-# Affine maps
+# affine maps
 
 
-def test_a_transform_about_the_middle_of_an_image_of_one_size_is_constant():
+def test_a_transform_about_the_centre_of_an_image_of_fixed_size_is_constant():
     turn = ("Rotation", [], "r", {"angle": 90.0, "computed": {"center": "middle"}})
     (a, b, x), (c, d, y) = from_dali(mapped(turn)).ops[2].matrix
     assert (a, b, x, c, d, y) == pytest.approx((0, -1, 20 + 25, 1, 0, 25 - 20), abs=1e-5)

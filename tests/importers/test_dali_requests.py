@@ -1,4 +1,4 @@
-"""DALI graphs whose numbers or frames come with the request: the resulting fields, and unsupported graphs."""
+"""DALI graphs whose numbers or frames are per-request inputs: the resulting fields, and unsupported graphs."""
 
 import pytest
 
@@ -15,7 +15,7 @@ CROP = {"crop": [8.0, 9.0]}
 SIZED = ("Resize", {"size": [40.0, 50.0]}, {})
 
 
-def test_numbers_may_be_cast_and_taken_out_of_an_input():
+def test_numbers_can_be_cast_and_sliced_from_an_input():
     nodes = [
         *(operator("ExternalSource", [], [name]) for name in ("E", "roi")),
         operator("decoders__Image", ["E"], ["decoded"]),
@@ -38,7 +38,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("case", FRAMES)
-def test_an_input_that_nothing_decodes_is_frames(case):
+def test_an_input_that_is_not_decoded_is_frames(case):
     types, first, dtype, layout = FRAMES[case]
     pipeline = asked(SIZED, inputs=(), photo="F", types={"F": types})
     assert pipeline.ops == (
@@ -48,7 +48,7 @@ def test_an_input_that_nothing_decodes_is_frames(case):
     )
 
 
-def test_a_number_that_is_computed_from_one_of_the_request_is_refused():
+def test_a_number_computed_from_a_request_input_is_rejected():
     nodes = [
         *(operator("ExternalSource", [], [name]) for name in ("E", "X")),
         operator("decoders__Image", ["E"], ["decoded"]),
@@ -59,7 +59,7 @@ def test_a_number_that_is_computed_from_one_of_the_request_is_refused():
     assert '"crop_pos_x" is computed from the input "X" of the request, which is not supported: add an' in message
 
 
-def test_a_decoder_takes_the_start_and_the_shape_of_its_slice_from_a_request():
+def test_a_decoder_gets_the_start_and_shape_of_its_slice_from_a_request():
     how = {"normalized_anchor": False, "normalized_shape": False}
     nodes = [
         *(operator("ExternalSource", [], [name]) for name in "EXY"),
@@ -72,7 +72,7 @@ def test_a_decoder_takes_the_start_and_the_shape_of_its_slice_from_a_request():
     assert text.endswith('its input "E", "X", "Y" is not the encoded image')
 
 
-def test_frames_exchange_channels_from_the_order_that_comes():
+def test_frames_swap_channels_from_the_input_order():
     swap = ("ColorSpaceConversion", {"image_type": 0, "output_type": 1}, {})
     pipeline = asked(swap, SIZED, inputs=(), photo="F", types={"F": {"layout": "HWC"}})
     assert pipeline.ops[0] == pp.pixels(color="bgr", given="rgb")
@@ -80,7 +80,7 @@ def test_frames_exchange_channels_from_the_order_that_comes():
         asked(("ColorSpaceConversion", {"image_type": 2, "output_type": 0}, {}), inputs=(), photo="F")
 
 
-def test_several_numbers_of_an_input_are_refused_by_name():
+def test_several_numbers_of_an_input_are_rejected_by_name():
     nodes = [
         *(operator("ExternalSource", [], [name]) for name in "EX"),
         operator("decoders__Image", ["E"], ["photo"]),
@@ -98,7 +98,7 @@ def test_several_numbers_of_an_input_are_refused_by_name():
         ({"dtype": INT32}, 'the input "F" has the type int32: only uint8 and float32 are supported for frames'),
     ],
 )
-def test_frames_of_another_form_are_refused(types, words):
+def test_frames_of_a_different_form_are_rejected(types, words):
     with pytest.raises(pp.PipelineError) as caught:
         asked(SIZED, inputs=(), photo="F", types={"F": types})
     assert words in str(caught.value)

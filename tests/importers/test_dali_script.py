@@ -70,7 +70,7 @@ WRONG = {
 
 @pytest.fixture
 def python(tmp_path):
-    """A Python that has a DALI, which writes a graph of the real one."""
+    """A Python environment with a fake DALI, which writes a graph of the real one."""
     package = tmp_path / "site" / "nvidia" / "dali"
     (package / "plugin").mkdir(parents=True)
     (package / "__init__.py").write_text(DALI)
@@ -89,7 +89,7 @@ def written(folder, text):
 
 
 @pytest.mark.parametrize("case", GOOD)
-def test_a_file_gives_the_graph_of_its_pipeline(tmp_path, python, case, capfd):
+def test_a_file_provides_the_graph_of_its_pipeline(tmp_path, python, case, capfd):
     file = written(tmp_path, GOOD[case])
     assert serialized(file, python=python) == FROZEN.read_bytes()
     assert pp.Pipeline(from_dali(file, python=python, run_python=True).ops) == pp.Pipeline(from_dali(FROZEN).ops)
@@ -97,7 +97,7 @@ def test_a_file_gives_the_graph_of_its_pipeline(tmp_path, python, case, capfd):
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_file_that_gives_none_is_refused_in_words(tmp_path, python, case):
+def test_a_file_without_a_pipeline_is_rejected_with_a_message(tmp_path, python, case):
     text, words = WRONG[case]
     with pytest.raises(pp.PipelineError) as caught:
         serialized(written(tmp_path, text), python=python)
@@ -107,7 +107,7 @@ def test_a_file_that_gives_none_is_refused_in_words(tmp_path, python, case):
 @pytest.mark.parametrize(
     "text", ["from beside import pipe\n", "class Mine(Pipeline):\n    pass\npipe = Mine(8, 2, 0)\n"]
 )
-def test_a_pipeline_that_is_imported_or_of_a_class_is_taken_by_its_name(tmp_path, python, text):
+def test_an_imported_pipeline_or_one_of_a_class_is_selected_by_name(tmp_path, python, text):
     file = written(tmp_path, BEGIN + text)
     (tmp_path / "beside.py").write_text(GOOD["alone"])
     with pytest.raises(pp.PipelineError, match="--option pipeline=NAME"):
@@ -115,14 +115,14 @@ def test_a_pipeline_that_is_imported_or_of_a_class_is_taken_by_its_name(tmp_path
     assert serialized(file, python=python, pipeline="pipe") == FROZEN.read_bytes()
 
 
-def test_one_of_several_pipelines_is_taken_by_its_name(tmp_path, python):
+def test_one_of_several_pipelines_is_selected_by_name(tmp_path, python):
     file = written(tmp_path, WRONG["two"][0])
     assert serialized(file, python=python, pipeline="b") == FROZEN.read_bytes()
     with pytest.raises(pp.PipelineError, match=r'dali.py: unknown pipeline "c"; available pipelines'):
         serialized(file, python=python, pipeline="c")
 
 
-def test_without_dali_one_line_says_what_to_run_where(tmp_path, python):
+def test_without_dali_one_line_names_the_command_and_the_environment(tmp_path, python):
     del python
     program = tmp_path / "bare"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
@@ -139,12 +139,12 @@ def test_without_dali_one_line_says_what_to_run_where(tmp_path, python):
         serialized(tmp_path / "dali.py", python=str(tmp_path / "nowhere"))
 
 
-def test_options_of_a_python_file_are_refused_of_a_graph():
+def test_options_for_python_files_are_rejected_for_a_graph():
     with pytest.raises(pp.PipelineError, match="the options pipeline and python apply only to a Python file"):
         from_dali(FROZEN, python="python3")
 
 
-def test_nothing_is_left_behind(tmp_path, python, monkeypatch):
+def test_no_files_are_left_behind(tmp_path, python, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)

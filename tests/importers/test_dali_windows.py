@@ -1,4 +1,4 @@
-"""Windows of DALI graphs: crops, slices and padding, fixed and computed, and the values after them."""
+"""Crops of DALI graphs: crops, slices and padding, fixed and computed, and the values after them."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ PADDED = {"smaller": "pad", "fill": 114}
 
 
 @pytest.mark.parametrize("size", [(30, 70), (50, 60), (80, 40)])
-def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
-    """Cut off on one axis, padded on the other, or both."""
+def test_a_crop_with_padding_is_the_image_that_a_following_resize_receives(size):
+    """It is cut off on one axis and padded on the other, or on both."""
     image, canvas = scene(*size), np.full((60, 50, 3), (9, 120, 250), np.uint8)
     top, left = -5, 7
     seen = image[: 60 + top, left : left + 50]
@@ -27,7 +27,7 @@ def test_a_window_that_pads_is_what_a_resize_behind_it_sees(size):
         assert np.array_equal(pp.apply([crop, how], image), pp.apply(how, canvas))
 
 
-def test_a_slice_of_a_constant_start_is_fixed_and_of_a_computed_one_a_rule():
+def test_a_slice_with_a_constant_start_is_fixed_and_with_a_computed_one_a_rule():
     """The start of the canvas of a letterbox, ``-((side - resized) // 2)``, and a constant."""
     begin = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"]))
     small = operator("Resize", ["pixels"], ["small"], resize_longer=50.0)
@@ -50,7 +50,7 @@ def test_a_slice_of_a_constant_start_is_fixed_and_of_a_computed_one_a_rule():
     )
 
 
-# Values
+# values
 
 
 def test_a_canvas_of_the_longer_side_is_a_square():
@@ -91,7 +91,7 @@ def test_a_canvas_of_the_next_multiples_is_a_pad(how, anchor):
     assert from_dali(graph(*nodes, outputs=["t"])).ops[1] == pp.pad(multiple=32, anchor=anchor)
 
 
-def test_a_crop_that_may_pad_and_fits_inside_the_canvas_does_not():
+def test_a_crop_that_fits_inside_the_canvas_does_not_pad():
     large = ("Paste", {"ratio": 1.5, "min_canvas_size": 50.0, "fill_value": [0], **CORNER})
     corner = {"crop": [50.0, 50.0], "crop_pos_x": 0.0, "crop_pos_y": 0.0, "mean": 3.0, "std": 7.0}
     assert imported(FIT, large, ("CropMirrorNormalize", corner | PAD)) == imported(
@@ -108,7 +108,7 @@ def test_a_crop_that_may_pad_and_fits_inside_the_canvas_does_not():
         ("mul(&1 &0)", [[1.0, 2.0, 4.0]], pp.normalize(std=(1.0, 0.5, 0.25), scale=1.0, arithmetic="fused_multiply")),
     ],
 )
-def test_arithmetic_with_a_number_a_channel_is_a_normalize(expression, constants, op):
+def test_arithmetic_with_a_number_per_channel_is_a_normalize(expression, constants, op):
     values = constants[0] if isinstance(constants[0], list) else []
     steps = [operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"])]
     steps += [operator("Resize", ["pixels"], ["small"], size=[40.0])]
@@ -119,10 +119,10 @@ def test_arithmetic_with_a_number_a_channel_is_a_normalize(expression, constants
     assert from_dali(data).ops[2] == op
 
 
-# Colours
+# colours
 
 
-def test_colours_are_a_matrix_of_the_decoders_red_green_and_blue():
+def test_a_colour_matrix_refers_to_the_decoders_rgb():
     def matrix(step, decode=DECODE):
         return from_dali(chain(decode, RESIZE, step)).ops[2].matrix
 
@@ -136,7 +136,7 @@ def test_colours_are_a_matrix_of_the_decoders_red_green_and_blue():
     assert bgr == tuple((*row[2::-1], row[3]) for row in hue[::-1])
 
 
-# Tensors
+# tensors
 
 
 def test_a_tensor_of_the_photos_own_size_has_a_bound():

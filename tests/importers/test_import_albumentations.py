@@ -27,7 +27,7 @@ def test_the_layout_is_that_of_the_last_transform():
     )
 
 
-def test_one_gray_channel_is_the_tensors():
+def test_one_gray_channel_becomes_that_of_the_tensor():
     gray = transform("ToGray", method="weighted_average", num_output_channels=1)
     pipeline = from_albumentations(compose(transform("Resize", **RESIZE), gray, transform("ToTensorV2")))
     assert list(pipeline.ops[2:]) == [pp.grayscale("opencv"), pp.tensor(channels=1, dtype="uint8")]
@@ -41,14 +41,14 @@ def test_an_image_of_its_own_size_needs_the_option_max_size():
     )
 
 
-def test_what_older_versions_always_apply_is_done_always():
+def test_always_apply_of_older_versions_is_supported():
     chain = compose(transform("Resize", **RESIZE), transform("HorizontalFlip", p=0.5, always_apply=True))
     assert from_albumentations(chain).ops[2] == pp.flip()
     chain["transform"]["transforms"][1]["always_apply"] = False
     assert from_albumentations(training=chain).ops[2] == pp.random_flip(p=0.5)
 
 
-def test_a_file_of_yaml_is_refused_with_the_option_that_writes_json(tmp_path):
+def test_a_yaml_file_is_rejected_with_the_option_that_writes_json(tmp_path):
     path = tmp_path / "transforms.yaml"
     path.write_text("transform:")
     assert refusal(from_albumentations, path).startswith(
@@ -62,11 +62,11 @@ def test_boxes_and_points_are_outputs_of_training():
     assert ops[1:] == [pp.boxes("cxcywh", normalized=True, min_size=2, min_visible=0.25, min_area=25), pp.points()]
 
 
-def test_label_fields_go_with_their_boxes():
+def test_label_fields_follow_their_boxes():
     pascal = BOXES | {"format": "pascal_voc", "label_fields": ["labels", "cls"], "min_visibility": 0.5}
     chain = compose(transform("CenterCrop", height=20, width=20), transform("ToTensorV2"), bbox_params=pascal)
     pipeline = from_albumentations(training=chain)
-    assert pipeline.ops[-2].follow == ("cls",)  # labels do anyway
+    assert pipeline.ops[-2].follow == ("cls",)  # labels do so anyway
     sample = {"image": png(scene(60, 60)), "boxes": [[0, 0, 20, 20], [25, 25, 35, 35]], "cls": [4, 5], "labels": [1, 2]}
     with pp.Loader([sample] * 2, pipeline, batch_size=2) as loader:
         (batch,) = loader
@@ -75,7 +75,7 @@ def test_label_fields_go_with_their_boxes():
 
 
 @pytest.mark.parametrize("label", [None, 0, 7, 7.0, [7, 7, 7], (7, 7.0)])
-def test_a_mask_gets_the_label_of_fill_mask_where_no_image_is(label, caplog):
+def test_a_mask_has_the_label_of_fill_mask_outside_the_image(label, caplog):
     fields = {} if label is None else {"fill_mask": label}
     chain = compose(transform("PadIfNeeded", **PAD | {"min_height": 12, "min_width": 12}, **fields))
     pipeline = from_albumentations(training=chain, mask=True, max_size=20)
@@ -94,7 +94,7 @@ def test_a_mask_gets_the_label_of_fill_mask_where_no_image_is(label, caplog):
     ]
 
 
-def test_both_sides_and_flips_by_chance():
+def test_pad_and_flips_in_training_and_serving():
     served = compose(transform("Resize", **RESIZE), transform("ToTensorV2"))
     drawn = compose(transform("Resize", **RESIZE), transform("VerticalFlip", p=0.25), transform("ToTensorV2"))
     pipeline = from_albumentations(served, training=drawn)
@@ -102,21 +102,21 @@ def test_both_sides_and_flips_by_chance():
     assert pp.random_flip("vertical", 0.25) not in pipeline.for_serving().side_ops
 
 
-def test_a_file_is_known_by_its_fields(tmp_path):
+def test_a_file_is_recognized_by_its_fields(tmp_path):
     path = tmp_path / "transforms.json"
     path.write_text(json.dumps(compose(transform("Resize", **RESIZE))))
     assert import_pipeline(str(path)) == import_pipeline(f"albumentations:{path}")
     assert import_pipeline(str(path)).origin.name == "transforms.json"
 
 
-def test_a_damaged_file_is_imported_or_refused():
+def test_a_damaged_file_is_imported_or_rejected():
     whole = compose(transform("Resize", **RESIZE), transform("Normalize", **NORMALIZE), bbox_params=BOXES)
     sources = [whole, *map(readable, damaged(json.dumps(whole).encode()))]
     assert_imported_or_refused(from_albumentations, [source for source in sources if isinstance(source, dict)])
 
 
 def readable(data):
-    """Return the JSON in a file; None if it is not JSON."""
+    """Return the JSON in a file, or None if it is not JSON."""
     try:
         return json.loads(data)
     except ValueError:

@@ -37,18 +37,18 @@ from support.images import photo, png, scene
 from support.importing import assert_imported_or_refused, damaged, refusal
 
 ROOT = Path(__file__).parents[2]
-FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # parity/freeze_dali.py wrote it
+FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # written by parity/freeze_dali.py
 WARPED = {"matrix": [1.0, 0.25, 2.0, -0.5, 1.5, 2.0], "size": [9.0, 7.0]}
 EXPECTED = np.load(FROZEN / "expected.npz")
 RUN = sorted({name.split("/")[0] for name in EXPECTED})
 
 
 def middle(height, width, rounding="half_away"):
-    """The crop of DALI's default policy."""
+    """Return the crop of DALI's default policy."""
     return pp.center_crop(height, width, rounding=rounding, smaller="refuse")
 
 
-# Supported graphs
+# supported graphs
 
 
 def test_the_pipeline_of_every_dali_tutorial_becomes_five_ops():
@@ -83,7 +83,7 @@ def outputs_of(pipeline, name):
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_the_photos_become_what_dali_made_of_them(name):
+def test_the_photos_give_the_same_tensors_as_in_dali(name):
     for actual, expected in outputs_of(from_dali(FROZEN / f"{name}.dali"), name):
         assert actual.dtype == expected.dtype
         assert_close(actual, expected, EQUAL)
@@ -91,8 +91,8 @@ def test_the_photos_become_what_dali_made_of_them(name):
 
 @pytest.mark.parametrize("name", ["Crop", "CropMirrorNormalize", "decoders__ImageCrop"])
 @pytest.mark.parametrize("corner", [{}, {"crop_pos_x": 0.0, "crop_pos_y": 0.0}])
-def test_a_crop_refuses_an_image_that_it_does_not_fit_inside(name, corner):
-    """DALI refuses it, and the whole batch; here the image alone has an ImageError."""
+def test_a_crop_rejects_an_image_that_it_does_not_fit_into(name, corner):
+    """DALI rejects it with the whole batch; pixprep returns an ImageError only for the image."""
     crop = (name, {"crop": [40.0, 30.0], **corner})
     ops = from_dali(chain(crop) if "decoders" in name else chain(DECODE, crop)).ops
     with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
@@ -100,7 +100,7 @@ def test_a_crop_refuses_an_image_that_it_does_not_fit_inside(name, corner):
     assert [error and error.reason for error in errors] == [None, "DOES_NOT_FIT", "DOES_NOT_FIT", None]
 
 
-def test_the_chroma_of_the_cpu_can_be_chosen():
+def test_the_chroma_upsampling_of_the_cpu_can_be_chosen():
     path = FROZEN / "classic_gpu.dali"
     assert import_pipeline(str(path), chroma="fancy").ops == from_dali(FROZEN / "classic.dali").ops
     with pytest.raises(pp.PipelineError, match='chroma: "fanzy" is not supported'):
@@ -127,7 +127,7 @@ def test_a_decoder_keeps_its_meaning(name, arguments, fields):
     assert from_dali(cropped).ops[:2] == (pp.decode(**fields), middle(90, 80))
 
 
-def test_lists_may_be_packed():
+def test_lists_can_be_packed():
     numbers = struct.pack("<2f", 20, 30)
     size = field(4, field(1, "size") + field(3, numbers) + field(8, 1))
     resize = field(5, field(1, "Resize") + field(2, field(1, "pixels")) + field(3, field(1, "small")) + size)
@@ -140,10 +140,10 @@ def test_lists_may_be_packed():
     assert from_dali(data).ops[1] == pp.resize(height=20, width=30, like="dali")
 
 
-# Several outputs
+# several outputs
 
 
-def test_outputs_share_what_they_have_in_common():
+def test_outputs_share_their_common_ops():
     pipeline = from_dali(FROZEN / "two_outputs.dali")
     names = ["decode", "resize", "center_crop", "tensor", "center_crop", "normalize", "tensor"]
     assert [op.__struct_config__.tag for op in pipeline.ops] == names
@@ -151,7 +151,7 @@ def test_outputs_share_what_they_have_in_common():
     assert list(pipeline.outputs) == ["thumbnail", "tensor_1"]
 
 
-def test_one_output_can_be_taken_though_another_is_not_supported():
+def test_one_output_can_be_imported_if_another_is_not_supported():
     data = graph(
         operator("readers__File", [], ["in", "label"]),
         operator("decoders__Image", ["in"], ["pixels"]),
@@ -173,7 +173,7 @@ def test_one_output_can_be_taken_though_another_is_not_supported():
 
 
 def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):
-    """But for the line that DALI runs: the parity tests compare what it writes with the frozen file."""
+    """The line that runs DALI is not tested here: the parity tests compare its output with the frozen file."""
     pytest.importorskip("tritonclient", reason="check reads config.pbtxt by it: make .venv/.dev")
     page = (ROOT / "docs" / "dali.md").read_text(encoding="utf-8")
     model = tmp_path / "models" / "dali"
@@ -195,7 +195,7 @@ def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output
     assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
 
 
-# Rejected graphs
+# rejected graphs
 
 
 FOUR = '"fill_values": [1.0, 1.0, 1.0] must be one number or four numbers with pad_output, as DALI requires'
@@ -462,20 +462,20 @@ REFUSED_CHAINS = [
 
 
 @pytest.mark.parametrize(("steps", "message"), REFUSED_CHAINS)
-def test_what_is_not_supported_is_refused_by_operator_and_argument(steps, message):
+def test_unsupported_graphs_are_rejected_by_operator_and_argument(steps, message):
     text = refusal(from_dali, chain(*steps))
     assert text.startswith(f"model.dali: operator {len(steps) + 1} ")
     assert message in text
 
 
-# Hostile files
+# hostile files
 
 
-def test_a_file_cut_anywhere_is_refused_or_complete():
+def test_a_truncated_file_is_rejected_or_complete():
     data = (FROZEN / "classic.dali").read_bytes()
     complete = assert_imported_or_refused(from_dali, [data[:length] for length in range(len(data))])
     assert {pipeline.ops for pipeline in complete} == {from_dali(data).ops}
-    assert len(complete) < 60  # after the outputs follow about twenty bytes that specify how the pipeline runs
+    assert len(complete) < 60  # about twenty bytes after the outputs specify how the pipeline runs
 
 
 def test_changed_bytes_give_a_pipeline_or_an_error():
@@ -510,16 +510,16 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
         (b"\x48\x01" * (wire.MAX_FIELDS + 1), "a message has more than 50,000 fields"),
     ],
 )
-def test_another_message_is_refused_with_the_reason(data, message):
+def test_a_different_message_is_rejected_with_the_reason(data, message):
     assert refusal(from_dali, data).startswith(f"model.dali: not a serialized DALI pipeline: {message}")
 
 
-def test_a_python_file_is_refused_with_the_call_that_writes_the_right_one():
+def test_a_python_file_is_rejected_with_the_call_that_serializes_it():
     text = refusal(from_dali, b"from nvidia.dali import pipeline_def\n")
     assert text.endswith('type 6; write one with pipe.serialize(filename="model.dali")')
 
 
-def test_a_graph_that_is_no_chain_of_constants_is_refused():
+def test_a_graph_that_is_not_a_chain_of_constants_is_rejected():
     assert refusal(from_dali, FROZEN / "random_mirror.dali") == (
         'random_mirror.dali: operator 4 "random__CoinFlip": samples random parameters for each image, which is not '
         "supported: serialize a graph without it, or add the random op to the pipeline file"
@@ -534,7 +534,7 @@ def test_a_graph_that_is_no_chain_of_constants_is_refused():
     assert "the outputs use different" in refusal(from_dali, data)
 
 
-def test_a_graph_has_its_limits():
+def test_the_size_of_a_graph_is_limited():
     copies = chain(DECODE, *[("Copy", {})] * 300)
     assert refusal(from_dali, copies) == "model.dali: the graph has 302 operators; the maximum is 256"
     outputs = graph(operator("ExternalSource", [], ["in"]), outputs=["in"] * 33)

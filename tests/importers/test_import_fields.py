@@ -1,4 +1,4 @@
-"""How every importer reads the values of a foreign configuration, and how it rejects them."""
+"""Reading of values in other libraries' configurations, and the errors for invalid values."""
 
 import json
 
@@ -42,19 +42,19 @@ def test_a_value_is_read(reader, value, expected):
         *(("sides", value, SIDES) for value in (0, [], [1, 2, 3], [9, 0.5], [True, 9], {"height": 9}, "9")),
     ],
 )
-def test_another_value_is_refused_by_its_field(reader, value, why):
+def test_an_invalid_value_is_rejected_by_its_field(reader, value, why):
     fields = Fields({"x": value}, "a.json")
     assert refusal(getattr(fields, reader), "x") == f'a.json: "x": {value!r} {why}'
 
 
 @pytest.mark.parametrize("reader", ["number", "numbers", "side", "pair"])
-def test_a_number_of_400_digits_is_refused_and_shortened(reader):
+def test_a_number_of_400_digits_is_rejected_and_shortened(reader):
     text = refusal(getattr(Fields({"x": HUGE}, "a.json"), reader), "x")
     assert text.startswith('a.json: "x": 1000')
     assert len(text) < 200
 
 
-def test_a_field_that_is_absent_or_null_has_its_default_or_is_refused():
+def test_an_absent_or_null_field_has_its_default_or_is_rejected():
     fields = Fields({"null": None}, "a.json")
     assert [fields.number(name, 3.0) for name in ("null", "absent")] == [3.0, 3.0]
     assert [fields.flag(name) for name in ("null", "absent")] == [False, False]
@@ -79,7 +79,7 @@ def test_a_choice_is_looked_up_and_the_others_are_listed():
         assert text == f'a.json: "{name}": {value} must be one of 0 (nearest), 1 (lanczos)'
 
 
-def test_what_must_have_one_value_may_be_absent():
+def test_a_field_with_a_single_valid_value_can_be_absent():
     fields = Fields({"x": 4, "null": None, "on": True}, "a.json")
     fields.expect("x", 3, 4)
     fields.expect("null", 3)
@@ -88,7 +88,7 @@ def test_what_must_have_one_value_may_be_absent():
     assert refusal(fields.expect_false, "on") == 'a.json: "on": True is not supported'
 
 
-def test_a_field_that_nobody_asked_for_is_refused():
+def test_an_unused_field_is_rejected():
     def read():
         with reading({"x": 1, "y": 2, "warp": 3}, "a.json") as fields:
             fields.number("x")
@@ -98,7 +98,7 @@ def test_a_field_that_nobody_asked_for_is_refused():
     assert refusal(Fields({"\x1b[2J": 3}, "a.json").finish) == 'a.json: "\\u001b[2J": 3 is not supported'
 
 
-def test_an_error_of_an_op_is_given_its_place_once():
+def test_an_error_of_an_op_names_its_position_once():
     def read():
         with reading({}, "a.json"), reading({}, "a.json"):
             resize(0)
@@ -126,7 +126,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
     ],
     ids=["a list", "cut off", "empty", "large"],
 )
-def test_a_file_that_is_no_json_object_is_refused(tmp_path, content, message):
+def test_a_file_that_is_not_a_json_object_is_rejected(tmp_path, content, message):
     (tmp_path / "a.json").write_text(content)
     assert refusal(read_json, tmp_path / "a.json").startswith(message)
     (tmp_path / "a.json").write_text(json.dumps({"x": 1}))

@@ -1,4 +1,4 @@
-"""Keras' applications and preprocessing layers as pipelines, read without Keras."""
+"""Keras applications and preprocessing layers as pipelines, read without Keras."""
 
 import json
 import zipfile
@@ -17,7 +17,7 @@ from support.keras_models import HEAD, STRETCH, inputs, layer, resizing, sequent
 
 
 def functional(*wired):
-    """A model of (layer, the names of the layers whose results it takes)."""
+    """Return a model of (layer, the names of the layers whose results it receives)."""
     entries = []
     for entry, names in wired:
         tensors = [
@@ -33,7 +33,7 @@ RESCALED = Normalize(scale=1 / 255, mean=0.0, arithmetic="multiply")
 LOADED = (Decode(apply_exif_orientation=False), Resize(height=64, width=48, filter="nearest"))
 
 
-def test_the_values_are_those_of_load_img_and_of_the_mode_caffe():
+def test_values_equal_load_img_with_the_mode_caffe():
     with Engine(from_keras("vgg16")) as engine:
         tensor = engine.run([photo()])[0]
     image = read(photo()).resize((224, 224), 0)
@@ -56,20 +56,20 @@ def test_a_dataset_is_decoded_and_resized_by_tensorflow():
         sequential(*HEAD, NETWORK),
         sequential(HEAD[0], sequential(*HEAD), NETWORK),
         functional((HEAD[0], []), (HEAD[1], ["inputlayer"]), (HEAD[2], ["randomflip"]), (NETWORK, ["rescaling"])),
-        functional(  # two branches from the last preprocessing layer on
+        functional(  # two branches after the last preprocessing layer
             (HEAD[0], []), (HEAD[2], ["inputlayer"]), (NETWORK, ["rescaling"]), (layer("Add"), ["rescaling", "conv2d"])
         ),
     ],
     ids=["sequential", "nested", "functional", "forked"],
 )
-def test_layers_before_a_network_run_where_the_user_says(model):
+def test_layers_before_a_network_run_where_the_user_specifies(model):
     assert from_keras(model, layers="pipeline").ops == (*LOADED, RESCALED, Tensor(layout="hwc"))
     assert from_keras(model, layers="model").ops == (*LOADED, Tensor(layout="hwc"))
     assert "choose where the layers before it run" in refusal(from_keras, model)
 
 
 def old(cls, *taken, **config):
-    """One layer as Keras 2 writes it."""
+    """Return one layer as Keras 2 writes it."""
     name = cls.lower()
     return {
         "class_name": cls,
@@ -80,7 +80,7 @@ def old(cls, *taken, **config):
 
 
 @pytest.mark.parametrize("cls", ["Sequential", "Functional"])
-def test_a_model_of_keras_2_reads_the_same(cls):
+def test_a_model_of_keras_2_is_read_equally(cls):
     entries = [
         old("InputLayer", batch_input_shape=[None, 64, 48, 3], sparse=False, ragged=False),
         old("Rescaling", "inputlayer", scale=1 / 255, offset=0.0),
@@ -127,7 +127,7 @@ def test_a_model_of_keras_2_reads_the_same(cls):
         (layer("Resizing", registered_name="mine>Resizing", **STRETCH), "is not a supported preprocessing layer"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_layer_and_field(bad, message):
+def test_unsupported_layers_are_rejected_by_layer_and_field(bad, message):
     before = [] if bad["class_name"] in ("Resizing", "RandomCrop") else [resizing()]
     text = refusal(from_keras, sequential(*before, bad))
     assert text.startswith(f'config: layer "{bad["class_name"].lower()}" (')
@@ -178,7 +178,7 @@ def nested(depth):
     ],
     ids=lambda value: value if isinstance(value, str) else "-",
 )
-def test_a_source_or_an_option_that_is_not_supported_is_refused(source, options, message):
+def test_an_unsupported_source_or_option_is_rejected(source, options, message):
     assert message in refusal(from_keras, source, **options)
 
 
@@ -214,12 +214,12 @@ def test_the_text_of_to_json_is_read_from_a_file(tmp_path):
     ],
     ids=["no config", "no metadata", "cut off", "a list"],
 )
-def test_an_archive_of_something_else_is_refused(tmp_path, members, message):
+def test_a_different_archive_is_rejected(tmp_path, members, message):
     path = archive(tmp_path / "a.keras", **members)
     assert refusal(from_keras, path).startswith(f"a.keras: {message}")
 
 
-def test_any_bytes_give_a_pipeline_or_an_error(tmp_path):
+def test_random_bytes_give_a_pipeline_or_an_error(tmp_path):
     whole = archive(tmp_path / "a.keras", config=sequential(*HEAD), metadata=METADATA).read_bytes()
 
     def read_back(data):
@@ -266,7 +266,7 @@ def augmenting(*layers, size=64):
 CROP_LAYER = layer("RandomCrop", height=48, width=40, seed=None, data_format="channels_last")
 
 
-def test_random_layers_become_the_training_side():
+def test_random_layers_become_training_ops():
     model = augmenting(layer("RandomFlip", mode="horizontal", seed=None), layer("RandomFlip", mode="vertical", seed=3))
     pipeline = from_keras(model, training=model, loader="decode_image")
     assert pipeline.for_serving().side_ops == from_keras(model, loader="decode_image").ops
@@ -296,13 +296,13 @@ def test_random_layers_become_the_training_side():
         (layer("RandomContrast", factor=0.1), "is not supported: it returns float32 values without rounding and"),
     ],
 )
-def test_a_layer_that_is_not_exact_is_refused_by_name(random, message):
+def test_a_layer_that_is_not_exact_is_rejected_by_name(random, message):
     text = refusal(from_keras, augmenting(), training=augmenting(random), loader="decode_image")
     assert text.startswith("training: layer ")
     assert message in text
 
 
-def test_training_goes_with_a_model_whose_layers_run_here():
+def test_training_can_be_combined_with_a_model_whose_layers_run_here():
     assert "an application: pass a .keras or .json" in refusal(from_keras, "resnet50", training=augmenting())
     text = refusal(from_keras, augmenting(), training=augmenting(), layers="model")
     assert text.startswith('layers: "model" keeps the random layers in the model, so the')

@@ -1,4 +1,4 @@
-"""Both sides of an import in one list, and `pixprep import --training`."""
+"""Training and serving ops of an import in one list, and `pixprep import --training`."""
 
 import json
 import sys
@@ -17,21 +17,21 @@ CROP, FLIP = pp.random_resized_crop(8), pp.random_flip()
 RESIZE, CENTER, NORMALIZE = pp.resize(9), pp.center_crop(8), pp.normalize(mean=0.5)
 
 
-def test_what_both_sides_have_is_written_once():
+def test_common_ops_are_written_once():
     training = [DECODE, CROP, FLIP, NORMALIZE, pp.random_erasing(), TENSOR]
     serving = [DECODE, RESIZE, CENTER, NORMALIZE, TENSOR]
     expected = [DECODE, CROP, FLIP, only(RESIZE, "serving"), only(CENTER, "serving"), NORMALIZE, pp.random_erasing()]
     assert both_sides(training, serving) == [*expected, TENSOR]
 
 
-def test_an_op_of_either_kind_is_only_on_its_side():
+def test_an_op_of_only_one_mode_is_marked():
     joined = both_sides([DECODE, pp.resize(7), CENTER, TENSOR], [DECODE, RESIZE, CENTER, TENSOR])
     assert joined == [DECODE, only(pp.resize(7), "training"), only(RESIZE, "serving"), CENTER, TENSOR]
 
 
 @pytest.mark.parametrize("serving", [[DECODE, RESIZE, CENTER, TENSOR], [DECODE, CENTER, NORMALIZE, TENSOR]])
 @pytest.mark.parametrize("training", [[DECODE, NORMALIZE, CENTER, TENSOR], [DECODE, RESIZE, NORMALIZE, FLIP, TENSOR]])
-def test_each_side_keeps_its_ops_in_their_order(training, serving):
+def test_each_mode_keeps_the_order_of_its_ops(training, serving):
     joined = both_sides(training, serving)
     for side, ops in (("training", training), ("serving", serving)):
         assert [op if op.home else only(op, None) for op in joined if side == (op.only or op.home or side)] == ops
@@ -42,7 +42,7 @@ def test_a_pipeline_decodes_once():
         both_sides([pp.decode(idct="fast"), TENSOR], [DECODE, TENSOR])
 
 
-def test_the_command_writes_both_sides(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_both_modes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "some", "pretrained_cfg": CONFIG}))
     (tmp_path / "train.json").write_text(json.dumps({"hflip": 0.25}))
@@ -58,7 +58,7 @@ def test_the_command_writes_both_sides(tmp_path, monkeypatch, capsys):
     assert 'unknown option "training" for the ultralytics importer' in capsys.readouterr().err
 
 
-def test_the_command_imports_without_a_serving_side(tmp_path, monkeypatch, capsys):
+def test_the_command_imports_without_serving_ops(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
     assert main(["import", "torchvision:ResNet50_Weights.DEFAULT", "p.json", "--training", "no.py:train"]) == 1

@@ -18,12 +18,12 @@ def resize(*size, **options):
     return pp.resize(*size, filter="bicubic", like="pillow", **options)
 
 
-def test_the_origin_is_timms_and_the_pixels_are_pillows():
+def test_the_origin_is_timm_and_the_pixels_are_pillows():
     origin = from_timm(CONFIG, name="some.thing").origin
     assert (origin.library, origin.name, origin.profile) == ("timm", "some.thing", "pillow")
 
 
-def test_the_size_for_tests_is_taken_when_asked_for():
+def test_the_test_size_is_used_on_request():
     assert list(from_timm(CONFIG, use_test_size=True).ops[1:-2]) == [resize(288), pp.center_crop(288)]
     without = {name: value for name, value in CONFIG.items() if not name.startswith("test_")}
     assert from_timm(without, use_test_size=True).ops == from_timm(without).ops
@@ -62,7 +62,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("changes", "message"), MISTAKES, ids=lambda x: str(x)[:40])
-def test_what_is_not_supported_is_refused_by_its_field(changes, message):
+def test_unsupported_configurations_are_rejected_by_field(changes, message):
     is_test = any(field.startswith("test_") for field in changes)
     text = refusal(from_timm, CONFIG | changes, name="some.thing", use_test_size=is_test)
     assert text.startswith(f"some.thing: {message}")
@@ -82,12 +82,12 @@ def test_the_configuration_of_a_hub_is_read_without_timm(tmp_path, monkeypatch):
     assert pipeline.origin.name == "some.thing"
 
 
-def test_the_flat_configuration_of_an_old_hub_is_read_too(tmp_path):
+def test_the_flat_configuration_of_an_old_hub_is_also_read(tmp_path):
     flat = CONFIG | {"architecture": "some", "labels": ["cat"], "num_features": 9}
     assert from_timm(write(tmp_path, flat)).ops == from_timm(CONFIG).ops
 
 
-def test_a_name_needs_timm_and_says_so(monkeypatch):
+def test_a_model_name_without_timm_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm.models", None)
     with pytest.raises(
         pp.SetupError, match=r'"resnet50" is the name of a model, which requires timm \(import of timm\.models'
@@ -95,7 +95,7 @@ def test_a_name_needs_timm_and_says_so(monkeypatch):
         from_timm("resnet50")
 
 
-def test_timms_arguments_become_the_training_side():
+def test_timms_arguments_become_training_ops():
     pipeline = from_timm(CONFIG, training={})
     assert pipeline.sides == ("serving", "training")
     assert pipeline.side_ops == tuple(
@@ -120,12 +120,12 @@ SPELLED = {
 """Options as train.py has them."""
 
 
-def test_options_of_the_command_line_are_arguments_by_other_names():
+def test_command_line_options_are_arguments_with_different_names():
     plain = {"auto_augment": "rand-m9", "re_prob": 0.2, "re_count": 3, "color_jitter": 0.3, "interpolation": "bicubic"}
     assert from_timm(CONFIG, training=SPELLED).ops == from_timm(CONFIG, training=plain).ops
 
 
-def test_options_of_the_command_line_may_stand_beside_those_of_the_importer(tmp_path):
+def test_command_line_options_can_be_combined_with_the_importers_options(tmp_path):
     config, train = write(tmp_path, HUB), tmp_path / "train.json"
     train.write_text(json.dumps({"aa": "rand-m9", "remode": "const"}), encoding="utf-8")
     rest = {name.strip("-").replace("-", "_"): SPELLED[name] for name in SPELLED if name not in ("aa", "remode")}
@@ -138,7 +138,7 @@ def test_options_of_the_command_line_may_stand_beside_those_of_the_importer(tmp_
     assert wrong == 'options of train.py and create_transform: "use_testsize": True is not supported'
 
 
-def test_options_of_the_command_line_bring_its_defaults():
+def test_command_line_options_imply_the_command_lines_defaults():
     plain = {"re_prob": 0.2, "re_mode": "pixel", "interpolation": "random"}
     assert from_timm(CONFIG, training={"reprob": 0.2}).ops == from_timm(CONFIG, training=plain).ops
     assert from_timm(CONFIG, training={"re_num_splits": 0}).ops == from_timm(CONFIG, training={}).ops
@@ -198,12 +198,12 @@ def test_options_of_the_command_line_bring_its_defaults():
     ],
     ids=str,
 )
-def test_an_argument_that_is_not_exact_is_refused_by_name(arguments, message):
+def test_an_argument_that_is_not_exact_is_rejected_by_name(arguments, message):
     refused = refusal(from_timm, CONFIG, training=arguments)
     assert refused.startswith("training: ")
     assert message in refused
 
 
-def test_other_means_in_training_are_refused():
+def test_different_means_in_training_are_rejected():
     text = refusal(from_timm, CONFIG, training={"mean": (0.5, 0.5, 0.5)}, name="some")
     assert text.startswith('some: ops: the values of the tensor "tensor" must be the same in training (')

@@ -1,4 +1,4 @@
-"""The importer of torchvision without torchvision; its transforms are tested in ``parity``."""
+"""The importer of torchvision without torchvision. Its transforms are tested in ``parity``."""
 
 import sys
 
@@ -12,7 +12,7 @@ from support.importing import refusal
 from support.torchvision_objects import CROPPED, TO_IMAGE, compose, transform
 
 
-def test_the_name_of_weights_needs_torchvision_and_says_so(monkeypatch):
+def test_the_name_of_weights_without_torchvision_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
     with pytest.raises(
         SetupError, match=r'"ResNet50_Weights.DEFAULT" is the name of weights, which requires torchvision'
@@ -21,20 +21,20 @@ def test_the_name_of_weights_needs_torchvision_and_says_so(monkeypatch):
 
 
 @pytest.mark.parametrize("thing", [None, [], len])
-def test_what_is_not_a_transform_is_refused_by_its_class(thing):
+def test_an_object_that_is_not_a_transform_is_rejected_by_its_class(thing):
     name = type(thing).__name__
     assert (
         refusal(from_torchvision, thing) == f"transforms {name}: this class is defined in builtins, not in torchvision"
     )
 
 
-def test_another_input_is_refused():
+def test_a_different_input_is_rejected():
     text = refusal(from_torchvision, None, input="numpy")
     assert text == "options: \"input\": 'numpy' must be one of pil, tensor"
 
 
 @pytest.mark.parametrize("given", ["pil", "tensor"])
-def test_transforms_of_training_alone_are_a_training_side(given):
+def test_training_only_transforms_become_training_ops(given):
     pipeline = from_torchvision(training=compose(transform("RandomResizedCrop", **CROPPED), TO_IMAGE), input=given)
     assert pipeline.sides == ("training",)
     assert pipeline.ops[0] == pp.decode(apply_exif_orientation=False)
@@ -42,8 +42,11 @@ def test_transforms_of_training_alone_are_a_training_side(given):
     assert (pipeline.origin.name, pipeline.origin.profile) == ("Compose", profile)
 
 
-def test_an_object_that_has_transforms_is_asked_for_them():
-    """One of the references is known by its name; another may do more than apply them."""
+def test_transforms_are_taken_from_an_object_that_has_them():
+    """The object of torchvision's references is recognized by its name.
+
+    An unknown object may do more than apply them.
+    """
     chain = compose(transform("CenterCrop", size=8), TO_IMAGE)
     preset = transform("ClassificationPresetEval", module="presets", transforms=chain)
     assert from_torchvision(preset).ops == from_torchvision(chain).ops
@@ -77,7 +80,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_a_range_of_one_number_is_the_float32_that_is_drawn(name):
+def test_a_range_of_one_number_is_the_float32_that_is_sampled(name):
     fields, drawn = FIXED[name]
     moved = {"interpolation": "bilinear", "fill": 0} if name in ("RandomRotation", "RandomAffine") else {}
     chain = compose(transform(name, **moved | fields), transform("CenterCrop", size=8), TO_IMAGE)
@@ -87,7 +90,7 @@ def test_a_range_of_one_number_is_the_float32_that_is_drawn(name):
         assert np.array_equal(np.broadcast_to(getattr(op, field), expected.shape), expected)
 
 
-def test_a_file_that_does_not_run_says_why(tmp_path):
+def test_a_file_that_does_not_run_reports_the_reason(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("1 / 0")
     with pytest.raises(pp.SetupError, match=r"train.py cannot be executed .ZeroDivisionError: division by zero.$"):

@@ -1,4 +1,4 @@
-"""Image processors of transformers are read without it: from a dictionary, a file or a folder, each field by its name.
+"""Image processors of transformers, read without it from a dictionary, a file or a folder, with each field by its name.
 
 Their pixels are compared with the library in tests/parity.
 """
@@ -40,7 +40,7 @@ def test_fused_constants_are_products_of_float32_as_in_pytorch():
     assert not all(quotients)  # the test is void if all divide evenly
 
 
-def test_fields_that_are_absent_have_the_values_of_the_class():
+def test_absent_fields_have_the_values_of_the_class():
     for name, defaults in DEFAULTS.items():
         bare = from_transformers({"image_processor_type": name})
         mean = defaults["image_mean"] and [*defaults["image_mean"]]
@@ -58,7 +58,7 @@ def test_a_field_with_one_supported_value_is_rejected_with_another(name):
 
 @pytest.mark.parametrize("name", ["ViTImageProcessorFast", "ViTImageProcessorPil", "ViTFeatureExtractor"])
 @pytest.mark.parametrize("field", ["image_processor_type", "feature_extractor_type"])
-def test_old_and_new_names_of_a_class_are_the_same(field, name):
+def test_old_and_new_names_of_a_class_are_equivalent(field, name):
     assert from_transformers({field: name}) == from_transformers({"image_processor_type": "ViTImageProcessor"})
 
 
@@ -120,14 +120,14 @@ def test_a_field_becomes_ops(config, options, start, expected):
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_configuration_of_the_hub_is_imported_compiles_and_survives_its_file(name):
+def test_a_configuration_of_the_hub_is_imported_compiled_saved_and_loaded(name):
     pipeline = from_transformers(EXACT[name], name=name)
     assert Pipeline.from_json(pipeline.to_json()) == pipeline
     Engine(pipeline).close()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_another_class_is_refused_by_its_name(name):
+def test_an_unknown_class_is_rejected_by_its_name(name):
     field, value = next(iter(REFUSED[name].items()))
     assert refusal(from_transformers, REFUSED[name]).startswith(f'image processor: "{field}": {value!r} ')
 
@@ -198,11 +198,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("config", "message"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_is_not_supported_is_refused_by_its_field(config, message):
+def test_unsupported_configurations_are_rejected_by_field(config, message):
     assert refusal(from_transformers, config).startswith(f"image processor: {message}")
 
 
-def test_a_crop_that_pads_is_refused_for_pil_where_its_margin_is_not_sure():
+def test_a_crop_that_pads_is_rejected_for_pil_if_its_padding_is_uncertain():
     for size in ({"shortest_edge": 200}, {"height": 201, "width": 224}):
         assert " may pad the image, which is not" in refusal(from_transformers, CLIP | {"size": size}, backend="pil")
     from_transformers(CLIP | {"size": {"height": 200, "width": 224}}, backend="pil")
@@ -215,7 +215,7 @@ def write(folder, name, values):
     return folder
 
 
-def test_a_folder_gives_the_processor_its_nested_configuration_first(tmp_path):
+def test_a_folder_provides_the_processor_with_its_nested_configuration_first(tmp_path):
     folder = write(tmp_path / "siglip2", "preprocessor_config.json", clip(224))
     assert from_transformers(folder).ops[1].size == 224
     write(folder, "processor_config.json", {"processor_class": "SiglipProcessor"})
@@ -227,18 +227,18 @@ def test_a_folder_gives_the_processor_its_nested_configuration_first(tmp_path):
     assert from_transformers(folder / "preprocessor_config.json").ops[1].size == 224
 
 
-def test_the_origin_says_the_version_that_the_configuration_does():
+def test_the_origin_has_the_version_of_the_configuration():
     assert from_transformers(clip(224) | {"transformers_version": "4.40.1"}).origin.version == "4.40.1"
 
 
-def test_a_name_is_the_folders_or_the_class(tmp_path):
+def test_the_name_is_that_of_the_folder_or_the_class(tmp_path):
     assert from_transformers(clip(224)).origin.name == "CLIPImageProcessor"
     folder = write(tmp_path / "my-clip", "preprocessor_config.json", clip(224))
     assert from_transformers(folder / "preprocessor_config.json").origin.name == "my-clip"
     assert from_transformers(folder, name="mine").origin.name == "mine"
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_file_is_named(tmp_path):
     folder = write(tmp_path / "empty", "config.json", {})
     assert refusal(from_transformers, folder).startswith("empty: the folder contains neither")
     assert refusal(from_transformers, tmp_path / "missing.json").startswith("missing.json: cannot be read")

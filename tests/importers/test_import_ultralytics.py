@@ -19,7 +19,7 @@ METADATA |= {"stride": 32, "batch": 1, "end2end": False, "names": {0: "person", 
 
 
 def with_metadata(tmp_path, metadata, name="yolo11n.onnx"):
-    """A model of nothing, with the metadata as Ultralytics' exporter writes it."""
+    """Return an empty model with the metadata as Ultralytics' exporter writes it."""
     path = tmp_path / name
     if path.suffix == ".engine":
         text = json.dumps(metadata).encode()
@@ -32,7 +32,7 @@ def with_metadata(tmp_path, metadata, name="yolo11n.onnx"):
 
 
 @pytest.mark.parametrize("name", ["yolo11n.onnx", "yolo11n.engine"])
-def test_an_exported_model_says_its_preprocessing(tmp_path, name):
+def test_the_metadata_of_an_exported_model_determines_its_preprocessing(tmp_path, name):
     pipeline = from_ultralytics(with_metadata(tmp_path, METADATA, name))
     assert pipeline.ops == (
         Decode(),
@@ -46,8 +46,8 @@ def test_an_exported_model_says_its_preprocessing(tmp_path, name):
     assert Pipeline.from_json(pipeline.to_json()) == pipeline
 
 
-def test_code_of_a_package_that_prepares_images_itself_is_named_by_its_words(tmp_path):
-    """As that of PyPI's nudenet, which brings an export of Ultralytics along."""
+def test_an_error_names_the_package_whose_code_prepares_images_itself(tmp_path):
+    """For example PyPI's nudenet, which contains an export of Ultralytics."""
     package = tmp_path / "finder"
     (package / "weights").mkdir(parents=True)
     model = with_metadata(package / "weights", METADATA)
@@ -57,7 +57,7 @@ def test_code_of_a_package_that_prepares_images_itself_is_named_by_its_words(tmp
         "return cv2.dnn.blobFromImage(mat, 1 / 255.0, size, (0, 0, 0), swapRB=True)\n"
     )
     (package / "names.py").write_text('NAMES = ["cat", "dog"]\n')
-    assert list(own_code(model)) == []  # a folder of somebody's files, and no package
+    assert list(own_code(model)) == []  # a folder of user files that is not a package
     (package / "__init__.py").write_text("")
     assert list(own_code(model)) == [
         "read.py in the same package pads (copyMakeBorder), reorders channels (COLOR_RGBA2BGR, swapRB), resizes "
@@ -65,7 +65,7 @@ def test_code_of_a_package_that_prepares_images_itself_is_named_by_its_words(tmp
     ]
 
 
-def test_the_text_of_a_path_and_the_metadata_itself_are_sources_too(tmp_path):
+def test_a_path_as_text_and_the_metadata_itself_are_also_sources(tmp_path):
     path = with_metadata(tmp_path, METADATA)
     assert from_ultralytics(str(path)) == from_ultralytics(path)
     assert from_ultralytics(METADATA).ops == from_ultralytics(path).ops
@@ -92,13 +92,15 @@ def test_each_task_has_its_geometry(changes, expected):
     assert from_ultralytics(METADATA | changes).ops == (Decode(), *expected)
 
 
-def test_a_task_and_a_size_say_as_much_and_the_dtype_may_be_float16():
+def test_a_task_and_a_size_are_equivalent_and_the_dtype_can_be_float16():
     pipeline = from_ultralytics("detect", imgsz=(640, 480), dtype="float16")
     assert pipeline.ops == (Decode(), *LETTERBOX[:-1], Tensor(dtype="float16"))
 
 
-def test_the_transform_brings_a_box_back_as_scale_boxes_does():
-    """The gains of 37 x 61 in 64 x 64 are 39/37 and 64/61, each side rounded by itself, and the pads 12 and 0."""
+def test_the_transform_maps_a_box_back_like_scale_boxes():
+    """The gains of 37 x 61 in 64 x 64 are 39/37 and 64/61, each side rounded separately, and the padding is 12 and
+    0.
+    """
     with Engine(from_ultralytics("detect", imgsz=64)) as engine:
         batch = engine.run_batch([png(scene(37, 61))])
     assert batch.outputs["transform"][0].tolist() == pytest.approx([39 / 37, 64 / 61, 12, 0], rel=1e-7)
@@ -129,11 +131,11 @@ OTHER = (
         ),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(changes, message):
+def test_unsupported_models_are_rejected_by_name(changes, message):
     assert refusal(from_ultralytics, METADATA | changes).startswith(f"metadata: {message}")
 
 
-def test_another_size_than_the_model_has_is_refused():
+def test_a_size_that_differs_from_the_models_is_rejected():
     assert from_ultralytics(METADATA, imgsz=(640, 480)).ops == from_ultralytics(METADATA).ops
     text = refusal(from_ultralytics, METADATA, imgsz=320)
     assert text == (
@@ -152,13 +154,13 @@ def test_another_size_than_the_model_has_is_refused():
         ("a.engine", b"\x02\0\0\0[]", "the Ultralytics metadata: must be a JSON object"),
     ],
 )
-def test_a_file_of_something_else_is_refused(tmp_path, name, contents, message):
+def test_a_file_of_a_different_kind_is_rejected(tmp_path, name, contents, message):
     (tmp_path / name).write_bytes(contents)
     assert refusal(from_ultralytics, tmp_path / name).startswith(f"{name}: {message}")
 
 
 @pytest.mark.parametrize("name", ["a.onnx", "a.engine"])
-def test_any_bytes_give_a_pipeline_or_an_error(tmp_path, name):
+def test_random_bytes_give_a_pipeline_or_an_error(tmp_path, name):
     path = with_metadata(tmp_path, METADATA, name)
 
     def read_back(data):

@@ -1,4 +1,4 @@
-"""The recipes of docs/models.md load, and give what their models take; ``make models`` compares them."""
+"""The recipes of docs/models.md load, and produce the inputs of their models. ``make models`` compares them."""
 
 import pytest
 
@@ -28,12 +28,12 @@ GIVEN = {
 }
 
 
-def test_the_page_has_each_recipe_and_no_other():
+def test_the_page_has_exactly_the_recipes():
     assert list(RECIPES) == list(GIVEN)
 
 
 @pytest.mark.parametrize("heading", GIVEN)
-def test_a_recipe_gives_the_inputs_that_its_model_takes(heading):
+def test_a_recipe_produces_the_inputs_of_its_model(heading):
     pipeline = RECIPES[heading]
     with pp.Engine(pipeline, device="cpu", threads=1) as engine:
         batch = engine.run_batch([images.photo()], inputs=pipeline.example_inputs())
@@ -45,7 +45,7 @@ def test_a_recipe_gives_the_inputs_that_its_model_takes(heading):
         assert all(known in (-1, side) for known, side in zip(sides, shape, strict=True)), name
 
 
-def test_the_page_links_each_file_and_each_gives_a_tensor():
+def test_the_page_links_each_file_and_each_produces_a_tensor():
     text = PAGE.read_text(encoding="utf-8")
     assert all(f"(models/{name}.json)" in text for name in FAMILIES)
     for pipeline in FAMILIES.values():

@@ -34,7 +34,7 @@ SOURCES = {
     ),
     "model.dali": chain(DECODE, RESIZE, CMN),
 }
-"""One file of each library whose files are read without it."""
+"""One file for each library whose files are read without it."""
 NAMES = {"keras:mobilenet_v2": {"size": 96}, "ultralytics:detect": {"imgsz": 64}, "ultralytics:classify": {"imgsz": 64}}
 """Sources that are names, with options."""
 OTHERS = (
@@ -43,7 +43,7 @@ OTHERS = (
     *("opencv", "torch", "longer", "half_away", "half_even", "down", "up", "hwc", "cwh", "float16", "uint8"),
     *("float64", "divide", "multiply", "fused", "top_left", "edge"),
 )
-"""Values that some field of some op may have."""
+"""Values that some field of some op can have."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def document(pipeline):
 
 
 def changes(file):
-    """Files with one mistake each, and the words by which it must be named."""
+    """Files with one mistake each, and the message that must name it."""
     for index, op in enumerate(pp.Pipeline.from_json(json.dumps(file)).ops):
         without = file | {"ops": [*file["ops"][:index], *file["ops"][index + 1 :]]}
         yield without, f'"op": "{file["ops"][index]["op"]}"'
@@ -77,7 +77,7 @@ def changes(file):
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("source", [*SOURCES, *NAMES])
-def test_every_op_and_every_field_that_differs_from_the_source_is_named(source):
+def test_every_op_and_field_that_differs_from_the_source_is_named(source):
     imported = import_pipeline(source, **NAMES.get(source, {}))
     again, _ = imported_again(pp.Pipeline.from_json(imported.to_json()))
     assert differences(pp.Pipeline.from_json(imported.to_json()), again) == ()
@@ -87,7 +87,7 @@ def test_every_op_and_every_field_that_differs_from_the_source_is_named(source):
             pipeline = pp.Pipeline.from_json(json.dumps(file))
         except pp.PipelineError:  # no such value
             continue
-        if pipeline.ops == imported.ops:  # a default that is written out, or 1 and True
+        if pipeline.ops == imported.ops:  # an explicit default, or 1 and True
             continue
         found = differences(pipeline, again)
         assert any(words in each for each in found), (words, file["ops"], found)
@@ -132,7 +132,7 @@ def test_a_pipeline_is_exact_only_if_its_source_was_compared(folder):
     assert f"{text}pass the source with --source" in str(own)
 
 
-def test_a_source_is_found_beside_the_file_above_it_or_where_it_is_given(folder):
+def test_a_source_is_found_next_to_the_file_above_it_or_at_a_given_path(folder):
     (folder / "model" / "1").mkdir(parents=True)
     imported = import_pipeline("config.json")
     assert imported.origin.source == "config.json"
@@ -152,7 +152,7 @@ def test_a_source_is_found_beside_the_file_above_it_or_where_it_is_given(folder)
         imported_again(imported, source="none.json")
 
 
-def test_options_are_recorded_and_given_again(folder):
+def test_options_are_recorded_and_used_again(folder):
     imported = import_pipeline("preprocessor_config.json", backend="pil", apply_exif_orientation=False)
     assert imported.origin.options == ("backend=pil", "apply_exif_orientation=false")
     again = pp.Pipeline.from_json(imported.to_json())
@@ -191,7 +191,7 @@ def test_options_are_recorded_and_given_again(folder):
         ({"library": "own", "name": "x"}, r"^the own source x was not found next to"),
     ],
 )
-def test_a_file_of_a_stranger_names_neither_code_nor_a_path(folder, origin, message):
+def test_an_untrusted_file_cannot_name_code_or_a_path(folder, origin, message):
     (folder / "preprocessor_config.json").unlink()
     (folder / "t.py").write_text("raise SystemExit('run')")
     (folder / "dali.py").write_text("raise SystemExit('run')")
@@ -227,7 +227,7 @@ def test_a_file_of_a_stranger_names_neither_code_nor_a_path(folder, origin, mess
         ),
     ],
 )
-def test_an_option_that_the_importer_does_not_take_is_named_and_check_says_nothing(folder, source, option, message):
+def test_an_unknown_importer_option_is_named_and_check_does_not_report_it(folder, source, option, message):
     imported = import_pipeline(source)
     pipeline = imported.with_origin(msgspec.structs.replace(imported.origin, options=(option,)))
     with pytest.raises(NoSourceError, match=re.escape(f"the source cannot be imported again: {message}")):
@@ -241,7 +241,7 @@ def test_an_option_that_the_importer_does_not_take_is_named_and_check_says_nothi
 
 
 @pytest.mark.parametrize("given", [{}, {"source": "preprocessor_config.json"}])
-def test_a_certificate_and_a_note_name_the_options_that_the_source_was_imported_with(folder, given):
+def test_a_certificate_and_a_note_name_the_options_of_the_import(folder, given):
     imported = import_pipeline("preprocessor_config.json")
     mistaken = pp.Pipeline([pp.decode(apply_exif_orientation=False), *imported.ops[1:]])
     origin = msgspec.structs.replace(imported.origin, options=("apply_exif_orientation=false",))
@@ -260,7 +260,7 @@ def test_a_certificate_and_a_note_name_the_options_that_the_source_was_imported_
     )
 
 
-def test_a_note_is_of_sources_beside_the_file_alone(folder):
+def test_a_note_only_mentions_sources_next_to_the_file(folder):
     file = folder / "pipeline.json"
     import_pipeline("config.json").save(file)
     assert note(file) == "is equal to its source config.json, op by op"

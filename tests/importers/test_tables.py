@@ -1,4 +1,4 @@
-"""The tables of importers: on each line a source and the ops that it becomes, or the words of its refusal."""
+"""Tables of the importers: each line contains a source and its ops, or the error message."""
 
 from support.refusals import PUBLIC, refusal, refusals
 from support.sources import NAMES
@@ -10,5 +10,5 @@ def test_a_source_becomes_its_ops(call, ops):
 
 
 @refusals("importers")
-def test_a_mistake_is_refused_in_whole_words(call, words):
+def test_a_mistake_raises_the_expected_message(call, words):
     assert refusal(call, **NAMES) == words

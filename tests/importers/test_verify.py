@@ -77,7 +77,7 @@ def compare(checked, some=IMAGES, beside=BARE, **options):
 
 
 class Otherwise(Originals):
-    """Pillow and NumPy, with other originals of some stages: each from the right one and its op."""
+    """Pillow and NumPy, with replaced originals of some stages: each is made from the right one and its op."""
 
     def __init__(self, **others):
         super().__init__(only_pillow)
@@ -100,7 +100,7 @@ class Otherwise(Originals):
 
 
 def wrong(stage, change):
-    """One stage is changed, after it is done right."""
+    """Return originals in which the result of one stage is changed."""
     return Otherwise(**{stage: lambda right, op: replace(right, run=lambda values: change(right.run(values), op))})
 
 
@@ -122,7 +122,7 @@ def decoded(encoded):
 
 
 def off_by_one(values, _):
-    """One value in the middle of each image."""
+    """Change one value in the centre of each image by one."""
     changed, middle = values.copy(), tuple(side // 2 for side in values.shape)
     changed[middle] = values[middle] + 1 if values[middle] < 128 else values[middle] - 1
     return changed
@@ -139,7 +139,7 @@ def test_an_exact_pipeline_has_a_row_for_each_stage_and_no_difference():
 
 
 @pytest.mark.parametrize("other", ["hamming", "box", "bicubic", "nearest"])
-def test_a_neighbouring_filter_is_caught(other):
+def test_a_similar_filter_is_detected(other):
     certificate = compare(pipeline(), beside=other_resize(filter=other))
     assert broken(certificate) == ["resize", "end to end"]
     assert certificate.summary.startswith('NOT exact: resize of "tensor": ')
@@ -159,7 +159,7 @@ def test_a_neighbouring_filter_is_caught(other):
         ("tensor", lambda values, _: np.where(values == values.max(), np.nan, values), ["tensor", "end to end"]),
     ],
 )
-def test_a_difference_is_shown_where_it_arises(stage, change, failing):
+def test_a_difference_is_shown_at_the_stage_where_it_arises(stage, change, failing):
     certificate = compare(pipeline(), IMAGES[:2], wrong(stage, change))
     assert broken(certificate)[: len(failing)] == failing
     assert set(broken(certificate)) <= {*failing, "end to end"}
@@ -183,14 +183,14 @@ COLOURED = pp.Pipeline(
     ],
     ids=["another contrast", "no hue"],
 )
-def test_other_colours_are_shown_at_the_levels(change):
+def test_different_colours_are_shown_at_the_stage_of_pixel_values(change):
     assert compare(COLOURED).is_exact
     certificate = compare(COLOURED, beside=Otherwise(levels=change))
     assert broken(certificate) == ["levels", "end to end"]
     assert rows(certificate)["levels"].original == f"Pillow {PIL.__version__}"
 
 
-def test_one_level_is_too_much():
+def test_a_difference_of_one_is_too_much():
     """pixprep itself replaces DALI, unchanged and with one value off by one."""
 
     def beside(by):
@@ -209,7 +209,7 @@ def test_one_level_is_too_much():
     assert not one.is_exact
 
 
-def test_float64_may_be_one_ulp_off_and_float32_arithmetic_may_not():
+def test_float64_may_differ_by_one_ulp_and_float32_arithmetic_may_not():
     def nudge(values, _):
         return np.nextafter(values.astype(np.float32), np.float32(9))
 
@@ -284,9 +284,9 @@ def test_every_op_has_an_original(name):
     assert not certificate.refused
 
 
-def test_an_op_without_an_original_is_not_passed_over():
+def test_an_op_without_an_original_is_not_skipped():
     class Warp(ops.ImageOp, frozen=True):
-        """No op that anyone knows."""
+        """An op that no library has."""
 
     with pytest.raises(AssertionError, match=r"Warp\(.* is compared with nothing"):
         originals.geometry([Warp()], np.asarray, noise(2, 2))
@@ -302,7 +302,7 @@ TALL = [("tall", png(noise(300, 40))), ("scene", jpeg(scene(230, 60)))]
 
 @pytest.mark.parametrize(("like", "order"), [("pillow", 13), ("pillow12", 12)])
 @pytest.mark.parametrize("antialias", [True, False])
-def test_pillow_is_compared_with_in_the_order_of_the_profile_and_the_row_says_how(like, order, antialias):
+def test_pillow_is_compared_in_the_order_of_the_profile_which_the_row_shows(like, order, antialias):
     resize = pp.resize(24, like=like, filter="bicubic", antialias=antialias)
     checked = pp.Pipeline([pp.decode(), resize, pp.center_crop(24), pp.tensor(dtype="uint8")])
     row = rows(certificate := compare(checked, TALL))["resize"]
@@ -314,7 +314,7 @@ def test_pillow_is_compared_with_in_the_order_of_the_profile_and_the_row_says_ho
     assert broken(compare(checked, TALL, other)) == ["resize", "end to end"]
 
 
-def test_an_installed_library_that_does_something_else_is_not_compared_with():
+def test_an_installed_library_that_behaves_differently_is_not_used():
     installed = Originals(lambda key: libraries.Library(key, "1"))
     by_dali = installed.resizer(ops.Resize(64, like="dali", rounding="down")).library
     assert (by_dali.version, by_dali.problem) == (None, 'does not support the rounding "down"')
@@ -328,7 +328,7 @@ def test_each_tensor_of_a_pipeline_has_its_own_rows():
     assert certificate.is_exact
 
 
-def test_an_image_that_the_pipeline_refuses_is_named_and_not_compared():
+def test_an_image_that_the_pipeline_rejects_is_named_and_not_compared():
     crop = pp.Pipeline([pp.decode(), pp.crop(0, 0, 30, 30), pp.tensor()])
     certificate = compare(crop, [*IMAGES, ("broken", b"x")])
     assert [str(refusal) for refusal in certificate.refused] == [
@@ -340,7 +340,7 @@ def test_an_image_that_the_pipeline_refuses_is_named_and_not_compared():
     assert certificate.is_exact
 
 
-def test_a_certificate_of_no_image_is_not_given():
+def test_a_certificate_without_images_is_rejected():
     def refuse(_, __):
         raise ValueError("no such sampling")
 
@@ -356,7 +356,7 @@ def test_a_certificate_of_no_image_is_not_given():
 TORCH = pp.Pipeline([pp.decode(), pp.resize(height=30, width=31, like="torchvision"), pp.tensor(dtype="uint8")])
 
 
-def test_a_missing_library_is_replaced_by_frozen_results_and_the_report_says_so():
+def test_a_missing_library_is_replaced_by_frozen_results_and_reported():
     certificate = compare(TORCH)
     found = [(row.stage, row.frozen) for row in certificate.rows]
     assert found == [("decode", False), ("resize", True), ("tensor", False)]
@@ -371,7 +371,7 @@ def test_a_missing_library_is_replaced_by_frozen_results_and_the_report_says_so(
     )
 
 
-def test_a_library_that_neither_is_there_nor_may_be_frozen_is_an_error():
+def test_a_missing_library_without_frozen_results_is_an_error():
     message = (
         "resize cannot be compared with torchvision: not installed (frozen vectors exist, but are not allowed): pip "
         "install torchvision"
@@ -380,14 +380,14 @@ def test_a_library_that_neither_is_there_nor_may_be_frozen_is_an_error():
         compare(TORCH, frozen=False)
 
 
-def test_frozen_results_take_no_library_at_all():
+def test_frozen_results_need_no_library():
     certificate = compare(pipeline(), IMAGES[-1:], None, frozen=True)
     assert [row.frozen for row in certificate.rows] == [True, True, False]
     assert {absence.why for absence in certificate.absent} == {"not used, because frozen vectors were requested"}
 
 
 @pytest.mark.parametrize("op", frozen.every(), ids=frozen.key)
-def test_every_op_that_makes_levels_equals_its_frozen_results(op):
+def test_every_op_on_pixel_values_equals_its_frozen_results(op):
     is_decoding, is_filter = isinstance(op, ops.Decode), isinstance(op, ops.Resize)
     checked = [op, pp.center_crop(20)] if is_decoding else [pp.decode(), op, pp.center_crop(1)]
     certificate = compare(pp.Pipeline([*checked, pp.tensor()]), IMAGES[:1], Originals(absent))
@@ -404,13 +404,13 @@ ALIKE = [
     {"torchvision nearest", "opencv nearest"},
     {"torchvision nearest_exact", "tensorflow nearest", "dali nearest"},
 ]
-"""Filters that give the same levels of these images."""
+"""Filters that give equal pixel values for these images."""
 
 
 def test_the_frozen_results_of_any_two_decodings_or_filters_differ():
-    """The negative control of every comparison with a library: no similar library would pass.
+    """As a negative control of every comparison with a library, no similar library would pass.
 
-    For colors the two libraries are similar; they agree in brightness, and nearly in gamma and sharpness.
+    For colours, the two libraries are similar: they agree in brightness, and nearly in gamma and sharpness.
     """
     values = {
         frozen.key(op): np.concatenate([output.ravel() for output in frozen.outputs(op)[1]]) for op in frozen.every()
@@ -437,7 +437,7 @@ def test_the_json_has_these_fields_and_null_for_infinity():
     ] * 2
 
 
-def test_no_difference_is_rounded_away_in_the_table():
+def test_differences_are_never_rounded_to_zero_in_the_table():
     row = Row(output="", stage="resize", original="x", tolerance=Tolerance(0, 0, ""))
     row.add("a", np.zeros(100_000, np.uint8), np.zeros(100_000, np.uint8))
     row.add("b", np.array([1], np.uint8), np.array([0], np.uint8))
@@ -447,7 +447,7 @@ def test_no_difference_is_rounded_away_in_the_table():
     assert " 0.99%" in str(Certificate([row])).splitlines()[1]
 
 
-def test_verify_takes_files_beside_the_generated_images(tmp_path):
+def test_verify_accepts_files_in_addition_to_generated_images(tmp_path):
     (tmp_path / "china.jpg").write_bytes(photo())
     done = []
     certificate = verify(
@@ -459,7 +459,7 @@ def test_verify_takes_files_beside_the_generated_images(tmp_path):
     assert done == [(index, count) for index in range(count + 1)]
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
+def test_an_unreadable_file_is_an_error(tmp_path):
     with pytest.raises(pp.PixprepError, match=r"none\.jpg: cannot be read: "):
         compare(pipeline(), [tmp_path / "none.jpg"])
 
@@ -472,7 +472,7 @@ LIBRARIES = {
 
 
 @pytest.mark.parametrize("module", LIBRARIES)
-def test_a_library_has_its_version_or_says_why_it_cannot_be_used(tmp_path, module):
+def test_a_library_has_its_version_or_the_reason_why_it_cannot_be_used(tmp_path, module):
     (tmp_path / "keras.py").write_text(module)
     code = "from pixprep.importers.verify.libraries import find; print(find('keras').problem or find('keras'))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
@@ -492,14 +492,14 @@ def test_the_originals_share_no_pixel_code_with_pixprep(module):
 
 
 @pytest.mark.parametrize("op", [pp.crop(box="boxes"), pp.flip(when="boxes"), pp.pad(square=True, fill="boxes")])
-def test_numbers_that_come_with_an_image_are_no_librarys(op):
+def test_per_request_numbers_cannot_be_compared_with_a_library(op):
     with pytest.raises(
         pp.PipelineError, match='"boxes" is an input of the pipeline, which no library has: verify the same'
     ):
         verify(pp.Pipeline([pp.decode(), op, pp.resize(height=8, width=8), pp.tensor()]))
 
 
-# ------------------------------------------------------------------------------------------------ the training side
+# ------------------------------------------------------------------------------------------------ training
 
 TRAINED = [
     pp.decode(),
@@ -520,7 +520,7 @@ def certified(ops_, beside=BARE, **options):
     return verify_training(pp.Pipeline(ops_), images=IMAGES[:2], generate=False, originals=beside, **options)
 
 
-def test_a_training_side_is_compared_with_the_fixed_ops_of_each_draw():
+def test_training_ops_are_compared_with_the_fixed_ops_of_each_sample():
     certificate = certified(TRAINED)
     assert [row.stage for row in certificate.rows] == ["decode", "draw", "resize", "levels", "tensor", "end to end"]
     assert certificate.is_exact, certificate
@@ -537,7 +537,7 @@ def test_a_training_side_is_compared_with_the_fixed_ops_of_each_draw():
         pp.scale_jitter(40, 30, like=INSTALLED),
     ],
 )
-def test_a_drawn_size_is_compared_with_a_resize_to_it(op):
+def test_a_random_size_is_compared_with_a_resize_to_it(op):
     certificate = certified([pp.decode(), op, pp.random_flip(), pp.center_crop(24), TRAINED[-1]])
     assert certificate.is_exact, certificate
     assert {"draw", "resize"} <= {row.stage for row in certificate.rows}
@@ -551,7 +551,7 @@ TWICE = [
 
 @pytest.mark.parametrize("ops_", TWICE)
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
-def test_an_image_that_is_resized_twice_is_compared_resize_by_resize(ops_, color):
+def test_an_image_resized_twice_is_compared_resize_by_resize(ops_, color):
     colours = [] if color == "gray" else [pp.hue(0.1)]
     chain = [pp.decode(color=color), *ops_, pp.center_crop(24), *colours, TRAINED[-1]]
     certificate = certified(chain)
@@ -565,7 +565,7 @@ def test_an_image_that_is_resized_twice_is_compared_resize_by_resize(ops_, color
     assert "resize" in broken(certified(chain, Otherwise(resize=change)))
 
 
-def test_a_difference_of_a_training_side_is_shown_where_it_arises():
+def test_a_difference_in_training_is_shown_at_the_stage_where_it_arises():
     def change(right, op):
         return Originals().colourist(ops.Hue(factor=op.factor + 0.05)) if isinstance(op, ops.Hue) else right
 
@@ -576,8 +576,8 @@ def test_a_difference_of_a_training_side_is_shown_where_it_arises():
     assert rows(found)["levels"].images == 2
 
 
-def test_what_a_draw_says_is_what_its_pixels_show():
-    """Every word of it: fixed ops with one number changed give another tensor."""
+def test_recorded_parameters_match_the_pixels():
+    """This holds for every parameter: fixed ops with one changed number give a different tensor."""
     training = pp.Pipeline(
         [*TRAINED[:3], pp.color_jitter(0.4, 0.4, 0.4, 0.1), pp.random_rotate((20, 40)), TRAINED[-1]]
     ).for_training()
@@ -630,7 +630,7 @@ LOOSE = pp.tensor(name="a", max_size=99, only="training")
         ),
     ],
 )
-def test_what_has_no_fixed_form_is_refused_in_words(ops_, message):
+def test_ops_without_a_fixed_form_are_rejected_with_a_message(ops_, message):
     def until_a_policy_moves_pixels():
         for seed in range(20):
             certified([pp.decode(), *ops_, TRAINED[-1]], seed=seed)
@@ -640,7 +640,7 @@ def test_what_has_no_fixed_form_is_refused_in_words(ops_, message):
     assert str(caught.value).startswith(message)
 
 
-def test_a_training_side_with_branches_and_none_at_all_are_refused():
+def test_training_ops_with_branches_and_no_training_ops_are_rejected():
     branches = [pp.decode(name="photo"), pp.random_resized_crop(9), TRAINED[-1]]
     branches += [pp.random_resized_crop(8, from_="photo"), pp.tensor(name="small", only="training")]
     with pytest.raises(pp.PipelineError, match=r'"from": a training side with branches cannot be verified: verify'):
@@ -649,8 +649,8 @@ def test_a_training_side_with_branches_and_none_at_all_are_refused():
         certified([pp.decode(), pp.center_crop(9), pp.tensor(only="serving")])
 
 
-def test_a_warp_of_opencvs_is_compared_with_opencv_itself():
-    cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its warps were not compared with")
+def test_an_opencv_warp_is_compared_with_opencv_itself():
+    cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its warps were not compared")
     if not cv2.__version__.startswith("4."):
         pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic")
     pixels = noise(40, 50)

@@ -1,4 +1,4 @@
-"""A tensor of one channel in place of three equal ones, and of a fourth: in the engine, training, and pictures."""
+"""Tensors with one channel instead of three equal ones, and with four, in the engine, training, and pictures."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ GRAYS = {
 
 
 def made(*ops, color="rgb", encoded=PHOTOS, **tensor):
-    """The tensors as (n, height, width, channels)."""
+    """Return the tensors as (n, height, width, channels)."""
     pipeline = pp.Pipeline([pp.decode(color=color), *ops, pp.tensor(**tensor)])
     with pp.Engine(pipeline, threads=1, odd_range=True) as engine:
         batch = engine.run_batch(encoded)
@@ -43,7 +43,7 @@ def normalized(dtype, mean=(0.485, 0.456, 0.406), std=0.25):
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 @pytest.mark.parametrize(("dtype", "layout"), TYPES)
-def test_a_fourth_channel_has_its_value_and_the_others_are_what_they_were(dtype, layout, color):
+def test_a_fourth_channel_has_its_value_and_the_others_do_not_change(dtype, layout, color):
     ops, how = [*SIZED, *normalized(dtype)], {"dtype": dtype, "layout": layout, "color": color}
     plain = made(*ops, **how)
     for value in (0, 255, (1, 2, 3, 200)):
@@ -58,7 +58,7 @@ def test_a_fourth_channel_has_its_value_and_the_others_are_what_they_were(dtype,
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 @pytest.mark.parametrize("ops", GRAYS.values(), ids=GRAYS)
-def test_one_channel_is_each_of_the_three_equal_ones(ops, color):
+def test_one_channel_equals_each_of_the_three(ops, color):
     for dtype, layout in TYPES:
         if dtype == "uint8" and getattr(ops[-1], "like", "") == "tensorflow":
             continue
@@ -86,7 +86,7 @@ KEEPING = [
 
 @pytest.mark.parametrize("op", KEEPING, ids=str)
 @pytest.mark.parametrize("like", ["pillow", "torchvision", "opencv"])
-def test_what_may_stand_behind_gray_keeps_it(op, like):
+def test_ops_allowed_after_gray_keep_the_channels_equal(op, like):
     """Any other op would make the channels differ. ``KEEPING`` lists the ops that a file accepts after gray."""
     three, one = (
         made(pp.resize(height=41, width=39), pp.grayscale(like=like), op, dtype="uint8", channels=count)
@@ -109,7 +109,7 @@ COLOURING = {
 
 
 @pytest.mark.parametrize("ops", COLOURING.values(), ids=COLOURING)
-def test_one_channel_is_refused_where_three_may_differ(ops):
+def test_one_channel_is_rejected_if_three_may_differ(ops):
     with pytest.raises(pp.PipelineError, match=UNEQUAL):
         made(*ops, channels=1, max_size=100)
 
@@ -125,7 +125,7 @@ RANDOM = {
 
 
 @pytest.mark.parametrize(("op", "is_kept"), RANDOM.values(), ids=RANDOM)
-def test_a_draw_behind_gray_is_taken_where_no_draw_colours(op, is_kept):
+def test_a_random_op_after_gray_is_accepted_if_it_adds_no_colour(op, is_kept):
     ops = [pp.decode(), pp.resize(height=24, width=20), *GRAY, op, pp.normalize(mean=0.5)]
     if not is_kept:
         with pytest.raises(pp.PipelineError, match=UNEQUAL):
@@ -140,13 +140,13 @@ def test_a_draw_behind_gray_is_taken_where_no_draw_colours(op, is_kept):
 
 
 @pytest.mark.parametrize("gray", [[pp.random_gray(p=0.9)], [pp.random_apply([pp.grayscale()], 0.9)]], ids=str)
-def test_gray_in_some_images_alone_makes_no_one_channel(gray):
+def test_gray_for_only_some_images_does_not_allow_one_channel(gray):
     with pytest.raises(pp.PipelineError, match=UNEQUAL):
         pp.Pipeline([pp.decode(), *SIZED, *gray, pp.tensor(channels=1)]).for_training()
 
 
 @pytest.mark.parametrize("value", [0.25, "random", "random_color"])
-def test_what_is_erased_of_one_channel_is_the_first_of_three(value):
+def test_erased_values_of_one_channel_equal_the_first_of_three(value):
     ops = [pp.decode(), *SIZED, *GRAY, pp.normalize(mean=0.5, std=0.5), pp.random_erasing(1.0, value=value)]
     found = []
     for count in (None, 1):
@@ -160,7 +160,7 @@ def test_what_is_erased_of_one_channel_is_the_first_of_three(value):
 
 
 @pytest.mark.parametrize("number", ["max", "mean"])
-def test_an_image_is_scaled_by_its_own_number_whatever_the_channels(number):
+def test_an_image_can_be_scaled_by_its_own_number_with_any_channels(number):
     scaled = pp.normalize(scale=number, mean=0.1, std=0.5)
     three, one, four = (made(*SIZED, *GRAY, scaled, channels=count) for count in (None, 1, 4))
     assert np.array_equal(one, three[..., :1])
@@ -180,7 +180,7 @@ def test_a_batch_of_open_sizes_is_padded_in_every_channel():
 
 
 @pytest.mark.parametrize("layout", ["tchw", "thwc", "cthw"])
-def test_each_frame_of_a_clip_has_them(layout):
+def test_each_frame_of_a_clip_has_the_channels(layout):
     pytest.importorskip("av")
     found = []
     for ops, fields in (([], {}), ([], {"channels": 4, "pad_value": 2}), (GRAY, {}), (GRAY, {"channels": 1})):
@@ -193,7 +193,7 @@ def test_each_frame_of_a_clip_has_them(layout):
     assert np.array_equal(one, gray[..., :1])
 
 
-def test_mixup_and_mosaic_leave_a_fourth_channel_as_it_is():
+def test_mixup_and_mosaic_do_not_change_a_fourth_channel():
     source = [{"image": photo, "label": index % 3} for index, photo in enumerate(PHOTOS * 4)]
     for mix in (pp.Mix(3, mixup=1.0), pp.Mix(3, cutmix=1.0), pp.Mosaic()):
         found = []
@@ -204,7 +204,7 @@ def test_mixup_and_mosaic_leave_a_fourth_channel_as_it_is():
         assert np.array_equal(found[1], np.pad(found[0], ((0, 0),) * 3 + ((0, 1),), constant_values=np.float32(0.1)))
 
 
-def test_previews_pictures_and_words_tell_the_channels():
+def test_previews_pictures_and_explain_show_the_channels():
     pipeline = pp.Pipeline([pp.decode(color="bgr"), *SIZED, pp.normalize(), pp.tensor(channels=4, pad_value=1)])
     (shown,) = preview(pipeline, photo()).tensors
     assert (shown.channels, shown.tensor.shape, shown.shape) == (["blue", "green", "red"], (32, 36, 3), [4, 32, 36])
@@ -229,7 +229,7 @@ def test_previews_pictures_and_words_tell_the_channels():
     [[pp.tensor(channels=4, pad_value=(0, 0, 0, 1), multiple=24)], [*GRAY, pp.tensor(channels=1)]],
     ids=["four", "one"],
 )
-def test_the_originals_are_compared_in_every_channel(ops):
+def test_verify_compares_every_channel(ops):
     certificate = verify(pp.Pipeline([pp.decode(), *SIZED, *ops]), images=[("photo", photo())], generate=False)
     assert all(row.holds for row in certificate.rows)
     assert {"tensor", "end to end"} <= {row.stage for row in certificate.rows}

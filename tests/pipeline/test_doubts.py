@@ -1,4 +1,4 @@
-"""Pipelines that are right by the rules and hardly meant: each is refused or named, and no usual one is."""
+"""Valid but probably unintended pipelines: each is rejected or reported, and no common pipeline is."""
 
 import pytest
 
@@ -33,11 +33,11 @@ ODD_TEXT = f'ops[3] "normalize": the values of "tensor" range from -2.118 to -1.
 
 
 @pytest.mark.parametrize("op", USUAL)
-def test_usual_ranges_are_none(op):
+def test_common_value_ranges_are_not_reported(op):
     assert odd_ranges(pipeline(op)) == []
 
 
-def test_no_processor_of_the_hub_has_an_odd_range_or_black_margins():
+def test_no_processor_of_the_hub_has_an_odd_range_or_black_padding():
     for config in EXACT.values():
         imported = from_transformers(config)
         assert (odd_ranges(imported), black_margins(imported)) == ([], [])
@@ -61,11 +61,11 @@ def test_no_processor_of_the_hub_has_an_odd_range_or_black_margins():
         ),
     ],
 )
-def test_an_odd_range_is_said_with_what_is_meant(op, text):
+def test_an_odd_range_is_reported_with_the_probable_intention(op, text):
     assert odd_ranges(pipeline(op)) == [f'ops[3] "normalize": the values of "tensor" range from {text}']
 
 
-def test_whoever_uses_a_pipeline_first_says_that_its_range_is_odd(caplog):
+def test_the_first_use_of_a_pipeline_reports_its_odd_range(caplog):
     photo = jpeg(scene(300, 300))
     for use in (pp.Engine, lambda each, **options: pp.Loader([{"image": photo}], each, batch_size=1, **options)):
         use(ODD, odd_range=True).close()
@@ -78,13 +78,13 @@ def test_whoever_uses_a_pipeline_first_says_that_its_range_is_odd(caplog):
         caplog.clear()
 
 
-def test_nothing_that_shows_a_pipeline_says_so_of_pipelines_of_its_own(caplog):
+def test_tools_that_show_a_pipeline_do_not_warn_about_their_own_pipelines(caplog):
     preview(ODD, jpeg(scene(300, 300)))
     verify(ODD, images=[("photo", jpeg(scene(300, 300)))], generate=False)
     assert caplog.text == ""
 
 
-def test_of_several_outputs_the_odd_one_is_named():
+def test_the_odd_one_of_several_outputs_is_named():
     several = pp.Pipeline(
         [
             pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="levels", dtype="uint8"),
@@ -96,7 +96,7 @@ def test_of_several_outputs_the_odd_one_is_named():
     ]
 
 
-def test_of_two_normalizes_the_second_is_one_too_many():
+def test_a_second_normalize_is_reported():
     once = pp.normalize(mean=MEAN, std=STD)
     (text,) = odd_ranges(pipeline(once, once))
     assert text.startswith('ops[4] "normalize": ')
@@ -105,7 +105,7 @@ def test_of_two_normalizes_the_second_is_one_too_many():
     assert text.endswith(DEFAULT)
 
 
-def test_a_crop_of_more_than_resize_leaves_is_said():
+def test_a_crop_larger_than_the_resized_image_is_reported():
     assert black_margins(pipeline(size=224, crop=256)) == [
         'ops[2] "center_crop": a photo of 480 x 640 fills only 224 x 256 pixels of "tensor", and the rest of its '
         "256 x 256 pixels is black: increase the size of the resize, or decrease the size of the crop"
@@ -117,7 +117,7 @@ def test_a_crop_of_more_than_resize_leaves_is_said():
     assert black_margins(meant) == []
 
 
-def test_check_and_build_refuse_an_odd_range_unless_it_is_meant(tmp_path, capsys):
+def test_check_and_build_reject_an_odd_range_unless_it_is_meant(tmp_path, capsys):
     file, models = tmp_path / "pipeline.json", tmp_path / "models"
     ODD.save(file)
     assert list(map(str, check_pipeline(file))) == [
@@ -133,7 +133,7 @@ def test_check_and_build_refuse_an_odd_range_unless_it_is_meant(tmp_path, capsys
     capsys.readouterr()
 
 
-def test_check_warns_of_black_margins(tmp_path, capsys):
+def test_check_warns_about_black_padding(tmp_path, capsys):
     file = tmp_path / "pipeline.json"
     margin = pipeline(size=224, crop=256)
     margin.save(file)
@@ -141,7 +141,7 @@ def test_check_warns_of_black_margins(tmp_path, capsys):
     assert capsys.readouterr() == (f"{file}: no problem found\n", f"pipeline.json: {black_margins(margin)[0]}\n")
 
 
-def test_a_repository_says_itself_that_an_odd_range_is_meant(tmp_path):
+def test_a_repository_can_declare_that_an_odd_range_is_meant(tmp_path):
     folder = tmp_path / "models" / "photo.pixprep"
     (folder / "1").mkdir(parents=True)
     ODD.save(folder / "1" / "pipeline.json")

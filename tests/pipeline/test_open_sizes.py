@@ -1,6 +1,6 @@
-"""Sizes that follow the image: the formulas of other packages, the bounds, and tensors with open sides.
+"""Sizes that depend on the image: the formulas of other packages, the bounds, and tensors with open dimensions.
 
-Each formula is written here as its package has it (rapidocr 3.10, PaddleX 3.7, ddddocr 1.6, torchvision 0.28).
+Each formula is written here as in its package (rapidocr 3.10, PaddleX 3.7, ddddocr 1.6, torchvision 0.28).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def rapidocr_recognizer(h: int, w: int, most: int = 10**6) -> Size:
 
 
 def ddddocr(h: int, w: int) -> Size:
-    """``_preprocess_image`` of its recognizer."""
+    """``_preprocess_image`` of ddddocr's recognizer."""
     return 64, int(w * (64 / h))
 
 
 def rapidocr_detector(h: int, w: int) -> Size:
-    """``DetPreProcess.resize`` with ``limit_type`` min and ``limit_side_len`` 736; it detects nothing at 0."""
+    """``DetPreProcess.resize`` with ``limit_type`` min and ``limit_side_len`` 736. It detects nothing at size 0."""
     ratio = 1.0
     if min(h, w) < 736:
         ratio = float(736) / h if h < w else float(736) / w
@@ -132,7 +132,7 @@ FORMULAS: dict[str, tuple[dict[str, Any], Callable[[int, int], Size]]] = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_resize_has_the_size_of_the_package_that_it_is_the_twin_of(name: str) -> None:
+def test_a_resize_has_the_same_size_as_in_the_package_it_reproduces(name: str) -> None:
     fields, formula = FORMULAS[name]
     op = Resize(**fields)
     found = {size: op._step.size(*size) for size in SIZES}
@@ -142,7 +142,7 @@ def test_a_resize_has_the_size_of_the_package_that_it_is_the_twin_of(name: str) 
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_no_image_leaves_the_bounds_of_a_resize(name: str) -> None:
+def test_every_resized_image_is_within_the_bounds(name: str) -> None:
     op = Resize(**FORMULAS[name][0])
     image = op.infer(ImageSpec())
     for size in SIZES:
@@ -151,7 +151,7 @@ def test_no_image_leaves_the_bounds_of_a_resize(name: str) -> None:
         assert image.min_width <= columns <= (image.max_width or columns), size
 
 
-# Tensors with open sides
+# tensors with open dimensions
 
 RECOGNIZER = pp.Pipeline(
     [
@@ -175,7 +175,7 @@ PHOTOS = [images.png(images.scene(*size)) for size in ((40, 60), (30, 1000), (20
 
 
 def rapidocr_tensor(pixels: Any, width: int) -> Any:
-    """``resize_norm_img`` of BGR pixels, on a batch of this width."""
+    """``resize_norm_img`` of BGR pixels, for a batch of this width."""
     h, w = pixels.shape[:2]
     resized_w = min(math.ceil(48 * (w / float(h))), width)
     resized = cv2.resize(pixels, (resized_w, 48)).astype("float32").transpose((2, 0, 1)) / 255
@@ -186,7 +186,7 @@ def rapidocr_tensor(pixels: Any, width: int) -> Any:
     return padded
 
 
-def test_a_text_recognizer_gets_the_tensors_of_rapidocr_bit_for_bit() -> None:
+def test_a_text_recognizer_gets_the_same_tensors_as_from_rapidocr() -> None:
     spec = RECOGNIZER.outputs["tensor"].spec
     assert (spec.shape, spec.most, spec.n_bytes) == ((3, 48, -1), (3, 48, 3200), 4 * 3 * 48 * 3200)
     with Engine(RECOGNIZER) as engine:
@@ -196,7 +196,7 @@ def test_a_text_recognizer_gets_the_tensors_of_rapidocr_bit_for_bit() -> None:
             np.testing.assert_array_equal(tensor, rapidocr_tensor(pixels, max(320, width)))
 
 
-def test_a_batch_is_padded_to_its_widest_as_rapidocr_does_and_says_what_is_image() -> None:
+def test_a_batch_is_padded_to_its_widest_image_and_reports_the_image_sizes() -> None:
     with Engine(RECOGNIZER) as engine:
         batch = engine.run_batch([*PHOTOS[::2], b"junk", PHOTOS[1]])
     assert [tensor.shape for tensor in batch["tensor"]] == [(3, 48, 320)] * 2 + [(3, 48, 320), (3, 48, 1600)]
@@ -210,7 +210,7 @@ def test_a_batch_is_padded_to_its_widest_as_rapidocr_does_and_says_what_is_image
     assert not padded[2].any()
 
 
-def test_a_detector_gets_multiples_of_32_of_the_largest_of_its_batch() -> None:
+def test_a_detector_gets_multiples_of_32_for_the_largest_image_of_its_batch() -> None:
     spec = DETECTOR.outputs["tensor"].spec
     assert (spec.shape, spec.most) == ((3, -1, -1), (3, 160, 160))
     with Engine(DETECTOR) as engine:
@@ -225,7 +225,7 @@ def test_a_detector_gets_multiples_of_32_of_the_largest_of_its_batch() -> None:
         assert not tensor[:, :, columns:].any()
 
 
-def test_a_value_of_the_padding_may_be_of_one_side_alone() -> None:
+def test_a_padding_value_can_apply_to_one_mode_only() -> None:
     drawn = [pp.decode(), pp.random_resize(20, 40, only="training"), pp.center_crop(32, only="serving")]
     pipeline = pp.Pipeline([*drawn, pp.tensor(pad_value=-1.0, max_size=90)])
     assert pipeline.for_training().outputs["tensor"].spec.is_open
@@ -247,7 +247,7 @@ def test_a_value_of_the_padding_may_be_of_one_side_alone() -> None:
     ],
     ids=["plain", "levels", "turned", "normalized", "drawn"],
 )
-def test_what_is_padded_has_its_value_and_the_rest_is_as_without(
+def test_padding_has_its_value_and_does_not_change_the_image(
     layout: Any, margin: dict[str, Any], middle: tuple[Any, ...]
 ) -> None:
     first: list[Any] = [pp.decode(), pp.resize(40, side="longer"), *middle]
@@ -275,8 +275,11 @@ def test_what_is_padded_has_its_value_and_the_rest_is_as_without(
         assert (whole == value).all()
 
 
-def test_a_margin_before_normalize_is_a_level_in_a_tensor_and_in_its_batch() -> None:
-    """CRAFT's: the longer side, zeros to a multiple of 32, then ``normalize``; Triton pads with the same black."""
+def test_padding_before_normalize_is_equal_in_a_tensor_and_its_batch() -> None:
+    """As in CRAFT: resize the longer side, pad zeros to a multiple of 32, then normalize.
+
+    Triton pads with the same black.
+    """
     resize, arithmetic = pp.resize(90, side="longer"), pp.normalize(mean=(0.485, 0.456, 0.406), std=0.225)
     first: list[Any] = [pp.decode(), resize, pp.pad(multiple=32, anchor="top_left", fill=(0, 7, 255)), arithmetic]
     before = pp.Pipeline([*first, pp.tensor(pad_level=(0, 7, 255))])
@@ -303,10 +306,10 @@ def test_each_box_of_a_photo_gives_a_tensor_of_its_own_size() -> None:
     assert batch.padded("tensor", batch.rows[0]).shape == (3, 3, 16, 48)
 
 
-# The limits on memory
+# limits on memory
 
 
-def test_batches_and_pools_are_as_large_as_the_largest_tensors_need() -> None:
+def test_batches_and_pools_have_room_for_the_largest_tensors() -> None:
     pipeline = pp.Pipeline([pp.decode(), pp.resize(800, mode="scale", max_size=1333), pp.tensor(multiple=32)])
     n_bytes = 4 * 3 * 1344 * 1344
     assert pipeline.n_bytes == n_bytes
@@ -318,7 +321,7 @@ def test_batches_and_pools_are_as_large_as_the_largest_tensors_need() -> None:
         config.complete({"max_batch_size": 100}, pipeline)
 
 
-def test_an_operator_on_tensors_gets_one_shape() -> None:
+def test_an_operator_on_tensors_needs_a_fixed_shape() -> None:
     @pp.operator("acme.same", version=1, place="tensor")
     def same(tensor: Any) -> Any:
         return tensor
@@ -330,10 +333,10 @@ def test_an_operator_on_tensors_gets_one_shape() -> None:
         assert [tensor.shape for tensor in engine.run(PHOTOS)] == [(3, 48, 320)] * 4
 
 
-# Consumers of tensors
+# consumers of tensors
 
 
-def test_a_loader_has_lists_of_images_and_what_else_takes_no_list_gets_padded_ones() -> None:
+def test_a_loader_returns_lists_and_other_consumers_get_padded_arrays() -> None:
     samples = [{"image": photo, "label": index} for index, photo in enumerate(PHOTOS)]
     with pp.Loader(samples, DETECTOR, batch_size=4) as loader:
         (batch,) = loader
@@ -356,7 +359,7 @@ def test_a_loader_has_lists_of_images_and_what_else_takes_no_list_gets_padded_on
         np.testing.assert_array_equal(batch["tensor"][2], batch["tensor"][[0, 1, None, 2].index(other)])
 
 
-def test_a_preview_leaves_padding_out_of_what_is_photo() -> None:
+def test_a_preview_shows_only_the_image_without_padding() -> None:
     (shown,) = preview(RECOGNIZER, PHOTOS[0]).tensors
     assert shown.shape == [3, 48, 320]
     assert shown.margin == pytest.approx(1 - 72 / 320)
@@ -367,7 +370,7 @@ def test_a_preview_leaves_padding_out_of_what_is_photo() -> None:
     assert turned.of_photo(turned.tensor).shape == turned.of_photo(turned.levels).shape
 
 
-def test_words_say_what_is_open_and_its_most() -> None:
+def test_explain_describes_open_dimensions_and_their_maximum() -> None:
     text = explain(RECOGNIZER)
     assert "resize to height 48, keeping the aspect ratio, at most 3200" in text
     assert "float32 [3, 48, -1] chw, values -1..1, at most [3, 48, 3200]" in text
@@ -375,7 +378,7 @@ def test_words_say_what_is_open_and_its_most() -> None:
     assert "the shorter side to 80, both sides by one scale, at most 133" in explain(DETECTOR)
 
 
-# Tensors in Triton
+# tensors in Triton
 
 
 def recognizer(path: Any, width: int | str = "w") -> Any:
@@ -383,7 +386,7 @@ def recognizer(path: Any, width: int | str = "w") -> Any:
     return save_echo(path / "line.onnx", {"x": ("FLOAT", ["n", 3, 48, width])})
 
 
-def test_a_model_with_free_sides_is_built_checked_and_tried(tmp_path: Path) -> None:
+def test_a_model_with_open_dimensions_is_built_checked_and_run(tmp_path: Path) -> None:
     built = build(tmp_path / "models", pipeline=RECOGNIZER, onnx=recognizer(tmp_path))
     most = "float32 [3, 48, -1] chw, values -1..1, at most [3, 48, 3200]"
     assert f'the size of "tensor" depends on the image: {most}' in built.notes
@@ -407,7 +410,9 @@ def test_a_model_with_free_sides_is_built_checked_and_tried(tmp_path: Path) -> N
         (320, 3200, "add letterbox with height 48, width 320"),
     ],
 )
-def test_a_model_of_one_size_takes_no_open_sides(tmp_path: Path, width: int, most: int, remedy: str) -> None:
+def test_a_model_with_fixed_dimensions_rejects_open_dimensions(
+    tmp_path: Path, width: int, most: int, remedy: str
+) -> None:
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=48, max_size=most), pp.tensor()])
     with pytest.raises(pp.PipelineError) as caught:
         build(tmp_path / "models", pipeline=pipeline, onnx=recognizer(tmp_path, width))
@@ -420,7 +425,7 @@ def test_a_model_of_one_size_takes_no_open_sides(tmp_path: Path, width: int, mos
         build(tmp_path / "models", pipeline=closed, onnx=recognizer(tmp_path, width))
 
 
-def test_what_is_padded_is_verified_with_its_padding() -> None:
+def test_verify_compares_padded_tensors_with_their_padding() -> None:
     level = pp.Pipeline([*DETECTOR.ops[:-1], pp.tensor(multiple=32, pad_level=(1, 2, 3))])
     for pipeline in (RECOGNIZER, DETECTOR, level):
         ops = [op for op in pipeline.ops if not isinstance(op, type(pp.image_size()))]

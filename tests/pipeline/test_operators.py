@@ -1,4 +1,4 @@
-"""Operators of the user's: how they are made, found and called, and what becomes of their mistakes."""
+"""Custom operators: how they are defined, found and called, and errors in them."""
 
 import logging
 import pickle
@@ -21,19 +21,19 @@ from support.images import jpeg, scene
 
 @pp.operator("acme.scaled", version=1)
 def scaled(pixels, *, by: float = 0.5, least: int = 0):
-    """Levels times a factor."""
+    """Multiply pixel values by a factor."""
     return np.maximum(pixels * np.float32(by), least).astype(np.uint8)
 
 
 @pp.operator("acme.means", version=2, place="tensor", shape=(3,), dtype="float32")
 def means(tensor):
-    """The mean of each channel."""
+    """Return the mean of each channel."""
     return tensor.mean(axis=(1, 2), dtype=np.float32)
 
 
 @pp.operator("acme.twice", version=1, place="tensor")
 def twice(tensor):
-    """A tensor of the same shape and dtype."""
+    """Return a tensor of the same shape and dtype."""
     return tensor * 2
 
 
@@ -47,12 +47,12 @@ def run(*ops, images=(PHOTO,), first=HEAD, **options):
         return engine.run(list(images))
 
 
-def test_an_operator_on_levels_is_called_with_the_resized_image():
+def test_an_operator_on_pixel_values_receives_the_resized_image():
     (result,) = run(scaled(by=0.25), pp.tensor(dtype="uint8", layout="hwc"))
     assert np.array_equal(result, (LEVELS * np.float32(0.25)).astype(np.uint8))
 
 
-def test_several_operators_take_turns_with_other_ops():
+def test_several_operators_alternate_with_other_ops():
     ops = [scaled(by=0.9), pp.center_crop(6), pp.brightness(1.5), scaled(by=0.8, least=9), pp.flip()]
     (result,) = run(*ops, pp.normalize(mean=0.5, std=0.5), pp.tensor())
     by_hand = (LEVELS * np.float32(0.9)).astype(np.uint8)[1:7, 1:7]
@@ -61,7 +61,7 @@ def test_several_operators_take_turns_with_other_ops():
     assert np.array_equal(result, pp.apply([pp.normalize(mean=0.5, std=0.5), pp.tensor()], by_hand))
 
 
-def test_an_image_before_a_crop_may_have_any_size():
+def test_an_image_before_a_crop_can_have_any_size():
     seen = []
 
     look = pp.operator("acme.seen", version=1)(lambda pixels: seen.append(pixels.shape) or pixels)
@@ -73,7 +73,7 @@ def test_an_image_before_a_crop_may_have_any_size():
         assert np.array_equal(result, pp.apply([pp.resize(16), pp.center_crop(12)], photo))
 
 
-def test_a_mirror_behind_an_operator_stays_there():
+def test_a_mirror_after_an_operator_is_not_moved_before_it():
     @pp.operator("acme.left", version=1)
     def blacken(pixels):
         pixels[:, :4] = 0
@@ -85,7 +85,7 @@ def test_a_mirror_behind_an_operator_stays_there():
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
-def test_levels_are_rgb_whatever_order_the_tensor_has(color):
+def test_operators_receive_rgb_for_any_channel_order_of_the_tensor(color):
     @pp.operator("acme.red", version=1)
     def red(pixels):
         pixels[:, :, 1:] = 0
@@ -99,7 +99,7 @@ def test_levels_are_rgb_whatever_order_the_tensor_has(color):
     assert np.array_equal(result[1:7, 1:7, 0], pp.apply(pp.resize(height=6, width=6), PHOTO)[:, :, 0])
 
 
-def test_an_operator_on_tensors_changes_the_output_behind_which_it_stands():
+def test_an_operator_on_tensors_changes_the_output_that_it_follows():
     pipeline = pp.Pipeline([*HEAD, pp.normalize(), pp.tensor(), twice(), means(name="means"), pp.original_size()])
     assert list(pipeline.outputs) == ["means", "original_size"]
     assert str(pipeline.outputs["means"].spec) == "float32 [3]"
@@ -109,7 +109,7 @@ def test_an_operator_on_tensors_changes_the_output_behind_which_it_stands():
     assert batch["original_size"].tolist() == [[30, 40]]
 
 
-def test_the_output_keeps_its_name_and_its_layout_where_the_shape_stays():
+def test_the_output_keeps_its_name_and_layout_if_the_shape_is_kept():
     pipeline = pp.Pipeline([*HEAD, pp.tensor(), twice()])
     assert list(pipeline.outputs) == ["tensor"]
     assert (pipeline.outputs["tensor"].spec.shape, pipeline.outputs["tensor"].spec.layout) == ((3, 8, 8), "chw")
@@ -139,7 +139,7 @@ PIPELINE = pp.Pipeline([*HEAD, scaled(by=0.25), pp.tensor(), means()])
 TEXT = PIPELINE.to_json()
 
 
-def test_a_file_has_the_name_the_version_and_the_fields():
+def test_a_file_contains_the_name_the_version_and_the_fields():
     assert '{"op": "extern", "operator": "acme.scaled", "version": 1, "fields": {"by": 0.25}}' in TEXT
     assert '{"op": "extern", "operator": "acme.means", "version": 2}' in TEXT
 
@@ -161,7 +161,7 @@ REMEDY = (
 )
 
 
-def test_a_file_without_its_operators_is_refused_in_words():
+def test_a_file_without_its_operators_is_rejected_with_a_message():
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(TEXT, operators=[means])
     assert str(caught.value) == f'ops[2] "acme.scaled": needs operator acme.scaled 1: install it and allow it {REMEDY}'
@@ -174,7 +174,7 @@ def test_a_file_without_its_operators_is_refused_in_words():
 
 
 @pytest.mark.parametrize("operators", ["acme.means", means, means(), None, [len], [means, 1]], ids=str)
-def test_operators_are_a_list_of_operators_or_names(operators, tmp_path):
+def test_operators_are_passed_as_a_list_of_operators_or_names(operators, tmp_path):
     file = tmp_path / "pipeline.json"
     PIPELINE.save(file)
     ops = [*HEAD, pp.tensor()]
@@ -189,13 +189,13 @@ def test_operators_are_a_list_of_operators_or_names(operators, tmp_path):
             call()
 
 
-def test_two_versions_may_be_given():
+def test_two_versions_of_an_operator_can_be_passed():
     other = pp.operator("acme.means", version=3, place="tensor", shape=(3,))(lambda tensor: tensor.max(axis=(1, 2)))
     assert find("acme.means", 2, [other, means]) is means
     assert find("acme.means", 3, [other, means]) is other
 
 
-def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
+def test_a_pipeline_with_operators_can_be_explained_and_shown_but_not_verified():
     said = explain(PIPELINE)
     assert "call the operator acme.scaled 1, by 0.25, least 0" in said
     assert "tensor: float32 [3], 12 bytes per image" in said
@@ -217,7 +217,7 @@ CORNERS = np.array([[10, 5], [30, 8], [28, 27], [12, 25]], np.float32)
 
 @pp.operator("acme.unwarp", version=1, shape=(24, 16))
 def unwarp(pixels, *, side: int = 0):
-    """The image between four corners, as if seen from above."""
+    """Return the image between four corners, as if seen from above."""
     to = np.array([[0, 0], [16, 0], [16, 24], [0, 24]], np.float32)
     matrix = cv2.getPerspectiveTransform(CORNERS + np.float32(side), to)
     return cv2.warpPerspective(pixels, matrix, (16, 24)).reshape(24, 16, -1)
@@ -225,7 +225,7 @@ def unwarp(pixels, *, side: int = 0):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_an_operator_may_make_an_image_of_another_size(threads, color):
+def test_an_operator_can_return_an_image_of_a_different_size(threads, color):
     channels = 1 if color == "gray" else 3
     photos = [scene(*size)[:, :, :channels] for size in ((30, 40), (61, 33), (48, 48))]
     first = [pp.pixels(color=color)]
@@ -237,7 +237,7 @@ def test_an_operator_may_make_an_image_of_another_size(threads, color):
         assert np.array_equal(pp.apply(ops[:-1], photo), result)
 
 
-def test_what_such_an_operator_makes_is_the_size_of_the_tensor():
+def test_the_declared_size_of_an_operator_is_the_size_of_the_tensor():
     ops = [pp.decode(), pp.image_size(name="before"), unwarp(), pp.image_size(), pp.normalize(), pp.tensor()]
     pipeline = pp.Pipeline(ops)
     assert pipeline.outputs["tensor"].spec.shape == (3, 24, 16)
@@ -250,7 +250,7 @@ def test_what_such_an_operator_makes_is_the_size_of_the_tensor():
     assert shown.of_photo(shown.tensor).shape == (24, 16, 3)
 
 
-def test_another_size_than_it_declares_fails_its_image():
+def test_an_undeclared_size_fails_its_image():
     (error,) = run(
         pp.operator("acme.odd", version=1, shape=(9, 9))(lambda pixels: pixels[:8, :8])(), pp.tensor(dtype="uint8")
     )
@@ -261,7 +261,7 @@ ANNOTATIONS = [pp.boxes(), pp.points(), pp.mask(), pp.masks()]
 
 
 @pytest.mark.parametrize("after", [pp.transform(), pp.scale_factor(), *ANNOTATIONS], ids=op_name)
-def test_nothing_behind_it_says_where_a_pixel_came_from(after):
+def test_ops_that_need_pixel_positions_are_rejected_after_it(after):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
     assert str(caught.value) == (
@@ -273,7 +273,7 @@ def test_nothing_behind_it_says_where_a_pixel_came_from(after):
         assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
 
 
-# mistakes of operators
+# errors in operators
 
 
 def failing(what):
@@ -307,7 +307,7 @@ FAILED = {
 
 @pytest.mark.parametrize(("what", "detail"), FAILED.values(), ids=FAILED)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_mistake_fails_its_image_alone(what, detail, threads, caplog):
+def test_an_error_fails_only_its_image(what, detail, threads, caplog):
     images = [np.full((9, 9, 3), level, np.uint8) for level in (255, 3, 200, 4, 130)]
     pipeline = pp.Pipeline([*HEAD, failing(what)(), pp.tensor(dtype="uint8"), pp.original_size(), pp.transform()])
     with caplog.at_level(logging.ERROR), pp.Engine(pipeline, threads=threads) as engine:
@@ -323,7 +323,7 @@ def test_a_mistake_fails_its_image_alone(what, detail, threads, caplog):
         assert [record.exc_info is not None for record in caplog.records] == [True, True]
 
 
-def test_a_mistake_of_a_sample_makes_it_a_broken_one():
+def test_an_error_on_a_sample_makes_it_a_broken_sample():
     levels = [255, 3, 200]
     source = [{"image": np.full((9, 9, 3), level, np.uint8), "name": f"level {level}"} for level in levels]
     pipeline = pp.Pipeline([*HEAD, failing(refuse)(), pp.tensor(dtype="uint8")])
@@ -335,7 +335,7 @@ def test_a_mistake_of_a_sample_makes_it_a_broken_one():
     assert (batch["tensor"][:, 0, 0, 0] >= 128).all()
 
 
-def test_an_operator_has_its_image_to_itself():
+def test_an_operator_receives_its_own_copy_of_the_image():
     @pp.operator("acme.greedy", version=1)
     def greedy(pixels):
         pixels[...] = 7
@@ -364,7 +364,7 @@ def test_an_operator_is_called_by_the_threads_of_the_engine():
     assert not any(isinstance(result, Exception) for result in results)
 
 
-def test_an_operator_of_cupy_alone_is_refused_on_the_cpu():
+def test_a_cupy_only_operator_is_rejected_on_the_cpu():
     cuda = pp.operator("acme.cuda", version=1, arrays="cupy")(same.function)
     with pytest.raises(pp.SetupError, match=r'the operator acme.cuda 1 accepts only CuPy arrays: use device="gpu"'):
         pp.Engine(pp.Pipeline([*HEAD, cuda(), pp.tensor()]))
@@ -372,17 +372,17 @@ def test_an_operator_of_cupy_alone_is_refused_on_the_cpu():
     assert both.arrays == ("numpy", "cupy")
 
 
-# how they are made
+# how they are defined
 
 
-def test_an_operator_is_pickled_by_its_place():
+def test_an_operator_is_pickled_by_its_import_path():
     assert pickle.loads(pickle.dumps(scaled)) is scaled  # noqa: S301
     assert PIPELINE.plan.outputs["tensor"].calls[0].operator is means
     with pytest.raises(TypeError, match=r"\.stop is not an operator$"):
         pickle.loads(pickle.dumps(pp.operator("acme.stop", version=1)(stop)))  # noqa: S301
 
 
-def test_fields_may_be_of_every_plain_type():
+def test_fields_can_have_every_plain_type():
     @pp.operator("acme.typed", version=1)
     def typed(
         pixels,
@@ -407,7 +407,7 @@ def test_fields_may_be_of_every_plain_type():
     "name",
     ["", "denoise", "acme.", ".denoise", "acme..denoise", "acme.de-noise", "acmé.x", "a" * 99 + ".b" * 20],
 )
-def test_a_name_that_no_file_could_have_is_refused(name):
+def test_a_name_that_a_file_cannot_contain_is_rejected(name):
     with pytest.raises(TypeError, match=r'an operator must have a name such as "acme.denoise"'):
         pp.operator(name, version=1)
     with pytest.raises(pp.PipelineError, match=r'"operator" must be a name such as "acme.denoise"'):
@@ -416,7 +416,7 @@ def test_a_name_that_no_file_could_have_is_refused(name):
 
 @pp.operator("acme.same", version=1)
 def same(pixels):
-    """The array as it is."""
+    """Return the array unchanged."""
     return pixels
 
 
@@ -425,19 +425,19 @@ KEPT = np.full((8, 8, 3), 10, np.uint8)
 
 @pp.operator("acme.kept", version=1, place="tensor")
 def kept(tensor):
-    """An array that it keeps."""
+    """Return an array that the operator keeps."""
     assert tensor.shape == KEPT.shape
     return KEPT
 
 
 @pp.operator("acme.written", version=1, place="tensor")
 def written(tensor):
-    """The array itself, written into."""
+    """Write into the array and return it."""
     tensor += 1
     return tensor
 
 
-def test_an_erasure_of_the_tensor_is_of_the_tensor_with_an_operator_too():
+def test_erasing_the_tensor_also_works_with_an_operator():
     end = [pp.normalize(mean=0.5, std=0.5), pp.random_erasing(p=1.0, value=0.75), pp.tensor()]
     results = []
     for ops in (end, [same(), *end]):
@@ -450,7 +450,7 @@ def test_an_erasure_of_the_tensor_is_of_the_tensor_with_an_operator_too():
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
-def test_a_colour_that_comes_with_the_image_is_the_same_before_an_operator(color):
+def test_a_per_request_colour_does_not_change_before_an_operator(color):
     ops = [pp.pixels(color=color), pp.pad(60, 60, fill="c")]
     first, second = (
         pp.Engine(pp.Pipeline([*ops, *extra, pp.tensor(dtype="uint8", layout="hwc")])).run(
@@ -462,13 +462,13 @@ def test_a_colour_that_comes_with_the_image_is_the_same_before_an_operator(color
     assert np.array_equal(first, second)
 
 
-def test_an_operator_may_write_into_what_the_one_before_it_keeps():
+def test_an_operator_can_write_into_an_array_that_the_previous_one_keeps():
     tensors = run(pp.tensor(dtype="uint8", layout="hwc"), kept(), written(), images=[PHOTO] * 4)
     assert [int(tensor.max()) for tensor in tensors] == [11] * 4
     assert KEPT.max() == 10
 
 
-def test_a_flip_behind_a_blur_comes_after_it():
+def test_a_flip_after_a_blur_is_not_moved_before_it():
     blur = pp.gaussian_blur(5, sigma=1.1)
     tensor = pp.tensor(dtype="uint8", layout="hwc")
     for seed in range(5):
@@ -480,7 +480,7 @@ def test_a_flip_behind_a_blur_comes_after_it():
 
 @pp.operator("acme.noise", version=1)
 def noise(pixels, *, most: int = 9, rng: np.random.Generator):
-    """Levels with something added."""
+    """Add noise to pixel values."""
     return (pixels // 2 + rng.integers(0, most, pixels.shape)).astype(np.uint8)
 
 
@@ -493,7 +493,7 @@ def noisy_loader(**options):
     return pp.Loader(source, TRAINED, **{"batch_size": 4, "shuffle": True, "seed": 3} | options)
 
 
-def test_an_operator_draws_by_seed_epoch_sample_and_op():
+def test_an_operator_samples_by_seed_epoch_sample_and_op():
     with noisy_loader() as one, noisy_loader(threads=1, batch_size=3) as other:
         found = [np.concatenate([batch["tensor"] for batch in each]) for each in (one, other)]
         assert np.array_equal(*found)
@@ -506,7 +506,7 @@ def test_an_operator_draws_by_seed_epoch_sample_and_op():
         assert not {draws["extern#0"]["seed"] for draws in next(iter(ours)).draws} & {*seeds}
 
 
-def test_what_was_drawn_comes_back_and_repeats_the_image():
+def test_recorded_parameters_reproduce_the_image():
     plan = TRAINED.plan
     with pp.Engine(TRAINED) as engine:
         (numbers,) = plan.draw(seed=1, epoch=0, indices=[3])
@@ -522,7 +522,7 @@ def test_what_was_drawn_comes_back_and_repeats_the_image():
 
 @pp.operator("acme.turned", version=1, shape=(40, 30), motion=lambda *_: [[0, 1, 0], [1, 0, 0]])
 def turned(pixels):
-    """Rows as columns."""
+    """Swap rows and columns."""
     return np.ascontiguousarray(pixels.swapaxes(0, 1))
 
 
@@ -533,7 +533,7 @@ def shifts(*_, most, rng):
 
 @pp.operator("acme.shifted", version=1, motion=shifts)
 def shifted(pixels, *, most: int = 9, rng: np.random.Generator):
-    """The image further right and down, on black."""
+    """Shift the image to the right and down, on black."""
     x, y = rng.integers(0, most, 2)
     canvas = np.zeros_like(pixels)
     canvas[y:, x:] = pixels[: len(pixels) - y, : pixels.shape[1] - x]
@@ -561,7 +561,7 @@ def test_boxes_points_and_masks_follow_the_motion_of_an_operator():
     assert np.array_equal(batch["points"][0], [[20, 7]])
 
 
-def test_a_motion_draws_what_its_operator_draws():
+def test_a_motion_receives_the_parameters_of_its_operator():
     batch = moved_sample(shifted(most=12, only="training"))
     assert np.array_equal(batch["mask"], batch["tensor"][..., 0])
     moved = np.array([points[0] for points in batch["points"]]) - [7, 20]
@@ -591,14 +591,14 @@ def raised(error):
     ],
     ids=["2 x 2", "no number", "no inverse", "nothing", "with words", "that ends a process"],
 )
-def test_a_motion_that_is_none_or_raises_fails_its_image(motion, said):
+def test_an_invalid_or_failing_motion_fails_its_image(motion, said):
     lost = pp.operator("acme.lost", version=1, motion=motion)(same.function)
     with pytest.raises(pp.ImageError, match=rf"^\[OPERATOR\] sample \d: motion of acme\.lost 1{said}"):
         moved_sample(lost())
 
 
 ROAD = np.array([[-22, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39
-"""A road seen from above: the horizon is at y = 19.5 of its photo, which is 60 x 80."""
+"""A road seen from above. The horizon is at y = 19.5 of the photo, which is 60 x 80."""
 
 
 def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):
@@ -625,7 +625,7 @@ def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):
 
 @pytest.mark.parametrize("box", [(30, 30, 50, 50), (30, 10, 50, 50), (0, 0, 80, 60), (35, 2, 45, 30)])
 @pytest.mark.parametrize("factor", [1, -2])
-def test_a_box_across_the_horizon_of_a_motion_holds_what_is_seen_of_it(box, factor):
+def test_a_box_across_the_horizon_of_a_motion_keeps_its_visible_part(box, factor):
     batch = from_above(factor * ROAD, box)
     rows, columns = np.nonzero(batch["tensor"][0][:, :, 0])
     assert len(rows) > 50
@@ -637,14 +637,14 @@ def test_a_box_across_the_horizon_of_a_motion_holds_what_is_seen_of_it(box, fact
     assert np.array_equal(batch["mask"][0], batch["tensor"][0][:, :, 0])
 
 
-def test_a_box_behind_the_horizon_goes_and_points_before_it_stay():
+def test_a_box_beyond_the_horizon_is_removed_and_points_before_it_are_kept():
     assert len(from_above(ROAD, (30, 0, 50, 15))["boxes"][0]) == 0
     x, y, w = ROAD @ (40, 30, 1)
     assert np.allclose(from_above(ROAD, (0, 0, 80, 60))["points"][0], [[[x / w, y / w]]])
 
 
 @pytest.mark.parametrize("factor", [1, -2])
-def test_keypoints_are_exchanged_by_a_mirror_and_not_by_the_sign_of_a_motion(factor):
+def test_keypoints_are_swapped_by_a_mirror_and_not_by_the_sign_of_a_motion(factor):
     points, mirror = ((38.0, 40.0), (42.0, 40.0)), np.array([[-1, 0, 80], [0, 1, 0], [0, 0, 1]])
     expected = [(place / place[2])[:2] for place in (ROAD @ (*each, 1) for each in points)]
     for motion in (ROAD, ROAD @ mirror):
@@ -652,7 +652,7 @@ def test_keypoints_are_exchanged_by_a_mirror_and_not_by_the_sign_of_a_motion(fac
         assert np.allclose(found, expected)
 
 
-def test_a_mask_follows_a_motion_whose_horizon_goes_through_the_first_corner():
+def test_a_mask_follows_a_motion_whose_horizon_passes_through_the_first_corner():
     found = from_above(np.array([[64.0, 0, 0], [0, 0, 64], [0, 1, -1]]), (0, 0, 80, 60))
-    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # the rounding only differs at the horizon
+    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # the rounding differs only at the horizon
     assert np.mean(found["mask"][0] == 255) > 0.9

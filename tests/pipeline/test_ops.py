@@ -1,4 +1,4 @@
-"""Each operator's own checks and the spec of its result."""
+"""Each op's own checks, and the spec of its result."""
 
 import runpy
 import subprocess
@@ -37,7 +37,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("entry", list(smallest()), ids=str)
-def test_a_field_has_its_limits_in_every_op(entry):
+def test_a_field_has_the_same_limits_in_every_op(entry):
     cls = OPS[entry["op"]]
     for field in LIMITS.keys() & {*cls.__struct_fields__}:
         values, limits = LIMITS[field]
@@ -90,12 +90,12 @@ def test_an_op_cannot_be_changed():
         (pp.transform(), pp.ImageSpec(), "float32 [4]"),
     ],
 )
-def test_an_op_says_the_spec_of_its_result(op, image, expected):
+def test_an_op_returns_the_spec_of_its_result(op, image, expected):
     assert str(op.infer(image) if image else op.infer()) == expected
 
 
 @pytest.mark.parametrize(("side", "least"), [("shorter", 50), ("longer", 1)])
-def test_a_resize_of_the_shorter_side_promises_at_least_that_side(side, least):
+def test_a_resize_of_the_shorter_side_guarantees_a_minimum_size(side, least):
     spec = pp.resize(50, side=side).infer(pp.ImageSpec())
     assert (spec.min_height, spec.min_width) == (least, least)
 
@@ -108,7 +108,7 @@ def test_a_resize_of_the_shorter_side_promises_at_least_that_side(side, least):
         (9, "shorter", (5, 5), (9, 9)), (9, "longer", (5, 5), (9, 9)), (1, "longer", (3, 1000), (1, 1)),
     ],
 )  # fmt: skip
-def test_the_other_side_is_rounded_down_as_torchvision_does(size, side, image, expected):
+def test_the_longer_side_is_rounded_down_like_torchvision(size, side, image, expected):
     spec = pp.resize(size, side=side).infer(pp.ImageSpec().sized(*image))
     assert (spec.height, spec.width) == expected
 
@@ -122,12 +122,12 @@ def test_every_op_has_its_public_name():
 
 
 @pytest.mark.parametrize(("file", "made"), [("__init__.pyi", "of_package"), ("pipeline/ops/__init__.pyi", "of_ops")])
-def test_the_names_for_type_checkers_are_current(file, made):
+def test_the_stubs_for_type_checkers_are_current(file, made):
     assert Path(pp.__file__).with_name("py.typed").exists()
     assert Path(pp.__file__).parent.joinpath(file).read_text() == STUBS[made](), "run `make docs`"
 
 
-def test_a_module_is_listed_with_what_is_imported_when_it_is_asked_for():
+def test_dir_lists_the_names_that_are_imported_lazily():
     code = "import pixprep, sys; print({'read', 'Loader'} <= {*dir(pixprep)}, 'pixprep.training.loader' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert said.stdout.split() == ["True", "False"]

@@ -7,7 +7,7 @@ import pixprep as pp
 CROP, TENSOR = pp.center_crop(8), pp.tensor()
 
 
-def test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names():
+def test_an_op_receives_the_image_of_the_previous_op_or_of_the_one_it_names():
     pipeline = pp.Pipeline(
         [
             pp.decode(name="start"), pp.center_crop(8), pp.tensor(name="eight"), pp.center_crop(4),
@@ -20,7 +20,7 @@ def test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names():
     assert [type(op).__name__ for op in pipeline.outputs["six"].chain] == ["Decode", "CenterCrop", "Tensor"]
 
 
-def test_inputs_are_known_by_name_and_of_one_side():
+def test_inputs_are_identified_by_name_in_one_mode():
     pipeline = pp.Pipeline(
         [
             pp.decode(color="bgr"), pp.crop(box="face", only="serving"), pp.flip(when="turned"),
@@ -53,7 +53,7 @@ def test_every_image_between_two_ops_has_a_spec():
     ]
 
 
-def test_equal_pipelines_are_equal_and_hash_alike():
+def test_equal_pipelines_are_equal_and_have_equal_hashes():
     assert pp.presets.imagenet() == pp.presets.imagenet()
     assert hash(pp.presets.imagenet()) == hash(pp.presets.imagenet())
     assert pp.presets.imagenet() != pp.presets.clip()

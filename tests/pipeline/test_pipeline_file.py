@@ -1,4 +1,4 @@
-"""The pipeline file: canonical bytes, and one whole message for each mistake."""
+"""The pipeline file: canonical bytes, and the full message for each mistake."""
 
 import json
 import sys
@@ -29,11 +29,11 @@ def test_the_bytes_of_a_file_are_pinned(name, tmp_path):
     assert pp.load(GOLDEN / f"{name}.json") == CANONICAL[name]
 
 
-def test_the_json_schema_in_the_docs_is_that_of_the_code():
+def test_the_json_schema_in_the_docs_matches_the_code():
     assert SCHEMA.read_text(encoding="utf-8") == f"{json.dumps(file.schema(), indent=2)}\n", REMAKE
 
 
-def test_a_file_may_name_a_schema_for_editors():
+def test_a_file_can_name_a_schema_for_editors():
     text = pp.presets.imagenet().to_json()
     named = text.replace("{\n", '{\n  "$schema": "pipeline.schema.json",\n', 1)
     assert pp.Pipeline.from_json(named) == pp.presets.imagenet()
@@ -42,7 +42,7 @@ def test_a_file_may_name_a_schema_for_editors():
     assert str(caught.value) == "$.$schema: must be a string"
 
 
-def test_every_op_and_field_stands_in_the_schema():
+def test_the_schema_contains_every_op_and_field():
     definitions = file.schema()["$defs"]
     for name, cls in pp.ops.OPS.items():
         properties = definitions[cls.__name__]["properties"]
@@ -96,7 +96,7 @@ MISTAKES = {
     HEAD + '{"op": "pad", "height": 9, "width": 9, "fill": true}, ' + TAIL: (
         'ops[1] "pad": fill: expected an integer or a string or a list, got true or false'
     ),
-    # fields that have left the file
+    # fields that were removed from the format
     **{
         HEAD.replace('"decode"', f'"decode", {field}') + TAIL: f'ops[0] "decode": no such field {hint}'
         for field, hint in {
@@ -134,19 +134,19 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES.items(), ids=map(str, range(len(MISTAKES))))
-def test_a_mistake_is_refused_in_words(text, message):
+def test_a_mistake_is_rejected_with_a_message(text, message):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text)
     assert str(caught.value) == message
 
 
-def test_a_message_shows_a_long_value_in_part():
+def test_a_message_abbreviates_a_long_value():
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(HEAD + json.dumps({"op": "x" * 5000}) + "]}")
     assert str(caught.value) == f'ops[1] "{"x" * 75} ...: no such op; {THERE_ARE}'
 
 
-def test_the_message_of_a_file_begins_with_its_name_and_no_folder(tmp_path):
+def test_the_message_about_a_file_begins_with_its_name_without_folders(tmp_path):
     path = tmp_path / "pipeline.json"
     with pytest.raises(pp.PipelineError, match=r"^pipeline.json: cannot be read: "):
         pp.load(path)
@@ -155,7 +155,7 @@ def test_the_message_of_a_file_begins_with_its_name_and_no_folder(tmp_path):
         pp.load(path)
 
 
-def test_a_folder_is_no_pipeline_file_and_the_one_in_it_is_named(tmp_path):
+def test_a_folder_is_rejected_and_the_pipeline_file_in_it_is_named(tmp_path):
     version = tmp_path / "models" / "preprocess" / "1"
     version.mkdir(parents=True)
     with pytest.raises(pp.PipelineError) as caught:
@@ -202,13 +202,13 @@ def test_an_origin_is_read_and_written_between_format_and_ops():
         ('"version"', '"path": "x", "version"', "$.origin: object contains unknown field `path`"),
     ],
 )
-def test_a_wrong_origin_is_refused_in_words(old, new, message):
+def test_an_invalid_origin_is_rejected_with_a_message(old, new, message):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(IMPORTED.replace(old, new, 1))
     assert str(caught.value) == message
 
 
-def test_an_int_stands_for_a_float_and_a_list_for_a_tuple():
+def test_an_int_is_accepted_as_a_float_and_a_list_as_a_tuple():
     text = HEAD + '{"op": "center_crop", "height": 8}, {"op": "normalize", "mean": [1, 2, 3]}, {"op": "tensor"}]}'
     python = [pp.decode(), pp.center_crop(8), pp.normalize(mean=[1, 2, 3]), pp.tensor()]
     assert pp.Pipeline.from_json(text) == pp.Pipeline(python)
@@ -221,14 +221,14 @@ def test_the_defaults_of_the_format_never_change():
 
 
 @pytest.mark.parametrize("entry", list(smallest()), ids=str)
-def test_only_what_differs_from_the_defaults_is_saved(entry):
+def test_only_values_that_differ_from_the_defaults_are_saved(entry):
     made = msgspec.convert(entry, OPS[entry["op"]])
     expected = {key: value for key, value in entry.items() if (key, value) != ("like", "pillow")}
     assert file.to_dict(made) == expected
     assert msgspec.convert(file.settings(made), type(made)) == made
 
 
-def test_a_default_that_is_written_is_the_same_pipeline():
+def test_an_explicit_default_gives_an_equal_pipeline():
     ops = [{"op": "decode", "alpha": "drop"}, {"op": "resize", "size": 8, "side": "shorter", "antialias": True}]
     rest = [{"op": "center_crop", "height": 8, "width": 8}, {"op": "tensor"}]
     text = json.dumps({"format": "pixprep/1", "ops": ops + rest})
@@ -254,7 +254,7 @@ anchors = st.sampled_from(["center", "top_left"])
 
 @st.composite
 def pipelines(draw):
-    """Valid pipelines: something before the resize, a resize, something after, a second branch."""
+    """Generate valid pipelines: ops before the resize, a resize, ops after it, and a second branch."""
     how = draw(options)
     ops = [
         pp.decode(name="start", color=draw(st.sampled_from(["rgb", "bgr"])), apply_exif_orientation=draw(st.booleans()))
@@ -292,7 +292,7 @@ def pipelines(draw):
 
 @settings(max_examples=60, derandomize=True)
 @given(pipelines())
-def test_what_is_saved_is_loaded(ops):
+def test_saving_and_loading_gives_an_equal_pipeline(ops):
     origin = pp.Origin(library="timm", version="1.0", name="é", profile="pillow") if len(ops) % 2 else None
     pipeline = pp.Pipeline(ops, origin=origin)
     text = pipeline.to_json()
@@ -304,7 +304,7 @@ def test_what_is_saved_is_loaded(ops):
     assert again.plan == pipeline.plan
 
 
-def test_a_file_is_read_in_few_calls():
+def test_a_file_is_read_with_few_calls():
     text = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.normalize(), pp.tensor()]).to_json()
     calls = []
     sys.setprofile(lambda _, event, __: calls.append(event) if event == "call" else None)
@@ -312,4 +312,4 @@ def test_a_file_is_read_in_few_calls():
         file.loads(text)
     finally:
         sys.setprofile(None)
-    assert len(calls) <= 150  # 925 more, where each op asked every class for its name
+    assert len(calls) <= 150  # it would be 925 more if each op asked every class for its name

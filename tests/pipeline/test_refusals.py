@@ -1,4 +1,4 @@
-"""Mistakes of an author: in one op, and in combinations of ops."""
+"""Authors' mistakes: in one op, and in combinations of ops."""
 
 import numpy as np
 
@@ -21,5 +21,5 @@ OPERATORS = {
 
 
 @refusals("pipeline")
-def test_a_mistake_is_refused_in_whole_words(call, words):
+def test_a_mistake_raises_the_expected_message(call, words):
     assert refusal(call, np=np, a_list=a_list, wrong_default=wrong_default, **OPERATORS) == words

@@ -1,4 +1,4 @@
-"""One file with two sides, training and serving: their ops, their comparison, and the side that each caller uses."""
+"""One file with two modes, training and serving: their ops, their comparison, and the mode that each caller uses."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def kinds(pipeline):
     return [*map(kind, pipeline.side_ops)]
 
 
-def test_each_side_has_its_ops_and_its_sizes():
+def test_each_mode_has_its_own_ops_and_sizes():
     pipeline = pp.Pipeline(OPS)
     assert pipeline.side == "serving"
     assert kinds(pipeline) == ["decode", "resize", "center_crop", "normalize", "tensor"]
@@ -46,7 +46,7 @@ def test_each_side_has_its_ops_and_its_sizes():
 
 
 @pytest.mark.parametrize("side", ["serving", "training"])
-def test_ops_are_those_of_both_sides_also_after_one_is_inserted(side):
+def test_ops_belong_to_both_modes_even_after_an_insertion(side):
     pipeline = pp.Pipeline(OPS).at(side)
     assert pp.Pipeline(list(pipeline.ops)).at(side) == pipeline
     for before in ("tensor", 6, -1):
@@ -59,12 +59,12 @@ def test_ops_are_those_of_both_sides_also_after_one_is_inserted(side):
     assert kinds(flipped.for_serving()) == ["decode", "resize", "center_crop", "flip", "invert", "normalize", "tensor"]
 
 
-def test_an_origin_stays_when_an_op_is_inserted():
+def test_an_origin_is_kept_when_an_op_is_inserted():
     made = pp.presets.imagenet()
     assert made.inserting(pp.mask(), before="normalize").origin == made.origin
 
 
-def test_a_file_without_sides_has_one_chain_for_both():
+def test_a_file_without_modes_has_one_chain_for_both():
     pipeline = pp.presets.imagenet()
     assert not pipeline.has_sides
     assert pipeline.for_training().plan is pipeline.plan
@@ -73,7 +73,7 @@ def test_a_file_without_sides_has_one_chain_for_both():
     assert "training" not in explain(pipeline)
 
 
-def test_what_is_saved_of_either_side_is_the_whole_file():
+def test_saving_either_mode_writes_the_whole_file():
     pipeline = pp.Pipeline(OPS)
     text = pipeline.to_json()
     assert '{"op": "resize", "size": 256, "only": "serving"}' in text
@@ -82,19 +82,19 @@ def test_what_is_saved_of_either_side_is_the_whole_file():
     assert pp.Pipeline.from_json(text) == pipeline
 
 
-def test_the_serving_side_computes_what_a_file_without_random_ops_does():
+def test_serving_computes_the_same_as_a_file_without_random_ops():
     encoded = [png(scene(300, 400))]
     plain = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), *END])
     (ours,), (expected,) = (pp.Engine(each, threads=1).run(encoded) for each in (pp.Pipeline(OPS), plain))
     np.testing.assert_array_equal(ours, expected)
 
 
-def test_the_page_shows_the_real_message():
+def test_the_page_shows_the_actual_message():
     page = " ".join((Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8").split())
     assert refusal("[decode(), random_resized_crop(224), tensor()]") in page
 
 
-def test_names_may_repeat_on_the_other_side():
+def test_names_can_be_reused_in_the_other_mode():
     ops = [pp.resize(height=8, width=8, name="small", only="serving")]
     ops += [pp.random_resized_crop(9, name="small"), pp.flip(from_="small"), pp.tensor()]
     pipeline = pp.Pipeline([pp.decode(), *ops])
@@ -106,7 +106,7 @@ def test_names_may_repeat_on_the_other_side():
 ONE_SIDED = pp.Pipeline([pp.decode(), pp.random_resized_crop(32), pp.tensor(only="training")])
 
 
-def test_a_pipeline_without_a_serving_side_says_so(tmp_path):
+def test_a_pipeline_without_serving_ops_reports_it(tmp_path):
     assert ONE_SIDED.side == "training"
     assert ONE_SIDED.for_training() is ONE_SIDED
     message = 'the pipeline has no serving side, because every tensor is "only": "training"'
@@ -116,12 +116,12 @@ def test_a_pipeline_without_a_serving_side_says_so(tmp_path):
         build(tmp_path / "models", pipeline=ONE_SIDED)
 
 
-def test_random_ops_need_numbers():
+def test_random_ops_need_random_numbers():
     with pytest.raises(pp.PipelineError, match="random ops need random numbers: use a Loader, or pass places="):
         pp.Engine(ONE_SIDED, threads=1).run([photo()])
 
 
-def test_a_notebook_shows_a_side_and_says_what_it_leaves_out():
+def test_a_notebook_shows_one_mode_and_what_it_omits():
     pipeline = pp.Pipeline([*OPS[:-1], pp.boxes(), pp.points(), OPS[-1]])
     assert "Pipeline, in serving: serving omits ops[1]" in pipeline._repr_html_().replace("&quot;", '"')
     assert "random_flip</td>" in pipeline.for_training()._repr_html_()
@@ -129,7 +129,7 @@ def test_a_notebook_shows_a_side_and_says_what_it_leaves_out():
     assert "the pipeline does not have another side" in ONE_SIDED._repr_html_()
 
 
-def test_explain_shows_both_sides_with_the_places_in_the_file():
+def test_explain_shows_both_modes_with_positions_in_the_file():
     text = explain(pp.Pipeline(OPS))
     serving, training = text.split("pipeline in training")
     assert serving.startswith("pipeline in serving")
@@ -164,7 +164,7 @@ LEFT_OUT = 'serving omits ops[1] "random_resized_crop", ops[2] "random_flip"'
     ],
     ids=lambda part: part[0] if isinstance(part, list) else part,
 )
-def test_commands_take_the_serving_side_and_say_what_it_leaves_out(command, stream, tmp_path, monkeypatch, capsys):
+def test_commands_use_the_serving_ops_and_report_what_they_omit(command, stream, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photo.png").write_bytes(png(scene(30, 40)))
     pipeline = pp.Pipeline(OPS)
@@ -175,7 +175,7 @@ def test_commands_take_the_serving_side_and_say_what_it_leaves_out(command, stre
     assert (tmp_path / "models" / "preprocess" / "1" / "pipeline.json").read_text() == pipeline.to_json()
 
 
-def test_check_says_of_a_file_for_training_alone_that_it_cannot_be_served(tmp_path, monkeypatch, capsys):
+def test_check_reports_that_a_training_only_file_cannot_be_served(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ONE_SIDED.save("pipeline.json")
     assert main(["check", "pipeline.json"]) == 0
@@ -185,7 +185,7 @@ def test_check_says_of_a_file_for_training_alone_that_it_cannot_be_served(tmp_pa
     assert "the pipeline has no serving side" in capsys.readouterr().err
 
 
-def test_a_doubt_names_the_place_in_the_file(tmp_path, capsys):
+def test_a_doubt_names_the_position_in_the_file(tmp_path, capsys):
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     pp.Pipeline([*OPS[:-2], pp.normalize(mean=mean, std=std, scale=1), pp.tensor()]).save(tmp_path / "pipeline.json")
     assert main(["check", str(tmp_path / "pipeline.json"), "--json"]) == 1
@@ -193,7 +193,7 @@ def test_a_doubt_names_the_place_in_the_file(tmp_path, capsys):
     assert problem["what"].startswith('ops[5] "normalize"')
 
 
-def test_sides_that_resize_in_other_ways_are_said(tmp_path, capsys):
+def test_modes_that_resize_differently_are_reported(tmp_path, capsys):
     ops = [pp.decode(), pp.random_resized_crop(64, like="torchvision"), pp.resize(height=64, width=64, only="serving")]
     pp.Pipeline([*ops, *END]).save(tmp_path / "pipeline.json")
     assert main(["check", str(tmp_path / "pipeline.json")]) == 0

@@ -1,7 +1,7 @@
-"""Draws of every op and of a Loader for a seed, an epoch and a sample: frozen in tests/golden.
+"""Random parameters of every op and of a Loader for a seed, an epoch and a sample, frozen in tests/golden.
 
-Each case has a few draws to read and a digest of many more. Some numbers are those of ``philox``; others are 0, 1/4,
-1/2, 3/4 and the largest below 1 in turn, which meet the ends and equal what they are compared with.
+Each case has a few readable samples and a digest of many more. Some random numbers come from ``philox``; others cycle
+through 0, 1/4, 1/2, 3/4 and the largest number below 1, which test the ends of ranges and ties in comparisons.
 """
 
 import json
@@ -31,7 +31,7 @@ BOXES = np.array([[0.25, 0.25, 0.75, 0.75], [0, 0, 0.5, 0.5], [0.625, 0.125, 1, 
 
 
 class Edges(Numbers):
-    """Random numbers at the ends of the range, in a different order for each index."""
+    """Return random numbers at the ends of the range, in a different order for each index."""
 
     def __init__(self, index):
         super().__init__(0, 0, index, 0, {})
@@ -129,7 +129,7 @@ OPTIONS = {
         {"magnitude": 9.0, "num_ops": 5, "filter": "random"},
     ],
 }
-"""Fields of each op that draws."""
+"""Fields of each random op."""
 ORDERS = {
     "shuffle": {},
     "blocks": {"shuffle": "blocks", "samples": 5000},
@@ -144,7 +144,7 @@ MIXES = [{"mixup": 0.2}, {"cutmix": 1.0}, {"mixup": 0.8, "cutmix": 1.0, "p": 0.7
 
 
 def frozen():
-    """For each case a few draws and a digest of all, as the file has them."""
+    """Return a few samples and a digest of all, for each case, as the file contains them."""
     found = {}
     for name, several in OPTIONS.items():
         for fields in several:
@@ -165,7 +165,7 @@ def frozen():
 
 
 def of_op(entry):
-    """Draws of one op."""
+    """Return random parameters of one op."""
     op, cut, tensor = convert(entry, OPS[entry["op"]]), pp.center_crop(1), pp.tensor(only="training")
     ops = [pp.decode(), op, cut, tensor]
     if entry["op"] == "decode_video":
@@ -180,7 +180,7 @@ def of_op(entry):
 
 
 def words(step, height, width, numbers):
-    """Words that are drawn, with the boxes that it keeps, or why nothing is."""
+    """Return the random parameters, with the boxes that are kept, or the error."""
     boxes = BOXES * (width, height, width, height)
     try:
         drawn = step.words(height, width, numbers, boxes)
@@ -205,13 +205,13 @@ def called(fields):
 
 
 def packed(draws, *more):
-    """The first draws, which people read, and a digest of all."""
+    """Return the first samples, for readers, and a digest of all."""
     text = json.dumps(draws).encode()
     return {"draws": draws[:SHOWN], "digest": sha256(b"".join([text, *more])).hexdigest()[:16]}
 
 
 def remade(old, new, meant=()):
-    """The new cases, if none of the old ones changes that is not meant to."""
+    """Return the new cases. Exit if an old case changes that is not listed as changed."""
     changed = [name for name in old if json.dumps(new.get(name)) != json.dumps(old[name]) and name not in meant]
     if changed:
         raise SystemExit("nothing was written, because these draws would change: " + "; ".join(changed))

@@ -1,4 +1,4 @@
-"""Draws: known answers, and a pure function of (seed, epoch, sample, attempt, op)."""
+"""Random parameters: known answers, and a pure function of (seed, epoch, sample, attempt, op)."""
 
 import json
 
@@ -11,7 +11,7 @@ import pixprep as pp
 from pixprep.plan.draws.philox import Numbers, philox
 from support.images import png, scene
 
-# Random123's kat_vectors: philox4x32 10, counter, key, answer.
+# Random123's kat_vectors: philox4x32 10, counter, key, expected result
 KNOWN = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
     ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
@@ -28,7 +28,7 @@ def test_philox_gives_the_known_answers_of_random123(counter, key, answer):
     assert philox(np.array(words(counter), np.uint32), tuple(words(key))).tolist() == words(answer)
 
 
-def test_many_counters_give_what_each_gives_alone():
+def test_many_counters_give_the_same_as_each_alone():
     counters = np.array([[words(counter)] for counter, _, _ in KNOWN], np.uint32)
     together = philox(counters, (1, 2))
     assert together.shape == (3, 1, 4)
@@ -66,7 +66,7 @@ def draws_of(pipeline, indices, *, seed=1, epoch=0, attempts=0):
 
 @settings(max_examples=30, derandomize=True)
 @given(seeds, seeds, st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12), st.integers(0, 2**16 - 1))
-def test_a_draw_does_not_depend_on_the_batch(seed, epoch, indices, attempt):
+def test_random_parameters_do_not_depend_on_the_batch(seed, epoch, indices, attempt):
     pipeline = training(*GEOMETRY)
     together = draws_of(pipeline, indices, seed=seed, epoch=epoch, attempts=attempt)
     apart = [draws_of(pipeline, [index], seed=seed, epoch=epoch, attempts=[attempt])[0] for index in indices]
@@ -77,8 +77,8 @@ def test_a_draw_does_not_depend_on_the_batch(seed, epoch, indices, attempt):
 
 @settings(max_examples=30, derandomize=True)
 @given(seeds, seeds, st.permutations(range(len(GEOMETRY))))
-def test_a_draw_does_not_depend_on_other_ops(seed, epoch, order):
-    """An op's numbers depend on its type and count, or on its own name, and not on the rest of the list."""
+def test_random_parameters_do_not_depend_on_other_ops(seed, epoch, order):
+    """An op's random numbers depend on its type and running number, or on its name, and not on the rest of the list."""
     alone = training(pp.random_flip(p=0.4, name="mine"), pp.random_flip())
     others = [pp.random_zoom_out(name="a"), pp.random_crop(9, pad_if_needed=True), pp.random_flip(name="b")]
     mixed = training(*[[*others, pp.random_flip(p=0.4, name="mine")][index] for index in order], pp.random_flip())
@@ -88,7 +88,7 @@ def test_a_draw_does_not_depend_on_other_ops(seed, epoch, order):
         assert [each[key] for each in first] == [each[key] for each in second]
 
 
-def test_each_seed_epoch_sample_attempt_and_op_has_numbers_of_its_own():
+def test_each_seed_epoch_sample_attempt_and_op_has_its_own_numbers():
     pipeline = training(*GEOMETRY)
     rows = set()
     for seed, epoch, attempt in ((1, 0, 0), (0, 1, 0), (1, 1, 0), (2**32 - 1, 0, 0), (1, 0, 1), (1, 0, 65535)):
@@ -100,7 +100,7 @@ def test_each_seed_epoch_sample_attempt_and_op_has_numbers_of_its_own():
     assert len(rows) == 6 * 4 * blocks
 
 
-def test_further_blocks_are_those_that_a_larger_draw_would_have_made():
+def test_further_blocks_equal_those_of_a_larger_request():
     pipeline = training(pp.random_iou_crop(trials=100))
     (numbers,) = pipeline.plan.draw(seed=3, epoch=4, indices=[5], attempts=6)
     assert isinstance(numbers, Numbers)
@@ -109,7 +109,7 @@ def test_further_blocks_are_those_that_a_larger_draw_would_have_made():
 
 
 @pytest.mark.parametrize("value", [-1, 2**32])
-def test_a_seed_or_an_epoch_that_is_no_32_bits_is_refused(value):
+def test_a_seed_or_an_epoch_that_does_not_fit_into_32_bits_is_rejected(value):
     plan = training(*GEOMETRY).plan
     with pytest.raises(pp.PipelineError, match=f"seed must be an integer from 0 to 4294967295, not {value}"):
         plan.draw(seed=value, epoch=0, indices=[0])
@@ -123,7 +123,7 @@ def batch_of(pipeline, places, threads):
         return engine.run_batch(encoded, places=places)
 
 
-def test_a_draw_comes_back_and_replays_its_tensor_exactly_on_any_number_of_threads():
+def test_recorded_parameters_replay_the_tensor_with_any_number_of_threads():
     pipeline = training(*GEOMETRY)
     numbers = pipeline.plan.draw(seed=1, epoch=2, indices=range(40))
     first = batch_of(pipeline, [pipeline.plan.placing(each, BOXES) for each in numbers], 1)
@@ -138,7 +138,7 @@ def test_a_draw_comes_back_and_replays_its_tensor_exactly_on_any_number_of_threa
         np.testing.assert_array_equal(one.kept["random_iou_crop#0"], other.kept["random_iou_crop#0"])
 
 
-def test_a_replay_needs_the_draw_of_every_op_and_a_window_that_fits():
+def test_a_replay_needs_the_parameters_of_every_op_and_a_valid_crop():
     plan = training(*GEOMETRY).plan
     with pytest.raises(pp.PipelineError, match='lack the op "random_zoom_out#0"; they contain: random_flip#0'):
         plan.replaying({"random_flip#0": {"flip": True}}, BOXES)(*SIZE)
@@ -155,14 +155,14 @@ def test_an_iou_crop_needs_boxes():
         plan.placing(numbers)
 
 
-def test_an_image_without_boxes_stays_whole():
+def test_an_image_without_boxes_is_not_cropped():
     plan = training(pp.random_iou_crop()).plan
     for numbers in plan.draw(seed=0, epoch=0, indices=range(20)):
         placed = plan.placing(numbers, {"boxes": np.zeros((0, 4), np.float32)})(*SIZE)
         assert placed.draws["random_iou_crop#0"] == {"top": 0, "left": 0, "height": 32, "width": 48}
 
 
-def test_a_plan_without_random_ops_places_by_the_size_alone():
+def test_placement_without_random_ops_depends_only_on_the_size():
     plan = pp.presets.imagenet().plan
     (numbers,) = plan.draw(seed=0, epoch=0, indices=[3])
     assert plan.placing(numbers) is plan.place
@@ -170,8 +170,8 @@ def test_a_plan_without_random_ops_places_by_the_size_alone():
     assert plan.place(9, 9).draws == {}
 
 
-def test_an_op_that_several_outputs_have_is_drawn_once():
-    """Two tensors and a transform of one chain show the same flip; a branch has its own ops."""
+def test_an_op_shared_by_several_outputs_is_sampled_once():
+    """Two tensors and a transform of one chain show the same flip. A branch has its own ops."""
     ops = [
         pp.decode(), pp.random_flip(name="f"), pp.resize(height=8, width=8), pp.transform(), pp.tensor(dtype="uint8"),
     ]  # fmt: skip
@@ -186,7 +186,7 @@ def test_an_op_that_several_outputs_have_is_drawn_once():
 
 
 def by_hand(pixels, draws, fill):
-    """The image after each op's words, one after the other, in NumPy."""
+    """Return the image after each op with its random parameters, one after the other, in NumPy."""
     for key, words in draws.items():
         if "flip" in words:
             if words["flip"]:
@@ -200,8 +200,8 @@ def by_hand(pixels, draws, fill):
     return np.ascontiguousarray(pixels)
 
 
-def test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand():
-    """Flips, canvases and crops before the resize, in an order in which each could go wrong."""
+def test_images_with_padding_equal_manually_padded_images():
+    """Flips, canvases and crops before the resize, in orders in which each could fail."""
     ops = [
         pp.random_flip(), pp.random_flip("vertical", name="up"), pp.random_crop(30, 40, padding=(3, 9, 5, 1), fill=77),
         pp.random_flip(name="again"), pp.random_zoom_out(fill=77, side_range=(1, 2.5), p=0.8),
@@ -218,7 +218,7 @@ def test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand():
 
 
 def first_window(step, height, width, numbers, boxes):
-    """``random_iou_crop`` as torchvision writes it, trial by trial, and no trial or box left out before it is tried."""
+    """``random_iou_crop`` as torchvision implements it: trial by trial, with all boxes."""
     blocks = numbers.blocks(step.key, 0, 20 * (1 + step.trials)).reshape(20, -1, 4)
     for choice in blocks:
         overlap = step.overlaps[int(choice[0, 0] * len(step.overlaps))]
@@ -241,7 +241,7 @@ def first_window(step, height, width, numbers, boxes):
 
 
 @pytest.mark.parametrize("options", [(0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0), (0.2, 0.6, 0.95), (0.0,)])
-def test_an_iou_crop_is_the_first_trial_that_has_the_overlap(options):
+def test_an_iou_crop_is_the_first_trial_with_the_required_overlap(options):
     plan = training(pp.random_iou_crop(sampler_options=options, trials=12, min_scale=0.1)).plan
     (step,) = plan.random_steps
     random = np.random.default_rng(len(options))

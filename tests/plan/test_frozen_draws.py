@@ -1,4 +1,4 @@
-"""Draws never change: a seed repeats a training, even after an update of pixprep."""
+"""Random parameters never change: a seed reproduces a training, even after an update of pixprep."""
 
 import json
 
@@ -9,8 +9,10 @@ from pixprep.pipeline.ops.op import Drawn
 from plan.frozen_draws import FROZEN, OPTIONS, frozen, remade
 
 
-def test_draws_are_those_that_are_frozen():
-    """Also in their order: colours are changed in it. tests/golden/remake_draws.py adds cases, and changes none."""
+def test_random_parameters_equal_the_frozen_ones():
+    """The order is also compared, because it determines the order of colour ops. tests/golden/remake_draws.py adds
+    cases and changes none.
+    """
     old, new = json.loads(FROZEN.read_text(encoding="utf-8")), frozen()
     changed = {
         name: (each, new.get(name)) for name, each in old.items() if json.dumps(each) != json.dumps(new.get(name))
@@ -19,11 +21,11 @@ def test_draws_are_those_that_are_frozen():
     assert new.keys() == old.keys(), "run tests/golden/remake_draws.py"
 
 
-def test_every_op_that_draws_is_frozen():
+def test_every_random_op_has_frozen_parameters():
     assert {name for name, op in OPS.items() if issubclass(op, Drawn)} | {"decode_video"} == set(OPTIONS)
 
 
-def test_a_frozen_draw_changes_only_where_that_is_meant():
+def test_frozen_parameters_change_only_where_intended():
     old = {"flip": {"draws": [{"a": 1, "b": 2}]}, "crop": {"draws": [3]}}
     other = {"flip": {"draws": [{"b": 2, "a": 1}]}, "crop": {"draws": [3]}, "new": {}}
     for new in (other, {"crop": {"draws": [3]}}):

@@ -1,4 +1,4 @@
-"""Folding: a placement against the ops applied one by one to an image whose pixels are their own coordinates."""
+"""Folding: a placement compared with the ops applied one by one to an image whose pixels are their own coordinates."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,12 +18,12 @@ NOWHERE = -1
 
 
 def index_image(height, width):
-    """(height, width, 2) int: each pixel holds its row and column."""
+    """Return int (height, width, 2): each pixel contains its row and column."""
     return np.stack(np.indices((height, width)), axis=2)
 
 
 def apply(step, image):
-    """One op on an index image, naively; NOWHERE where a margin is. A resize takes the nearest pixel."""
+    """Apply one op to an index image, naively. Padding is NOWHERE, and a resize takes the nearest pixel."""
     height, width = image.shape[:2]
     if isinstance(step, op.Flip):
         return image[::-1] if step.axis == "vertical" else image[:, ::-1]
@@ -104,7 +104,7 @@ after_resize = st.lists(st.one_of(flips, crops, centers, pads, squares, fraction
 
 @settings(max_examples=100, derandomize=True)
 @given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
-def test_folded_ops_look_where_the_ops_one_by_one_look(before, resize, after, height, width):
+def test_folded_ops_sample_the_same_pixels_as_the_ops_one_by_one(before, resize, after, height, width):
     steps = [*before, *resize, *after]
     image = expected = index_image(height, width)
     for step in steps:
@@ -119,7 +119,7 @@ def test_folded_ops_look_where_the_ops_one_by_one_look(before, resize, after, he
 
 
 def followed(steps, point, height, width):
-    """Where the ops, one by one, bring a point (y, x) of an image of this size."""
+    """Return where the ops, one by one, move a point (y, x) of an image of this size."""
     for step in steps:
         old = resized = (height, width)
         height, width = new = apply(step, index_image(height, width)).shape[:2]
@@ -143,8 +143,8 @@ def followed(steps, point, height, width):
 
 @settings(max_examples=100, derandomize=True)
 @given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
-def test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it(before, resize, after, height, width):
-    """Also where nothing of the image is seen any more."""
+def test_the_transform_maps_points_like_the_ops_one_by_one(before, resize, after, height, width):
+    """This also holds if no pixel of the image is visible any more."""
     steps = [*before, *resize, *after]
     try:
         placement = place(steps, height, width)
@@ -155,7 +155,7 @@ def test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it(before, 
         assert reference.transform_point(point, placement.transform) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_demos_window_is_that_of_tensorflows_efficientnet():
+def test_the_crop_of_the_demo_equals_tensorflows_efficientnet():
     """``padded_center_crop_size = int(224 / (224 + 32) * shorter)``, ``offset = (d + 1) // 2`` on either axis."""
     plan = pp.presets.efficientnet_lite0().plan.outputs["tensor"]
     differ = 0
@@ -169,8 +169,8 @@ def test_the_demos_window_is_that_of_tensorflows_efficientnet():
 
 
 @pytest.mark.parametrize(("height", "width"), [(16384, 1), (1, 16384)])
-def test_a_margin_before_the_resize_is_read_no_further_than_filters_reach(height, width):
-    """Margin is 99 % of the 268 million pixels of the square, which nobody computes."""
+def test_padding_before_the_resize_is_only_read_as_far_as_filters_reach(height, width):
+    """Padding is 99 % of the 268 million pixels of the square, and need not be computed."""
     placement = place([pp.pad(square=True), pp.resize(height=224, width=224, filter="lanczos")], height, width)
     assert placement.laid == (16384, 16384)
     top, left, bottom, right = placement.region
@@ -181,8 +181,8 @@ def test_a_margin_before_the_resize_is_read_no_further_than_filters_reach(height
     ("op", "size", "became"),
     [(pp.rotate(45, expand=True), (65_535, 1), "46341 x 46341"), (pp.resize(64), (65_535, 20), "209712 x 64")],
 )
-def test_an_image_whose_levels_change_may_not_grow_beyond_the_limit(op, size, became):
-    """5 KB of a JPEG would be gigabytes, or more rows than a GPU's grid has."""
+def test_an_image_with_colour_ops_cannot_grow_beyond_the_limit(op, size, became):
+    """A JPEG of 5 KB would need gigabytes, or more rows than a GPU's grid has."""
     place = pp.Pipeline([pp.decode(), op, pp.contrast(1.1), pp.center_crop(9), pp.tensor()]).plan.place
     assert place(*(side // 100 + 1 for side in size))
     with pytest.raises(
@@ -191,7 +191,7 @@ def test_an_image_whose_levels_change_may_not_grow_beyond_the_limit(op, size, be
         place(*size)
 
 
-def test_a_resize_beyond_the_limit_is_refused():
+def test_a_resize_beyond_the_limit_is_rejected():
     resize = Resize(rule="shorter", height=16384, width=16384, filter="box", antialias=True)
     with pytest.raises(pp.ImageError) as caught:
         Geometry((), resize, ()).place(1, 2)
@@ -201,7 +201,7 @@ def test_a_resize_beyond_the_limit_is_refused():
     )
 
 
-def test_arithmetic_folds_into_one_factor_and_one_offset_a_channel():
+def test_arithmetic_is_folded_into_one_factor_and_one_offset_per_channel():
     twice = [pp.normalize(mean=(1, 2, 3), std=2, scale=1), pp.normalize(mean=0.5, std=(1, 2, 4), scale=10)]
     plan = pp.Pipeline([pp.decode(), pp.center_crop(2), *twice, pp.tensor()]).plan.outputs["tensor"]
     (affine,) = plan.arithmetic
@@ -211,7 +211,7 @@ def test_arithmetic_folds_into_one_factor_and_one_offset_a_channel():
     assert plan.table[1, 100] == np.float32(100 * 2.5 - 5.25)
 
 
-def test_the_colour_of_the_margin_has_one_level_a_channel():
+def test_the_fill_colour_has_one_value_per_channel():
     def fill(*steps, color="rgb"):
         return pp.Pipeline([pp.decode(color=color), *steps, pp.tensor()]).plan.outputs["tensor"].fill
 
@@ -228,16 +228,16 @@ def resize_rule(rule, size, **changes):
 
 @pytest.mark.parametrize("rounding", ["down", "half_even", "half_away"])
 @pytest.mark.parametrize("rule", ["fit", "cover"])
-def test_the_side_that_a_rule_names_is_met_exactly(rule, rounding):
-    """225 / (225 / 224) is a little under 224, and was cut to 223."""
+def test_the_requested_side_is_met_exactly(rule, rounding):
+    """225 / (225 / 224) is slightly less than 224, and was once truncated to 223."""
     for height in range(1, 700):
         rows, columns = resize_rule(rule, (224, 224), rounding=rounding).size(height, 301)
         assert (rows if (height > 301) == (rule == "fit") else columns) == 224
 
 
 @pytest.mark.parametrize("rounding", ["down", "half_even", "half_away", "up"])
-def test_equal_ratios_give_the_box_and_others_keep_to_it(rounding):
-    """900 x 900 covered 224 x 224 with 224 x 223: 900 / (900 / 224) is a little under 224."""
+def test_equal_aspect_ratios_fill_the_box_and_others_fit_into_it(rounding):
+    """900 x 900 once covered 224 x 224 with 224 x 223, because 900 / (900 / 224) is slightly less than 224."""
     fit, cover = (resize_rule(rule, (224, 160), rounding=rounding) for rule in ("fit", "cover"))
     for times in range(1, 586):
         assert fit.size(7 * times, 5 * times) == cover.size(7 * times, 5 * times) == (224, 160)
@@ -255,15 +255,15 @@ def test_equal_ratios_give_the_box_and_others_keep_to_it(rounding):
             assert cover.size(height, width) == other, (height, width)
 
 
-def test_ties_of_a_side_fall_where_dalis_float32_puts_them():
-    """``224 * 195 / 192`` is 227.5, but DALI 2.4 makes 227 of it: float32(224 / 192) is a little small."""
+def test_ties_of_a_side_are_rounded_like_dalis_float32():
+    """``224 * 195 / 192`` is 227.5, but DALI 2.4 computes 227, because float32(224 / 192) is slightly too small."""
     resize = resize_rule("shorter", (224, 224), rounding="half_away")
     assert resize.size(192, 195) == (224, 227)
     assert resize.size(192, 196) == (224, 229)
 
 
-def test_detrs_rounding_may_leave_an_image_past_the_most():
-    """1333 * 600 / 1334 rounds to the 600 that are there."""
+def test_detrs_rounding_may_leave_an_image_above_the_maximum():
+    """1333 * 600 / 1334 is rounded to 600, which is the current side."""
     resize = resize_rule("shorter", (800, 800), rounding="detr", most=1333)
     assert [resize.size(*size) for size in ((600, 1334), (600, 1335), (480, 640))] == [
         (600, 1334),
@@ -287,8 +287,8 @@ def test_a_subpixel_scale_is_that_of_the_sides_before_rounding():
     assert (whole.ratio, whole.begin) == ((427 / 256, 640 / 384), (0, 0))
 
 
-def test_a_subpixel_scale_grows_the_part_looked_at_no_more_than_tenfold():
-    """A side of 0.0225 pixels is rounded up to 1; DALI looks at ten images' widths, not at 44."""
+def test_a_subpixel_scale_enlarges_the_sampled_region_at_most_tenfold():
+    """A side of 0.0225 pixels is rounded up to 1. DALI then samples ten times the image's width, not 44 times."""
     resize = resize_rule("longer", (9, 9), rounding="half_away", like="dali", subpixel=True)
     assert resize.size(400, 1) == (9, 1)
     assert Geometry((), resize, ()).place(400, 1).ratio == (400 / 9, 10)

@@ -1,4 +1,4 @@
-"""The policies: tables, draws, steps, replays; frozen results replace torchvision and timm."""
+"""Augmentation policies: tables, random parameters, steps, replays. Frozen results replace torchvision and timm."""
 
 import json
 from functools import partial
@@ -25,22 +25,22 @@ def step_of(op):
 
 
 def drawn_by(op, rows, size=(24, 40)):
-    """Words that numbers draw, a block a row."""
+    """Return the random parameters for given numbers, one row per block."""
     step = step_of(op)
     return step.words(*size, Numbers(0, 0, 0, 0, {step.key: np.array(rows)}))
 
 
 def words_of(op, *blocks, size=(24, 40)):
-    """The steps that numbers make: (kind, bin, sign) of each."""
+    """Return the steps for given numbers: (kind, bin, sign) of each."""
     return drawn_by(op, [[*block, 0.0] for block in blocks] or np.empty((0, 4)), size)["ops"]
 
 
 def kind(name):
-    """A number that chooses a kind."""
+    """Return a number that selects a kind."""
     return (list(KINDS["rand"]).index(name) + 0.5) / 14
 
 
-# The middle bins of torchvision's tables of 31, as it prints them; test_augment compares every bin with it.
+# the middle bins of torchvision's tables of 31 values, as torchvision prints them; test_augment compares every bin
 TABLE = {
     "ShearX": (0.15000000596046448, 0.4950000047683716),
     "TranslateX": (150.0 / 331.0 * 400 / 2, 16.0),
@@ -53,26 +53,26 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_middle_of_each_table_is_torchvisions(name):
+def test_the_middle_of_each_table_equals_torchvision(name):
     for table, expected in zip(("rand", "trivial"), TABLE[name], strict=True):
         assert KINDS[table][name].magnitude(15, 31, 200, 400) == pytest.approx(expected, rel=1e-7)
 
 
-def test_elements_are_reckoned_from_the_nearer_end():
-    """``torch.linspace(0, 0.3, 10)``."""
+def test_elements_are_computed_from_the_nearer_end():
+    """As ``torch.linspace(0, 0.3, 10)`` does."""
     theirs = [0.0, 0.03333333507180214, 0.06666667014360428, 0.10000000894069672, 0.13333334028720856]
     theirs += [0.1666666716337204, 0.20000000298023224, 0.23333334922790527, 0.2666666805744171, 0.30000001192092896]
     assert [spaced(0.0, 0.3, 10, index) for index in range(10)] == theirs
 
 
 def test_posterize_rounds_ties_to_even():
-    """``(8 - arange(9) / 2).round()``."""
+    """As ``(8 - arange(9) / 2).round()`` does."""
     assert [KINDS["rand"]["Posterize"].magnitude(index, 9, 1, 1) for index in range(9)] == [8, 8, 7, 6, 6, 6, 5, 4, 4]
 
 
 @pytest.mark.parametrize("name", KINDS["rand"])
 @pytest.mark.parametrize("sign", [0.49, 0.5])
-def test_half_of_the_magnitudes_are_negative_where_they_have_a_sign(name, sign):
+def test_half_of_the_signed_magnitudes_are_negative(name, sign):
     (each,) = words_of(pp.rand_augment(1), (kind(name), 0.0, sign))
     assert each["op"] == name
     if KINDS["rand"][name].magnitude is None:
@@ -82,7 +82,7 @@ def test_half_of_the_magnitudes_are_negative_where_they_have_a_sign(name, sign):
         assert (each["magnitude"] < 0) == is_negative
 
 
-def test_numbers_choose_kind_bin_and_sign():
+def test_numbers_select_kind_bin_and_sign():
     assert words_of(pp.trivial_augment(), (0.999, 0.0, 0.0)) == [{"op": "Equalize"}]
     assert words_of(pp.trivial_augment(), (kind("Rotate"), 0.999, 0.0)) == [{"op": "Rotate", "magnitude": -135.0}]
     assert words_of(pp.trivial_augment(num_magnitude_bins=4), (kind("Rotate"), 0.5, 0.9)) == [
@@ -102,8 +102,8 @@ def timm(**fields):
     return pp.timm_rand_augment(1, 9, p=1.0, increasing=True, **fields)
 
 
-def test_a_strength_deviates_by_a_normal_number_and_ends_at_the_most():
-    """The normal distribution has -0.025 and 1.28 for 0.49 and 0.9."""
+def test_a_magnitude_has_normal_noise_and_is_clipped_to_the_maximum():
+    """The normal distribution has quantiles -0.025 and 1.28 at 0.49 and 0.9."""
     rotate = (3.5 / 15, 0.9, 0.9)
     assert words_of(timm(), rotate) == [{"op": "Rotate", "magnitude": 27.0}]
     (each,) = words_of(timm(magnitude_std=0.5), rotate)
@@ -114,13 +114,13 @@ def test_a_strength_deviates_by_a_normal_number_and_ends_at_the_most():
     assert words_of(timm(magnitude_std=50), (3.5 / 15, 0.3, 0.9))[0]["magnitude"] == 0.0
 
 
-def test_no_kind_is_chosen_twice_by_weight():
+def test_no_kind_is_selected_twice_by_weight():
     names = [each["op"] for each in words_of(pp.timm_rand_augment(15, p=1.0, weighted=True),
                                              *[(0.0, 0.5, 0.5)] * 15)]  # fmt: skip
     assert sorted(names) == sorted(KINDS["timm_weighted"])
 
 
-def test_a_pair_is_chosen_by_the_first_number_and_each_step_done_by_its_own():
+def test_the_first_number_selects_a_pair_and_others_whether_each_step_is_applied():
     step = step_of(pp.auto_augment())
     for whether, expected in ((0.39, ["Posterize", "Rotate"]), (0.5, ["Rotate"]), (0.61, [])):
         rows = np.array([[0.0, 0.5, 0.5, whether], [0.9, 0.5, 0.5, whether]])
@@ -132,7 +132,7 @@ def steps_of(op, *words, size=(24, 40)):
     return step_of(op).steps({"ops": list(words)}, *size)
 
 
-def test_a_step_is_what_torchvision_makes_of_it():
+def test_a_step_equals_torchvision():
     op = pp.rand_augment(fill=(1, 2, 3), like="torchvision")
     assert steps_of(op, {"op": "Identity"}) == ()
     assert steps_of(op, {"op": "Color", "magnitude": -0.5}) == (Blend("own", 0.5, "torchvision"),)
@@ -143,12 +143,12 @@ def test_a_step_is_what_torchvision_makes_of_it():
     (warp,) = steps_of(op, {"op": "TranslateX", "magnitude": -3.9})
     assert (warp.matrix, warp.fill, warp.like) == ((1.0, 0.0, 3.0, 0.0, 1.0, 0.0), (1, 2, 3), "torchvision")
     (shear,) = steps_of(pp.rand_augment(), {"op": "ShearX", "magnitude": 0.3})
-    assert shear.matrix == pytest.approx((1, 0.3, 0, 0, 1, 0))  # the first pixel stays
+    assert shear.matrix == pytest.approx((1, 0.3, 0, 0, 1, 0))  # the first pixel does not change
     assert isinstance(steps_of(op, {"op": "Rotate", "magnitude": 3.0})[0], Warp)
 
 
 def test_a_threshold_of_tensors_is_a_float32():
-    """0.8 of float32 is over 0.8, and 255 times it over 204; as a float32 it is 204."""
+    """0.8 as float32 is above 0.8, and 255 times it is above 204. Rounded to float32, the product is 204."""
     magnitude = KINDS["trivial"]["Solarize"].magnitude(6, 31, 1, 1)
     inverted = {}
     for like in ("pillow", "torchvision"):
@@ -161,8 +161,8 @@ def test_a_threshold_of_tensors_is_a_float32():
 MIXED = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Posterize", "Solarize", "AutoContrast", "Equalize")
 
 
-def test_numbers_choose_the_depth_of_a_chain_its_steps_and_the_weights():
-    """Where the normal number is 0, a gamma number of shape 1 is 5/3 of its last uniform's complement."""
+def test_numbers_select_the_depth_of_a_chain_its_steps_and_the_weights():
+    """If the normal number is 0, a gamma number of shape 1 is 5/3 of the complement of its last uniform number."""
     op = pp.aug_mix(mixture_width=2, all_ops=False, severity=4)
     steps = [[(MIXED.index(name) + 0.5) / 9, place, 0.0, depth] for name, place, depth in (
         ("Rotate", 0.99, 0.4), ("Equalize", 0.0, 0.0), ("ShearX", 0.0, 0.0), ("Posterize", 0.5, 0.3)
@@ -174,7 +174,8 @@ def test_numbers_choose_the_depth_of_a_chain_its_steps_and_the_weights():
     }
     unread = [[0.0] * 4] * 2
     assert drawn_by(op, [*steps, *unread, *parts]) == drawn
-    refused = [[0.0, 0.0, 1 - 1e-9, 0.0]] * 4  # no number is below the logarithm's 0; the accepted words stay
+    # no argument of the logarithm is 0; accepted random parameters do not change
+    refused = [[0.0, 0.0, 1 - 1e-9, 0.0]] * 4
     first = [refused[0] if place == 1 else part for place, part in enumerate(parts)]
     first[1] = [0.0, 0.0, 0.0, 0.0]
     assert drawn_by(op, [*steps, *unread, *first, *[parts[1]] * 4]) == drawn
@@ -183,8 +184,11 @@ def test_numbers_choose_the_depth_of_a_chain_its_steps_and_the_weights():
 
 
 @pytest.mark.parametrize("alpha", [0.05, 1.0, 3.0, 100.0])
-def test_numbers_of_a_gamma_distribution_have_its_moments(alpha):
-    """Mean and variance are alpha; an exponential one's logarithm has the mean of -0.5772 (Euler), variance pi^2/6."""
+def test_gamma_numbers_have_the_moments_of_the_distribution(alpha):
+    """Mean and variance are alpha.
+
+    The logarithm of an exponential number has mean -0.5772 (Euler) and variance pi^2/6.
+    """
     made = np.array(
         [gammas(alpha, partial(Numbers(1, 0, index, 0, {}).blocks, "x"), 0, 8) for index in range(2500)]
     ).reshape(-1)
@@ -200,7 +204,7 @@ def test_numbers_of_a_gamma_distribution_have_its_moments(alpha):
 
 
 @pytest.mark.parametrize("kind", ["three bytes", "four", "four, one of them in front", "mirrored", "gray", "none"])
-def test_a_sum_is_rounded_after_each_product_and_cut_off(kind):
+def test_a_weighted_sum_is_rounded_after_each_product_and_truncated(kind):
     four = noise(31, 17, channels=4)
     image = {
         "three bytes": np.ascontiguousarray(four[:, :, :3]),
@@ -221,14 +225,14 @@ def test_a_sum_is_rounded_after_each_product_and_cut_off(kind):
 
 
 @pytest.mark.parametrize("after", [pp.transform(), pp.boxes(), pp.points(), pp.mask(), pp.masks()])
-def test_nothing_behind_a_sum_says_where_a_pixel_came_from(after):
+def test_ops_that_need_pixel_positions_are_rejected_after_a_mix(after):
     head, tail = [pp.decode(), pp.resize(height=8, width=8)], pp.tensor(only="training")
     with pytest.raises(pp.PipelineError, match="pixels have no unique source position after aug_mix"):
         pp.Pipeline([*head, pp.aug_mix(), after, tail])
     pp.Pipeline([*head, after, pp.aug_mix(), tail])
 
 
-def test_a_step_that_nobody_draws_is_refused():
+def test_an_unknown_recorded_step_is_rejected():
     with pytest.raises(
         pp.PipelineError,
         match='unknown operation "Invert" in the recorded parameters: the policy supports Identity, ShearX, ',
@@ -237,7 +241,7 @@ def test_a_step_that_nobody_draws_is_refused():
 
 
 @pytest.mark.parametrize("name", ["rand_augment", "trivial_augment"])
-def test_all_kinds_are_as_likely(name):
+def test_all_kinds_have_equal_probability(name):
     step = step_of(OPS[name]())
     drawn = pipeline_of(OPS[name]()).plan.draw(seed=5, epoch=0, indices=range(2800))
     names = [each["op"] for numbers in drawn for each in step.words(24, 40, numbers)["ops"]]
@@ -247,11 +251,11 @@ def test_all_kinds_are_as_likely(name):
 
 
 @pytest.mark.parametrize("case", FROZEN, ids=" ".join)
-def test_the_pixels_are_those_that_were_frozen_from_torchvision(case):
+def test_pixels_equal_the_frozen_results_of_torchvision(case):
     assert digest(frozen_draws(*case)[-1]) == FROZEN[case]
 
 
-def test_a_gray_image_and_bgr_have_the_fill_of_their_channels():
+def test_gray_and_bgr_images_have_the_fill_of_their_channels():
     ops = [pp.resize(height=8, width=8), pp.rand_augment(fill=(1, 2, 3)), pp.tensor()]
     (step,) = pp.Pipeline([pp.decode(color="bgr"), *ops]).for_training().plan.random_steps
     (warp,) = step.steps({"ops": [{"op": "Rotate", "magnitude": 3.0}]}, 8, 8)
@@ -259,6 +263,6 @@ def test_a_gray_image_and_bgr_have_the_fill_of_their_channels():
 
 
 @pytest.mark.parametrize(("threshold", "count"), [(255, 1), (256, 0)])
-def test_a_threshold_of_timms_that_no_level_reaches_is_no_fixed_op(threshold, count):
+def test_an_unreachable_threshold_of_timm_has_no_fixed_op(threshold, count):
     words = {"ops": [{"op": "Solarize", "magnitude": threshold}]}
     assert len(pp.timm_rand_augment().fixed(words)) == count

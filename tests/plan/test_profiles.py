@@ -1,4 +1,4 @@
-"""Rules of every profile, whatever its library: its row, the windows' shape and sums, parts of the whole."""
+"""Properties of every resize profile, whatever its library: its row, the shape and sums of its filter taps, regions."""
 
 from typing import get_args
 
@@ -30,7 +30,7 @@ def test_every_library_has_a_row():
 
 
 @pytest.mark.parametrize("like", get_args(Like))
-def test_a_row_speaks_of_its_own_filters_and_has_its_default(like):
+def test_a_row_contains_only_its_own_filters_and_its_default(like):
     profile = PROFILES[like]
     names = {name for name, _ in profile.methods}
     assert names >= {*profile.real}
@@ -39,10 +39,10 @@ def test_a_row_speaks_of_its_own_filters_and_has_its_default(like):
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_windows_of_a_formula_are_such_as_the_fast_kernels_can_take(like, filter_name, antialias):
-    """Each is ``fixed``, has weights of three signed bytes, stays inside the axis, and is monotonic.
+def test_taps_of_a_formula_are_suitable_for_the_fast_kernels(like, filter_name, antialias):
+    """They are ``fixed``, have weights of three signed bytes, stay inside the axis, and are monotonic.
 
-    Without a formula some are not.
+    Taps without a formula need not be.
     """
     formula = PROFILES[like].formula(Method(filter_name, antialias), "fixed")
     is_fast = formula is not None and not formula.is_rule
@@ -60,7 +60,7 @@ def test_windows_of_a_formula_are_such_as_the_fast_kernels_can_take(like, filter
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_name, antialias):
+def test_each_window_overlaps_the_axis_and_its_weights_sum_to_one(like, filter_name, antialias):
     made = (
         (found, *each)
         for sizes in SIZES
@@ -81,12 +81,13 @@ def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_n
             assert (each.weights[:, : length // out_length] == 1).all()
             continue
         one = 1 << each.bits if found.passes == "fixed" else 1 << 11 if found.passes in INTEGERS else 1
-        # Each integer is rounded by itself; ``area`` leaves out up to a thousandth of a pixel at either end.
+        # each integer is rounded separately; ``area`` omits up to a thousandth of a pixel at either end
         slack = each.weights.shape[1] if one > 1 else 2e-3 if filter_name == "area" else 1e-5
         assert np.abs(sums - one).max() <= slack
 
 
-ORDERS = [  # filter, antialias, (rows, columns) before and after; whether DALI 2.4's float32 shows rows first
+# filter, antialias, (rows, columns) before and after; whether DALI 2.4's float32 runs the vertical pass first
+ORDERS = [
     ("bilinear", True, (141, 121), (25, 7), False),
     ("bicubic", True, (32, 9), (131, 98), False),
     ("bicubic", True, (27, 23), (11, 6), True),
@@ -96,20 +97,23 @@ ORDERS = [  # filter, antialias, (rows, columns) before and after; whether DALI 
 
 
 @pytest.mark.parametrize(("filter_name", "antialias", "size", "became", "expected"), ORDERS)
-def test_dalis_order_is_the_one_that_it_finds_cheaper(filter_name, antialias, size, became, expected):
-    """Two weights of its costs, each a little more or less, would turn one of these around."""
+def test_dalis_order_of_passes_is_the_one_with_the_lower_cost(filter_name, antialias, size, became, expected):
+    """If two weights of its cost function were slightly different, one of these orders would change."""
     axes = [Axis(before, after, before / after, 0, after) for before, after in zip(size, became, strict=True)]
     assert PROFILES["dali"].is_vertical_first(Method(filter_name, antialias), *axes) == expected
 
 
-def test_the_span_of_windows_ends_behind_the_last_position():
+def test_the_span_of_taps_ends_after_the_last_position():
     windows = Windows(np.array([-2, 1, 3], np.int32), np.array([3, 4, 2], np.int32), np.ones((3, 4)))
     assert [windows.span(length) for length in (9, 5, 4)] == [(0, 5), (0, 5), (0, 4)]
     assert Windows(*(each[1:] for each in (windows.first, windows.count, windows.weights))).span(9) == (1, 5)
 
 
 def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
-    """Its second pass adds up what the first has not rounded; the image whose stripes follow the signs is the worst."""
+    """Its second pass adds up unrounded results of the first.
+
+    An image whose stripes follow the signs is the worst case.
+    """
     largest = 0
     for length, out_length in [(7, 5), (16, 64), (33, 100), (64, 32), (100, 999), (600, 7), (999, 1000)]:
         how = resampling_of("opencv", "lanczos4", (1, length), (2, out_length), antialias=False)
@@ -121,7 +125,7 @@ def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_a_region_is_a_part_of_the_whole(like, filter_name, antialias):
+def test_a_region_equals_that_of_the_whole(like, filter_name, antialias):
     """This includes large images."""
     for size, (height, width) in [((60, 90), (37, 31)), ((60, 90), (20, 30)), ((33, 20), (100, 71)), LARGE]:
         pixels = noise(*size)
@@ -134,7 +138,7 @@ def test_a_region_is_a_part_of_the_whole(like, filter_name, antialias):
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_one_level_stays_that_level(like, filter_name, antialias):
+def test_a_uniform_image_keeps_its_value(like, filter_name, antialias):
     for level in (0, 1, 128, 255):
         pixels = np.full((23, 17, 1), level, np.uint8)
         for size in ((9, 9), (46, 34), (11, 40)):
@@ -143,13 +147,13 @@ def test_one_level_stays_that_level(like, filter_name, antialias):
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_an_unchanged_size_keeps_every_level(like, filter_name, antialias):
+def test_an_unchanged_size_keeps_every_pixel_value(like, filter_name, antialias):
     pixels = noise(12, 7)
     assert (resized(pixels, (12, 7), like, filter_name, antialias=antialias) == pixels).all()
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_strides_of_the_image_make_no_difference(like, filter_name, antialias):
+def test_strides_of_the_image_do_not_change_results(like, filter_name, antialias):
     pixels = noise(40, 31)
     views = [np.asfortranarray(pixels), pixels[::-1, ::-1].copy()[::-1, ::-1]]
     expected = resized(pixels, (17, 45), like, filter_name, antialias=antialias)
@@ -161,7 +165,7 @@ def test_strides_of_the_image_make_no_difference(like, filter_name, antialias):
 @pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize(("length", "out_length"), [(1, 9), (9, 1), (2, 3), (100, 37), (37, 100), (427, 256), (500, 3)])
-def test_pillows_weights_are_those_of_the_definition(length, out_length, antialias, filter_name):
+def test_pillows_weights_equal_the_definition(length, out_length, antialias, filter_name):
     how = resampling_of("pillow", filter_name, (2, length), (3, out_length), antialias=antialias)
     _, found = resampling.windows(how)
     dense = np.zeros((out_length, length))

@@ -1,4 +1,4 @@
-"""The draws of random ops, one row per op: their range, their frequency, and equal numbers whatever the ``p``."""
+"""Parameters of random ops, one row per op: range, frequency, and equal numbers whatever ``p`` is."""
 
 import json
 from functools import reduce
@@ -16,7 +16,7 @@ COUNT = 800
 
 
 def drawn(op):
-    """Words of an op for many images of one size."""
+    """Return random parameters of an op for many images of one size."""
     chain = [pp.decode(), pp.crop(0, 0, *SIZE), op, pp.center_crop(8), pp.tensor(only="training")]
     plan = pp.Pipeline(chain).for_training().plan
     found = [plan.placing(numbers)(*SIZE).draws for numbers in plan.draw(seed=1, epoch=0, indices=range(COUNT))]
@@ -43,11 +43,11 @@ RANGES = [
     (pp.scale_jitter(60, 80, (0.5, 1.5)), {"height": (30, 90), "width": (40, 120)}),
     (pp.coarse_dropout(hole_width=(9, 9), hole_height=(0, 5), p=1.0), {"holes.0.2": (0, 5), "holes.0.1": (0, 71)}),
 ]
-"""Each op, and the ends of numbers of its words, by their places there."""
+"""Each op, and the limits of its numeric random parameters by position."""
 
 
 @pytest.mark.parametrize(("op", "ends"), RANGES, ids=lambda each: "" if isinstance(each, dict) else op_name(each))
-def test_numbers_are_between_their_ends_and_reach_both(op, ends):
+def test_parameters_are_within_their_limits_and_reach_both(op, ends):
     words = [each[f"{op_name(op)}#0"] for each in drawn(op)]
     for place, (least, most) in ends.items():
         keys = [int(key) if key.isdecimal() else key for key in place.split(".")]
@@ -70,16 +70,16 @@ NOTHING = {
 """Parameters with which an op does not change the image, besides ``{"apply": False}`` and ``{"chosen": []}``."""
 NOT_OFTEN = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]
 OFTEN = [name for name in OPTIONS if name not in (*NOT_OFTEN, "decode_video")]
-"""Ops whose ``p`` is the probability of the whole op; for the others it applies to each part, or boxes are required."""
+"""Ops whose ``p`` is the probability of the whole op. In other ops it applies to each part, or boxes are required."""
 
 
-def test_a_jitter_has_every_order():
+def test_a_jitter_uses_every_order():
     words = drawn(pp.color_jitter(0.4, 0.4, 0.4, 0.1))
     assert len({tuple(each["color_jitter#0"]) for each in words}) == 24
 
 
 @pytest.mark.parametrize("name", OFTEN)
-def test_an_op_is_done_as_often_as_it_says_with_the_numbers_that_it_has_without_p(name):
+def test_an_op_is_applied_with_probability_p_and_the_same_parameters_as_without_p(name):
     key, (*_, fields) = f"{name}#0", (each for each in OPTIONS[name] if not isinstance(each.get("value"), str))
     always, sometimes, never = (drawn(OPS[name](**{**fields, "p": p})) for p in (1.0, 0.3, 0.0))
     nothing = [NOTHING.get(name, {"apply": False}), {"chosen": []}]
@@ -94,7 +94,7 @@ BOXES = {"boxes": np.array([[10, 10, 50, 60], [30, 5, 80, 40]], np.float32)}
 
 
 @pytest.mark.parametrize("name", OFTEN + NOT_OFTEN)
-def test_a_draw_is_replayed_on_any_number_of_threads(name):
+def test_recorded_parameters_are_replayed_with_any_number_of_threads(name):
     photos, found = [scene(72, 90) // 2 + 40] * 10, set()
     for fields in OPTIONS[name]:
         ops = [OPS[name](**fields), pp.center_crop(24)]

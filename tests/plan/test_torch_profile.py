@@ -1,4 +1,4 @@
-"""``"like": "torch"`` without PyTorch: compared with frozen results, and the messages of the op."""
+"""``"like": "torch"`` without PyTorch: comparison with frozen results, and the messages of the op."""
 
 from hashlib import sha256
 
@@ -14,13 +14,13 @@ def torch(pixels, size, filter_name):
 
 
 @pytest.mark.parametrize("case", FROZEN, ids=str)
-def test_a_resize_gives_the_very_bytes_that_pytorch_gave(case):
+def test_a_resize_gives_the_same_bytes_as_pytorch(case):
     filter_name, size, result = case
     assert sha256(torch(noise(*size), result, filter_name).tobytes()).hexdigest() == FROZEN[case]
 
 
-def test_one_level_of_one_value_changes_the_digest():
-    """A negative control."""
+def test_a_change_of_one_value_by_one_changes_the_digest():
+    """This is a negative control."""
     case = ("bilinear", (61, 97), (224, 224))
     pixels = torch(noise(*case[1]), case[2], case[0])
     pixels[1, 100, 100] ^= 1

@@ -37,9 +37,9 @@ def photos(count):
 def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=False):
     """Serve like ``Endurance``, with a CUDA memory pool of a given size.
 
-    The backend is told the true size or a false one.
+    The backend gets the true size or a false one.
 
-    With ``pinned``, Triton has its pool of pinned memory, but the backend is told that there is none. Without any
+    With ``pinned``, Triton has its pool of pinned memory, but the backend assumes that it does not exist. Without any
     option, Triton uses its defaults.
     """
     arguments = [] if pool_bytes is None else pool.options(pool_bytes, gpus=1)

@@ -262,7 +262,7 @@ class Serve:
         return self.end()
 
     def left(self):
-        """Return everything that the server left behind: processes, shared memory, temporary files."""
+        """Return everything that the server has not removed: processes, shared memory, temporary files."""
         return [*filter(is_alive, self.family), *Path("/dev/shm").glob(f"{self.prefix}*")]
 
 
@@ -272,7 +272,7 @@ def output_of(model):
 
 
 class Oracle:
-    """Return the result of the engine in this process: a tensor, or the reason why there is none."""
+    """Return the result of the engine in this process: a tensor, or the reason of the error."""
 
     def __init__(self, *, device="cpu"):
         self._engine = pp.Engine(PIPELINE, device=device)
@@ -341,7 +341,7 @@ def post(address, path, headers, body, *, timeout_s=TIMEOUT_S, kept=None):
     ``kept`` is a connection to use and keep open.
 
     Raises:
-        OSError, HTTPException: There was no response.
+        OSError, HTTPException: The server did not respond.
     """
     connection = kept or http.client.HTTPConnection(address, timeout=timeout_s)
     try:

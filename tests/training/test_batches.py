@@ -36,7 +36,7 @@ def test_a_batch_is_a_mapping_of_its_outputs_and_fields():
     assert len(batch) == 1  # image
 
 
-def test_paths_views_and_arrays_are_images_too(tmp_path):
+def test_paths_views_and_arrays_are_accepted_as_images(tmp_path):
     (tmp_path / "a.jpg").write_bytes(encoded(0))
     source = [
         {"image": tmp_path / "a.jpg"},
@@ -50,7 +50,7 @@ def test_paths_views_and_arrays_are_images_too(tmp_path):
         assert np.array_equal(batch["tensor"][row], expected(row))
 
 
-def test_a_loader_says_what_it_is():
+def test_the_repr_of_a_loader_describes_it():
     with loader(shuffle=True, seed=4) as ours:
         assert repr(ours) == (
             "<Loader: 5 batches of 8, 40 samples of list, shuffle=True, seed=4, shard=(0, 1), epoch=0>"
@@ -58,7 +58,7 @@ def test_a_loader_says_what_it_is():
         assert repr(next(iter(ours))).startswith("<Batch: 8 images, tensor uint8 [8, 3, 24, 24], label int64 [8], ")
 
 
-def test_arrays_of_one_shape_are_one_array_but_not_what_belongs_to_boxes():
+def test_arrays_of_equal_shape_are_stacked_unless_they_belong_to_boxes():
     source = samples(4)
     for index, sample in enumerate(source):
         sample |= {"text": np.full(5, index), "words": np.ones(1 + index), "points": np.ones((2, 3, 2), np.float32)}
@@ -68,7 +68,7 @@ def test_arrays_of_one_shape_are_one_array_but_not_what_belongs_to_boxes():
     assert [type(batch[name]) for name in ("words", "points")] == [list, list]
 
 
-def test_the_kind_of_a_field_does_not_depend_on_the_samples_that_meet():
+def test_the_type_of_a_field_does_not_depend_on_the_batch():
     source = samples(4)
     for index, sample in enumerate(source):
         sample |= {"area": index / 2, "boxes": np.zeros((3, 4), np.float32), "is_day": index > 1}
@@ -80,7 +80,7 @@ def test_the_kind_of_a_field_does_not_depend_on_the_samples_that_meet():
     assert [box.shape for box in first["boxes"]] == [(3, 4), (3, 4)]
 
 
-def test_last_pad_says_what_only_fills_the_batch_up_and_short_is_shorter():
+def test_last_pad_marks_padding_samples_and_short_gives_a_smaller_batch():
     with loader(samples(11), last="pad") as ours:
         padded = list(ours)[-1]
     assert padded["index"].tolist() == [8, 9, 10, 0, 1, 2, 3, 4]
@@ -104,7 +104,7 @@ def test_by_default_an_unshuffled_epoch_has_every_sample_once():
         assert [len(batch) for batch in ours] == [8]
 
 
-def test_padding_that_nobody_would_see_is_said(caplog):
+def test_unnoticed_padding_of_the_last_batch_is_reported(caplog):
     """A validation would count these samples twice."""
     with loader(samples(11), shard=(0, 2), batch_size=4) as ours:
         ours.tuples("tensor", "label", "is_padding")
@@ -122,7 +122,7 @@ def test_padding_that_nobody_would_see_is_said(caplog):
     assert len(caplog.records) == 1
 
 
-def test_tuples_have_what_is_named():
+def test_tuples_contain_the_named_entries():
     with loader(shuffle=True) as ours:
         pairs = list(ours.tuples("tensor", "label"))
         assert len(ours.tuples("label")) == len(pairs) == 5
@@ -131,7 +131,7 @@ def test_tuples_have_what_is_named():
         ours.tuples()
 
 
-def test_draws_come_back_and_a_sample_can_be_replayed():
+def test_random_parameters_are_returned_and_a_sample_can_be_replayed():
     with loader(pipeline=RANDOM, shuffle=True, seed=6) as ours:
         list(ours)
         second = list(ours)
@@ -146,7 +146,7 @@ def test_draws_come_back_and_a_sample_can_be_replayed():
             assert first.draws != again.draws
 
 
-def test_random_batches_are_the_same_on_any_number_of_shards_and_after_a_resume():
+def test_random_batches_are_equal_on_any_number_of_shards_and_after_a_resume():
     with loader(pipeline=RANDOM, shuffle=True) as ours:
         whole = list(ours)
     shards = []
@@ -165,7 +165,7 @@ CORNERS = [[2, 3, 20, 25], [0, 0, 4, 4], [10, 10, 30, 28]]
 
 
 def boxed(*ops, count=12):
-    """Photos with 0 to 3 boxes, and a pipeline with the ops before its tensor."""
+    """Return photos with 0 to 3 boxes, and a pipeline with the ops before its tensor."""
     source = samples(count)
     for index, sample in enumerate(source):
         n = index % 4
@@ -176,7 +176,7 @@ def boxed(*ops, count=12):
     return source, pipeline.for_training()
 
 
-def test_boxes_and_what_belongs_to_them_follow_the_geometry():
+def test_boxes_and_their_attributes_follow_the_geometry():
     source, pipeline = boxed(pp.boxes(min_size=3))
     with loader(source, pipeline=pipeline, batch_size=4, shuffle=True) as ours:
         for batch in ours:
@@ -195,7 +195,7 @@ def size(index):
     return 30 + index % 7, 40 + index % 5
 
 
-def test_boxes_of_another_name_are_not_beside_those_of_the_photo():
+def test_boxes_of_a_different_name_are_not_moved_with_those_of_the_photo():
     source, pipeline = boxed(pp.boxes(name="found", min_size=3))
     with loader(source, pipeline=pipeline, batch_size=4) as ours:
         batch = next(iter(ours))
@@ -204,7 +204,7 @@ def test_boxes_of_another_name_are_not_beside_those_of_the_photo():
 
 
 @pytest.mark.parametrize("pad", [None, 4])
-def test_what_only_some_samples_say_of_their_boxes_is_missing_in_the_others(pad):
+def test_attributes_of_boxes_in_some_samples_are_missing_in_the_others(pad):
     source, pipeline = boxed(pp.boxes(pad=pad))
     source[3]["iscrowd"] = [0, 1, 0]
     with loader(source, pipeline=pipeline, batch_size=4) as ours:
@@ -226,7 +226,7 @@ def test_padded_boxes_are_one_array():
 
 
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
-def test_boxes_stay_with_their_images_where_samples_are_broken(on_error):
+def test_boxes_stay_with_their_images_if_samples_are_broken(on_error):
     source, pipeline = boxed(pp.boxes())
     source[2]["labels"] = np.arange(7)  # for two boxes
     source[5]["size"] = (99, 99)
@@ -261,7 +261,7 @@ def test_boxes_stay_with_their_images_where_samples_are_broken(on_error):
         (["boxes", "points"], "boxes", CORNERS, None),
     ],
 )
-def test_what_lies_in_the_photo_and_is_not_moved_is_told_of_once(ops, name, value, words, caplog):
+def test_annotations_that_are_not_moved_are_reported_once(ops, name, value, words, caplog):
     _, pipeline = boxed(*(getattr(pp, op)() for op in ops))
     annotation = {"boxes": CORNERS, "points": [[5, 5]] * 3}
     source = [{"image": encoded(3), **{op: annotation[op] for op in ops}, name: value}]
@@ -275,7 +275,7 @@ def test_what_lies_in_the_photo_and_is_not_moved_is_told_of_once(ops, name, valu
         assert words in told[0]
 
 
-def test_a_pipeline_that_wants_boxes_of_a_source_without_says_so():
+def test_a_pipeline_with_boxes_reports_a_source_without_boxes():
     _, pipeline = boxed(pp.boxes())
     with (
         loader(pipeline=pipeline, on_error="replace") as ours,
@@ -325,7 +325,7 @@ BROKEN_BOXES = [
 
 
 @pytest.mark.parametrize(("boxes", "words"), BROKEN_BOXES, ids=[words for _, words in BROKEN_BOXES])
-def test_a_sample_whose_box_is_none_is_a_broken_sample(boxes, words):
+def test_a_sample_with_an_invalid_box_is_a_broken_sample(boxes, words):
     source = cut()
     source[3]["boxes"] = boxes
     with loader(source, BOXED, batch_size=4, on_error="replace", max_errors=2) as ours:
@@ -335,7 +335,7 @@ def test_a_sample_whose_box_is_none_is_a_broken_sample(boxes, words):
     assert broken.error.detail.startswith(f"photo 3: {words}")
 
 
-def test_a_source_without_a_pipelines_input_is_refused():
+def test_a_source_without_a_pipelines_input_is_rejected():
     with (
         loader(samples(), BOXED) as ours,
         pytest.raises(pp.PipelineError, match=r'the pipeline has the input "boxes", float32 .n, 4.* but the source'),

@@ -1,4 +1,4 @@
-"""Boxes in the formats of sources: normalized coordinates, implausible values, and the data of each box."""
+"""Boxes in the formats of sources: normalized coordinates, implausible values, and the attributes of each box."""
 
 import json
 from typing import get_args
@@ -21,7 +21,7 @@ PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=120, width=160), pp.boxes(
 
 
 def given(box_format):
-    """The boxes in a format, as a list."""
+    """Return the boxes in a format, as a list."""
     form, _, normalized = box_format.partition("_")
     boxes = convert(BOXES, "xyxy", form)
     return (boxes / WHOLE if normalized else boxes).tolist()
@@ -52,12 +52,12 @@ def loaded(source, pipeline=PIPELINE, **options):
 
 @pytest.mark.parametrize("source", [rows, tar, parquet])
 @pytest.mark.parametrize("box_format", get_args(BoxSource))
-def test_boxes_of_any_format_lie_where_their_objects_are(tmp_path, source, box_format):
+def test_boxes_of_any_format_match_their_objects(tmp_path, source, box_format):
     (batch,), _ = loaded(source(tmp_path, given(box_format), box_format))
     np.testing.assert_allclose(batch["boxes"][0], 2 * BOXES, atol=1e-4)
 
 
-def test_shares_are_of_the_decoded_image_and_are_had_by_ops_that_look_at_boxes():
+def test_normalized_boxes_refer_to_the_decoded_image_and_are_used_by_ops_on_boxes():
     crop = [pp.random_iou_crop(), pp.resize(height=60, width=80), pp.boxes(min_size=0)]
     pipeline = pp.Pipeline([pp.decode(), *crop, pp.tensor(only="training")])
     batches = [
@@ -86,7 +86,7 @@ def test_shares_are_of_the_decoded_image_and_are_had_by_ops_that_look_at_boxes()
         (["boxes"], "cxcywh_normalized", '"boxes" must be rows of four numbers'),
     ],
 )
-def test_boxes_that_cannot_be_meant_are_a_broken_sample(boxes, box_format, words):
+def test_implausible_boxes_are_a_broken_sample(boxes, box_format, words):
     source = read.rows(
         [{"image": IMAGE, "boxes": each} for each in (given(box_format), boxes)], boxes="boxes", box_format=box_format
     )
@@ -96,13 +96,13 @@ def test_boxes_that_cannot_be_meant_are_a_broken_sample(boxes, box_format, words
     assert str(broken.error).startswith(f"[BAD_RECORD] row 1: {words}")
 
 
-def test_some_boxes_may_lie_outside_or_in_the_first_pixel_and_there_may_be_none():
+def test_boxes_may_be_outside_or_in_the_first_pixel_or_absent():
     for boxes in ([[0, 0, 1, 1], [5, 5, 9, 9]], [[100, 100, 110, 110], [5, 5, 9, 9]], []):
         batches, errors = loaded([{"image": IMAGE, "boxes": boxes}])
         assert (len(batches), errors) == (1, [])
 
 
-def test_boxes_that_no_op_takes_are_only_warned_of(caplog):
+def test_boxes_that_no_op_uses_cause_only_a_warning(caplog):
     plain = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()])
     (batch,), _ = loaded([{"image": IMAGE, "boxes": [[0.1, 0.2, 0.5, 0.6]]}], plain)
     assert batch["boxes"] == [[[0.1, 0.2, 0.5, 0.6]]]
@@ -110,35 +110,35 @@ def test_boxes_that_no_op_takes_are_only_warned_of(caplog):
 
 
 @pytest.mark.parametrize("box_format", get_args(BoxSource))
-def test_a_crop_takes_the_box_of_a_sample_in_any_format_of_its_source(box_format):
+def test_a_crop_uses_the_box_of_a_sample_in_any_format_of_its_source(box_format):
     pipeline = pp.Pipeline(
         [pp.decode(), pp.crop(box="boxes"), pp.resize(height=60, width=80), pp.tensor(dtype="uint8")]
     )
-    whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])  # one pixel, if read as pixels
+    whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])  # one pixel, if interpreted as pixels
     boxes = whole / WHOLE if "_" in box_format else whole
     (batch,), _ = loaded(rows(None, boxes.tolist(), box_format), pipeline)
     np.testing.assert_array_equal(batch["tensor"][0], scene(*SIZE).transpose(2, 0, 1))
 
 
-def test_shares_that_no_op_takes_come_in_pixels_of_the_photo():
+def test_normalized_boxes_that_no_op_uses_are_returned_in_pixels_of_the_photo():
     plain = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()])
     (batch,), _ = loaded(rows(None, given("cxcywh_normalized"), "cxcywh_normalized"), plain)
     np.testing.assert_allclose(batch["boxes"][0], BOXES, atol=1e-4)
 
 
-def test_a_format_that_there_is_not_is_refused_with_those_that_there_are():
+def test_an_unknown_format_is_rejected_with_the_supported_ones():
     with pytest.raises(
         pp.DataError, match=r"box_format must be one of xyxy, xywh, cxcywh, xyxy_normalized, .*, not 'yolo'"
     ):
         read.rows([{}], box_format="yolo")
 
 
-def test_shares_are_numbers():
+def test_normalized_coordinates_must_be_numbers():
     shares = Shares(np.array([[0, 0, 0.5, 0.5]]))
     assert (len(shares), np.asarray(shares).tolist()) == (1, [[0, 0, 0.5, 0.5]])
 
 
-def test_a_field_that_has_a_value_for_each_box_and_stays_is_named_once(caplog):
+def test_an_unmoved_field_with_a_value_per_box_is_reported_once(caplog):
     samples = [
         {
             "image": IMAGE,
@@ -158,7 +158,7 @@ def test_a_field_that_has_a_value_for_each_box_and_stays_is_named_once(caplog):
     ]
 
 
-def test_a_field_that_always_has_as_many_values_as_there_are_boxes_is_named_when_one_goes(caplog):
+def test_a_field_that_always_matches_the_number_of_boxes_is_reported_when_a_box_is_removed(caplog):
     samples = [{"image": IMAGE, "boxes": BOXES, "kinds": ["a", "b"]} for _ in range(8)]
     batches, _ = loaded(
         samples, pp.Pipeline([pp.decode(), pp.crop(0, 0, 20, 40), pp.boxes(), pp.tensor()]).for_training()
@@ -168,7 +168,7 @@ def test_a_field_that_always_has_as_many_values_as_there_are_boxes_is_named_when
 
 
 @pytest.mark.parametrize("pad", [None, 3])
-def test_fields_that_the_op_names_go_with_their_boxes(pad, caplog):
+def test_fields_named_by_the_op_follow_their_boxes(pad, caplog):
     sample = {"image": IMAGE, "boxes": BOXES, "kinds": ["a", "b"] if pad is None else [7, 8], "track": [5, 6]}
     op = pp.boxes(pad=pad, follow=("kinds", "track"))
     pipeline = pp.Pipeline([pp.decode(), pp.crop(0, 0, 20, 40), op, pp.tensor()]).for_training()

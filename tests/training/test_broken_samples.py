@@ -1,4 +1,4 @@
-"""Broken samples: replaced, skipped or refused, and named."""
+"""Broken samples: replaced, skipped or rejected, and named."""
 
 import re
 
@@ -42,7 +42,7 @@ def test_broken_samples_are_replaced_and_named(broken_files, caplog):
 
 
 @pytest.mark.parametrize(("on_error", "count"), [("replace", 800), ("skip", 792)])
-def test_one_in_a_hundred_broken_in_eight_ways_is_what_an_epoch_bears_by_default(on_error, count, tmp_path):
+def test_by_default_an_epoch_tolerates_one_in_a_hundred_samples_broken_in_eight_ways(on_error, count, tmp_path):
     broken = broken_data.make(tmp_path, 800)
     with loader(pp.read.files(tmp_path), on_error=on_error, shuffle=True) as ours, pp.Engine(PLAIN) as engine:
         batches = list(ours)
@@ -71,7 +71,7 @@ def test_replacements_are_the_same_after_a_resume_and_in_a_shard(broken_files):
         assert np.array_equal(batch["tensor"], np.concatenate([part["tensor"] for part in parts]))
 
 
-def test_skipped_samples_are_missing_and_all_others_are_there(broken_files, caplog):
+def test_skipped_samples_are_missing_and_all_others_are_present(broken_files, caplog):
     with broken_loader(broken_files, on_error="skip") as ours:
         batches = list(ours)
         broken = {each.index for each in ours.errors}
@@ -84,7 +84,7 @@ def test_skipped_samples_are_missing_and_all_others_are_there(broken_files, capl
         assert len(batch) == len(batch["tensor"]) == len(batch["label"]) == len(batch.placed)
 
 
-def test_a_broken_sample_ends_the_epoch_by_default_and_is_named(broken_files):
+def test_by_default_a_broken_sample_ends_the_epoch_and_is_named(broken_files):
     with broken_loader(broken_files, on_error="raise", shuffle=False) as ours:
         with pytest.raises(pp.ImageError, match=r"\[EMPTY\] china/00010-empty\.jpg: no bytes") as caught:
             list(ours)
@@ -93,7 +93,7 @@ def test_a_broken_sample_ends_the_epoch_by_default_and_is_named(broken_files):
         assert not [thread for thread in loader_threads() if thread.name == "pixprep-loader"]
 
 
-def test_a_jpeg_that_only_pillow_takes_is_refused_with_the_level_that_takes_it():
+def test_a_jpeg_that_only_pillow_decodes_is_rejected_with_the_policy_that_accepts_it():
     junk = encoded(0).replace(b"\xff\xc0", b"\0\xff\0\1\xff\xc0", 1)
     source = [{"image": junk, "name": "odd.jpg"}]
     with loader(source, batch_size=1) as ours, pytest.raises(pp.ImageError) as caught:
@@ -122,7 +122,7 @@ def test_too_many_broken_samples_end_the_epoch(broken_files):
         list(ours)  # 1 % of 160, rounded up
 
 
-def test_a_source_of_broken_samples_alone_ends(caplog):
+def test_a_source_with_only_broken_samples_ends(caplog):
     source = [{"image": b"not an image"}] * 8
     with (
         loader(source, on_error="replace", max_errors=1.0) as ours,
@@ -135,7 +135,7 @@ def test_a_source_of_broken_samples_alone_ends(caplog):
 
 
 class Raising(list):
-    """Samples, one of which raises an error."""
+    """Samples; reading one of them raises an error."""
 
     def __init__(self, error, index):
         super().__init__(samples())
@@ -177,7 +177,7 @@ def test_an_error_of_a_source_is_a_data_error_or_counts_as_a_broken_sample(error
         assert re.search(words, str(broken))
 
 
-def test_a_mistake_of_the_source_is_no_broken_sample():
+def test_a_bug_in_the_source_is_not_a_broken_sample():
     for wrong, words in (
         ({"picture": b""}, 'sample 0 has no field "image"; its fields are: picture'),
         ({"image": "a.jpg"}, 'sample 0: "image" must be the bytes of a file or its pathlib.Path, not str'),
@@ -188,7 +188,7 @@ def test_a_mistake_of_the_source_is_no_broken_sample():
             list(ours)
 
 
-def test_a_photo_that_lies_against_its_annotation_is_refused():
+def test_a_photo_whose_rotation_contradicts_its_annotation_is_rejected():
     source = samples(8)
     for index, sample in enumerate(source):
         sample["size"] = (30 + index % 7, 40 + index % 5)
@@ -202,7 +202,7 @@ def test_a_photo_that_lies_against_its_annotation_is_refused():
     )
 
 
-def test_a_replacement_can_be_replayed_too(broken_files):
+def test_a_replacement_can_also_be_replayed(broken_files):
     with broken_loader(broken_files, pipeline=RANDOM) as ours:
         for batch in ours:
             for row, attempt in enumerate(batch["attempt"].tolist()):

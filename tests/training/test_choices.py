@@ -1,4 +1,4 @@
-"""Choices: what a draw comes to is what the ops of its parts would be without the choice."""
+"""Random choices: the result equals that of the chosen ops without the choice."""
 
 from collections import Counter
 
@@ -46,7 +46,7 @@ def loader(ops, **options):
 
 
 @pytest.mark.parametrize("name", [name for name in CHAINS if name not in ("boxes", "erasing")])
-def test_a_draw_is_the_fixed_ops_of_its_parts(name):
+def test_a_choice_equals_its_chosen_ops(name):
     """Each sample equals the result of a fixed pipeline. A canvas, a crop by boxes and an erase lack a fixed op."""
     one = loader(CHAINS[name])
     (batch,) = one
@@ -72,8 +72,8 @@ def test_a_sample_is_replayed_whatever_was_chosen(ops):
 @pytest.mark.parametrize(
     "op", [pp.warp(matrix=((1, 0, 0), (0, 1, 0)), height=40, width=50), pp.rotate(90, expand=True)]
 )
-def test_an_op_that_changes_the_size_is_no_step_on_levels(kind, op):
-    """The tensor of each draw has the size that the drawn op produces."""
+def test_an_op_that_changes_the_size_is_not_a_step_on_pixel_values(kind, op):
+    """The tensor of each sample has the size that the chosen op produces."""
     ops = [
         pp.decode(),
         pp.resize(height=30, width=44),
@@ -87,7 +87,7 @@ def test_an_op_that_changes_the_size_is_no_step_on_levels(kind, op):
     assert sizes == ({done} if kind is pp.random_order else {done, (30, 44)})
 
 
-def test_what_is_chosen_is_as_likely_as_its_weight():
+def test_ops_are_chosen_with_the_probability_of_their_weights():
     choices = [pp.random_choice([pp.invert(), pp.flip(), []], weights=[1, 3, 0], p=0.8), pp.random_apply([pp.invert()])]
     plan = pp.Pipeline([pp.decode(), *choices, pp.center_crop(4), pp.tensor(only="training")]).for_training().plan
     drawn = [plan.placing(each)(9, 9).draws for each in plan.draw(seed=1, epoch=0, indices=range(4000))]
@@ -105,7 +105,7 @@ def test_what_is_chosen_is_as_likely_as_its_weight():
     assert all(abs(count / 6000 - 1 / 6) < 0.02 for count in found.values())
 
 
-def test_no_part_and_no_p_changes_the_numbers_of_another_op():
+def test_neither_parts_nor_p_change_the_numbers_of_other_ops():
     def draws(*ops):
         plan = pp.Pipeline([pp.decode(), *ops, pp.center_crop(4), pp.tensor(only="training")]).for_training().plan
         return [plan.placing(each)(50, 60).draws for each in plan.draw(seed=2, epoch=1, indices=range(40))]
@@ -121,7 +121,7 @@ def test_no_part_and_no_p_changes_the_numbers_of_another_op():
     assert all(a == b for a, b in pairs)
 
 
-def test_boxes_and_masks_follow_what_was_chosen():
+def test_boxes_and_masks_follow_the_chosen_ops():
     mask = np.zeros((60, 80), np.uint8)
     mask[10:30, 20:60] = 1
     source = [{"image": jpeg(scene(60, 80)), "boxes": [[20, 10, 60, 30]], "labels": [1], "mask": mask}] * 40
@@ -138,7 +138,7 @@ def test_boxes_and_masks_follow_what_was_chosen():
         assert np.abs(boxes[0] - found).max() <= 0.5
 
 
-def test_apply_draws_what_a_loader_draws():
+def test_apply_samples_the_same_as_a_loader():
     pixels = scene(90, 120)
     ops = [*CHAINS["geometry"], *CHAINS["levels"]]
     ops += [pp.center_crop(50)]
@@ -149,7 +149,7 @@ def test_apply_draws_what_a_loader_draws():
         assert np.array_equal(pp.apply(ops, pixels, seed=3, index=index), tensor)
 
 
-def test_a_choice_is_explained_by_its_parts():
+def test_explain_lists_the_ops_of_a_choice():
     made = pp.Pipeline([pp.decode(), *CHAINS["geometry"], pp.center_crop(8), pp.boxes(), pp.tensor()]).for_training()
     text = explain(made)
     assert "where random_choice#0 chooses 1" in text

@@ -21,13 +21,13 @@ from support.records import (
 
 
 def check(capsys, *words):
-    """The exit code, the lines of stdout, and those of stderr."""
+    """Return the exit code, the lines of stdout, and those of stderr."""
     code = main(["data", "check", *map(str, words)])
     out, err = capsys.readouterr()
     return code, out.splitlines(), err.splitlines()
 
 
-def test_all_that_is_broken_is_named_and_counted(tmp_path, capsys):
+def test_all_broken_samples_are_named_and_counted(tmp_path, capsys):
     broken = make(tmp_path, 160)
     code, lines, errors = check(capsys, tmp_path)
     assert (code, errors) == (1, [])
@@ -37,7 +37,7 @@ def test_all_that_is_broken_is_named_and_counted(tmp_path, capsys):
     assert all(f"{reason} 1" in lines[-1] for reason in broken.values())
 
 
-def test_json_has_the_same(tmp_path, capsys):
+def test_json_has_the_same_contents(tmp_path, capsys):
     broken = make(tmp_path, 160)
     assert main(["data", "check", str(tmp_path), "--json", "--threads", "1"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -47,12 +47,12 @@ def test_json_has_the_same(tmp_path, capsys):
     assert all(row["detail"].startswith(names[row["index"]]) for row in found["broken"])
 
 
-def test_a_whole_data_set_is_said_to_be_whole(tmp_path, capsys):
+def test_a_data_set_without_errors_is_reported(tmp_path, capsys):
     write_folder(tmp_path)
     assert check(capsys, tmp_path) == (0, [f"{tmp_path}: 6 samples, none broken"], [])
 
 
-def test_what_was_passed_over_is_a_note(tmp_path, capsys):
+def test_skipped_data_is_reported_as_a_note(tmp_path, capsys):
     write_folder(tmp_path)
     (tmp_path / "china" / "x\n.txt").write_text("")
     code, lines, errors = check(capsys, tmp_path)
@@ -71,7 +71,7 @@ def test_what_was_passed_over_is_a_note(tmp_path, capsys):
         ("tar", lambda path: (path / "a.tar").write_bytes(tar_bytes(tar_members())), "a.tar"),
     ],
 )
-def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, name):
+def test_the_format_is_detected_from_the_name_or_given(tmp_path, capsys, kind, make_, name):
     make_(tmp_path)
     path = tmp_path / name
     given = {"tfrecord": ["checksums=false"], "coco": [f"images={tmp_path}/images", "crowd=true"]}
@@ -99,14 +99,14 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, n
         ),
     ],
 )
-def test_what_cannot_be_opened_is_one_line(tmp_path, monkeypatch, capsys, words, text):
+def test_an_unreadable_data_set_is_one_line(tmp_path, monkeypatch, capsys, words, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.bin").write_bytes(b"x")
     (tmp_path / "i.json").write_text(json.dumps(coco_annotations()))
     assert check(capsys, *words) == (1, [], [f"pixprep: {text}"])
 
 
-def test_samples_go_through_the_pipeline_that_is_given(tmp_path, capsys):
+def test_samples_are_run_through_the_given_pipeline(tmp_path, capsys):
     content = coco_annotations(1)
     content["images"][0] |= {"height": 24, "width": 40}
     write_coco(tmp_path, 1, content)

@@ -10,7 +10,7 @@ import pixprep as pp
 from support.loading import loader, same, samples
 
 
-def test_it_goes_on_with_the_next_epoch_whose_order_is_another():
+def test_iterating_again_runs_the_next_epoch_in_a_different_order():
     with loader(shuffle=True) as ours:
         epochs = [[batch["index"].tolist() for batch in ours] for _ in range(2)]
         last = iter(ours)
@@ -22,7 +22,7 @@ def test_it_goes_on_with_the_next_epoch_whose_order_is_another():
         assert [batch["index"].tolist() for batch in again] == epochs[0]
 
 
-def test_next_goes_on_with_an_epoch_and_then_with_the_next_one():
+def test_next_continues_an_epoch_and_then_the_next_one():
     with loader(shuffle=True) as ours, loader(shuffle=True) as other:
         expected = [*other, *other]
         found = [next(ours) for _ in range(5)]
@@ -31,14 +31,14 @@ def test_next_goes_on_with_an_epoch_and_then_with_the_next_one():
         assert all(map(same, [*found, *(next(ours) for _ in range(5))], expected))
 
 
-def test_an_epoch_may_be_set_by_the_one_that_counts_them():
+def test_the_caller_can_set_the_epoch():
     with loader(shuffle=True) as whole, loader(shuffle=True, epoch=1) as second, loader(shuffle=True) as ours:
         list(whole)
         expected = list(whole)
         assert all(map(same, second, expected))
         ours.set_epoch(1)
         next(ours)
-        ours.set_epoch(1)  # from its beginning: a batch of it has come
+        ours.set_epoch(1)  # from its beginning, because one of its batches was delivered
         assert all(map(same, ours, expected))
         ours.load_state_dict(whole.state_dict() | {"epoch": 1, "position": 16})
         ours.set_epoch(1)  # as frameworks do after a resume
@@ -46,7 +46,7 @@ def test_an_epoch_may_be_set_by_the_one_that_counts_them():
         assert ours.epoch == 2
 
 
-def test_a_loader_that_is_made_anew_in_each_epoch_is_told_that_it_repeats(caplog):
+def test_a_loader_created_in_each_epoch_warns_that_it_repeats(caplog):
     for epoch in (0, 1):
         for options in ({"seed": 5}, {"seed": 6, "epoch": epoch}, {"seed": 7, "shuffle": False}):
             with loader(**{"shuffle": True} | options) as ours:
@@ -58,7 +58,7 @@ def test_a_loader_that_is_made_anew_in_each_epoch_is_told_that_it_repeats(caplog
     )
 
 
-def test_an_epoch_that_was_left_is_over():
+def test_an_abandoned_epoch_is_over():
     with loader(shuffle=True) as ours:
         whole = list(ours)
         next(iter(ours))
@@ -68,7 +68,7 @@ def test_an_epoch_that_was_left_is_over():
         assert not same(whole[0], third[0])
 
 
-def test_an_iterator_without_a_batch_takes_no_epoch():
+def test_an_iterator_without_a_batch_does_not_use_up_an_epoch():
     with loader(shuffle=True) as ours:
         iter(ours)
         iter(ours)
@@ -77,7 +77,7 @@ def test_an_iterator_without_a_batch_takes_no_epoch():
 
 
 @pytest.mark.parametrize("done", range(6))
-def test_a_state_goes_on_at_any_batch(done):
+def test_a_state_can_be_resumed_at_any_batch(done):
     with loader(shuffle=True, seed=3) as ours:
         list(ours)
         second = list(ours)
@@ -96,7 +96,7 @@ def test_a_state_goes_on_at_any_batch(done):
         assert same(third, next(iter(ours))) or done == 5
 
 
-def test_a_state_behind_the_last_batch_is_the_beginning_of_the_next_epoch():
+def test_a_state_after_the_last_batch_is_the_beginning_of_the_next_epoch():
     with loader(last="drop", batch_size=7) as ours:
         batches = iter(ours)
         for _ in range(5):
@@ -105,12 +105,12 @@ def test_a_state_behind_the_last_batch_is_the_beginning_of_the_next_epoch():
         assert (state["epoch"], state["position"], ours.epoch) == (1, 0, 0)
         assert next(batches, None) is None
         assert ours.state_dict() == state
-        ours.load_state_dict(state | {"epoch": 0, "position": 35})  # of a smaller batch size, with five samples left
+        ours.load_state_dict(state | {"epoch": 0, "position": 35})  # for a smaller batch size, with five samples left
         assert len(list(ours)) == 5
         assert ours.epoch == 2
 
 
-def test_a_state_of_a_run_that_dropped_the_rest_goes_on_and_gives_it():
+def test_a_state_of_a_run_that_drops_the_last_batch_resumes_and_delivers_it():
     with loader(samples(11), last="drop", batch_size=4) as ours:
         next(iter(ours))
         state = ours.state_dict()
@@ -123,13 +123,13 @@ def test_a_state_of_a_run_that_dropped_the_rest_goes_on_and_gives_it():
         assert next(iter(ours))["index"].tolist() == [0, 1, 2, 3]
 
 
-def test_a_state_counts_what_was_delivered_and_not_what_was_made_ahead():
+def test_a_state_counts_delivered_and_not_prefetched_batches():
     with loader(prefetch=4) as ours:
         next(iter(ours))
         assert ours.state_dict()["position"] == 8
 
 
-def test_a_state_fits_another_world_size():
+def test_a_state_can_be_used_with_a_different_world_size():
     one = loader(shuffle=True, last="pad")
     with one:
         batches = iter(one)
@@ -155,7 +155,7 @@ def test_a_state_fits_another_world_size():
         ({"source": samples(40)[::-1]}, pp.DataError, "the state belongs to a different source: it has 40 samples"),
     ],
 )
-def test_a_state_of_something_else_is_refused(options, kind, words):
+def test_a_state_of_a_different_kind_is_rejected(options, kind, words):
     with loader(shuffle=True, seed=1) as ours:
         state = ours.state_dict()
     with loader(**{"shuffle": True, "seed": 1} | options) as other, pytest.raises(kind, match=re.escape(words)):
@@ -172,8 +172,8 @@ def test_a_state_of_something_else_is_refused(options, kind, words):
     ("name", "value"),
     [("position", -8), ("position", 41), ("position", "8"), ("position", 8.0), ("epoch", -1), ("samples", "40")],
 )
-def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
-    """A position below 0 would begin with samples from the end of the order, and give some twice."""
+def test_a_damaged_state_is_rejected_without_changes(name, value):
+    """A negative position would begin with samples from the end of the order, and repeat some."""
     with loader() as ours:
         next(iter(ours))
         state = ours.state_dict()
@@ -184,7 +184,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
         assert ours.state_dict() == state
 
 
-def test_a_state_may_have_numpys_numbers_as_checkpoints_give_them_back():
+def test_a_state_can_contain_numpy_numbers_as_checkpoints_return_them():
     with loader() as ours:
         next(iter(ours))
         state = ours.state_dict()
@@ -193,7 +193,7 @@ def test_a_state_may_have_numpys_numbers_as_checkpoints_give_them_back():
         assert json.loads(json.dumps(other.state_dict())) == state
 
 
-def test_nothing_depends_on_threads_batch_size_or_prefetch():
+def test_results_do_not_depend_on_threads_batch_size_or_prefetch():
     batches = {}
     for threads, batch_size, prefetch in ((1, 4, 1), (4, 8, 2), (2, 20, 3)):
         with loader(threads=threads, batch_size=batch_size, prefetch=prefetch, shuffle=True, seed=5) as ours:

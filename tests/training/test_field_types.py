@@ -1,4 +1,4 @@
-"""Types of fields: a value has the declared type in every source, and only certain types are inferred."""
+"""Types of fields: a value has the declared type in every source, and types are inferred only if unambiguous."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_a_declared_field_has_its_type_in_every_source(make, kind, values, expec
 
 
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
-def test_a_value_of_another_type_costs_its_sample(make, tmp_path):
+def test_a_value_of_a_wrong_type_breaks_its_sample(make, tmp_path):
     for kind, value, words in (
         ("float", "1,5", "'1,5' is not a finite number"),
         ("float", "nan", "'nan' is not a finite number"),
@@ -105,7 +105,7 @@ def test_a_value_of_another_type_costs_its_sample(make, tmp_path):
         (["golden retriever", "tabby cat"], [0, 1], ("golden retriever", "tabby cat")),
     ],
 )
-def test_labels_of_a_table_are_guessed_where_that_is_certain(values, expected, classes, tmp_path):
+def test_labels_of_a_table_are_inferred_if_unambiguous(values, expected, classes, tmp_path):
     source = table(tmp_path, values)
     assert [sample["label"] for sample in source] == source.labels.tolist() == expected
     assert source.classes == classes
@@ -126,7 +126,7 @@ def test_labels_of_a_table_are_guessed_where_that_is_certain(values, expected, c
         (["dog", "10%"], "10%", 3),
     ],
 )
-def test_labels_of_a_table_that_may_be_either_must_be_declared(values, doubtful, line, tmp_path):
+def test_ambiguous_labels_of_a_table_must_be_declared(values, doubtful, line, tmp_path):
     with pytest.raises(pp.DataError) as caught:
         table(tmp_path, values)
     assert str(caught.value) == (
@@ -135,7 +135,7 @@ def test_labels_of_a_table_that_may_be_either_must_be_declared(values, doubtful,
     )
 
 
-def test_a_declared_column_of_classes_has_no_class_of_empty_labels(tmp_path):
+def test_empty_labels_do_not_form_a_class(tmp_path):
     source = table(tmp_path, ["dog", "", "7"], types={"label": "classes"})
     assert (source.classes, source[0]["label"], source[2]["label"]) == (("7", "dog"), 1, 0)
     assert refusals(source) == {1: "[BAD_RECORD] t.csv, line 3: the label '' is not one of the classes"}
@@ -143,7 +143,7 @@ def test_a_declared_column_of_classes_has_no_class_of_empty_labels(tmp_path):
     assert (many.classes, [sample["label"].tolist() for sample in many]) == (("cat", "dog"), [[0, 1], [0, 0], [1, 1]])
 
 
-def test_other_columns_of_a_table_are_text_or_what_is_declared(tmp_path):
+def test_other_columns_of_a_table_are_text_unless_declared(tmp_path):
     (tmp_path / "t.csv").write_text("image,age,who\na.jpg,20.5,7\nb.jpg,old,8\n")
     source = read.table(tmp_path / "t.csv", label=None, types={"age": "float"})
     assert source[0] == {"image": tmp_path / "a.jpg", "name": "a.jpg", "age": 20.5, "who": "7"}
@@ -158,7 +158,7 @@ def test_lists_are_converted_value_by_value():
     assert (sample["score"].tolist(), sample["score"].dtype) == ([0.5, 1.0], np.float64)
 
 
-def test_a_row_without_a_label_has_no_weight(tmp_path):
+def test_a_sample_without_a_label_has_no_weight(tmp_path):
     lines = [f"{index}.jpg,{index % 2 - 1}" for index in range(8)]
     (tmp_path / "t.csv").write_text("\n".join(["image,label", *lines, "8.jpg,"]))
     source = read.table(tmp_path / "t.csv", types={"label": "int"})
@@ -166,7 +166,7 @@ def test_a_row_without_a_label_has_no_weight(tmp_path):
     assert (weights / weights.sum()).tolist() == [0.125] * 8 + [0.0]
 
 
-def test_labels_of_a_list_of_files_may_be_floats_or_rows():
+def test_labels_of_a_list_of_files_can_be_floats_or_arrays():
     assert [each["label"] for each in read.files(["a.jpg", "b.jpg"], labels=[0.5, 1.75])] == [0.5, 1.75]
     rows = read.files(["a.jpg", "b.jpg"], labels=np.eye(2, dtype=np.float32))
     assert [each["label"].tolist() for each in rows] == [[1, 0], [0, 1]]
@@ -176,7 +176,7 @@ def test_labels_of_a_list_of_files_may_be_floats_or_rows():
 
 
 @pytest.mark.parametrize("make", SOURCES[1:], ids=lambda make: make.__name__)
-def test_a_field_that_is_none_is_left_out(make, tmp_path):
+def test_a_missing_field_is_omitted(make, tmp_path):
     values = [1, 2]
     make(tmp_path, values, types={"label": "int"})
     path = {parquet: "p.parquet", tar: "t.tar", lmdb: "words", tfrecord: "t.tfrecord"}.get(make)

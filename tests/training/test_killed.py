@@ -33,11 +33,11 @@ SAMPLERS = {
 OBJECTS = pp.Pipeline(
     [pp.decode(), pp.random_resized_crop(24), pp.boxes(), pp.masks(), pp.normalize(), pp.tensor(only="training")]
 ).for_training()
-"""The pipeline for copy-paste; the other cases use ``TRAINING``."""
+"""Pipeline for copy-paste. The other cases use ``TRAINING``."""
 
 
 def objects():
-    """Samples with two boxes and their masks each."""
+    """Return samples with two boxes and their masks each."""
     boxes = np.array([[2, 3, 20, 25], [15, 8, 36, 28]])
     for index, sample in enumerate(samples(COUNT)):
         y, x = np.mgrid[: 30 + index % 7, : 40 + index % 5]
@@ -55,10 +55,10 @@ MADE = {
     "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
 }
 KINDS = MAKERS | MADE
-# A sampler asks its source for its length alone, but for "blocks", which asks where its files begin.
+# a sampler only asks its source for its length, except "blocks", which also asks where its files begin
 OF_EACH = ("each once", "blocks")
 IN_ORDER = ("in order", "one of two shards, padded")
-"""Samplers of a source without a sample by its number; the others are of sources that have one."""
+"""Samplers for a source without random access. The others are tested with sources that have it."""
 PAIRS = [(kind, each) for kind in KINDS for each in (IN_ORDER if "iterable" in kind else OF_EACH)]
 PAIRS += [
     ({"shares": "concat", "copy-paste": "objects"}.get(each.partition(" ")[0], "list of dicts"), each)
@@ -66,7 +66,7 @@ PAIRS += [
     if each not in OF_EACH
 ]
 MISSING = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
-PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]  # the tests of these sources report them
+PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]  # the tests of these sources test their warnings
 CODE = """
 import json, sys
 from itertools import islice
@@ -94,14 +94,16 @@ def loader(folder, kind, sampler, *, threads):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """A folder; and by source and sampler the state of a Loader of a killed process, and the samples and draws."""
+    """Return a folder, and for each source and sampler the state of a killed process's Loader, its samples and
+    parameters.
+    """
     folder = tmp_path_factory.mktemp("killed")
     lines = killed(CODE.format(folder=str(folder), here=str(Path(__file__).parent)), len(PAIRS))
     return folder, dict(zip(PAIRS, lines, strict=True))
 
 
 @pytest.mark.parametrize(("kind", "sampler"), PAIRS)
-def test_another_process_goes_on_after_kill_9(found, kind, sampler):
+def test_a_new_process_continues_after_kill_9(found, kind, sampler):
     folder, lines = found
     state, draws = lines[kind, sampler]
     with loader(folder, kind, sampler, threads=1) as whole, loader(folder, kind, sampler, threads=1) as again:
@@ -114,4 +116,4 @@ def test_another_process_goes_on_after_kill_9(found, kind, sampler):
         assert all(map(same, rest, expected[DONE:]))
         assert all(map(same, islice(again, 1), islice(whole, 1)))  # and the next epoch
     crops = [str(each["random_resized_crop#0"]) for batch in expected for each in batch.draws]
-    assert len({*crops}) == len(crops)  # equal draws would not prove the order
+    assert len({*crops}) == len(crops)  # equal random parameters would not prove the order

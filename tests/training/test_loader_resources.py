@@ -1,4 +1,4 @@
-"""Memory, threads and processes of a Loader, its cache, and a complete cleanup."""
+"""Memory, threads and processes of a Loader, its cache, and complete cleanup."""
 
 import gc
 import pickle
@@ -15,7 +15,7 @@ import pixprep as pp
 from support.loading import RANDOM, encoded, expected, loader, run, same, samples
 
 
-def test_cached_pixels_give_the_same_batches_and_files_are_not_read_again(tmp_path):
+def test_cached_pixels_give_the_same_batches_without_reading_files_again(tmp_path):
     source = []
     for index in range(16):
         (tmp_path / f"{index}.jpg").write_bytes(encoded(index))
@@ -40,7 +40,7 @@ def test_the_cache_is_bounded():
         assert f"the pixels of {ours.stats().cached} samples are cached" in str(ours.stats())
 
 
-def test_memory_and_threads_go_when_the_iterator_is_dropped_in_mid_epoch():
+def test_memory_and_threads_are_freed_when_the_iterator_is_deleted_mid_epoch():
     with loader(prefetch=4, batch_size=4) as ours:
         batch = next(batches := iter(ours))
         gone = weakref.ref(batch)
@@ -51,7 +51,7 @@ def test_memory_and_threads_go_when_the_iterator_is_dropped_in_mid_epoch():
         assert len(list(ours)) == 10
 
 
-def test_memory_is_kept_for_the_next_epoch_and_given_back_when_one_is_left():
+def test_memory_is_kept_for_the_next_epoch_and_freed_when_one_is_abandoned():
     tracemalloc.start()
     try:
         with loader(batch_size=8) as ours:
@@ -70,12 +70,12 @@ def test_memory_is_kept_for_the_next_epoch_and_given_back_when_one_is_left():
 
 
 def _traced(name):
-    """Bytes that were allocated in a file and are not free."""
+    """Return the bytes that are allocated in a file and not freed."""
     only = tracemalloc.Filter(inclusive=True, filename_pattern=f"*/{name}")
     return sum(each.size for each in tracemalloc.take_snapshot().filter_traces([only]).traces)
 
 
-def test_a_batch_is_made_ahead_only_as_far_as_prefetch_says():
+def test_no_more_batches_are_prepared_than_prefetch_allows():
     class Counted(list):
         asked = 0
 
@@ -90,11 +90,11 @@ def test_a_batch_is_made_ahead_only_as_far_as_prefetch_says():
         deadline = time.monotonic() + 20
         while len(batches._ready._ready) < 2 and time.monotonic() < deadline:
             time.sleep(0.001)
-        # delivered 1, ready or being made 2, read for the engine 1, read ahead 2
+        # delivered 1, ready or in preparation 2, read for the engine 1, read ahead 2
         assert source.asked <= 8 * (1 + 2 + 1 + 2)
 
 
-def test_arrays_are_used_again_only_when_the_consumer_has_let_go():
+def test_arrays_are_reused_only_after_the_consumer_has_released_them():
     with loader(samples(40), batch_size=4) as ours:
         kept = list(ours)
     assert len({batch["tensor"].ctypes.data for batch in kept}) == 10
@@ -125,7 +125,7 @@ def test_a_newer_epoch_ends_the_older_one():
         assert len(list(newer)) == 4
 
 
-def test_a_loader_that_is_dropped_leaves_no_thread():
+def test_a_deleted_loader_leaves_no_thread():
     before = {thread.ident for thread in threading.enumerate()}
     ours = loader()
     next(iter(ours))
@@ -152,7 +152,7 @@ def test_a_loader_that_is_dropped_leaves_no_thread():
     ],
     ids=["the end of the program", "exit", "Ctrl-C", "an exception"],
 )
-def test_a_process_ends_cleanly_in_mid_epoch(code, returned, said):
+def test_a_process_exits_cleanly_mid_epoch(code, returned, said):
     result = run(code)
     assert result.returncode == returned
     assert said in result.stderr if said else result.stderr == ""
@@ -171,7 +171,7 @@ def test_a_process_ends_cleanly_in_mid_epoch(code, returned, said):
     ],
     ids=["Ctrl-C", "a Ctrl-C that is caught", "the end of the program", "break", "break while a sample is replaced"],
 )
-def test_nobody_waits_for_a_sample_that_never_comes(body, returned, said):
+def test_an_abandoned_epoch_does_not_wait_for_a_sample_that_never_arrives(body, returned, said):
     code = (
         "import os, signal, threading, time\n"
         "class Hanging(list):\n"
@@ -180,7 +180,7 @@ def test_nobody_waits_for_a_sample_that_never_comes(body, returned, said):
         "        return super().__getitem__(index)\n"
         "def interrupt(): threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "hanging = pp.Loader(Hanging(samples(64)), PLAIN, batch_size=4, threads=2)\n"
-        "class Broken(Hanging):\n"  # the batch after the first has a broken sample, whose replacement never comes
+        "class Broken(Hanging):\n"  # the batch after the first has a broken sample, whose replacement never arrives
         "    seen = 0\n"
         "    def __getitem__(self, index):\n"
         "        Broken.seen += 1\n"
@@ -193,7 +193,7 @@ def test_nobody_waits_for_a_sample_that_never_comes(body, returned, said):
     assert not set(result.stderr.split()) & {"Fatal", "ignored"}
 
 
-def test_no_sample_is_begun_once_an_epoch_is_left():
+def test_no_sample_is_started_after_an_epoch_is_abandoned():
     begun, go_on = [], threading.Event()
 
     class Gated(list):
@@ -215,7 +215,7 @@ def test_no_sample_is_begun_once_an_epoch_is_left():
     assert not [index for index in begun if index >= 8 and index % 8 >= 4]  # at most four threads
 
 
-def test_cached_pixels_are_not_those_of_another_image_that_has_come_in_their_place():
+def test_cached_pixels_are_not_used_for_a_changed_image():
     source = samples(8)
     with loader(source, cache="pixels") as ours:
         list(ours)
@@ -226,7 +226,7 @@ def test_cached_pixels_are_not_those_of_another_image_that_has_come_in_their_pla
         assert np.array_equal(tensor, expected(31 if index == 2 else index))
 
 
-def test_a_fork_is_refused_and_ends():
+def test_a_fork_is_rejected_and_exits():
     code = (
         "import os, sys\n"
         "batches = iter(loader); next(batches)\n"
@@ -248,7 +248,7 @@ def test_a_fork_is_refused_and_ends():
     assert result.stderr == ""
 
 
-def test_it_cannot_be_sent_to_another_process():
+def test_a_loader_cannot_be_sent_to_another_process():
     words = "a Loader cannot be pickled or sent to another process: create a Loader in each process"
     with loader() as ours, pytest.raises(pp.SetupError, match=words):
         pickle.dumps(ours)

@@ -13,7 +13,7 @@ import pixprep as pp
 from support.loading import loader, run, samples
 
 
-def test_stats_say_who_waited_for_whom():
+def test_stats_report_who_waited_for_whom():
     with loader() as ours:
         assert str(ours.stats()) == "no batch has been delivered yet"
         batches = iter(ours)
@@ -41,7 +41,7 @@ def test_stats_say_who_waited_for_whom():
         ({"decode_s": 3, "transform_s": 1}, "75% of the computing time on decoding, and 25% on resizing"),
     ],
 )
-def test_stats_name_what_to_do(times, words):
+def test_stats_recommend_an_action(times, words):
     from pixprep.training.timeline import Stats  # noqa: PLC0415
 
     zeros = dict.fromkeys(("starved_s", "reading_s", "working_s", "blocked_s", "decode_s", "transform_s"), 0.0)
@@ -84,11 +84,11 @@ def test_a_slow_source_gets_more_threads(tmp_path):
     assert (min(shares), max(shares)) == (1, 4)
 
 
-def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
+def test_a_progress_bar_is_shown_if_stderr_is_a_terminal():
     code = "shown = pp.Loader(samples(), PLAIN, batch_size=8, progress=True)\nfor _ in range(2): list(shown)\n"
     assert run(code).stderr == ""
     ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # else tqdm finds no room
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # without it, tqdm finds no room
     result = run(code, stderr=theirs)
     assert result.returncode == 0
     os.set_blocking(ours, False)
@@ -108,7 +108,7 @@ def test_a_progress_bar_is_shown_in_a_notebook_in_one_line(tmp_path):
     assert b"\n" not in shown  # a notebook draws text after a \r over the previous text
 
 
-def test_a_closed_loader_says_so():
+def test_a_closed_loader_reports_that_it_is_closed():
     ours = loader()
     ours.close()
     for use in (ours.__iter__, ours.example, lambda: ours.replay(0, 0)):
@@ -118,14 +118,14 @@ def test_a_closed_loader_says_so():
 
 
 @pytest.mark.parametrize("index", [-1, 40])
-def test_a_sample_that_is_not_there_is_not_replayed(index):
+def test_replaying_a_missing_sample_is_rejected(index):
     with loader() as ours, pytest.raises(IndexError, match=f"index must be from 0 to 39, not {index}"):
         ours.replay(0, index)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("sides", [True, False])
-def test_who_trains_with_the_serving_side_is_told(shuffle, sides, caplog):
+def test_training_with_the_serving_ops_is_reported(shuffle, sides, caplog):
     only = {"only": "serving"} if sides else {}
     flips = [pp.random_flip()] if sides else []
     pipeline = pp.Pipeline([pp.decode(), *flips, pp.resize(height=8, width=8), pp.center_crop(8, **only), pp.tensor()])
@@ -137,7 +137,7 @@ def test_who_trains_with_the_serving_side_is_told(shuffle, sides, caplog):
     assert caplog.text == ""
 
 
-def test_a_field_that_the_batch_hides_is_told_once(caplog):
+def test_a_field_hidden_by_an_attribute_of_the_batch_is_reported_once(caplog):
     source = [{**sample, "index": 7, "tensor": 7} for sample in samples(16)]
     with loader(source) as ours:
         for batch in ours:
@@ -147,7 +147,7 @@ def test_a_field_that_the_batch_hides_is_told_once(caplog):
         assert caplog.text.count(f'batch["{name}"] hides the samples\' field "{name}": rename the field') == 1
 
 
-def test_several_processes_without_a_shard_are_refused(monkeypatch):
+def test_several_processes_without_a_shard_are_rejected(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(pp.PipelineError, match="WORLD_SIZE is 2, but shard is not set"):
         loader()

@@ -17,7 +17,7 @@ def loader(pipeline=TRAINING, mix=BOTH, **options):
     return pp.Loader(samples(40), pipeline, **{"batch_size": 8, "shuffle": True, "seed": 6, "mix": mix} | options)
 
 
-def test_mixes_follow_from_the_seed_and_a_resume_repeats_them():
+def test_mixes_depend_on_the_seed_and_are_repeated_after_a_resume():
     with loader() as ours:
         batches = iter(ours)
         state = [ours.state_dict() for _ in zip(range(2), batches, strict=False)][-1]
@@ -34,7 +34,7 @@ def test_mixes_follow_from_the_seed_and_a_resume_repeats_them():
         assert next(iter(shard))["mix"] != next(iter(first))["mix"]
 
 
-def test_each_image_is_mixed_with_the_one_before_it_and_so_is_its_label():
+def test_each_image_and_its_label_are_mixed_with_the_previous_ones():
     kinds = set()
     with loader(HWC) as mixed, loader(HWC, mix=None) as plain:
         for _ in range(4):
@@ -97,7 +97,7 @@ def test_no_image_is_mixed_with_a_copy_of_itself(options, kind):
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
-def test_as_few_rows_as_can_be_meet_their_own_sample(indices):
+def test_the_minimum_number_of_rows_is_mixed_with_their_own_sample(indices):
     indices = np.array(indices)
     others = partners(indices)
     assert sorted(others.tolist()) == list(range(len(indices)))
@@ -107,7 +107,7 @@ def test_as_few_rows_as_can_be_meet_their_own_sample(indices):
         assert others.tolist() == np.roll(np.arange(len(indices)), 1).tolist()
 
 
-def test_a_row_without_another_sample_stays_as_it_is():
+def test_a_row_without_a_partner_is_unchanged():
     weights = np.eye(40)[7] * 30 + 1
     with (
         loader(weights=weights, epoch_samples=400) as ours,
@@ -127,7 +127,7 @@ def test_a_row_without_another_sample_stays_as_it_is():
     assert last["mix"] == [{}]
 
 
-def test_a_batch_that_would_have_too_few_other_samples_is_refused():
+def test_a_batch_with_too_few_partners_is_rejected():
     for size, repeats, shard in ((1, 1, (0, 1)), (5, 3, (0, 1)), (3, 4, (0, 2))):
         least = 2 * -(-repeats // shard[1])
         with pytest.raises(pp.PipelineError, match=f"a batch of {size} may .*: use a batch_size of at least {least}$"):
@@ -135,7 +135,7 @@ def test_a_batch_that_would_have_too_few_other_samples_is_refused():
         loader(batch_size=least, repeats=repeats, shard=shard).close()
 
 
-def test_some_batches_stay_as_they_are_where_p_says_so():
+def test_some_batches_are_unchanged_with_probability_p():
     with loader(mix=pp.Mix(3, mixup=1.0, p=0.5)) as ours:
         found = [batch for _ in range(8) for batch in ours]
     still = [batch for batch in found if not batch["mix"][0]]
@@ -143,14 +143,14 @@ def test_some_batches_stay_as_they_are_where_p_says_so():
     assert all(set(batch["label"].ravel().tolist()) == {0.0, 1.0} for batch in still)
 
 
-def test_an_example_has_the_labels_of_a_batch_and_a_replay_the_sample_before():
+def test_an_example_has_the_labels_of_a_batch_and_a_replay_the_previous_sample():
     with loader() as ours, loader(mix=None) as plain:
         assert ours.example()["label"].shape == (1, 3)
         batch = next(iter(plain))
         assert np.array_equal(ours.replay(0, batch["index"][3])["tensor"][0], batch["tensor"][3])
 
 
-def test_a_label_is_one_of_the_classes():
+def test_a_label_must_be_one_of_the_classes():
     with (
         loader(mix=pp.Mix(2, mixup=1.0)) as ours,
         pytest.raises(pp.DataError, match=r'^Mix: "label" of each sample must be an integer from 0 to 1$'),

@@ -1,4 +1,4 @@
-"""Which samples a batch holds: every sample once an epoch, on any number of shards, after any resume."""
+"""Order of samples: every sample once per epoch, on any number of shards, after any resume."""
 
 import numpy as np
 import pytest
@@ -23,18 +23,18 @@ def parts(position=0, epoch=0, **fields):
 
 
 def taken(found):
-    """The indices of parts, but for those that only fill a batch up."""
+    """Return the indices of the parts, without those that only fill a batch."""
     return [index for part in found for index in part.indices[~part.is_padding].tolist()]
 
 
 @given(fields=FIELDS, epoch=EPOCHS)
 @pytest.mark.parametrize("last", ["short", "pad"])
-def test_every_sample_comes_exactly_once_an_epoch(fields, epoch, last):
+def test_every_sample_occurs_exactly_once_per_epoch(fields, epoch, last):
     assert sorted(taken(parts(epoch=epoch, last=last, **fields))) == list(range(fields["samples"]))
 
 
 @given(fields=FIELDS, epoch=EPOCHS)
-def test_drop_leaves_out_less_than_a_batch_and_repeats_nothing(fields, epoch):
+def test_drop_omits_less_than_a_batch_and_repeats_nothing(fields, epoch):
     samples, batch_size = fields["samples"], fields["batch_size"]
     assume(samples >= batch_size)
     found = parts(epoch=epoch, last="drop", **fields)
@@ -44,8 +44,8 @@ def test_drop_leaves_out_less_than_a_batch_and_repeats_nothing(fields, epoch):
 
 
 @pytest.mark.parametrize(("shuffle", "world", "last"), [(False, 1, "short"), (False, 3, "pad"), (True, 3, "drop")])
-def test_what_is_not_shuffled_is_left_out_by_no_default(shuffle, world, last):
-    """The tail would be the same in every epoch; a shuffle leaves out others in the next."""
+def test_unshuffled_samples_are_not_dropped_by_default(shuffle, world, last):
+    """The dropped samples would be the same in every epoch. A shuffle drops different ones in each epoch."""
     fields = {"samples": 50, "batch_size": 4, "shuffle": shuffle}
     for epoch in range(2):
         shards = [parts(epoch=epoch, shard=(rank, world), **fields) for rank in range(world)]
@@ -80,7 +80,7 @@ def test_1_2_4_and_8_shards_have_the_same_global_batches(samples, eighth, shuffl
 
 @given(fields=FIELDS, data=st.data())
 @pytest.mark.parametrize("last", ["drop", "short", "pad"])
-def test_a_resume_at_any_batch_gives_the_rest(fields, last, data):
+def test_a_resume_at_any_batch_gives_the_remaining_batches(fields, last, data):
     assume(last != "drop" or fields["samples"] >= fields["batch_size"])
     fields = fields | {"last": last}
     whole = parts(epoch=7, **fields)
@@ -91,7 +91,7 @@ def test_a_resume_at_any_batch_gives_the_rest(fields, last, data):
 
 
 @given(samples=st.integers(40, 700), before=st.integers(1, 8), after=st.integers(1, 8), seed=SEEDS, data=st.data())
-def test_a_resume_with_another_world_and_batch_size_still_takes_every_sample_once(samples, before, after, seed, data):
+def test_a_resume_with_a_different_world_and_batch_size_has_every_sample_once(samples, before, after, seed, data):
     fields = {"samples": samples, "shuffle": True, "seed": seed, "last": "pad"}
     first = [parts(batch_size=5, shard=(rank, before), **fields) for rank in range(before)]
     done = data.draw(st.integers(0, len(first[0])))
@@ -103,8 +103,8 @@ def test_a_resume_with_another_world_and_batch_size_still_takes_every_sample_onc
 
 
 @given(seed=SEEDS, epoch=EPOCHS)
-def test_it_is_an_argsort_of_philox(seed, epoch):
-    """So epochs and seeds have orders of their own, and every place is as likely for every sample."""
+def test_the_order_is_an_argsort_of_philox(seed, epoch):
+    """Epochs and seeds therefore have different orders, and every position is equally likely for every sample."""
     words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(500)
     found = Order(samples=500, batch_size=4, shuffle=True, seed=seed).order(epoch)
     assert np.array_equal(found, np.argsort(words, kind="stable"))
@@ -117,10 +117,10 @@ def test_blocks_stay_together():
     for first in range(0, samples, pool):
         blocks = set((found[first : first + pool] // order.BLOCK).tolist())
         assert len(blocks) <= order.POOL + 1  # one block is shorter, and shifts the others
-    assert np.mean(np.diff(found) == 1) < 0.01  # and in a pool nothing is where it was
+    assert np.mean(np.diff(found) == 1) < 0.01  # within a pool, all positions change
 
 
-def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
+def test_a_replacement_is_the_same_in_all_processes_and_different_at_each_attempt():
     alone = Order(samples=1000, batch_size=64, shuffle=True, seed=5)
     shard = Order(samples=1000, batch_size=8, shuffle=True, seed=5, shard=(3, 8))
     found = [[each.replacement(2, 17, attempt) for attempt in range(1, 20)] for each in (alone, shard)]
@@ -133,7 +133,7 @@ def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
 @pytest.mark.parametrize(
     ("shard", "words"), [(None, "shard is not set"), ((1, 2), "shard is (1, 2)"), ((0, 8), "shard is (0, 8)")]
 )
-def test_several_processes_whose_shards_are_not_theirs_are_refused(shard, words):
+def test_shards_that_do_not_match_the_processes_are_rejected(shard, words):
     with pytest.raises(pp.PipelineError) as caught:
         shard_of(shard, {"WORLD_SIZE": "4", "RANK": "2"})
     assert words in str(caught.value)
@@ -143,7 +143,7 @@ def test_several_processes_whose_shards_are_not_theirs_are_refused(shard, words)
     )
 
 
-def test_a_shard_is_the_given_one_or_the_only_one():
+def test_the_shard_is_the_given_or_the_only_one():
     assert shard_of(None, {}) == shard_of(None, {"WORLD_SIZE": "1", "RANK": "0"}) == (0, 1)
     assert shard_of((1, 2), {}) == shard_of((1, 2), {"WORLD_SIZE": "2"}) == (1, 2)
     assert shard_of((0, 1), {"WORLD_SIZE": "4"}) == (0, 1)
@@ -153,7 +153,9 @@ def test_a_shard_is_the_given_one_or_the_only_one():
 
 
 def grouped_batches(sampler, groups, batch_size):
-    """The full batches of torchvision's ``GroupedBatchSampler`` (references/detection/group_by_aspect_ratio.py)."""
+    """Return the full batches of torchvision's ``GroupedBatchSampler``
+    (references/detection/group_by_aspect_ratio.py).
+    """
     buffers = {}
     for index in sampler:
         buffer = buffers.setdefault(groups[index], [])
@@ -164,7 +166,7 @@ def grouped_batches(sampler, groups, batch_size):
 
 
 COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 19)), min_size=1, max_size=5)
-"""Full batches of each group, and what it has left, modulo a batch."""
+"""Return the number of full batches of each group, and the number of its remaining samples."""
 
 
 def grouped(groups, **fields):
@@ -174,7 +176,7 @@ def grouped(groups, **fields):
 @settings(max_examples=40)
 @given(counts=COUNTS, quarter=st.integers(1, 5), shuffle=SHUFFLES, seed=SEEDS, data=st.data())
 @pytest.mark.parametrize("last", ["drop", "short", "pad"])
-def test_a_global_batch_is_of_one_group_on_any_shards(counts, quarter, shuffle, seed, last, data):  # noqa: PLR0917
+def test_a_global_batch_contains_one_group_on_any_number_of_shards(counts, quarter, shuffle, seed, last, data):  # noqa: PLR0917
     size, least = 4 * quarter, 4 if last == "short" else 0  # a shard has a sample of each batch
     lefts = np.array([left % size * (left % size >= least) for _, left in counts])
     groups = np.repeat(np.arange(len(counts)), lefts + [max(full, last == "drop") * size for full, _ in counts])
@@ -207,7 +209,7 @@ def test_a_global_batch_is_of_one_group_on_any_shards(counts, quarter, shuffle, 
     assert order_.batches(position) == len(rest)
 
 
-def test_a_broken_sample_is_replaced_by_one_of_its_group():
+def test_a_broken_sample_is_replaced_with_one_of_its_group():
     groups = np.arange(90) % 3
     order_ = grouped(groups, batch_size=4)
     found = [order_.replacement(1, 7, attempt) for attempt in range(1, 60)]
@@ -215,7 +217,7 @@ def test_a_broken_sample_is_replaced_by_one_of_its_group():
     assert len(set(found)) > 15
 
 
-def test_an_order_that_is_the_sources_own_takes_no_memory():
+def test_sequential_order_takes_no_memory():
     """An index may claim any number of samples, and a stream may have as many."""
     samples = 10**17 + 1
     order = Order(samples=samples, batch_size=2, shard=(1, 2), last="pad")
@@ -229,7 +231,7 @@ def test_an_order_that_is_the_sources_own_takes_no_memory():
 
 
 @pytest.mark.parametrize("how", [{"shuffle": True}, {"shuffle": "blocks"}, {"shuffle": True, "epoch_samples": 10**17}])
-def test_an_order_that_does_not_fit_in_memory_is_refused(how, monkeypatch):
+def test_an_order_that_does_not_fit_into_memory_is_rejected(how, monkeypatch):
     words = "the order of 100,000,000,000,000,000 samples does not fit in memory"
     with pytest.raises(pp.DataError, match=words):
         Order(samples=9 if "epoch_samples" in how else 10**17, batch_size=2, **how)

@@ -70,7 +70,7 @@ def test_labels_of_a_photo_without_objects_are_integers(nothing, pad):
             assert {each.dtype for each in made[name]} == {np.dtype(dtype)}
 
 
-def test_rows_that_no_object_has_are_minus_one():
+def test_rows_without_objects_are_minus_one():
     made = batch()
     for name, shape in {"boxes": (3, 3, 4), "labels": (3, 3), "points": (3, 3, 2, 2), "box_score": (3, 3)}.items():
         padded = made.padded(name)
@@ -88,7 +88,7 @@ def test_rows_that_no_object_has_are_minus_one():
     assert flags.padded("box_truncated").tolist() == [[1, -1], [1, 0]]
 
 
-def test_what_cannot_be_padded_says_why():
+def test_an_output_that_cannot_be_padded_reports_the_reason():
     made = batch()
     with pytest.raises(KeyError, match='the batch does not contain "maks"; it contains'):
         made.padded("maks")
@@ -96,7 +96,7 @@ def test_what_cannot_be_padded_says_why():
         made.padded("caption")
 
 
-def test_images_of_one_size_have_no_sizes():
+def test_images_of_equal_size_have_no_sizes():
     ops = [pp.decode(), pp.center_crop(30), pp.boxes(), pp.tensor()]
     with pp.Loader([sample(40, 60, 2)], pp.Pipeline(ops), batch_size=1) as loader:
         (made,) = loader

@@ -1,6 +1,6 @@
 """A painted object in a photo matches its box, masks and points after any chain of ops.
 
-Chains are drawn from every op that moves pixels, on both sides, followed by mosaic and copy-paste.
+Random chains contain every op that moves pixels, in both modes, followed by mosaic and copy-paste.
 """
 
 import random
@@ -22,10 +22,10 @@ COLOURS = [(0, 255, 0), (0, 0, 255), (255, 0, 0), (255, 255, 0)]
 PALETTE = np.array([GREY, BLACK, *COLOURS], float)
 """Possible contents of a pixel: the photo, the area outside of it, or an object.
 
-Where two meet, the nearest color counts.
+At a boundary, the nearest colour counts.
 """
 PLACES = [(45, 35, 101, 83), (108, 12, 139, 74), (20, 40, 64, 90), (60, 24, 121, 60)]
-"""Left, top, right and bottom of the object of each colour; no two of the first two overlap."""
+"""Left, top, right and bottom of the object of each colour. The first two do not overlap."""
 ZOOM = 1.3
 """Maximum magnification of an object relative to the photo, for objects without an outline."""
 
@@ -107,7 +107,7 @@ STILL = {name: op for name, op in STILL.items() if name != "elastic"}
 
 
 def choosing(draw):
-    """An op that chooses from others, which are one list each or several ops in one."""
+    """Return an op that chooses between alternatives. Each is a single op or a list of ops."""
     tables = draw.choices([FLIPS, TURNS, CROPS, RESIZES], k=draw.randint(2, 3))
     made = [table[draw.choice([*table])](draw) for table in tables]
     kind = draw.choice(["choice", "apply", "order"])
@@ -122,12 +122,12 @@ TURNING = {type(op(random.Random(0))) for op in TURNS.values()}
 
 @dataclass(frozen=True)
 class Chain:
-    """Ops of both sides, and the facts about them.
+    """Ops of both modes, and facts about them.
 
     Attributes:
-        ops: that move pixels, those inside of choices too.
+        ops: Ops that move pixels, including those inside of choices.
         pipeline: Pipeline of the ops and of annotations.
-        boxes: the op ``boxes``.
+        boxes: The op ``boxes``.
         mix: Mix after the pipeline.
     """
 
@@ -148,13 +148,16 @@ class Chain:
     def slack(self, zoom):
         """Return the tolerance in pixels between the visible edge and the outline.
 
-        The first interpolation puts the edge of whole pixels where it is, to a tenth of a pixel. Each further one is
-        given an edge that was rounded to whole pixels where nothing is antialiased: 0.7 is half of a pixel's diagonal.
+        The first interpolation of whole pixels places the edge with an error of a tenth of a pixel. Each further
+        interpolation receives an edge that was rounded to whole pixels if nothing is antialiased: 0.7 is half of a
+        pixel's diagonal.
         """
         return 0.1 + 0.7 * max(0, self.turns + self.resizes - 1) * max(1.0, zoom)
 
     def slack_of_masks(self, zoom):
-        """The same of a mask: torchvision's nearest takes the upper left label under a pixel, up to a pixel off."""
+        """Return the tolerance of a mask: torchvision's nearest uses the upper left label under a pixel, up to a pixel
+        off.
+        """
         return self.slack(zoom) + self.resizes * max(1.0, zoom)
 
 
@@ -166,7 +169,7 @@ def flat(ops):
 
 
 def chain(seed, side, *, is_mixed=False):
-    """Return a chain of a side; chains that are not valid pipelines are drawn again."""
+    """Generate a chain for a mode. Invalid pipelines are generated again."""
     while True:
         seed = f"{seed} {side}"
         draw = random.Random(seed)
@@ -219,7 +222,7 @@ def images(chain):
 
 
 def corners_of(boxes, op, height, width):
-    """Boxes as left, top, right and bottom in pixels."""
+    """Return boxes as left, top, right and bottom in pixels."""
     x, y, z, w = boxes.T * np.array([[width], [height]] * 2 if op.normalized else 1)
     if op.format == "xywh":
         z, w = x + z, y + w
@@ -234,7 +237,7 @@ def shown(pixels):
 
 
 def inside(outline, shape):
-    """Return the pixels whose center is in a polygon: a line from it to the left crosses an odd number of sides."""
+    """Return the pixels whose centre is in a polygon: a ray from it to the left crosses an odd number of sides."""
     rows, columns = np.arange(shape[0]) + 0.5, np.arange(shape[1]) + 0.5
     (ax, ay), (bx, by) = outline.T, np.roll(outline, -1, 0).T
     side, row = np.nonzero((ay[:, None] <= rows) != (by[:, None] <= rows))
@@ -245,7 +248,7 @@ def inside(outline, shape):
 
 
 def farthest(wrong, outline):
-    """Pixels from a polygon's line to the middle of the farthest of these pixels."""
+    """Return the distance from a polygon's outline to the centre of the farthest of these pixels."""
     if not wrong.any():
         return 0.0
     at = np.argwhere(wrong)[:, None, ::-1] + 0.5
@@ -265,14 +268,14 @@ def span(seen):
 
 
 def deep(mask, by):
-    """Return a mask's pixels with this distance from its outside. A sliver at a mosaic's seam or an edge has none."""
+    """Return a mask's pixels with this distance from its outside. A sliver at a mosaic's seam or an edge does not have such pixels."""
     padded = np.pad(mask, by)
     height, width = mask.shape
     return np.all([padded[y : y + height, x : x + width] for y in range(2 * by + 1) for x in range(2 * by + 1)], 0)
 
 
 def moved(said, name, by):
-    """Return annotations, one of which is moved to the right and down by so many pixels."""
+    """Return annotations in which one is moved to the right and down by this many pixels."""
     labels = {"mask", "masks"} & {name}
     return {**said, name: np.roll(said[name], (by, by), (-2, -1)) if labels else said[name] + by}
 
@@ -281,9 +284,9 @@ def astray(chain, pixels, said):
     """Return the names of the annotations that do not match the visible objects.
 
     Args:
-        chain: which moved them.
-        pixels: uint8 levels (3, height, width).
-        said: annotations.
+        chain: Chain that moved the objects.
+        pixels: Pixel values, uint8 (3, height, width).
+        said: Annotations.
     """
     seen, wrong = shown(pixels), set()
     is_photo = (abs(pixels - GREY[0]) < 12).all(0)
@@ -300,7 +303,7 @@ def astray(chain, pixels, said):
                 wrong.add("mask")
             ends = np.concatenate([outline.min(0), outline.max(0)])
             is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
-            is_whole &= not (within & (seen == 1)).any()  # a part cut off by less than a pixel covers no center
+            is_whole &= not (within & (seen == 1)).any()  # if less than a pixel is cut off, no centre is covered
             smaller = (box - ends) * (1, 1, -1, -1)
             if is_whole and chain.turns < 2 and not (-0.1 < smaller.min() <= smaller.max() < 1.0):
                 wrong.add("boxes")
@@ -308,10 +311,10 @@ def astray(chain, pixels, said):
             depth = int(np.ceil(chain.slack_of_masks(zoom)))
             if ((deep(here, depth) & ~mask) | (deep(mask, depth) & ~here)).any():
                 wrong.add("mask")
-            if isinstance(chain.mix, pp.CopyPaste):  # what a mask hides ends where the mask does: slivers are left
+            if isinstance(chain.mix, pp.CopyPaste):  # what a mask hides ends where the mask does, so slivers remain
                 here = deep(here, depth)
         if here.any():
-            room = (box - span(here)) * (1, 1, -1, -1)  # for each side: above 0 where the object is visible outside
+            room = (box - span(here)) * (1, 1, -1, -1)  # for each side: above 0 if the object is visible outside
             slack = 0.5 + (chain.slack(zoom) if chain.mix is None else chain.slack_of_masks(zoom))
             is_tight = chain.turns == 0 and not isinstance(chain.mix, pp.CopyPaste)
             if (room > slack).any() or (is_tight and (room < -slack).any()):
@@ -320,7 +323,7 @@ def astray(chain, pixels, said):
 
 
 def judged(seeds, side, *, is_mixed=False):
-    """Yield (chain, pixels, annotations) of each image; chains that do not fit a photo are skipped."""
+    """Yield (chain, pixels, annotations) of each image. Chains that do not fit a photo are skipped."""
     for seed in seeds:
         one = chain(seed, side, is_mixed=is_mixed)
         try:
@@ -334,15 +337,18 @@ CASES = [("training", False), ("serving", False), ("training", True)]
 
 
 @pytest.mark.parametrize(("side", "is_mixed"), CASES)
-def test_an_object_lies_where_its_annotations_say(side, is_mixed):
+def test_an_object_matches_its_annotations(side, is_mixed):
     found = [(one, astray(one, *each)) for one, *each in judged(range(CHAINS), side, is_mixed=is_mixed)]
     assert len(found) > CHAINS * 1.8
     assert [(one.seed, one.ops, wrong) for one, wrong in found if wrong] == []
 
 
 @pytest.mark.parametrize(("side", "is_mixed"), CASES)
-def test_annotations_that_are_a_pixel_off_are_found(side, is_mixed):
-    """Each is tested alone, with at most one interpolation. A mask in a mosaic, itself a pixel off, moves by two."""
+def test_annotations_that_are_off_by_one_pixel_are_detected(side, is_mixed):
+    """Each is tested alone, with at most one interpolation.
+
+    A mask in a mosaic, which has an error of one pixel, moves by two.
+    """
     far = {"points": 1, "boxes": 1, "masks": 1, "mask": 1} if not is_mixed else {"boxes": 5, "masks": 1, "mask": 3}
     few = [each for each in judged(range(30), side, is_mixed=is_mixed) if each[0].turns + each[0].resizes < 2]
     few = [each for each in few if sum((shown(each[1]) == label + 1).sum() for label in each[2]["labels"]) > 50]

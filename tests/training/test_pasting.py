@@ -18,7 +18,10 @@ def pipeline(*, pad=None, layout="chw", dtype="float32", **options):
 
 
 def photos(count=COUNT, objects=3):
-    """Noise of low levels with rectangles: the red of an object is 100 more than its number in all photos."""
+    """Return noise of low values with rectangles.
+
+    The red value of an object is 100 plus its number among all photos.
+    """
     rng = np.random.default_rng(5)
     for index in range(count):
         image = rng.integers(0, 90, (SIDE, SIDE, 3), np.uint8)
@@ -42,7 +45,7 @@ def loader(mix, made=None, **options):
 
 
 def check(batch):
-    """Raise where a box or a mask is not that of the object that the pixels show."""
+    """Raise if a box or a mask does not match the object that the pixels show."""
     for row in range(len(batch)):
         red = batch["tensor"][row, 0]
         assert (batch["mask"][row] == red).all()
@@ -58,7 +61,7 @@ def check(batch):
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc", "w1ch"])
-def test_a_mosaic_shows_four_images_around_its_point(layout):
+def test_a_mosaic_shows_four_images_around_its_centre(layout):
     with loader(pp.Mosaic(), pipeline(layout=layout)) as mosaics, loader(None, pipeline(layout=layout)) as plain:
         for batch, before in zip(mosaics, plain, strict=True):
             images = {index: before["tensor"][row] for row, index in enumerate(before["index"].tolist())}
@@ -75,7 +78,7 @@ def test_a_mosaic_shows_four_images_around_its_point(layout):
 
 
 @pytest.mark.parametrize("mix", [pp.Mosaic(), pp.Mosaic(p=0.5), pp.CopyPaste(), pp.CopyPaste(p=0.3)])
-def test_boxes_and_masks_lie_where_their_objects_are(mix):
+def test_boxes_and_masks_match_their_objects(mix):
     with loader(mix) as ours:
         done = 0
         for _ in range(3):
@@ -85,7 +88,7 @@ def test_boxes_and_masks_lie_where_their_objects_are(mix):
         assert 0.6 * mix.p * 3 * COUNT < done <= 3 * COUNT * min(1, 1.5 * mix.p)
 
 
-def test_copy_paste_cuts_out_what_it_hides():
+def test_copy_paste_removes_hidden_areas_from_masks():
     with loader(pp.CopyPaste()) as pasting, loader(None) as plain:
         hidden = 0
         for batch, before in zip(pasting, plain, strict=True):
@@ -102,7 +105,7 @@ def test_copy_paste_cuts_out_what_it_hides():
 
 
 @pytest.mark.parametrize("mix", [pp.Mosaic(), pp.CopyPaste()])
-def test_padded_and_normalized_boxes_are_the_same_ones(mix):
+def test_padded_and_normalized_boxes_are_equal(mix):
     made = pipeline(pad=40, normalized=True, format="cxcywh")
     with loader(mix) as plain, loader(mix, made) as padded:
         for one, other in zip(plain, padded, strict=True):
@@ -118,7 +121,7 @@ def test_padded_and_normalized_boxes_are_the_same_ones(mix):
                 assert (other["masks"][row, :count] == one["masks"][row]).all()
 
 
-def test_small_and_hardly_visible_boxes_go():
+def test_small_and_mostly_hidden_boxes_are_removed():
     with loader(pp.Mosaic()) as all_, loader(pp.Mosaic(), pipeline(min_size=3, min_visible=0.5)) as some:
         counts = [sum(len(boxes) for batch in each for boxes in batch["boxes"]) for each in (all_, some)]
     with loader(pp.Mosaic(), pipeline(min_size=3, min_visible=0.5)) as some:
@@ -133,7 +136,7 @@ def test_small_and_hardly_visible_boxes_go():
 
 
 @pytest.mark.parametrize("mix", [pp.Mosaic(p=0.7), pp.CopyPaste(p=0.7)])
-def test_a_resumed_epoch_repeats_what_was_put_together(mix):
+def test_a_resumed_epoch_repeats_the_same_combinations(mix):
     with loader(mix, shuffle=True, batch_size=4) as whole, loader(mix, shuffle=True, batch_size=4) as again:
         batches = iter(whole)
         next(batches)
@@ -146,7 +149,7 @@ def test_a_resumed_epoch_repeats_what_was_put_together(mix):
 
 
 @pytest.mark.parametrize("mix", [pp.Mosaic(), pp.CopyPaste()], ids=["mosaic", "copy-paste"])
-def test_an_image_that_would_have_more_boxes_than_rows_stays_as_it_was(mix, caplog):
+def test_an_image_with_more_boxes_than_rows_is_unchanged(mix, caplog):
     stayed = []
     with loader(None, pipeline()) as plain, loader(mix, pipeline()) as free, loader(mix, pipeline(pad=4)) as padded:
         for before, other, batch in zip(plain, free, padded, strict=True):
@@ -168,7 +171,7 @@ def test_an_image_that_would_have_more_boxes_than_rows_stays_as_it_was(mix, capl
     assert caplog.messages.count(words) == 1
 
 
-def test_what_some_boxes_only_say_is_refused():
+def test_attributes_of_only_some_boxes_are_rejected():
     source = list(photos())
     del source[4]["box_double"]
     refused = pytest.raises(pp.DataError, match='some samples have no "box_double"')

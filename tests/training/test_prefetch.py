@@ -1,4 +1,4 @@
-"""Batches made and read ahead of who asks, and no more."""
+"""Prefetching of batches and samples, and its limits."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from pixprep.training.reading import MAX_THREADS, Reader
 from pixprep.training.timeline import Timeline
 
 
-def test_no_more_items_are_made_ahead_than_may_wait():
+def test_no_more_items_are_prepared_than_may_wait():
     begun = [threading.Event() for _ in range(8)]
 
     def items():
@@ -34,7 +34,7 @@ def test_no_more_items_are_made_ahead_than_may_wait():
         ahead.close()
 
 
-def test_two_batches_are_read_ahead_of_the_one_that_is_given():
+def test_two_batches_are_read_ahead_of_the_delivered_one():
     parts = iter([Part(np.array([index]), np.zeros(1, bool), np.zeros(1, int), index + 1) for index in range(8)])
     reader = Reader([{"image": b"x", "name": str(index)} for index in range(8)], Limits(), Timeline())
     try:
@@ -46,7 +46,7 @@ def test_two_batches_are_read_ahead_of_the_one_that_is_given():
         reader.close()
 
 
-def test_a_reader_that_is_stopped_gives_up_samples_that_have_begun_and_those_that_have_not():
+def test_a_stopped_reader_abandons_started_and_pending_samples():
     begun, go_on, ended = threading.Semaphore(0), threading.Event(), []
 
     class Hanging(list):

@@ -1,4 +1,4 @@
-"""Memory for encoded files: used again when nobody refers to it, and not before."""
+"""Memory for encoded files: it is reused when nothing refers to it, and never before."""
 
 import random
 
@@ -11,7 +11,7 @@ def address(view):
     return np.frombuffer(view, np.uint8).ctypes.data
 
 
-def test_memory_is_nobodys_twice_and_used_again_when_it_is_let_go():
+def test_memory_is_never_used_twice_and_is_reused_after_release():
     blocks, numbers = Blocks(), random.Random(3)
     held, places = {}, []
     for count in range(2000):
@@ -19,7 +19,7 @@ def test_memory_is_nobodys_twice_and_used_again_when_it_is_let_go():
         view = blocks.take(size)
         assert len(view) == size
         view[0] = view[-1] = count % 256
-        held[count] = np.frombuffer(view, np.uint8)  # what a decoder makes of it
+        held[count] = np.frombuffer(view, np.uint8)  # an object that a decoder makes of it
         places.append(address(view))
         del view
         while len(held) > 10:
@@ -29,7 +29,7 @@ def test_memory_is_nobodys_twice_and_used_again_when_it_is_let_go():
     assert len({place // BLOCK_BYTES for place in places}) < 60
 
 
-def test_a_small_view_keeps_its_whole_block_and_a_cleared_one_stays_its_users():
+def test_a_small_view_keeps_its_whole_block_and_a_cleared_block_stays_with_its_user():
     blocks = Blocks()
     view = blocks.take(BLOCK_BYTES)
     view[5] = 7

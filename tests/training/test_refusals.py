@@ -13,12 +13,12 @@ from support.refusals import refusal, refusals
 
 
 def order(**fields):
-    """An order of 40 samples."""
+    """Return an order of 40 samples."""
     return Order(**{"samples": 40, "batch_size": 8} | fields)
 
 
 class FolderData:
-    """A data set as torchvision's ``ImageFolder`` is one."""
+    """A data set like torchvision's ``ImageFolder``."""
 
     root, samples, loader = "pets", [("a.jpg", 0)], None
 
@@ -30,18 +30,18 @@ class FolderData:
 
 
 def mixed(pipeline=TRAINING, **fields):
-    """A Loader that mixes."""
+    """Return a Loader that mixes images."""
     return loader(None, pipeline, mix=pp.Mix(3, **fields))
 
 
 def file(name, content=b"x"):
-    """A file, and its name."""
+    """Write a file, and return its name."""
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return name
 
 
 def folder(name, *names):
-    """A folder of files, and its name."""
+    """Create a folder of files, and return its name."""
     for path in (Path(name, each) for each in names):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -50,7 +50,7 @@ def folder(name, *names):
 
 
 @refusals("training")
-def test_a_mistake_is_refused_in_whole_words(call, words, tmp_path, monkeypatch):
+def test_a_mistake_raises_the_expected_message(call, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     called = (order, loader, mixed, samples, file, folder, record, tar_bytes, gzip)
     names = {each.__name__: each for each in called} | {"np": np, "PLAIN": PLAIN, "folder_data": FolderData}

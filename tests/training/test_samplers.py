@@ -1,4 +1,4 @@
-"""Samplers: weights, shares, repeats, epochs of another length, subsets; each a pure function of seed and epoch."""
+"""Samplers: weights, fractions, repeats, epoch lengths, subsets. Each is a pure function of seed and epoch."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def rows(parts):
 
 @each_sampler
 @pytest.mark.parametrize("last", ["drop", "short", "pad"])
-def test_any_world_has_the_same_global_batches_and_a_resume_the_rest(sampler, last):
+def test_any_world_has_the_same_global_batches_and_a_resume_the_remaining_ones(sampler, last):
     whole = list(order(last=last, **sampler).parts(3))
     for world in (2, 4):
         shards = [
@@ -46,7 +46,7 @@ def test_any_world_has_the_same_global_batches_and_a_resume_the_rest(sampler, la
         ]
         for part, *parts in zip(whole, *shards, strict=True):
             taken = rows(parts)
-            if "repeats" in sampler:  # by turns
+            if "repeats" in sampler:  # in turns
                 taken = [row for turn in zip_longest(*(rows([each]) for each in parts)) for row in turn if row]
             assert taken == rows([part])
     for done, part in enumerate(whole[:-1], 1):
@@ -54,7 +54,7 @@ def test_any_world_has_the_same_global_batches_and_a_resume_the_rest(sampler, la
 
 
 @each_sampler
-def test_what_comes_again_in_an_epoch_is_counted(sampler):
+def test_repeated_samples_of_an_epoch_are_counted(sampler):
     before = Counter()
     for index, copy in rows(order(last="short", **sampler).parts(1)):
         assert copy == before[index]
@@ -63,18 +63,19 @@ def test_what_comes_again_in_an_epoch_is_counted(sampler):
     assert max(before.values()) > 1
 
 
-def test_weights_are_how_likely_a_sample_is():
+def test_samples_are_chosen_with_the_probability_of_their_weights():
     counts = np.zeros(40)
     for epoch in range(500):
         counts += np.bincount(order(weights=WEIGHTS).order(epoch), minlength=40)
     expected = 500 * 40 * WEIGHTS / WEIGHTS.sum()
     assert counts[0] == 0
-    assert ((counts - expected)[1:] ** 2 / expected[1:]).sum() < 70  # chi-square, 38 degrees: one in a thousand is over
+    # chi-square, 38 degrees of freedom: one in a thousand is above
+    assert ((counts - expected)[1:] ** 2 / expected[1:]).sum() < 70
     tiny = order(weights=np.array([1e-300] * 39 + [0.0])).order(0)
     assert tiny.max() < 39
 
 
-def test_shares_are_exact_and_no_sample_comes_again_before_all_others_of_its_source():
+def test_fractions_are_exact_and_samples_repeat_only_after_all_others_of_their_source():
     found = [order(parts_of=(30, 10), shares=(0.25, 0.75)).order(epoch) for epoch in range(6)]
     assert [np.count_nonzero(each < 30) for each in found] == [10] * 6
     for first in (0, 3):  # 30 samples of the first source are three epochs, 10 of the second a third of one
@@ -84,14 +85,16 @@ def test_shares_are_exact_and_no_sample_comes_again_before_all_others_of_its_sou
     assert np.mean(np.diff((found[0] < 30).astype(int)) != 0) > 0.1  # mixed, and not one after the other
 
 
-def test_repeats_stand_side_by_side_and_go_through_all_samples_before_one_comes_again():
+def test_repeats_are_adjacent_and_all_samples_occur_before_one_recurs():
     found = [order(samples=12, batch_size=4, repeats=3).order(epoch).reshape(4, 3) for epoch in range(3)]
     assert all((each == each[:, :1]).all() for each in found)
     assert sorted(index for each in found for index in each[:, 0]) == list(range(12))
 
 
 def ra_sampler(permutation, rank, world, repetitions):
-    """The indices of torchvision's ``RASampler`` (references/classification/sampler.py), for its ``randperm``."""
+    """Return the indices of torchvision's ``RASampler`` (references/classification/sampler.py), for its
+    ``randperm``.
+    """
     num_samples = math.ceil(len(permutation) * float(repetitions) / world)
     total_size, selected = num_samples * world, math.floor(len(permutation) // 256 * 256 / world)
     indices = [each for each in permutation for _ in range(repetitions)]
@@ -100,7 +103,7 @@ def ra_sampler(permutation, rank, world, repetitions):
 
 
 @pytest.mark.parametrize(("repeats", "world"), [(3, 1), (3, 2), (3, 4), (4, 2), (4, 8), (2, 3)])
-def test_shards_take_the_copies_of_a_sample_by_turns_as_torchvisions_ra_sampler(repeats, world):
+def test_shards_take_turns_with_the_copies_of_a_sample_like_torchvisions_ra_sampler(repeats, world):
     permutation = order(samples=600).order(0).tolist()
     taken = []
     for rank in range(world):
@@ -114,7 +117,7 @@ def test_shards_take_the_copies_of_a_sample_by_turns_as_torchvisions_ra_sampler(
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "blocks"])
-def test_epochs_of_another_length_are_one_row(shuffle):
+def test_epochs_of_a_different_length_are_consecutive(shuffle):
     whole = np.concatenate([order(shuffle=shuffle).order(epoch) for epoch in range(5)])
     short = np.concatenate([order(shuffle=shuffle, epoch_samples=25).order(epoch) for epoch in range(8)])
     long = np.concatenate([order(shuffle=shuffle, epoch_samples=100).order(epoch) for epoch in range(2)])
@@ -122,7 +125,7 @@ def test_epochs_of_another_length_are_one_row(shuffle):
     assert np.array_equal(long, whole)
 
 
-# In a Loader
+# in a Loader
 
 
 def loader(source=None, pipeline=PLAIN, **options):
@@ -130,7 +133,7 @@ def loader(source=None, pipeline=PLAIN, **options):
     return pp.Loader(given, pipeline, **{"batch_size": 8, "threads": 2, "shuffle": True, "seed": 5} | options)
 
 
-def test_each_copy_of_a_sample_has_draws_of_its_own_and_can_be_replayed():
+def test_each_copy_of_a_sample_has_its_own_parameters_and_can_be_replayed():
     with loader(pipeline=TRAINING, repeats=4) as ours:
         batch = next(iter(ours))
         assert batch["attempt"].tolist() == [0, 128, 256, 384] * 2
@@ -141,7 +144,7 @@ def test_each_copy_of_a_sample_has_draws_of_its_own_and_can_be_replayed():
             assert np.array_equal(again["tensor"][0], batch["tensor"][row])
 
 
-def test_the_thousandth_copy_has_draws_of_its_own_too():
+def test_the_thousandth_copy_has_its_own_parameters():
     with loader(samples(1), TRAINING, epoch_samples=1200, batch_size=1200) as ours:
         (batch,) = ours
     assert len({str(draws["random_resized_crop#0"]) for draws in batch.draws}) > 1150  # some are equal
@@ -154,7 +157,7 @@ def test_classes_are_balanced_by_their_labels():
     assert 1800 < labels.sum() < 2200  # 2000 and six sigma
 
 
-def test_sources_are_mixed_by_their_shares():
+def test_sources_are_mixed_by_their_fractions():
     both = read.concat(samples(30), read.rows(samples(10), label="label"))
     with loader(both, shares=(0.5, 0.5)) as ours:
         for _ in range(2):
@@ -164,7 +167,9 @@ def test_sources_are_mixed_by_their_shares():
 
 
 def photos(folder, **exif):
-    """24 photos of a folder, a third of them high; and whether each is shown so."""
+    """Return a folder of 24 photos, a third of them in portrait format, and whether each is displayed in portrait
+    format.
+    """
     is_high = np.arange(24) % 3 == 0
     for index, high in enumerate(is_high):
         size = (50, 30) if high else (30, 40 - index % 9)
@@ -173,14 +178,14 @@ def photos(folder, **exif):
 
 
 def turned():
-    """EXIF data of an image that is to be turned by 90 degrees."""
+    """Return EXIF data of an image that must be rotated by 90 degrees."""
     exif = Image.Exif()
     exif[0x0112] = 6
     return {"exif": exif.tobytes()}
 
 
 @pytest.mark.parametrize("is_turned", [False, True])
-def test_photos_are_grouped_by_the_aspect_that_their_headers_say(tmp_path, is_turned):
+def test_photos_are_grouped_by_the_aspect_ratio_in_their_headers(tmp_path, is_turned):
     is_high = photos(tmp_path, **turned() if is_turned else {})
     source = read.files(tmp_path)
     ops = [pp.decode(), pp.resize(24, max_size=40), pp.tensor()]
@@ -204,10 +209,10 @@ def stored(ops):
     return pp.Pipeline([pp.decode(apply_exif_orientation=False), *ops[1:]])
 
 
-def test_sizes_that_a_source_knows_are_not_read(tmp_path):
-    """COCO's file contains the sizes, also in a subset and a concat.
+def test_sizes_known_to_a_source_are_not_read_from_files(tmp_path):
+    """COCO's file contains the sizes, also in a subset and a concatenation.
 
-    A list's samples may; a broken image is reported.
+    Samples of a list may contain them. A broken image is reported.
     """
     images = [{"id": n, "file_name": f"{n}.jpg", "height": 30 + n % 2 * 20, "width": 40} for n in range(16)]
     (tmp_path / "a.json").write_text(json.dumps({"images": images, "categories": [], "annotations": []}))
@@ -218,7 +223,7 @@ def test_sizes_that_a_source_knows_are_not_read(tmp_path):
         assert ours.order.groups.tolist() == [1, 0] * 4 + [0, 1] * 4 + [1] * 8
 
 
-def test_a_size_comes_in_any_form_and_what_is_none_is_read_of_the_header():
+def test_a_size_can_have_any_form_and_an_invalid_size_is_read_from_the_header():
     high = jpeg(scene(50, 40))
     forms = [
         *({"image": high}, {"image": np.frombuffer(high, np.uint8)}, {"image": memoryview(high)}),
@@ -229,7 +234,7 @@ def test_a_size_comes_in_any_form_and_what_is_none_is_read_of_the_header():
         assert ours.order.groups.tolist() == [0] * 8 + [1] * 8
 
 
-def test_an_image_without_a_size_is_said(tmp_path, caplog):
+def test_an_image_without_a_size_is_reported(tmp_path, caplog):
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "fifo.jpg")
     broken = [{"image": b"no image"}, {"image": tmp_path / "pipe" / "fifo.jpg"}, {"image": tmp_path / "none.jpg"}]
@@ -238,7 +243,7 @@ def test_an_image_without_a_size_is_said(tmp_path, caplog):
     assert "no size of 4 images can be read: they are of group 0" in caplog.text
 
 
-def test_a_broken_sample_that_comes_often_is_replaced_each_time_and_named_once(tmp_path):
+def test_a_repeated_broken_sample_is_replaced_each_time_and_named_once(tmp_path):
     broken_data.make(tmp_path, count=160)
     with loader(read.files(tmp_path), repeats=4, on_error="replace", max_errors=0.2, epoch_samples=640) as ours:
         batches = list(ours)
@@ -247,7 +252,7 @@ def test_a_broken_sample_that_comes_often_is_replaced_each_time_and_named_once(t
     assert np.count_nonzero(replaced) >= 4 * 8
 
 
-def test_a_state_is_of_one_sampler():
+def test_a_state_belongs_to_one_sampler():
     with loader(repeats=2) as ours:
         next(iter(ours))
         state = ours.state_dict()
@@ -260,13 +265,13 @@ def test_a_state_is_of_one_sampler():
             ours.load_state_dict(state)
     with loader() as ours:
         old = {name: value for name, value in ours.state_dict().items() if name != "sampler"}
-        ours.load_state_dict(old)  # written before there were samplers
+        ours.load_state_dict(old)  # written before samplers existed
 
 
-# Sources of sources
+# sources of sources
 
 
-def test_a_subset_has_the_samples_that_are_named(tmp_path):
+def test_a_subset_has_the_named_samples(tmp_path):
     broken_data.make(tmp_path, count=16)
     source = read.files(tmp_path)
     is_odd = np.arange(16) % 2 == 1
@@ -281,7 +286,7 @@ def test_a_subset_has_the_samples_that_are_named(tmp_path):
             read.subset(source, indices)
 
 
-def test_sources_one_behind_the_other_are_one(tmp_path):
+def test_concatenated_sources_are_one_source(tmp_path):
     broken_data.make(tmp_path, count=16)
     one, other = read.files(tmp_path), read.subset(read.files(tmp_path), slice(3))
     both = read.concat(one, other)
@@ -292,8 +297,8 @@ def test_sources_one_behind_the_other_are_one(tmp_path):
     assert read.concat(one, samples(2)).labels is not None
 
 
-def test_classes_that_differ_are_refused(tmp_path):
-    """A label of the one would mean another class of the other."""
+def test_different_classes_are_rejected(tmp_path):
+    """A label of one source would mean a different class in the other."""
     for folder in ("a/cat", "a/dog", "b/cat", "b/eel"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "1.jpg").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""Boxes, points and masks of the serving side: annotations for validation match the served photo."""
+"""Boxes, points and masks with the serving ops: annotations for validation match the served photo."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def sample(height=90, width=120):
     }
 
 
-def test_a_validation_has_its_annotations_where_serving_lays_the_photo():
+def test_validation_annotations_match_the_served_photo():
     with pp.Loader([sample(), sample(120, 90)], PIPELINE.for_serving(), batch_size=2) as loader:
         (batch,) = loader
     assert batch["boxes"][0].tolist() == [[14, 14, 34, 34]]
@@ -47,7 +47,7 @@ def test_a_validation_has_its_annotations_where_serving_lays_the_photo():
     assert (rows.min(), columns.min(), rows.max() + 1, columns.max() + 1) == (14, 14, 34, 34)
 
 
-def test_serving_gives_none_and_says_nothing_of_them():
+def test_serving_returns_no_annotations_and_does_not_mention_them():
     served = PIPELINE.for_serving()
     assert list(served.outputs) == ["tensor"]
     assert "boxes" not in served.left_out
@@ -55,7 +55,7 @@ def test_serving_gives_none_and_says_nothing_of_them():
         assert list(engine.run_batch([sample()["image"]]).outputs) == ["tensor"]
 
 
-def test_photos_that_nobody_has_labelled_are_served_and_not_trained_on():
+def test_unlabelled_photos_can_be_served_but_not_trained_on():
     plain = [{"image": sample()["image"]}, {key: sample()[key] for key in ("image", "mask")}]
     with pp.Loader(plain, PIPELINE.for_serving(), batch_size=2) as loader:
         (batch,) = loader
@@ -69,8 +69,8 @@ def test_photos_that_nobody_has_labelled_are_served_and_not_trained_on():
         next(iter(loader))
 
 
-def test_what_stands_before_a_resize_of_serving_is_of_training_alone(caplog):
-    """Its place is training's: so a Loader of the serving side gives the field as it is, and warns."""
+def test_annotation_ops_before_a_serving_resize_are_training_only(caplog):
+    """A Loader of the serving ops therefore returns the field unchanged, and warns."""
     ops = [pp.decode(), pp.random_crop(48), pp.boxes(), pp.mask(only="training")]
     ops += [pp.resize(48, only="serving"), pp.center_crop(48, only="serving"), pp.tensor()]
     pipeline = pp.Pipeline(ops)

@@ -1,4 +1,4 @@
-"""``read.coco``: images in the order of their numbers, boxes as corners, broken annotations by name."""
+"""``read.coco``: images in the order of their ids, boxes as corners, broken annotations by name."""
 
 import json
 
@@ -15,7 +15,7 @@ def coco(folder, content, *, crowd=True, **options):
     return read.coco(folder, folder / "i.json", crowd=crowd, **options)
 
 
-def test_boxes_are_corners_and_labels_count_without_gaps(tmp_path):
+def test_boxes_are_corners_and_labels_are_contiguous(tmp_path):
     write_coco(tmp_path)
     source = read.coco(tmp_path / "images", tmp_path / "instances.json", crowd=True)
     assert (source.classes, source.category_ids, source.notes) == (("china", "flower"), (3, 7), ())
@@ -30,7 +30,7 @@ def test_boxes_are_corners_and_labels_count_without_gaps(tmp_path):
     assert sample["area"].tolist() == [200.5] * 3
 
 
-def test_images_come_in_the_order_of_their_numbers_and_annotations_in_the_files(tmp_path):
+def test_images_are_in_the_order_of_their_ids_and_annotations_in_file_order(tmp_path):
     content = coco_annotations(4)
     content["images"].reverse()
     content["annotations"].reverse()
@@ -56,7 +56,7 @@ def change(content, **fields):
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_a_broken_annotation_costs_its_image(tmp_path, fields, text):
+def test_a_broken_annotation_breaks_its_image(tmp_path, fields, text):
     content = coco_annotations()
     change(content, **fields)
     source = coco(tmp_path, content)
@@ -64,7 +64,7 @@ def test_a_broken_annotation_costs_its_image(tmp_path, fields, text):
     assert source.notes == (f"i.json, image 130: {text}",)
 
 
-def test_annotations_of_no_image_are_noted(tmp_path):
+def test_annotations_without_an_image_are_noted(tmp_path):
     content = coco_annotations()
     change(content, image_id=99)
     content["annotations"] += [{"id": 1}, 5, {**content["annotations"][0], "id": 12, "image_id": 98}]
@@ -78,7 +78,7 @@ def test_annotations_of_no_image_are_noted(tmp_path):
     assert source[3]["ids"].tolist() == [3000, 3002]
 
 
-def test_broken_images_are_named_and_the_others_are_there(tmp_path):
+def test_broken_images_are_named_and_the_others_are_read(tmp_path):
     content = coco_annotations(4)
     content["images"][0]["height"] = -5
     content["images"][1]["file_name"] = "../../etc/passwd"
@@ -95,7 +95,7 @@ def test_broken_images_are_named_and_the_others_are_there(tmp_path):
     assert source[2]["ids"].tolist() == [3000, 3001, 3002]
 
 
-def test_crowds_are_left_out_and_said_to_be(tmp_path):
+def test_crowds_are_omitted_and_reported(tmp_path):
     source = coco(tmp_path, coco_annotations(5), crowd=False)
     assert source.notes == ("2 boxes around crowds are left out: crowd=True keeps them",)
     assert [sample["ids"].tolist() for sample in source][3:] == [[3000, 3001], [4000, 4001, 4003]]
@@ -103,7 +103,7 @@ def test_crowds_are_left_out_and_said_to_be(tmp_path):
     assert source.fingerprint != coco(tmp_path, coco_annotations(5)).fingerprint
 
 
-def test_images_without_a_box_are_left_out_where_that_is_wanted(tmp_path):
+def test_images_without_a_box_are_omitted_on_request(tmp_path):
     content = coco_annotations(5)
     content["images"][4]["height"] = -5
     content["annotations"][1:3] = [{**content["annotations"][1], "bbox": [3, 3, 30, 1]}]  # image 120: a line
@@ -118,7 +118,7 @@ def test_images_without_a_box_are_left_out_where_that_is_wanted(tmp_path):
         coco(tmp_path, content, empty=False)
 
 
-def test_two_images_of_one_number_are_both_refused(tmp_path):
+def test_two_images_with_the_same_id_are_both_rejected(tmp_path):
     content = coco_annotations(3)
     content["images"].append({"id": 110, "file_name": "x.jpg"})
     assert refusals(coco(tmp_path, content)) == {
@@ -151,7 +151,7 @@ def test_keypoints_are_points(tmp_path):
         coco(tmp_path, coco_annotations(2), keypoints=True)
 
 
-def test_no_annotations_and_no_good_image_are_read(tmp_path):
+def test_files_without_annotations_or_valid_images_are_read(tmp_path):
     content = {"images": [{"id": 5, "file_name": "a.jpg"}], "annotations": [], "categories": []}
     assert coco(tmp_path, content)[0]["boxes"].shape == (0, 4)
     annotation = {"image_id": 5, "category_id": 1, "bbox": [1, 1, 1, 1]}
@@ -159,18 +159,18 @@ def test_no_annotations_and_no_good_image_are_read(tmp_path):
     assert list(refusals(coco(tmp_path, content))) == [0]
 
 
-# Masks
+# masks
 
 
 def shaped(folder, segmentation, **options):
-    """A source of one image, 90 x 120, with one object of this shape."""
+    """Return a source of one image, 90 x 120, with one object of this shape."""
     content = coco_annotations(2)
     content["images"], content["annotations"] = content["images"][1:], content["annotations"][:1]
     content["annotations"][0]["segmentation"] = segmentation
     return coco(folder, content, masks=True, **options)
 
 
-def test_polygons_and_runs_are_masks(tmp_path):
+def test_polygons_and_run_lengths_become_masks(tmp_path):
     rectangle = np.zeros((90, 120), np.uint8)
     rectangle[10:30, 20:60] = 1
     two = [[20, 10, 60, 10, 60, 30, 20, 30], [100, 80, 120, 80, 120, 90, 100, 90]]
@@ -194,7 +194,7 @@ def test_polygons_and_runs_are_masks(tmp_path):
     assert (triangle[(np.abs(rows - columns) > 1)] == inside[(np.abs(rows - columns) > 1)]).all()
 
 
-def test_masks_go_with_their_boxes_through_a_loader(tmp_path):
+def test_masks_follow_their_boxes_through_a_loader(tmp_path):
     write_coco(tmp_path, 3)
     content = coco_annotations(3)
     for index, each in enumerate(content["annotations"]):
@@ -223,7 +223,7 @@ def test_masks_go_with_their_boxes_through_a_loader(tmp_path):
         ([[1, 2, "3"]], "annotations[0]: Expected `float`, got `str` - at `$.segmentation[0][2]`"),
     ],
 )
-def test_a_segmentation_of_another_kind_costs_its_image(tmp_path, segmentation, text):
+def test_a_segmentation_of_an_unknown_kind_breaks_its_image(tmp_path, segmentation, text):
     assert refusals(shaped(tmp_path, segmentation)) == {0: f"[BAD_RECORD] i.json, image 110: {text}"}
 
 
@@ -240,7 +240,7 @@ def test_a_segmentation_of_another_kind_costs_its_image(tmp_path, segmentation, 
         ({"counts": "1é", "size": [90, 120]}, "its runs are"),
     ],
 )
-def test_a_shape_that_makes_no_sense_fails_its_image_when_it_is_drawn(tmp_path, segmentation, text):
+def test_an_invalid_shape_fails_its_image_when_it_is_drawn(tmp_path, segmentation, text):
     source = shaped(tmp_path, segmentation)
     write_coco(tmp_path, 2)
     pipeline = pp.Pipeline([pp.decode(), pp.center_crop(90, 120), pp.masks(), pp.tensor()]).for_training()

@@ -24,7 +24,7 @@ def listing(source):
     return [(sample["name"], sample.get("label")) for sample in source]
 
 
-def test_folders_are_classes_sorted_by_name_with_all_that_is_inside(tmp_path):
+def test_folders_are_classes_sorted_by_name_with_all_nested_files(tmp_path):
     write(
         tmp_path, "b/2.jpg", "b/10.PNG", "b/deep/er/0.webp", "a/x.jpeg", "a/notes.txt", "a/.hidden.jpg", ".trash/1.jpg"
     )
@@ -35,7 +35,7 @@ def test_folders_are_classes_sorted_by_name_with_all_that_is_inside(tmp_path):
     assert source.labels.tolist() == [0, 1, 1, 1]
 
 
-def test_classes_of_one_folder_are_those_of_another(tmp_path):
+def test_the_classes_of_one_folder_can_be_used_for_another(tmp_path):
     train = read.files(write(tmp_path / "train", "a/1.jpg", "b/1.jpg", "c/1.jpg"))
     assert listing(read.files(write(tmp_path / "v", "c/1.jpg", "a/1.jpg", "b/1.jpg"), classes=train.classes)) == [
         ("a/1.jpg", 0),
@@ -48,34 +48,34 @@ def test_classes_of_one_folder_are_those_of_another(tmp_path):
         read.files(write(tmp_path / "v", "d/1.jpg"), classes=train.classes)
 
 
-def test_a_folder_of_images_alone_has_no_labels(tmp_path):
+def test_a_folder_with_only_images_has_no_labels(tmp_path):
     write(tmp_path, "b.jpg", "a.jpg", "texts/c.txt")
     source = read.files(tmp_path)
     assert listing(source) == [("a.jpg", None), ("b.jpg", None)]
     assert (source.classes, source.labels) == ((), None)
 
 
-def test_images_beside_the_classes_are_named(tmp_path):
+def test_images_next_to_the_class_folders_are_named(tmp_path):
     source = read.files(write(tmp_path, "stray.jpg", "a/1.jpg"))
     assert listing(source) == [("a/1.jpg", 0)]
     assert source.notes == ("stray.jpg passed over, as in no class's folder",)
 
 
-def test_links_in_a_circle_end(tmp_path):
+def test_circular_links_end(tmp_path):
     write(tmp_path, "a/1.jpg")
     (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
     with pytest.raises(pp.DataError, match=r"a/again: folders in a circle of links"):
         read.files(tmp_path)
 
 
-def test_a_class_may_be_a_link_to_another_disk(tmp_path):
+def test_a_class_can_be_a_link_to_another_disk(tmp_path):
     write(tmp_path / "disk", "1.jpg")
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "a").symlink_to(tmp_path / "disk")
     assert listing(read.files(tmp_path / "train")) == [("a/1.jpg", 0)]
 
 
-def test_names_that_are_no_utf8_are_read(tmp_path):
+def test_names_that_are_not_utf8_are_read(tmp_path):
     (tmp_path / "a").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path / "a") + b"/\xff\xfe.jpg")).write_bytes(b"bytes")
     (sample,) = read.files(tmp_path)
@@ -91,18 +91,18 @@ def test_a_list_keeps_its_order_and_its_labels(tmp_path, monkeypatch):
     assert read_image(source[0], pp.Limits()) == b"x"
 
 
-def test_a_pattern_is_the_sorted_list_of_the_files_that_it_names(tmp_path):
+def test_a_pattern_is_the_sorted_list_of_matching_files(tmp_path):
     for name in ("a/2.jpg", "a/1.jpg", "b/3.jpg", "b/3.png", "a[1]/4.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(small_jpeg(0))
     source = read.files(tmp_path / "*" / "*.jpg")
     assert [sample["name"] for sample in source] == ["a/1.jpg", "a/2.jpg", "a[1]/4.jpg", "b/3.jpg"]
     assert "label" not in source[0]
-    assert len(read.files(tmp_path / "a[1]")) == 1  # a folder of that name
+    assert len(read.files(tmp_path / "a[1]")) == 1  # a folder with that name
     assert [sample["label"] for sample in read.files(tmp_path / "{a,b}" / "?.jpg", labels=[0, 0, 1])] == [0, 0, 1]
 
 
-def test_a_list_is_the_same_one_wherever_its_folder_lies(tmp_path):
+def test_a_list_has_the_same_fingerprint_wherever_its_folder_is(tmp_path):
     names = ("a/1.jpg", "b..c/2.jpg", "a/3.jpg")
     sources = []
     for folder in ("here", "there/deeper"):
@@ -118,7 +118,7 @@ def test_a_list_is_the_same_one_wherever_its_folder_lies(tmp_path):
     ]
 
 
-def test_each_of_eight_ways_to_break_a_file_is_named_and_costs_only_itself(tmp_path):
+def test_each_of_eight_kinds_of_broken_files_is_named_and_breaks_only_itself(tmp_path):
     broken = make(tmp_path, 160)
     source = read.files(tmp_path)
     pipeline = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(dtype="uint8")])
@@ -133,11 +133,11 @@ def test_each_of_eight_ways_to_break_a_file_is_named_and_costs_only_itself(tmp_p
             if isinstance(result, pp.ImageError):
                 found[sample["name"]] = result.reason
     assert found == broken
-    assert [broken[name] for name in named] == ["EMPTY", "TOO_LARGE_BYTES", "UNREADABLE"]  # seen before decoding
+    assert [broken[name] for name in named] == ["EMPTY", "TOO_LARGE_BYTES", "UNREADABLE"]  # found before decoding
     assert sorted(broken.values()) == sorted(reason for reason, _ in WAYS.values())
 
 
-def test_a_folder_named_as_an_image_is_no_file(tmp_path):
+def test_a_folder_named_like_an_image_is_not_a_file(tmp_path):
     source = read.files([tmp_path])
     with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] .*: is not a regular file"):
         read_image(source[0], pp.Limits())
@@ -155,7 +155,7 @@ f.jpg,cat,
 """
 
 
-def test_a_line_of_a_table_that_makes_no_sense_costs_its_sample(tmp_path):
+def test_an_invalid_line_of_a_table_breaks_its_sample(tmp_path):
     (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
     source = read.table(tmp_path / "t.csv")
     assert source.classes == ("cat", "dog")
@@ -172,7 +172,7 @@ def test_a_line_of_a_table_that_makes_no_sense_costs_its_sample(tmp_path):
     assert source[6]["who"] == ""
 
 
-def test_a_table_has_the_columns_and_the_root_that_are_given(tmp_path):
+def test_a_table_uses_the_given_columns_and_root(tmp_path):
     (tmp_path / "t.tsv").write_text(f"file\tclass\n{tmp_path}/a.jpg\t4\n{tmp_path}/b.jpg\t-1\n")
     source = read.table(tmp_path / "t.tsv", image="file", label="class", root="/")
     assert [(sample["image"], sample["label"]) for sample in source] == [
@@ -183,7 +183,7 @@ def test_a_table_has_the_columns_and_the_root_that_are_given(tmp_path):
     assert "label" not in read.table(tmp_path / "t.tsv", image="file", label=None, root="/")[0]
 
 
-def test_a_label_that_is_none_of_the_classes_costs_its_sample(tmp_path):
+def test_a_label_outside_the_classes_breaks_its_sample(tmp_path):
     (tmp_path / "t.csv").write_text("image,label\na.jpg,dog\nb.jpg,dgo\n")
     source = read.table(tmp_path / "t.csv", classes=["cat", "dog"])
     assert source[0]["label"] == 1

@@ -1,4 +1,4 @@
-"""``read.iterable``: rows in their order, for each epoch, shard and resumption."""
+"""``read.iterable``: samples in their order, for each epoch, shard and resume."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from support.loading import PLAIN, same, samples
 
 
 class Stream:
-    """Counts rows as they are read, and the passes."""
+    """Counts the samples that are read, and the passes."""
 
     def __init__(self, count=40):
         self.count, self.read, self.passes = count, 0, 0
@@ -26,7 +26,7 @@ def loader(stream, **options):
     return pp.Loader(source, PLAIN, **{"batch_size": 8, "threads": 2} | options)
 
 
-def test_an_epoch_reads_each_row_once_in_its_order():
+def test_an_epoch_reads_each_sample_once_in_order():
     stream = Stream()
     with loader(stream) as loading, pp.Loader(samples(), PLAIN, batch_size=8) as other:
         for number in (1, 2):
@@ -38,7 +38,7 @@ def test_an_epoch_reads_each_row_once_in_its_order():
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_shards_share_the_rows_and_each_reads_them_all(world):
+def test_shards_divide_the_samples_and_each_reads_them_all(world):
     streams = [Stream(48) for _ in range(world)]
     found = []
     for rank, stream in enumerate(streams):
@@ -48,7 +48,7 @@ def test_shards_share_the_rows_and_each_reads_them_all(world):
     assert [stream.passes for stream in streams] == [1] * world
 
 
-def test_a_resumed_epoch_passes_over_the_rows_before_its_state():
+def test_a_resumed_epoch_skips_the_samples_before_its_state():
     with loader(Stream()) as first:
         batches = iter(first)
         next(batches), next(batches)
@@ -63,7 +63,7 @@ def test_a_resumed_epoch_passes_over_the_rows_before_its_state():
     assert (stream.passes, stream.read) == (1, 40)
 
 
-def test_replay_begins_another_pass_and_the_epoch_goes_on():
+def test_replay_begins_another_pass_and_the_epoch_continues():
     stream = Stream()
     with loader(stream, prefetch=1) as loading:
         seen = []
@@ -73,7 +73,7 @@ def test_replay_begins_another_pass_and_the_epoch_goes_on():
         assert seen == list(range(40))
 
 
-def test_a_broken_row_is_left_out():
+def test_a_broken_sample_is_omitted():
     rows = [*samples(15), {"image": b"broken"}]
     source = read.iterable(rows)
     with pp.Loader(source, PLAIN, batch_size=8, on_error="skip", max_errors=1) as loading:

@@ -14,7 +14,7 @@ from support.records import refusals, write_lmdb
 pytest.importorskip("lmdb", reason="NO LMDB: pip install lmdb", exc_type=ImportError)
 
 
-def test_keys_with_numbers_have_an_image_and_its_text(tmp_path):
+def test_numbered_keys_have_an_image_and_its_text(tmp_path):
     write_lmdb(tmp_path / "words", 3)
     source = read.lmdb(tmp_path / "words", image="image-%09d", text="label-%09d")
     assert source[2] == {"name": "image-000000003", "image": small_jpeg(2), "text": "word 3 é"}
@@ -23,7 +23,7 @@ def test_keys_with_numbers_have_an_image_and_its_text(tmp_path):
     assert refusals(zero) == {0: "[BAD_RECORD] image-000000000: no value of the key 'image-000000000'"}
 
 
-def test_each_value_is_an_image_without_a_pattern(tmp_path):
+def test_without_a_pattern_each_value_is_an_image(tmp_path):
     write_lmdb(tmp_path / "photos", 0, b=small_jpeg(1), a=small_jpeg(0))
     source = open_source(f"lmdb:{tmp_path / 'photos'}", {})
     assert [sample["name"] for sample in source] == ["a", "b"]
@@ -31,7 +31,7 @@ def test_each_value_is_an_image_without_a_pattern(tmp_path):
         assert len(next(loader)) == 2
 
 
-def test_a_broken_value_costs_itself(tmp_path):
+def test_a_broken_value_breaks_only_itself(tmp_path):
     write_lmdb(tmp_path / "words", 3, **{"label-000000002": b"\xff"})
     source = read.lmdb(tmp_path / "words", image="image-%09d", text="label-%09d")
     assert refusals(source) == {1: "[BAD_RECORD] image-000000002: the value of the key 'label-000000002' is not UTF-8"}
@@ -53,14 +53,14 @@ def test_a_broken_value_costs_itself(tmp_path):
         ),
     ],
 )
-def test_a_store_without_a_count_is_refused(tmp_path, others, words):
+def test_a_database_without_a_count_is_rejected(tmp_path, others, words):
     write_lmdb(tmp_path / "words", 0, x=b"x", **others)
     with pytest.raises(pp.DataError) as caught:
         read.lmdb(tmp_path / "words", image="image-%09d")
     assert str(caught.value) == f"{tmp_path}/words: {words}"
 
 
-def test_a_file_that_is_none_is_refused(tmp_path):
+def test_a_file_that_is_not_lmdb_is_rejected(tmp_path):
     (tmp_path / "x").write_bytes(b"x" * 9999)
     with pytest.raises(pp.DataError, match=r"x: is not an LMDB: "):
         read.lmdb(tmp_path / "x")

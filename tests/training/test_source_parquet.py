@@ -22,7 +22,7 @@ from pixprep.training.sources import row_groups
 
 @pytest.fixture
 def reads(monkeypatch):
-    """How often each row group of each file was read."""
+    """Count how often each row group of each file is read."""
     counts, real = Counter(), row_groups.read
     monkeypatch.setattr(
         row_groups, "read", lambda path, *rest: (counts.update([(Path(path).name, rest[1])]), real(path, *rest))[1]
@@ -31,7 +31,7 @@ def reads(monkeypatch):
 
 
 @pytest.mark.parametrize("shuffle", [False, "blocks"])
-def test_each_row_group_is_read_once_an_epoch(tmp_path, reads, shuffle):
+def test_each_row_group_is_read_once_per_epoch(tmp_path, reads, shuffle):
     write_parquet(tmp_path / "0.parquet", 40, group=5)
     write_parquet(tmp_path / "1.parquet", 23, 40, group=4)
     source = read.parquet(tmp_path / "*.parquet", label="label")
@@ -43,7 +43,7 @@ def test_each_row_group_is_read_once_an_epoch(tmp_path, reads, shuffle):
     assert set(reads.values()) == {1}
 
 
-def test_blocks_are_row_groups_and_pools_are_of_their_samples(tmp_path):
+def test_blocks_are_row_groups_and_pools_contain_their_samples(tmp_path):
     write_parquet(tmp_path / "0.parquet", 60, group=6)
     source = read.parquet(tmp_path / "0.parquet")
     order = pp.Loader(source, PLAIN, batch_size=6, shuffle="blocks", seed=3).order
@@ -52,7 +52,7 @@ def test_blocks_are_row_groups_and_pools_are_of_their_samples(tmp_path):
     assert first.tolist() != second.tolist()
 
 
-def test_little_memory_keeps_two_row_groups(tmp_path, reads):
+def test_with_little_memory_two_row_groups_are_kept(tmp_path, reads):
     write_parquet(tmp_path / "0.parquet", 12, group=3)
     source = read.parquet(tmp_path / "0.parquet", cache_bytes=0)
     assert [source[index]["image"] for index in range(12)] == [small_jpeg(index) for index in range(12)]
@@ -64,7 +64,7 @@ def test_little_memory_keeps_two_row_groups(tmp_path, reads):
     assert reads["0.parquet", 0] == 2
 
 
-def test_names_with_points_are_fields_of_structs_and_lists_are_arrays(tmp_path):
+def test_dotted_names_are_fields_of_structs_and_lists_are_arrays(tmp_path):
     write_parquet(tmp_path / "a.parquet", 5)
     source = open_source(str(tmp_path / "a.parquet"), {"image": "image.bytes", "path": "image.path", "area": "area"})
     assert [source[index]["image"] for index in range(5)] == [small_jpeg(index) for index in range(5)]
@@ -86,7 +86,7 @@ def test_names_with_points_are_fields_of_structs_and_lists_are_arrays(tmp_path):
         ({"label": "area"}, "the column 'area' is list<"),
     ],
 )
-def test_a_column_that_does_not_fit_is_one_error(tmp_path, options, words):
+def test_a_column_that_does_not_match_is_one_error(tmp_path, options, words):
     write_parquet(tmp_path / "a.parquet")
     with pytest.raises(pp.DataError) as caught:
         read.parquet(tmp_path / "a.parquet", **options)
@@ -94,7 +94,7 @@ def test_a_column_that_does_not_fit_is_one_error(tmp_path, options, words):
     assert words in str(caught.value)
 
 
-def test_a_damaged_file_is_one_error_and_a_damaged_row_group_costs_its_samples(tmp_path):
+def test_a_damaged_file_is_one_error_and_a_damaged_row_group_breaks_its_samples(tmp_path):
     write_parquet(tmp_path / "a.parquet", 6, group=2, write_page_checksum=True)
     whole = (tmp_path / "a.parquet").read_bytes()
     for name, data in {"cut": whole[:-40], "empty": b"", "text": b"image,label"}.items():
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_one_error_and_a_damaged_row_group_costs_its_samples(t
         fresh[0]
 
 
-def test_a_null_costs_its_sample_and_no_row_at_all_is_refused(tmp_path):
+def test_a_null_breaks_its_sample_and_an_empty_file_is_rejected(tmp_path):
     rows = [{"image": small_jpeg(0), "label": 1}, {"image": None, "label": 1}, {"image": small_jpeg(2), "label": None}]
     write_parquet(tmp_path / "a.parquet", rows=rows)
     assert refusals(read.parquet(tmp_path / "a.parquet", label="label")) == {
@@ -136,7 +136,7 @@ def test_a_null_costs_its_sample_and_no_row_at_all_is_refused(tmp_path):
     assert both.blocks.dtype == np.int64
 
 
-def test_labels_of_any_whole_type_are_read_and_classes_are_of_the_file_that_says_them(tmp_path):
+def test_labels_of_any_integer_type_are_read_and_classes_come_from_the_files_metadata(tmp_path):
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -148,7 +148,7 @@ def test_labels_of_any_whole_type_are_read_and_classes_are_of_the_file_that_says
     assert (source.labels.tolist(), source.classes) == ([1, -1, 1, -1], ("cat", "dog"))
 
 
-def test_a_fork_reads_by_threads_of_its_own(tmp_path):
+def test_a_forked_process_reads_with_its_own_threads(tmp_path):
     write_parquet(tmp_path / "a.parquet", 20, group=2)
     source = read.parquet(tmp_path / "a.parquet")
     assert source[0]["image"] == small_jpeg(0)

@@ -1,4 +1,4 @@
-"""Sources in a bucket: the same samples as on a disk, and a broken network is never a broken sample."""
+"""Sources in a bucket: the same samples as on a disk, and a network failure is never a broken sample."""
 
 import pickle
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ CHECKSUMS = find_spec("google_crc32c") is not None
 
 
 class Shaky(fsspec.AbstractFileSystem):
-    """The memory file system; ``faults`` is the number of calls that fail, and ``log`` contains the others."""
+    """Memory file system. ``faults`` is the number of calls that fail, and ``log`` contains the others."""
 
     protocol = "shaky"
     cachable = False
@@ -80,7 +80,7 @@ def comparable(source):
     return [{name: value(each) for name, each in sample.items()} for sample in source]
 
 
-def test_folders_tars_records_and_coco_are_those_of_the_disk(bucket, tmp_path):
+def test_folders_tars_records_and_coco_equal_those_on_the_disk(bucket, tmp_path):
     write_folder(tmp_path / "photos", 6)
     write_coco(tmp_path / "coco", 4)
     write_voc(tmp_path / "voc", 4)
@@ -109,7 +109,7 @@ def test_folders_tars_records_and_coco_are_those_of_the_disk(bucket, tmp_path):
     assert len(open_source(f"{url}/001.tar", {})) == len(open_source(f"{url}/photos/china", {})) - 1 == 2
 
 
-def test_a_table_names_objects(bucket, tmp_path):
+def test_a_table_can_name_objects(bucket, tmp_path):
     write_folder(tmp_path / "photos", 2)
     (tmp_path / "t.csv").write_text("image,label\nchina/0.jpg,5\nflower/1.jpg,6\n../x.jpg,7\n")
     source = read.table(tmp_path / "t.csv", root=f"{bucket()}/photos")
@@ -121,13 +121,13 @@ def test_a_table_names_objects(bucket, tmp_path):
         source[2]
 
 
-def test_a_shard_is_scanned_a_megabyte_at_a_time(bucket, tmp_path):
+def test_a_shard_is_scanned_one_megabyte_at_a_time(bucket, tmp_path):
     (tmp_path / "a.tar").write_bytes(tar_bytes([(f"{n}.jpg", bytes(3000)) for n in range(200)]))
     read.tar(f"{bucket()}/a.tar", label=None)
     assert [method for method, *_ in Shaky.log] == ["size", "cat_file"]
 
 
-def test_a_few_faults_of_the_network_are_borne(bucket, tmp_path):
+def test_a_few_network_faults_are_tolerated(bucket, tmp_path):
     write_folder(tmp_path, 6)
     source = read.files(bucket())
     Shaky.faults = 4
@@ -135,9 +135,7 @@ def test_a_few_faults_of_the_network_are_borne(bucket, tmp_path):
 
 
 @pytest.mark.parametrize("on_error", ["raise", "replace", "skip"])
-def test_a_broken_network_ends_the_epoch_with_the_objects_name_whatever_becomes_of_broken_samples(
-    bucket, tmp_path, on_error
-):
+def test_a_network_failure_ends_the_epoch_with_the_objects_name_for_any_error_policy(bucket, tmp_path, on_error):
     write_folder(tmp_path, 16)
     source = read.files(bucket())
     with pp.Loader(source, PLAIN, batch_size=2, on_error=on_error, max_errors=1.0, prefetch=1) as loader:
@@ -150,7 +148,7 @@ def test_a_broken_network_ends_the_epoch_with_the_objects_name_whatever_becomes_
             list(batches)
 
 
-def test_an_object_that_is_gone_is_a_broken_sample(bucket, tmp_path):
+def test_a_missing_object_is_a_broken_sample(bucket, tmp_path):
     write_folder(tmp_path, 4)
     source = read.files(bucket())
     fsspec.filesystem("memory").rm("/bucket/china/2.jpg")
@@ -168,13 +166,13 @@ def test_an_object_that_is_gone_is_a_broken_sample(bucket, tmp_path):
         (lambda _: read.tar("nobody://b/a.tar"), "nobody://b/a.tar: Protocol not known: nobody"),
     ],
 )
-def test_what_names_no_object_is_one_error(bucket, make, words):
+def test_a_url_without_an_object_is_one_error(bucket, make, words):
     with pytest.raises(pp.DataError) as caught:
         make(bucket())
     assert words in str(caught.value)
 
 
-def test_a_server_without_ranges_is_refused_before_it_sends_each_shard_for_each_sample(bucket, tmp_path):
+def test_a_server_without_ranges_is_rejected_before_it_sends_each_shard_for_each_sample(bucket, tmp_path):
     (tmp_path / "a.tar").write_bytes(tar_bytes(tar_members(3)))
     source = read.tar(f"{bucket()}/a.tar")
     Shaky.whole = True
@@ -192,5 +190,5 @@ def test_a_server_without_ranges_is_refused_before_it_sends_each_shard_for_each_
         ("{x..z}", ["{x..z}"]),
     ],
 )
-def test_braces_are_a_shells(text, found):
+def test_braces_are_expanded_as_in_a_shell(text, found):
     assert expanded(text) == found

@@ -1,4 +1,4 @@
-"""``read.tar``: WebDataset's keys and suffixes, whatever wrote the archive."""
+"""``read.tar``: WebDataset's keys and suffixes, for archives of any program."""
 
 import tarfile
 
@@ -14,7 +14,7 @@ def write(path, *members, **options):
     return path
 
 
-def test_a_sample_is_its_members_by_their_suffixes(tmp_path):
+def test_a_sample_is_its_members_by_suffix(tmp_path):
     source = read.tar(write(tmp_path / "a.tar", *tar_members(3)), about="json", text="txt", raw="jpg")
     assert source[2] == {
         "name": "a.tar, some/0002",
@@ -27,14 +27,14 @@ def test_a_sample_is_its_members_by_their_suffixes(tmp_path):
     }
 
 
-def test_files_come_one_after_the_other(tmp_path):
+def test_files_are_read_one_after_the_other(tmp_path):
     write(tmp_path / "1.tar", *tar_members(2, 3))
     write(tmp_path / "0.tar", *tar_members(3))
     assert [sample["key"] for sample in read.tar(tmp_path / "*.tar")] == [f"some/{n:04}" for n in range(5)]
 
 
 @pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_kind_of_tar_is_read_with_long_and_foreign_names(tmp_path, kind):
+def test_every_kind_of_tar_is_read_with_long_and_non_ascii_names(tmp_path, kind):
     folder = "/".join(["a" * 40] * 4) if kind == tarfile.USTAR_FORMAT else "é" * 30 + "/" + "b" * 200
     members = [(f"{folder}/{n}.JPG", small_jpeg(n)) for n in range(3)]
     source = read.tar(write(tmp_path / "a.tar", ("d/", {"type": tarfile.DIRTYPE}), *members, format=kind), label=None)
@@ -49,7 +49,7 @@ def test_a_key_ends_at_the_first_dot_of_the_base_name(tmp_path):
     assert source[0] == {"name": "a.tar, v1.0/x", "key": "v1.0/x", "image": b"L", "right": b"R", "label": 7}
 
 
-def test_members_without_a_suffix_and_hidden_ones_are_passed_over(tmp_path):
+def test_members_without_a_suffix_and_hidden_ones_are_skipped(tmp_path):
     members = [("README", b"x"), (".DS_Store", b"x"), ("a.jpg", b"x"), ("x/._a.jpg", b"x")]
     source = read.tar(write(tmp_path / "a.tar", *members), label=None)
     assert [sample["key"] for sample in source] == ["a"]
@@ -75,7 +75,7 @@ def test_any_of_several_suffixes_is_the_image(tmp_path):
         ([("b.jpg", {"type": tarfile.FIFOTYPE}), ("b.cls", b"1")], "its .jpg is a special file"),
     ],
 )
-def test_a_sample_that_makes_no_sense_costs_itself(tmp_path, members, text):
+def test_an_invalid_sample_breaks_only_itself(tmp_path, members, text):
     good = [[(f"{name}.jpg", b"x"), (f"{name}.cls", b"1")] for name in "ac"]
     source = read.tar(write(tmp_path / "t.tar", *good[0], *members, *good[1]))
     (found,) = refusals(source).values()
@@ -84,7 +84,7 @@ def test_a_sample_that_makes_no_sense_costs_itself(tmp_path, members, text):
     assert (len(source), source[2]["key"]) == (3, "c")
 
 
-def test_members_that_are_not_next_to_each_other_cost_their_sample(tmp_path):
+def test_separated_members_break_their_sample(tmp_path):
     members = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.cls", b"3"), ("b.cls", b"4"), ("c.jpg", b"5"), ("c.cls", b"6")]
     source = read.tar(write(tmp_path / "t.tar", *members))
     found = refusals(source)
@@ -94,7 +94,7 @@ def test_members_that_are_not_next_to_each_other_cost_their_sample(tmp_path):
 
 
 @pytest.mark.parametrize("left", [100, 512, 700])
-def test_a_file_that_ends_early_costs_its_last_sample(tmp_path, left):
+def test_a_truncated_file_breaks_its_last_sample(tmp_path, left):
     members = list(tar_members(2))
     start = len(tar_bytes(members[:4])) // 10240 and sum(512 + -(-len(data) // 512) * 512 for _, data in members[:4])
     data = tar_bytes(members)
@@ -106,8 +106,8 @@ def test_a_file_that_ends_early_costs_its_last_sample(tmp_path, left):
     assert source.notes
 
 
-def test_the_last_member_may_end_where_the_file_ends_and_not_a_byte_behind(tmp_path):
-    """A file that is cut after its last byte only lacks the padding of the block."""
+def test_the_last_member_may_end_at_the_end_of_the_file_but_not_after_it(tmp_path):
+    """A file that is truncated after its last byte only lacks the padding of the block."""
     data = tar_bytes([("a.jpg", b"photo"), ("a.cls", b"17")])
     end = 3 * 512 + 2
     (tmp_path / "t.tar").write_bytes(data[:end])
@@ -119,7 +119,7 @@ def test_the_last_member_may_end_where_the_file_ends_and_not_a_byte_behind(tmp_p
     assert source.notes == ("t.tar: the file ends in its member a.cls",)
 
 
-def test_a_broken_header_costs_what_follows_and_is_noted(tmp_path):
+def test_a_broken_header_breaks_the_following_samples_and_is_noted(tmp_path):
     data = bytearray(tar_bytes(list(tar_members(3))))
     first = sum(512 + -(-len(content) // 512) * 512 for _, content in tar_members(1))
     data[first + 3] ^= 1
@@ -130,7 +130,7 @@ def test_a_broken_header_costs_what_follows_and_is_noted(tmp_path):
     assert source.notes == (f"t.tar: {text}",)
 
 
-def test_an_archive_behind_an_archive_is_noted(tmp_path):
+def test_a_concatenated_archive_is_noted(tmp_path):
     one = tar_bytes(list(tar_members(1)))
     (tmp_path / "t.tar").write_bytes(one + one)
     (note,) = read.tar(tmp_path / "t.tar").notes

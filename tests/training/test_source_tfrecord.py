@@ -28,11 +28,11 @@ def flipped(data, at):
 
 def test_the_helpers_checksum_is_crc32c():
     crc = masked_crc(b"123456789") - 0xA282EAD8 & 0xFFFFFFFF
-    assert (crc >> 17 | crc << 15) & 0xFFFFFFFF == 0xE3069283  # the catalogue's check value
+    assert (crc >> 17 | crc << 15) & 0xFFFFFFFF == 0xE3069283  # the check value of the CRC catalogue
 
 
 @needs_crc
-def test_the_products_checksum_is_the_helpers():
+def test_pixpreps_checksum_equals_the_helpers():
     from pixprep.training.sources.checksum import masked  # noqa: PLC0415  (where it is installed)
 
     for data in (b"", b"123456789", os.urandom(999)):
@@ -40,7 +40,7 @@ def test_the_products_checksum_is_the_helpers():
 
 
 @needs_crc
-def test_records_come_from_all_files_in_order(tmp_path):
+def test_records_of_all_files_are_in_order(tmp_path):
     write_tfrecord(tmp_path / "b-1", 2, 3)
     write_tfrecord(tmp_path / "b-0", 3)
     (tmp_path / "b-2").write_bytes(b"")
@@ -52,7 +52,7 @@ def test_records_come_from_all_files_in_order(tmp_path):
 
 
 @needs_crc
-def test_a_wrong_checksum_of_the_data_costs_its_record(tmp_path):
+def test_a_wrong_checksum_of_the_data_breaks_its_record(tmp_path):
     (_, (start, size), _) = write_tfrecord(tmp_path / "t", 3)
     data = (tmp_path / "t").read_bytes()
     (tmp_path / "t").write_bytes(flipped(data, start + size // 2))
@@ -61,7 +61,7 @@ def test_a_wrong_checksum_of_the_data_costs_its_record(tmp_path):
 
 
 @needs_crc
-def test_what_follows_a_broken_length_is_one_sample_and_a_note(tmp_path):
+def test_data_after_a_broken_length_is_one_sample_and_a_note(tmp_path):
     (_, (start, _), _, _) = write_tfrecord(tmp_path / "a", 4)
     data = (tmp_path / "a").read_bytes()
     (tmp_path / "a").write_bytes(flipped(data, start + 1))
@@ -75,7 +75,7 @@ def test_what_follows_a_broken_length_is_one_sample_and_a_note(tmp_path):
 
 @pytest.mark.parametrize("checksums", [pytest.param(True, marks=needs_crc), False])
 @pytest.mark.parametrize("left", [1, 11, 12, 13, 500])
-def test_a_file_that_ends_early_costs_its_last_record(tmp_path, left, checksums):
+def test_a_truncated_file_breaks_its_last_record(tmp_path, left, checksums):
     (_, (start, _)) = write_tfrecord(tmp_path / "t", 2)
     os.truncate(tmp_path / "t", start + left)
     source = read.tfrecord(tmp_path / "t", checksums=checksums)
@@ -85,7 +85,7 @@ def test_a_file_that_ends_early_costs_its_last_record(tmp_path, left, checksums)
     assert source.notes
 
 
-def test_a_file_that_changes_after_it_was_scanned_is_seen(tmp_path):
+def test_a_file_that_changes_after_the_scan_is_detected(tmp_path):
     (_, (start, size)) = write_tfrecord(tmp_path / "t", 2)
     source = read.tfrecord(tmp_path / "t", checksums=False)
     os.truncate(tmp_path / "t", start + 20)
@@ -93,14 +93,14 @@ def test_a_file_that_changes_after_it_was_scanned_is_seen(tmp_path):
 
 
 @pytest.mark.parametrize("checksums", [pytest.param(True, marks=needs_crc), False])
-def test_dalis_index_takes_the_place_of_the_scan(tmp_path, checksums):
+def test_dalis_index_replaces_the_scan(tmp_path, checksums):
     rows = write_tfrecord(tmp_path / "t", 4)
     (tmp_path / "t.idx").write_text("".join(f"{offset} {size}\n" for offset, size in rows[::2]))
     source = read.tfrecord(tmp_path / "t", index=tmp_path / "t.idx", checksums=checksums, name="name")
     assert [sample["name"] for sample in source] == ["n0", "n2"]
 
 
-def test_an_index_of_another_file_costs_its_records(tmp_path):
+def test_an_index_of_a_different_file_breaks_its_records(tmp_path):
     rows = write_tfrecord(tmp_path / "t", 3)
     (tmp_path / "i").write_text(f"0 {rows[0][1]}\n{rows[1][0] + 1} 40\n")
     source = read.tfrecord(tmp_path / "t", index=tmp_path / "i", checksums=False)
@@ -112,7 +112,7 @@ def write(path, *examples):
     return path
 
 
-def test_a_feature_is_one_value_by_its_name_and_an_array_in_a_list(tmp_path):
+def test_a_feature_is_a_value_if_given_by_name_and_an_array_in_a_list(tmp_path):
     data = example(i=[b"x"], n=[7], ns=[-1, 5], f=[0.5], fs=[1.5, 2.5], b=[b"\xff"], bs=[b"1", b"2"], none=[])
     source = read.tfrecord(
         write(tmp_path / "t", data), image="i", checksums=False, n="n", ns=["ns"], f="f", fs=["fs"], b="b", bs=["bs"],
@@ -124,7 +124,7 @@ def test_a_feature_is_one_value_by_its_name_and_an_array_in_a_list(tmp_path):
     assert (sample["ns"].dtype, sample["fs"].dtype) == (np.int64, np.float32)
 
 
-def test_boxes_are_pixels_of_the_size(tmp_path):
+def test_normalized_boxes_are_converted_to_pixels(tmp_path):
     sides = ("xmin", "ymin", "xmax", "ymax")
     data = example(
         i=[b"x"], h=[100], w=[200], xmin=[0.25, 0.0], ymin=[0.5, 0.0], xmax=[0.75, 1.0], ymax=[1.0, 1.0], c=[3, 4]
@@ -151,14 +151,14 @@ def test_boxes_are_pixels_of_the_size(tmp_path):
         (message(2, b"x"), "is not a tf.train.Example: unexpected field number 2"),  # a SequenceExample
     ],
 )
-def test_a_record_that_is_something_else_costs_itself(tmp_path, data, text):
+def test_a_record_of_a_different_kind_breaks_itself(tmp_path, data, text):
     good = example(image__encoded=[b"x"], n=[1])
     source = read.tfrecord(write(tmp_path / "t", good, data, good), checksums=False, n="n")
     (found,) = refusals(source).values()
     assert found.startswith(f"[BAD_RECORD] t, record 1: {text}")
 
 
-def test_boxes_that_make_no_sense_cost_their_record(tmp_path):
+def test_invalid_boxes_break_their_record(tmp_path):
     sides = ("a", "b", "c", "d")
     good = {"image__encoded": [b"x"], "a": [1.0], "b": [1.0], "c": [2.0], "d": [2.0], "l": [1]}
     wrong = [good, good | {"c": [0.5]}, good | {"a": [float("nan")]}, good | {"a": [1.0, 1.0]}, good | {"l": [1, 2]}]
@@ -176,7 +176,7 @@ def test_boxes_that_make_no_sense_cost_their_record(tmp_path):
         (gzip.compress(record(flower(0))), "is compressed: unpack it first: gunzip t"),
     ],
 )
-def test_a_file_that_is_no_tfrecord_is_one_error(tmp_path, content, text):
+def test_a_file_that_is_not_tfrecord_is_one_error(tmp_path, content, text):
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(pp.DataError) as caught:
         read.tfrecord(tmp_path / "t")
@@ -186,13 +186,13 @@ def test_a_file_that_is_no_tfrecord_is_one_error(tmp_path, content, text):
 @pytest.mark.parametrize(
     ("compress", "command"), [(gzip.compress, "gunzip"), (zlib.compress, "zlib-flate -uncompress <")]
 )
-def test_a_compressed_file_is_refused_without_checksums_too(tmp_path, compress, command):
+def test_a_compressed_file_is_rejected_even_without_checksums(tmp_path, compress, command):
     (tmp_path / "t").write_bytes(compress(record(flower(0))))
     with pytest.raises(pp.DataError, match=f"t: is compressed: unpack it first: {command} t$"):
         read.tfrecord(tmp_path / "t", checksums=False)
 
 
-def test_without_the_library_of_checksums_it_says_what_to_do(tmp_path):
+def test_without_the_checksum_library_the_error_names_the_fix(tmp_path):
     write_tfrecord(tmp_path / "t", 2)
     code = (
         "import sys; sys.modules['google_crc32c'] = None\n"  # as if it were not installed
@@ -206,12 +206,12 @@ def test_without_the_library_of_checksums_it_says_what_to_do(tmp_path):
     )
 
 
-def test_a_brackets_in_a_files_name_is_no_pattern(tmp_path):
+def test_brackets_in_a_file_name_are_not_a_pattern(tmp_path):
     write_tfrecord(tmp_path / "t[1].tfrecord", 2)
     assert len(read.tfrecord(tmp_path / "t[1].tfrecord", checksums=False)) == 2
 
 
-def test_300_files_are_read_though_256_stay_open(tmp_path):
+def test_300_files_are_read_with_256_open_files(tmp_path):
     for number in range(300):
         write(tmp_path / f"{number:03}", example(image__encoded=[b"%d" % number]))
     source = read.tfrecord(tmp_path / "*", checksums=False)

@@ -1,4 +1,4 @@
-"""``read.voc``: VOC's boxes as corners from 0, and faults of an XML file."""
+"""``read.voc``: VOC's boxes as zero-based corners, and errors in XML files."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_boxes_count_from_0_and_end_where_the_last_pixel_does(folder):
+def test_boxes_are_zero_based_and_end_after_the_last_pixel(folder):
     source = read.voc(folder)
     assert len(source) == 6
     sample = source[1]
@@ -26,13 +26,13 @@ def test_boxes_count_from_0_and_end_where_the_last_pixel_does(folder):
     assert (sample["boxes"].dtype, sample["labels"].dtype) == (np.float32, np.int64)
 
 
-def test_a_split_is_a_list_of_names_in_its_order(folder):
+def test_a_split_is_a_list_of_names_in_order(folder):
     assert [sample["name"] for sample in read.voc(folder, "train")] == [f"{n}.jpg" for n in range(1, 6)]
     (folder / "ImageSets" / "Main" / "cat_val.txt").write_text("4  1\n\n2 -1\n")
     assert [sample["name"] for sample in read.voc(folder, "cat_val")] == ["4.jpg", "2.jpg"]
 
 
-def test_classes_are_those_that_are_given(folder):
+def test_classes_are_the_given_ones(folder):
     source = read.voc(folder, classes=["dog", "cat"])
     assert source[1]["labels"].tolist() == [1, 0]
     with pytest.raises(pp.ImageError, match=r"1.xml: object 1: 'dog' is not one of the classes: pass classes="):
@@ -51,14 +51,14 @@ def test_classes_are_those_that_are_given(folder):
         (voc_xml(0).replace("<xmin>1</xmin>", ""), "object 0: its bndbox/xmin is ''"),
     ],
 )
-def test_an_annotation_that_makes_no_sense_costs_its_image(folder, xml, text):
+def test_an_invalid_annotation_breaks_its_image(folder, xml, text):
     (folder / "Annotations" / "2.xml").write_text(xml)
     found = refusals(read.voc(folder))
     assert list(found) == [2]
     assert found[2].startswith(f"[BAD_RECORD] Annotations/2.xml: {text}")
 
 
-def test_an_image_or_an_annotation_that_is_not_there_costs_itself(folder):
+def test_a_missing_image_or_annotation_breaks_only_itself(folder):
     source = read.voc(folder)
     (folder / "Annotations" / "1.xml").unlink()
     (folder / "JPEGImages" / "3.jpg").unlink()
@@ -70,14 +70,14 @@ def test_an_image_or_an_annotation_that_is_not_there_costs_itself(folder):
     assert source.notes == ("1 annotated images are not in JPEGImages, such as 3",)
 
 
-def test_a_photo_without_objects_has_no_boxes_and_one_without_a_size_has_none(folder):
+def test_a_photo_without_objects_has_no_boxes_and_a_missing_size_stays_missing(folder):
     (folder / "Annotations" / "0.xml").write_text("<annotation><size><width>0</width></size></annotation>")
     sample = read.voc(folder)[0]
     assert (sample["boxes"].shape, sample["labels"].shape) == ((0, 4), (0,))
     assert "size" not in sample
 
 
-def test_a_folder_that_is_none_is_one_error(folder, tmp_path):
+def test_an_invalid_folder_is_one_error(folder, tmp_path):
     with pytest.raises(pp.DataError, match="gone/JPEGImages: cannot be read"):
         read.voc(tmp_path / "gone")
     with pytest.raises(pp.DataError, match=r"Main/test.txt: cannot be read"):

@@ -1,4 +1,4 @@
-"""Duties of every source: numbers, names, threads, pickles, fingerprints."""
+"""Requirements for every source: indices, names, threads, pickling, fingerprints."""
 
 import operator
 import pickle
@@ -19,7 +19,7 @@ COUNT = 6
 
 @pytest.fixture(params=MAKERS)
 def make(request, tmp_path):
-    """A function from a count of samples to a source of them, in a folder of its own."""
+    """Return a function from a number of samples to a source, in its own folder."""
 
     def made(count=COUNT, folder="a"):
         path = tmp_path / folder
@@ -30,7 +30,7 @@ def make(request, tmp_path):
 
 
 def comparable(sample):
-    """A sample as values that == compares."""
+    """Return a sample as values that can be compared with ==."""
     return {
         key: (str(value.dtype), value.tolist())
         if isinstance(value, np.ndarray)
@@ -41,7 +41,7 @@ def comparable(sample):
     }
 
 
-def test_samples_are_had_by_their_numbers_as_from_a_list(make):
+def test_samples_are_indexed_like_a_list(make):
     source = make()
     assert len(source) == COUNT
     samples = [comparable(source[index]) for index in range(COUNT)]
@@ -56,7 +56,7 @@ def test_samples_are_had_by_their_numbers_as_from_a_list(make):
         source["1"]
 
 
-def test_a_source_says_what_it_is(make):
+def test_the_repr_of_a_source_describes_it(make):
     source = make()
     some = ", ".join([*source.classes[:3], *["…"][: len(source.classes) > 3]])
     classes = f", {len(source.classes)} classes: {some}" if source.classes else ""
@@ -69,7 +69,7 @@ def test_the_images_are_those_that_were_written(make):
     assert found == {small_jpeg(index) for index in range(COUNT)}
 
 
-def test_eight_threads_read_of_a_pickled_source_what_one_reads_of_it(make):
+def test_eight_threads_read_the_same_from_a_pickled_source_as_one(make):
     source = make()
     expected = [comparable(source[index]) for index in range(COUNT)]
     fresh = pickle.loads(pickle.dumps(source))  # noqa: S301  (ours; and its files are not open yet)
@@ -79,18 +79,18 @@ def test_eight_threads_read_of_a_pickled_source_what_one_reads_of_it(make):
     assert (fresh.fingerprint, fresh.classes, fresh.notes) == (source.fingerprint, source.classes, source.notes)
 
 
-def test_a_fingerprint_is_of_the_samples_and_not_of_the_folder(make):
+def test_a_fingerprint_depends_on_the_samples_and_not_on_the_folder(make):
     prints = [make().fingerprint, make(folder="a").fingerprint, make(COUNT - 1, "c").fingerprint]
     assert all(re.fullmatch(r"[0-9a-f]{32}", text) for text in prints)
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_a_fingerprint_tells_where_one_part_ends_and_the_next_begins():
+def test_a_fingerprint_depends_on_the_boundaries_of_parts():
     assert fingerprint(b"cat", b"dog") != fingerprint(b"ca", b"tdog")
     assert fingerprint(np.arange(2), np.arange(0)) != fingerprint(np.arange(0), np.arange(2))
 
 
-def test_labels_are_whole_numbers_and_boxes_have_theirs(make):
+def test_labels_are_integers_and_boxes_have_labels(make):
     for sample in make():
         if "label" in sample:
             assert operator.index(sample["label"]) >= 0
@@ -100,4 +100,4 @@ def test_labels_are_whole_numbers_and_boxes_have_theirs(make):
             lengths = {len(value) for value in sample.values() if isinstance(value, np.ndarray)}
             assert lengths == {len(sample["boxes"])}
             assert sample["boxes"].shape[1:] == (4,)
-            sample["boxes"][:] = 7  # a sample is its owner's
+            sample["boxes"][:] = 7  # a sample belongs to the caller

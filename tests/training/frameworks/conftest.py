@@ -1,4 +1,4 @@
-"""A Loader over small photos, for every library."""
+"""A Loader over small photos, for every framework."""
 
 from contextlib import suppress
 
@@ -11,21 +11,21 @@ from support.loading import DETECTION, TRAINING, samples
 
 @pytest.fixture
 def loader():
-    """40 photos of three classes, 8 a batch."""
+    """Return 40 photos of three classes in batches of 8."""
     with pp.Loader(samples(), TRAINING, batch_size=8, shuffle=True, seed=5, threads=2) as ours:
         yield ours
 
 
 @pytest.fixture
 def again():
-    """Return the data set once more, for the expected results."""
+    """Return the data set again, for the expected results."""
     with pp.Loader(samples(), TRAINING, batch_size=8, shuffle=True, seed=5, threads=1) as ours:
         yield ours
 
 
 @pytest.fixture
 def open_sizes():
-    """Photos of several widths, in their order."""
+    """Return photos of several widths, in order."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=24, max_size=60), pp.tensor(pad_value=-1.0)])
     with pp.Loader(samples(16), pipeline, batch_size=4, threads=2) as ours:
         yield ours
@@ -33,7 +33,7 @@ def open_sizes():
 
 @pytest.fixture
 def detection():
-    """16 photos with 0 to 3 boxes."""
+    """Return 16 photos with 0 to 3 boxes."""
     source = samples(16)
     for index, sample in enumerate(source):
         corners = [[2 + n, 3, 20 + n, 25] for n in range(index % 4)]
@@ -56,8 +56,8 @@ def learnable():
 with suppress(ImportError, OSError):
     import torch
 
-    # torchvision registers fakes for these two at import; its C++ extension, which no registry has for the CPU, would
-    # define them.
+    # torchvision registers fake implementations for these two ops at import; its C++ extension, which no registry has
+    # for the CPU, would define them
     LIBRARY = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

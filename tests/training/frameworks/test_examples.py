@@ -1,4 +1,4 @@
-"""Each program of training_examples/, run as a user runs it; each where its framework is installed."""
+"""Runs each program of training_examples/ like a user, if its framework is installed."""
 
 import json
 import os
@@ -22,15 +22,16 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="NO PYTORCH: make training")
 needs_onnx = pytest.mark.skipif(not find_spec("onnx"), reason="NO ONNX: make training")
-needs_serving = pytest.mark.skipif(not SERVING.exists(), reason="NO TRITON: make demo makes its environment")
+needs_serving = pytest.mark.skipif(not SERVING.exists(), reason="NO TRITON: make demo installs it")
 needs_keras = pytest.mark.skipif(not find_spec("tensorflow"), reason="NO TENSORFLOW: make parity-tensorflow")
 
 
 def run(folder, *words, python=sys.executable):
-    """Output of a program; raises unless it ends with 0."""
+    """Run a program and return its output. Raise unless its exit status is 0."""
     names = ("PYTHONPATH", "WORLD_SIZE", "RANK") if python == SERVING else ("WORLD_SIZE", "RANK")
     environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment["OMP_NUM_THREADS"] = "1"  # more only wait for each other where other programs run: 22 s of CPU for 8
+    # more threads would only wait for each other while other programs run: 22 s of CPU for 8
+    environment["OMP_NUM_THREADS"] = "1"
     command = [python, *map(str, words)]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
@@ -54,7 +55,7 @@ def photos(tmp_path_factory):
 @needs_torch
 @needs_onnx
 @needs_serving
-def test_a_network_that_was_trained_is_served_with_the_logits_of_its_training(tmp_path):
+def test_a_trained_network_is_served_with_the_logits_of_its_training(tmp_path):
     assert accuracy(run(tmp_path, EXAMPLES / "pytorch_train.py")) > 0.9
     printed = run(tmp_path, EXAMPLES / "serve_trained.py", python=SERVING)
     *_, photos, tensors, logits, accuracies = printed.splitlines()
@@ -74,7 +75,7 @@ def test_a_network_that_was_trained_is_served_with_the_logits_of_its_training(tm
 
 
 def served(folder, trained, pipeline, photos, measure):
-    """Asserts that a training's own server answers as the training, with a measure of the same number."""
+    """Assert that the server of a training gives the same result as the training itself, by a metric."""
     printed = run(
         folder, EXAMPLES / "serve_trained.py", "--trained", trained, "--pipeline", pipeline, python=SERVING
     ).splitlines()
@@ -88,7 +89,7 @@ def served(folder, trained, pipeline, photos, measure):
 @needs_torch
 @needs_onnx
 @needs_serving
-def test_a_network_that_segments_is_served_with_the_logits_of_its_training(tmp_path):
+def test_a_segmentation_network_is_served_with_the_logits_of_its_training(tmp_path):
     printed = run(tmp_path, EXAMPLES / "pytorch_segment.py")
     (number,) = re.findall(r"^mIoU ([\d.]+) of 12 photos that it has not seen$", printed, re.MULTILINE)
     assert float(number) > 0.55
@@ -98,7 +99,7 @@ def test_a_network_that_segments_is_served_with_the_logits_of_its_training(tmp_p
 @needs_torch
 @needs_onnx
 @needs_serving
-def test_a_detector_that_was_trained_on_padded_batches_is_served(tmp_path):
+def test_a_detector_trained_on_padded_batches_is_served(tmp_path):
     printed = run(tmp_path, EXAMPLES / "pytorch_detect.py")
     sides = re.findall(r"the last batch is \(8, 3, (\d+), (\d+)\)", printed)
     assert len({*sides}) > 1
@@ -107,13 +108,14 @@ def test_a_detector_that_was_trained_on_padded_batches_is_served(tmp_path):
     served(tmp_path, "trained/detector", "detection.json", 40, ("mAP", number))
 
 
-def test_the_measures_are_those_that_a_hand_computes():
+def test_metrics_equal_manually_computed_ones():
     measures = runpy.run_path(EXAMPLES / "measures.py")
     told, true = np.array([[0, 0, 1, 1]]), np.array([[0, 1, 1, 255]])
-    assert measures["mean_iou"](told, true, 3) == (1 / 2 + 1 / 2) / 2  # class 2 is absent, the last pixel is unlabeled
+    # class 2 is absent, and the last pixel is unlabeled
+    assert measures["mean_iou"](told, true, 3) == (1 / 2 + 1 / 2) / 2
     answers = np.full((1, 5, 1, 3), -9.0)
     answers[0, 1:] = 8 / 64  # cells of 16 pixels, each its own box
-    answers[0, 0, 0] = [2, 3, 1]  # the surest is at 16 to 32
+    answers[0, 0, 0] = [2, 3, 1]  # the highest score is at 16 to 32
     ap = measures["mean_ap"]
     first, both = [[0, 0, 16, 16]], [[0, 0, 16, 16], [32, 0, 48, 16]]
     assert ap(answers, np.array([first]), np.array([[0]])) == 1 / 2  # found second
@@ -123,7 +125,7 @@ def test_the_measures_are_those_that_a_hand_computes():
 
 
 @needs_torch
-def test_two_processes_see_every_sample_once_in_the_batches_of_one(photos):
+def test_two_processes_see_every_sample_once_in_the_batches_of_one_process(photos):
     one, two = (
         run(photos, *TORCHRUN, f"--nproc-per-node={count}", EXAMPLES / "pytorch_shards.py", photos / "train")
         for count in (1, 2)
@@ -171,8 +173,10 @@ distributed.destroy_process_group()
 
 
 @needs_torch
-def test_two_processes_go_on_in_mid_epoch_and_no_sample_is_lost_or_doubled(photos, tmp_path):
-    """They are stopped after 7 of 10 batches, and go on as two and as one, with the draws of before."""
+def test_two_processes_resume_mid_epoch_without_losing_or_repeating_samples(photos, tmp_path):
+    """They are stopped after 7 of 10 batches, and resume as two processes and as one, with the same random
+    parameters.
+    """
     (program := tmp_path / "resumed.py").write_text(RESUMED)
 
     def seen(count, most, state):
@@ -201,7 +205,7 @@ def test_keras_learns_from_tfrecord_files(tmp_path):
     assert accuracy(run(tmp_path, EXAMPLES / "keras_tfrecord.py")) > 0.9
 
 
-def test_boxes_are_drawn_where_the_objects_are(tmp_path):
+def test_boxes_are_drawn_around_the_objects(tmp_path):
     lines = run(tmp_path, EXAMPLES / "coco_boxes.py").splitlines()
     assert len(lines) == 12
     assert {line.partition(":")[0] for line in lines} == {"china.jpg", "flower.jpg"}
@@ -219,7 +223,7 @@ def test_boxes_are_drawn_where_the_objects_are(tmp_path):
             assert inside.mean() > 0.25
 
 
-def test_the_data_set_has_240_photos_to_learn_from_and_80_to_hold_out(photos):
+def test_the_data_set_has_240_training_photos_and_80_validation_photos(photos):
     for part, count in (("train", 240), ("valid", 80)):
         source = pp.read.files(photos / part)
         assert (len(source), source.classes, source.labels.mean()) == (count, ("china", "flower"), 0.5)

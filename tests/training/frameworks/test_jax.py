@@ -1,4 +1,4 @@
-"""The Loader in JAX."""
+"""The Loader with JAX."""
 
 import gc
 
@@ -27,14 +27,14 @@ def test_arrays_share_the_memory_of_the_batch(loader):
         assert np.array_equal(images, jnp.asarray(batch["tensor"]).astype(jnp.bfloat16))
 
 
-def test_an_array_that_is_kept_is_not_written_over(loader, again):
+def test_a_kept_array_is_not_overwritten(loader, again):
     kept = [batch.jax("tensor") for batch in loader]
     gc.collect()
     for images, batch in zip(kept, again, strict=True):
         assert np.array_equal(images, batch["tensor"])
 
 
-def test_a_classifier_learns_by_its_batches(learnable):
+def test_a_classifier_learns_from_the_batches(learnable):
     weights = jnp.zeros((3 * 24 * 24, 3))
 
     @jax.jit
@@ -51,7 +51,7 @@ def test_a_classifier_learns_by_its_batches(learnable):
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 2
 
 
-def test_boxes_are_one_array_an_image(detection):
+def test_boxes_are_one_array_per_image(detection):
     for batch in detection:
         boxes = batch.jax("boxes")
         assert [each.shape for each in boxes] == [(0, 4), (1, 4), (2, 4), (3, 4)]

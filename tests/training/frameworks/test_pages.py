@@ -1,6 +1,6 @@
-"""Pages about training: each program runs after those before it, and prints the output that the page shows.
+"""Programs in the pages about training: each runs after the previous ones, and prints the output that the page shows.
 
-A program that imports a framework runs where that framework is: `make training` has them all.
+A program that imports a framework runs where that framework is installed: `make training` has all of them.
 """
 
 import ast
@@ -15,7 +15,7 @@ from support.records import example, record, tar_bytes, tar_members, write_tfrec
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = {"loader.md": 10, "sources.md": 6, "importing.md": 1, "video.md": 1}
-"""How many programs of each are of training."""
+"""Number of programs about training in each page."""
 MEANT = {
     "s3://": "fsspec",
     "read.videos": "av",
@@ -24,14 +24,15 @@ MEANT = {
     "read.lmdb": "lmdb",
     "loader.tf(": "tensorflow",
 }
-"""Libraries that a program needs and does not import."""
+"""Libraries that a program needs but does not import."""
 SKIPPED = {"onnx", "datasets"}
-"""Libraries of programs that do not run here: tests/serving/test_clip_classifiers.py runs the one of onnx, and the one
-of datasets needs the network."""
+"""Libraries of programs that do not run here: tests/serving/test_clip_classifiers.py runs the one that uses onnx, and
+the one that uses datasets needs the network.
+"""
 
 
 def programs(page):
-    """(program, what it prints, the libraries it needs) of each of a page."""
+    """Return (program, its output, the libraries it needs) for each program of a page."""
     text = (DOCS / page).read_text(encoding="utf-8")
     for program, shown in re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL):
         tree = ast.walk(ast.parse(program))
@@ -47,7 +48,7 @@ CASES = [(page, number) for page, count in PAGES.items() for number in range(cou
 
 
 def is_there(library):
-    """Tell whether a library is installed, and works here: torchvision's own code may be of another PyTorch."""
+    """Return whether a library is installed and works: torchvision's extension may be built for a different PyTorch."""
     try:
         import_module(library)
     except (ImportError, OSError, RuntimeError):
@@ -57,7 +58,7 @@ def is_there(library):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with what the pages name: photos of two classes, records, clips and their pipeline."""
+    """Return a folder with the files that the pages name: photos of two classes, records, clips and their pipeline."""
     for index in range(40):
         path = tmp_path / "train" / ("cat", "dog")[index % 2] / f"{index}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +76,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def buckets(monkeypatch):
-    """Buckets of S3 and of Google, in memory."""
+    """Provide buckets of S3 and of Google Cloud Storage in memory."""
     memory = import_module("fsspec.implementations.memory").MemoryFileSystem
 
     class Buckets(memory):

@@ -1,4 +1,4 @@
-"""Training from a web server and from a bucket, through fsspec's own clients: a local server plays each."""
+"""Training from a web server and from a bucket, through fsspec's own clients. A local server imitates each."""
 
 import os
 import re
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the clients
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves files with ranges. ``faults`` is the number of responses that break off in the middle."""
+    """Serves files with range requests. ``faults`` is the number of responses that are cut off in the middle."""
 
     faults = 0
 
@@ -48,7 +48,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 def served(handler):
-    """The URL of a server in a thread, and its end."""
+    """Start a server in a thread; yield its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -70,7 +70,7 @@ def web(tmp_path):
 
 
 def amazon(monkeypatch):
-    """A local S3: its file system, its URL's scheme, and its end."""
+    """Start a local S3; yield its file system and the scheme of its URLs."""
     server = pytest.importorskip("moto.server", reason="NO MOTO: make training").ThreadedMotoServer(port=0)
     s3fs = pytest.importorskip("s3fs", reason="NO S3FS: make training")
     server.start()
@@ -87,13 +87,14 @@ def amazon(monkeypatch):
 
 
 def google(monkeypatch):
-    """A local Google Cloud Storage, likewise."""
+    """Start a local Google Cloud Storage; yield its file system and the scheme of its URLs."""
     emulator = pytest.importorskip("gcp_storage_emulator.server", reason="NO EMULATOR: make training")
     objects = emulator.Storage(use_memory_fs=True)
-    url, stop = served(partial(emulator.RequestHandler, objects))  # its own server has one connection at a time
+    url, stop = served(partial(emulator.RequestHandler, objects))  # its own server handles one connection at a time
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # it asks by gRPC, which the emulator has not
+    # the client would use gRPC, which the emulator does not support
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     gcsfs = pytest.importorskip("gcsfs", reason="NO GCSFS: make training")  # reads the line above
     gcsfs.GCSFileSystem.clear_instance_cache()
     return gcsfs.GCSFileSystem(token="anon", project="any"), "gs", stop  # noqa: S106
@@ -134,13 +135,13 @@ def makers():
     )
 
 
-def test_a_web_server_gives_the_batches_of_the_disk(web, tmp_path):
+def test_a_web_server_gives_the_same_batches_as_the_disk(web, tmp_path):
     write(tmp_path)
     for make in makers():
         assert np.array_equal(epoch(make(web)), epoch(make(tmp_path)))
 
 
-def test_answers_that_break_off_are_asked_for_again_and_then_end_the_epoch(web, tmp_path):
+def test_interrupted_responses_are_retried_and_then_end_the_epoch(web, tmp_path):
     write(tmp_path)
     source = read.tar(f"{web}/0.tar")
     whole = epoch(source)
@@ -151,17 +152,17 @@ def test_answers_that_break_off_are_asked_for_again_and_then_end_the_epoch(web, 
         epoch(source, on_error="skip", max_errors=1.0)
 
 
-def test_a_server_that_is_not_there_is_one_error():
+def test_an_unreachable_server_is_one_error():
     with pytest.raises(pp.DataError, match=r"^http://127\.0\.0\.1:1/a\.tar: could not be read in 5 attempts: "):
         read.tar("http://127.0.0.1:1/a.tar")
 
 
-def test_a_page_that_is_not_there_is_one_error_at_once(web):
+def test_a_missing_page_is_one_error_without_retries(web):
     with pytest.raises(pp.DataError, match=r"/no\.tar: cannot be read: no such object$"):
         read.tar(f"{web}/no.tar")
 
 
-def test_a_bucket_gives_the_batches_of_the_disk(bucket, tmp_path):
+def test_a_bucket_gives_the_same_batches_as_the_disk(bucket, tmp_path):
     write(tmp_path)
     url = bucket()
     for make in (*makers(), lambda root: read.files(f"{root}/folder"), lambda root: read.tar(f"{root}/*.tar")):

@@ -1,4 +1,4 @@
-"""The Loader in TensorFlow and Keras."""
+"""The Loader with TensorFlow and Keras."""
 
 import gc
 
@@ -8,8 +8,8 @@ import pytest
 import pixprep as pp
 from support.loading import TRAINING, samples
 
-tf = pytest.importorskip("tensorflow", reason="NO TENSORFLOW: make parity-tensorflow makes its environment")
-keras = pytest.importorskip("keras", reason="NO KERAS: make parity-tensorflow makes its environment")
+tf = pytest.importorskip("tensorflow", reason="NO TENSORFLOW: make parity-tensorflow installs it")
+keras = pytest.importorskip("keras", reason="NO KERAS: make parity-tensorflow installs it")
 
 
 def network():
@@ -21,7 +21,7 @@ def network():
 
 
 def place(tensor):
-    """Where a tensor's memory begins; ``numpy()`` would be a copy."""
+    """Return the address of a tensor's memory; ``numpy()`` would be a copy."""
     return np.asarray(memoryview(tensor)).ctypes.data
 
 
@@ -45,7 +45,7 @@ def test_tensors_share_the_memory_of_the_batch(loader, again):
         assert np.array_equal(images.numpy(), batch["tensor"])
 
 
-def test_images_of_their_own_sizes_come_padded_and_as_a_list(open_sizes):
+def test_images_of_different_sizes_are_available_padded_and_as_a_list(open_sizes):
     dataset = open_sizes.tf("tensor", "label")
     assert [spec.shape.as_list() for spec in dataset.element_spec] == [[None, 3, 24, None], [None]]
     for (images, _), batch in zip(list(dataset), open_sizes, strict=True):
@@ -55,20 +55,20 @@ def test_images_of_their_own_sizes_come_padded_and_as_a_list(open_sizes):
     assert images.shape[:3] == (len(labels), 3, 24)
 
 
-def test_memory_of_tensors_that_are_dropped_is_used_again(loader):
+def test_memory_of_freed_tensors_is_reused(loader):
     places = {place(batch.tf("tensor")) for _ in range(4) for batch in loader}
     assert len(places) < 20
 
 
-def test_arrays_anywhere_in_memory_are_copied_for_tensorflow():
-    """TensorFlow 2.21 ends the process when it reads shared memory that does not begin at a multiple of 64."""
+def test_unaligned_arrays_are_copied_for_tensorflow():
+    """TensorFlow 2.21 crashes when it reads shared memory whose address is not a multiple of 64."""
     array = np.arange(64, dtype=np.float32)[3:]
     assert array.ctypes.data % 64
     batch = pp.Batch(outputs={"tensor": array}, errors=[None], decode_s=[0], transform_s=[0])
     assert tf.reduce_sum(batch.tf("tensor")[1:]).numpy() == array[1:].sum()
 
 
-def test_the_dataset_has_the_types_of_the_pipeline_and_an_epoch_for_each_iteration(loader, again):
+def test_the_dataset_has_the_types_of_the_pipeline_and_one_epoch_per_iteration(loader, again):
     dataset = loader.tf("tensor", "label", "name")
     images, labels, names = dataset.element_spec
     assert (images.shape.as_list(), images.dtype) == ([None, 3, 24, 24], tf.float32)
@@ -96,7 +96,7 @@ def test_a_dataset_of_short_batches_has_all_of_them():
         assert [len(images) for images in dataset] == [8, 3]
 
 
-def test_padding_that_nobody_would_see_is_said(caplog):
+def test_unnoticed_padding_of_the_last_batch_is_reported(caplog):
     with pp.Loader(samples(11), TRAINING, batch_size=4, shard=(1, 2)) as ours:
         padded = [padding.numpy() for _, padding in ours.tf("tensor", "is_padding")]
         assert np.concatenate(padded).tolist() == [False] * 4 + [True] * 4
@@ -107,14 +107,14 @@ def test_padding_that_nobody_would_see_is_said(caplog):
     assert caplog.text.count('name "is_padding", too') == 2
 
 
-def test_a_dataset_knows_how_many_batches_it_has(loader, again):
+def test_a_dataset_knows_its_number_of_batches(loader, again):
     dataset = loader.tf("tensor", "label")
     assert (len(dataset), tf.data.experimental.cardinality(dataset).numpy()) == (5, 5)
     assert [len(list(dataset)) for _ in range(2)] == [5, 5]
     for _ in dataset.take(2):
         pass
     gc.collect()
-    assert len(list(dataset)) == 5  # an epoch that was left is over
+    assert len(list(dataset)) == 5  # an abandoned epoch has ended
     for _, _ in zip(range(3), again, strict=False):
         state = again.state_dict()
     loader.load_state_dict(state)
@@ -128,7 +128,7 @@ def test_a_dataset_knows_how_many_batches_it_has(loader, again):
     assert [len(list(rest)), len(list(dataset))] == [2, 5]
 
 
-def test_without_names_a_dataset_has_all_that_is_a_tensor():
+def test_without_names_a_dataset_contains_all_tensors():
     source = [sample | {"extra": {"a": 1}} for sample in samples(8)]
     with pp.Loader(source, TRAINING, batch_size=8) as ours:
         assert set(ours.tf().element_spec) == {"tensor", "label", "name", "index", "attempt", "is_padding"}
@@ -146,7 +146,7 @@ def test_boxes_are_ragged(detection):
         assert boxes.to_tensor().shape == (4, 3, 4)
 
 
-def test_a_dataset_that_is_left_lets_the_next_epoch_begin(loader):
+def test_an_abandoned_dataset_lets_the_next_epoch_begin(loader):
     for _ in loader.tf("tensor").take(2):
         pass
     gc.collect()

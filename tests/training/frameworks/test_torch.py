@@ -1,4 +1,4 @@
-"""The Loader in PyTorch, Lightning, accelerate and Hugging Face's Trainer."""
+"""The Loader with PyTorch, Lightning, accelerate and Hugging Face's Trainer."""
 
 import gc
 
@@ -29,7 +29,7 @@ def test_tensors_share_the_memory_of_the_batch(loader):
         assert np.array_equal(images.numpy(), batch["tensor"])
 
 
-def test_floats_become_bfloat16_and_whole_numbers_stay(loader, again):
+def test_floats_become_bfloat16_and_integers_do_not_change(loader, again):
     for (images, labels), batch in zip(loader.torch("tensor", "label", dtype="bfloat16"), again, strict=True):
         assert (images.dtype, labels.dtype) == (torch.bfloat16, torch.int64)
         assert torch.equal(images, torch.from_numpy(batch["tensor"]).to(torch.bfloat16))
@@ -52,34 +52,34 @@ def test_a_validation_on_two_shards_has_every_sample_once(caplog):
     assert 'name "is_padding", too' in caplog.text
 
 
-def test_images_of_their_own_sizes_come_as_a_list_as_torchvisions_detectors_take_them(open_sizes):
+def test_images_of_different_sizes_are_a_list_as_torchvisions_detectors_expect(open_sizes):
     for (images, labels), batch in zip(list(open_sizes.torch("tensor", "label")), open_sizes, strict=True):
         assert len(images) == len(labels) == len(batch)
         assert len({each.shape for each in images}) > 1
         assert all(np.array_equal(ours.numpy(), own) for ours, own in zip(images, batch["tensor"], strict=True))
 
 
-def test_a_tensor_that_is_kept_is_not_written_over(loader, again):
+def test_a_kept_tensor_is_not_overwritten(loader, again):
     kept = [batch.torch("tensor")[2:4, 1] for batch in loader]
     gc.collect()
     for part, batch in zip(kept, again, strict=True):
         assert np.array_equal(part.numpy(), batch["tensor"][2:4, 1])
 
 
-def test_memory_of_tensors_that_are_dropped_is_used_again(loader):
+def test_memory_of_freed_tensors_is_reused(loader):
     places = {batch.torch("tensor").data_ptr() for _ in range(4) for batch in loader}
     assert len(places) < 20
 
 
-def test_without_names_all_comes_and_texts_stay_what_they_are(loader):
+def test_without_names_all_entries_are_included_and_texts_are_not_converted(loader):
     batch = next(iter(loader)).torch()
     assert set(batch) == {"tensor", "label", "name", "index", "attempt", "is_padding"}
     assert isinstance(batch["name"], list)
     assert batch["is_padding"].dtype == torch.bool
 
 
-def test_tensors_are_pixels_where_they_lie():
-    """PyTorch's arrays of any strides give an engine, apply and a Loader the tensors of the same NumPy arrays."""
+def test_tensors_are_used_as_pixels_in_place():
+    """PyTorch's arrays with any strides give an engine, apply and a Loader the same tensors as equal NumPy arrays."""
     torch.manual_seed(0)
     frame = torch.randint(0, 256, (60, 80, 3), dtype=torch.uint8)
     planes = frame.permute(2, 0, 1).contiguous()
@@ -99,7 +99,7 @@ def test_tensors_are_pixels_where_they_lie():
         assert np.array_equal(next(iter(batches))["tensor"], np.stack(expected))
 
 
-def test_boxes_are_one_tensor_an_image(detection):
+def test_boxes_are_one_tensor_per_image(detection):
     counts = []
     for batch in detection:
         boxes, labels = batch.torch("boxes", "labels")
@@ -126,15 +126,16 @@ def test_pytorchs_dataloader_passes_the_batches_on(loader, again):
         ("spawn", "a Loader cannot be pickled or sent to another process"),
     ],
 )
-@pytest.mark.filterwarnings("ignore")  # Python warns of a fork with threads, PyTorch of processes not its own
-def test_workers_are_refused_with_a_remedy(loader, context, words):
+# Python warns about a fork with threads, PyTorch about processes that are not its own
+@pytest.mark.filterwarnings("ignore")
+def test_workers_are_rejected_with_a_fix(loader, context, words):
     next(iter(loader))
     with pytest.raises(pp.SetupError, match=f"(?s){words}.*use num_workers=0"):
         list(DataLoader(loader.torch("tensor"), batch_size=None, num_workers=1, multiprocessing_context=context))
     assert len(list(loader)) == 5
 
 
-def test_a_network_learns_by_its_batches(learnable):
+def test_a_network_learns_from_the_batches(learnable):
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     losses = []
@@ -149,8 +150,8 @@ def test_a_network_learns_by_its_batches(learnable):
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 2
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning has many
-def test_lightning_trains_and_a_checkpoint_in_mid_epoch_goes_on(tmp_path, again):
+@pytest.mark.filterwarnings("ignore")  # Lightning emits many
+def test_lightning_trains_and_resumes_a_checkpoint_mid_epoch(tmp_path, again):
     lightning = pytest.importorskip("lightning", reason="NO LIGHTNING: make training")
 
     class Model(lightning.LightningModule):
@@ -188,7 +189,7 @@ def test_lightning_trains_and_a_checkpoint_in_mid_epoch_goes_on(tmp_path, again)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_accelerate_takes_the_dataset(loader, again):
+def test_accelerate_accepts_the_dataset(loader, again):
     accelerate = pytest.importorskip("accelerate", reason="NO ACCELERATE: make training")
     accelerator = accelerate.Accelerator(cpu=True)
     model, optimizer, batches = accelerator.prepare(
@@ -205,7 +206,7 @@ def test_accelerate_takes_the_dataset(loader, again):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_trainer_of_hugging_face_trains_and_a_checkpoint_in_mid_epoch_goes_on(tmp_path, again):
+def test_hugging_faces_trainer_trains_and_resumes_a_checkpoint_mid_epoch(tmp_path, again):
     transformers = pytest.importorskip("transformers", reason="NO TRANSFORMERS: make training")
 
     class Model(torch.nn.Module):
@@ -242,7 +243,7 @@ def test_the_trainer_of_hugging_face_trains_and_a_checkpoint_in_mid_epoch_goes_o
 
 
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
-def test_mixed_batches_are_torchvisions_given_the_draw(kind):
+def test_mixed_batches_equal_torchvision_with_the_same_parameters(kind):
     v2 = pytest.importorskip("torchvision.transforms.v2", reason="NO TORCHVISION: make training")
     options = {"batch_size": 8, "shuffle": True, "seed": 5}
     theirs = {"mixup": v2.MixUp, "cutmix": v2.CutMix}[kind](num_classes=3)
@@ -264,4 +265,4 @@ def test_mixed_batches_are_torchvisions_given_the_draw(kind):
                 assert torch.equal(after.torch("tensor"), expected[0])
                 assert torch.equal(after.torch("label"), expected[1])
                 partly += not torch.equal(expected[0], images)
-    assert partly > 200  # out of 300; the rest have a fraction near 1, or an empty window
+    assert partly > 200  # out of 300; the others have a fraction near 1, or an empty window
