@@ -268,7 +268,7 @@ def span(seen):
 
 
 def deep(mask, by):
-    """Return a mask's pixels with this distance from its outside. A sliver at a mosaic's seam or an edge does not have such pixels."""
+    """Return a mask's pixels with this distance from its outside. Slivers do not have such pixels."""
     padded = np.pad(mask, by)
     height, width = mask.shape
     return np.all([padded[y : y + height, x : x + width] for y in range(2 * by + 1) for x in range(2 * by + 1)], 0)
