@@ -101,7 +101,7 @@ def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> N
     left, top, right, bottom = boxes.T
     if not is_converted and 0 <= boxes.min() <= boxes.max() <= 1 < max(height, width):
         what = f'all numbers of "boxes" are from 0 to 1, but boxes must be in pixels of {height} x {width}'
-        raise ImageError("BAD_RECORD", f'{what}: pass box_format="xyxy_normalized" (or their format) to the source')
+        raise ImageError("BAD_RECORD", f'{what}: set box_format="xyxy_normalized" (or the actual format) in the source')
     if ((right <= 0) | (bottom <= 0) | (left >= width) | (top >= height)).all():
         first = ", ".join(f"{number:.6g}" for number in boxes[0])
         what = f'all "boxes" are outside the image of {height} x {width} pixels, such as {first}'
@@ -142,11 +142,11 @@ def around(boxes: F64, matrix: F64) -> F64:
     If a box crosses the horizon of a perspective (w = 0), only its part with positive w is transformed.
     """
     each = matrix[..., None, :, :]
-    corners = carried(_before(boxes[..., [[0, 1], [2, 1], [2, 3], [0, 3]]], each), each)
+    corners = carried(_cut_at_horizon(boxes[..., [[0, 1], [2, 1], [2, 3], [0, 3]]], each), each)
     return np.concatenate([corners.min(axis=-2), corners.max(axis=-2)], axis=-1)
 
 
-def _before(corners: F64, matrix: F64) -> F64:
+def _cut_at_horizon(corners: F64, matrix: F64) -> F64:
     """Cut off the part of each box that is beyond the horizon of a homography, where w is 0 or negative.
 
     Returns:

@@ -133,7 +133,7 @@ class Geometry:
         photo = self._placed_levels(self.photo, height, width, drawing) if self.photo else ()
         rows, columns = Span(height), Span(width)
         for step in self.before:
-            _apply(step, rows, columns, drawing)
+            _apply_step(step, rows, columns, drawing)
         size, resize = (rows.canvas, columns.canvas), self.resize
         if resize is not None and resize.drawn is not None:
             resize = resize.of(drawing.words(resize.drawn, rows, columns))
@@ -158,19 +158,19 @@ class Geometry:
         bottom, right = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
         margins = rows.at, columns.at, bottom, right
         mirrors = (rows.is_flipped, columns.is_flipped)
-        if margins == NO_MARGINS or (resize is not None and not resize.keeps_margins(resized[1])):
+        if margins == NO_MARGINS or (resize is not None and not resize.keeps_padding(resized[1])):
             rows, columns = Span(resized[0]), Span(resized[1])
         else:
-            rows = _seen(rows, resized[0], ratio[0], begin[0])
-            columns = _seen(columns, resized[1], ratio[1], begin[1])
+            rows = _visible_range(rows, resized[0], ratio[0], begin[0])
+            columns = _visible_range(columns, resized[1], ratio[1], begin[1])
         for axis, span in enumerate((rows, columns)):
             span.stretch = stretch(box[axis::2], margins[axis], begin[axis], ratio[axis], is_mirrored=mirrors[axis])
             if seen[axis].is_swapped:
                 span.flip()
         if resize is not None and (canvas := resize.canvas(*size)) is not None:
-            _lay(rows, columns, canvas, beyond="refuse_larger", is_fixed=False)
+            _apply_window(rows, columns, canvas, beyond="refuse_larger", is_fixed=False)
         for step in self.after:
-            _apply(step, rows, columns, drawing)
+            _apply_step(step, rows, columns, drawing)
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
         size = levels.size_after(done, rows.canvas, columns.canvas)
         if self.most is not None and max(size) > self.most:
@@ -220,7 +220,7 @@ class Geometry:
             if isinstance(step, Augment):
                 these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
             elif isinstance(step, Move):
-                _apply(step.step, rows, columns, drawing)
+                _apply_step(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step),)
             elif isinstance(step, Resize):
                 resize = step if step.drawn is None else step.of(drawing.words(step.drawn, rows, columns))
@@ -256,14 +256,14 @@ def _check_levels_size(height: int, width: int) -> None:
 
 
 def _take(rows: Span, columns: Span, move: Move) -> Take:
-    """Return the crop, padding and flip that lead from the image before a ``Move`` to its canvas."""
+    """Return the step that crops, pads and flips an image as a ``Move`` specifies."""
     top, left = (
         span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
     )
     return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), move.fill, move.mode)
 
 
-def _seen(span: Span, resized: int, ratio: float, begin: float) -> Span:
+def _visible_range(span: Span, resized: int, ratio: float, begin: float) -> Span:
     """Return the range of a resized axis that depends on pixels of the image; the remaining pixels are only padding.
 
     On an end without padding, the range extends to the end of the axis.
@@ -282,23 +282,25 @@ def _seen(span: Span, resized: int, ratio: float, begin: float) -> Span:
     return Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
 
 
-def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> None:
+def _apply_step(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> None:
     if isinstance(step, Flip):
         (rows if step.axis == "vertical" else columns).flip()
     elif isinstance(step, Window | Requested):
         canvas = step.of(drawing.words(step, rows, columns)) if isinstance(step, Requested) else step
         is_fixed = canvas.place in ("fixed", "share", "share32")
-        _lay(rows, columns, canvas.of(rows.canvas, columns.canvas), beyond=canvas.beyond, is_fixed=is_fixed)
+        _apply_window(rows, columns, canvas.of(rows.canvas, columns.canvas), beyond=canvas.beyond, is_fixed=is_fixed)
     else:
         words = drawing.words(step, rows, columns)
         if step.axis is None:
             window = words["top"], words["left"], words["height"], words["width"]
-            _lay(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
+            _apply_window(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
         elif words["flip"]:
             (rows if step.axis == "vertical" else columns).flip()
 
 
-def _lay(rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool) -> None:
+def _apply_window(
+    rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool
+) -> None:
     """Replace the canvas by the window (top, left, height, width), or raise ImageError as ``beyond`` specifies."""
     top, left, height, width = window
     if not (height and width):  # only possible with fractions

@@ -144,9 +144,9 @@ GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
 
 @dataclass(frozen=True)
 class Move(Traits):
-    """A geometric step that is applied after steps on pixel values, where its position in the order matters.
+    """A geometric step that must stay after earlier steps on pixel values, because the order affects the result.
 
-    A geometric step with a padding mode other than ``constant`` is always such a step.
+    A step with a padding mode other than ``constant`` is always a ``Move``.
 
     Attributes:
         step: The geometric step.
@@ -312,10 +312,10 @@ class Resize(Traits):
         """Whether the resize returns float32 instead of uint8."""
         return self.filter in PROFILES[self.like].real
 
-    def keeps_margins(self, columns: int) -> bool:
+    def keeps_padding(self, columns: int) -> bool:
         """Return whether padding keeps its color exactly where no pixel of the image contributes to the result.
 
-        Two cases are exceptions. The weights of OpenCV's lanczos4 do not add up to one. If the result has only one
+        It does not in two cases: The weights of OpenCV's lanczos4 do not add up to one, and if the result has only one
         column, PyTorch sets every row to the first row.
 
         Args:
@@ -426,7 +426,7 @@ class Resize(Traits):
         return rows, columns
 
     def _scale(self, height: float, width: float) -> float:
-        """Return the scale of both sides. For DALI, and with ``multiple``, ``most`` does not limit it yet."""
+        """Return the scale of both sides. For DALI, and with ``multiple``, ``most`` is not yet taken into account."""
         longest = max(height, width)
         scale = self.height / (min(height, width) if self.rule == "shorter" else longest)
         scale = scale if self.scales is None or self.scales[scale > 1] else 1.0

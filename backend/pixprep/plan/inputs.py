@@ -28,7 +28,7 @@ _KINDS = {"float32": "fiu", "float64": "fiu", "bool": "biu", "uint8": "iu"}
 
 
 Row = Mapping[str, npt.NDArray[Any]]
-"""The numbers for one tensor: one row of each input, by the name of the input."""
+"""One row of each input, by the name of the input. It contains the numbers for one tensor."""
 
 
 def check_inputs(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
@@ -179,7 +179,7 @@ class Number(NamedTuple):
 
     @property
     def spec(self) -> InputSpec:
-        """Spec of an input that contains this number and no later one."""
+        """Spec of an input whose last number is this one."""
         count = self.place + 1
         return InputSpec(name=self.input, kind="number", count=count, bounds=(*[Bound()] * self.place, self.bound))
 
@@ -195,7 +195,7 @@ class Number(NamedTuple):
         return f'"{self.input}"' if self.place == 0 else f'"{self.input}[{self.place}]"'
 
 
-def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (it is a tuple)
+def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (a Bound is immutable)
     """Parse a reference to a number: ``name`` is the first number of an input, and ``name[1]`` is the second.
 
     Raises:
@@ -229,7 +229,7 @@ class Requested:
 
     @property
     def input(self) -> str:
-        """Name of the first input."""
+        """Name of the input that the first field is read from."""
         return self.numbers[0][1].input
 
     @property
@@ -346,7 +346,7 @@ class Drawing:
     The parameters of each op are sampled once, even if several outputs depend on the op.
 
     Args:
-        numbers: Random numbers of the sample; or recorded parameters, by the key of each op.
+        numbers: Random numbers of the sample, or the recorded parameters of each op, by its key.
         boxes: Boxes for ``random_iou_crop``, float32 (n, 4) xyxy in pixels of the image. None means that the image has
             no boxes.
         row: One row of each input. None means example values: a box of the whole image, no flip, and black padding.

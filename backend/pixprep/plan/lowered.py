@@ -37,7 +37,7 @@ def colour(fill: Levels, color: Color) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Steps of the ops from the beginning of the pipeline to a given op. Methods return a copy with one more step.
+    """The steps of all ops of a pipeline up to a given op. Methods return a copy with one more step.
 
     Attributes:
         color: Channel order of the image that the first op produces.
@@ -113,7 +113,7 @@ class Lowered:
             raise PipelineError("must come before random_erasing, which is applied to the tensor")
         if any(isinstance(each, ByOwn) for each in self.arithmetic) and not _is_flip(step):
             raise PipelineError("must come before normalize, whose scale is computed from all pixels of the tensor")
-        if mode != "constant" or not self._changes_places(step, leaves_margin=fill is not None):
+        if mode != "constant" or not self._can_come_first(step, leaves_margin=fill is not None):
             if isinstance(fill, str):
                 raise PipelineError('padding with a per-image "fill" must come before ops that change pixel values')
             if isinstance(step, inputs.Box):
@@ -121,7 +121,7 @@ class Lowered:
                     "must come before ops that change pixel values: boxes are in pixels of the decoded image"
                 )
             if isinstance(step, IouCrop):
-                return self._on_photo("it selects its window by the annotated boxes").then(step)
+                return self._before_geometry("it selects its window by the annotated boxes").then(step)
             return replace(
                 self, levels=(*self.levels, Move(step, colour(fill or 0, self.color), mode, fill is not None))
             )
@@ -154,7 +154,7 @@ class Lowered:
         if self.geometry.may_warp or (self.resize is not None and self.resizes_again):
             return self._resampled(resize)
         if self.levels:
-            return self._on_photo("they are applied to the resized image").resized(resize)
+            return self._before_geometry("they are applied to the resized image").resized(resize)
         if self.resize is not None:
             raise PipelineError("the image is already resized, and pixels should be resampled only once")
         if self.is_reduced:
@@ -201,7 +201,7 @@ class Lowered:
         """Add steps on pixel values."""
         return replace(self, levels=(*self.levels, *steps))
 
-    def _on_photo(self, why: str) -> Lowered:
+    def _before_geometry(self, why: str) -> Lowered:
         """Move the steps on pixel values before the geometry, so that they are applied to the whole image.
 
         Geometric steps that followed them become part of the geometry again. The result does not change.
@@ -234,7 +234,7 @@ class Lowered:
     def _check_gray(self, plan: TensorPlan) -> None:
         """Raise PipelineError unless all channels of the tensor are equal for every image."""
         values = (getattr(step.op, "value", "") for step in self.erasures)
-        is_erased_alike = all(isinstance(value, str) or _is_one(value) for value in values)  # a str means noise
+        is_erased_alike = all(isinstance(value, str) or _is_uniform(value) for value in values)  # a str means noise
         are_alike = is_erased_alike and len({*map(bytes, plan.table)}) == 1
         if not (are_alike and self.is_gray):
             raise PipelineError(
@@ -245,7 +245,7 @@ class Lowered:
     @property
     def is_gray(self) -> bool:
         """Whether all channels are equal after the steps, for every image."""
-        is_gray = are_gray(self.photo, was_gray=False) and (self.fill is None or _is_one(self.fill))
+        is_gray = are_gray(self.photo, was_gray=False) and (self.fill is None or _is_uniform(self.fill))
         return are_gray(self.levels, was_gray=is_gray)
 
     @property
@@ -261,8 +261,8 @@ class Lowered:
     def check_boxes(self) -> None:
         """Check that boxes and points can be transformed together with the image.
 
-        Padding that repeats parts of the image would repeat objects without their boxes, as in torchvision. It is
-        therefore rejected.
+        Padding that repeats parts of the image is rejected, because objects would be repeated without their boxes.
+        torchvision accepts such padding, and does not repeat the boxes.
 
         Raises:
             PipelineError: Padding repeats parts of the image, an op does not support boxes, or ``check_places`` raises
@@ -288,7 +288,7 @@ class Lowered:
         if why := next(filter(None, (each.no_places for each in traits(*self.levels))), ""):
             raise PipelineError(why)
 
-    def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
+    def _can_come_first(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Return whether a geometric step can be moved before the steps on pixel values without changing the result."""
         if _is_flip(step):
             return all(each.keeps_places for each in traits(*self.levels))
@@ -315,7 +315,7 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
             )
 
 
-def _is_one(fill: object) -> bool:
+def _is_uniform(fill: object) -> bool:
     """Return whether a fill has the same value in all channels."""
     return isinstance(fill, tuple) and len({*fill}) == 1
 

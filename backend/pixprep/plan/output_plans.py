@@ -95,7 +95,7 @@ class TensorPlan:
         for index, step in enumerate(self.arithmetic, 1):
             dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
             with np.errstate(all="ignore"):
-                ends = _done(step, ends.astype(np.float32), 255.0).astype(dtype)
+                ends = _apply_step(step, ends.astype(np.float32), 255.0).astype(dtype)
             if not np.isfinite(ends).all():
                 raise PipelineError(f"normalize: a step of its arithmetic exceeds the range of {dtype}")
             difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
@@ -178,12 +178,12 @@ class TensorPlan:
         """
         values: npt.NDArray[Any] = levels
         for step in self.arithmetic:
-            values = _done(step, values.astype(np.float32), own)
+            values = _apply_step(step, values.astype(np.float32), own)
         result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
         return result
 
 
-_OWN = {"max": "max of the image", "mean": "mean of the image"}
+_STATISTICS = {"max": "max of the image", "mean": "mean of the image"}
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
@@ -199,7 +199,7 @@ def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
             text += f" {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else ""
         elif isinstance(step, ByOwn):
             mean, std = step.mean[channel], step.std[channel]
-            text += f" / {_OWN[step.number]}" + (f" - {mean:.6g}" if mean else "")
+            text += f" / {_STATISTICS[step.number]}" + (f" - {mean:.6g}" if mean else "")
             text = (f"({text})" if mean else text) + f" / {std:.6g}" if std != 1 else text
         else:
             text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
@@ -207,7 +207,7 @@ def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
     return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
 
 
-def _done(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
+def _apply_step(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
     """Apply one step to float32 values whose first axis is the channels.
 
     The result of ``Float32`` is float32, and that of the other steps is float64.
@@ -246,12 +246,13 @@ class NumbersPlan:
 
     Attributes:
         spec: Spec of the output.
-        kind: Numbers in the output: the size of the decoded image (``original_size``), the size of the image at this op
-            (``image_size``), the scale or the full transform between the two, or the size or the mask of a patch grid.
+        kind: Numbers in the output. ``original_size`` is the size of the decoded image, and ``image_size`` is the size
+            of the image at this op. ``scale_factor`` and ``transform`` map coordinates of the decoded image to the
+            image at this op. The other kinds describe the patches or tiles of the image.
         geometry: Geometry of the image at this op. None means that the output describes the decoded image.
-        is_x_first: Whether the order is (width, height) or (scale_x, scale_y).
+        is_x_first: Whether the order is (width, height), (scale_x, scale_y) or (column, row) instead of the opposite.
         channels: Number of channels, which is appended to the size. If it is 0, nothing is appended.
-        patches: Layout of the patches, for ``patch_grid`` and ``patch_mask``.
+        patches: Layout of the patches or tiles, for the kinds that describe them.
     """
 
     spec: TensorSpec

@@ -53,8 +53,8 @@ class Placement(NamedTuple):
     fill color. Flips before and after the resize are separate, because the filters ``nearest`` and ``box`` do not break
     ties symmetrically.
 
-    Pairs of numbers are in the order (rows, columns) or (vertical, horizontal). All positions and sizes are in pixels
-    of the image at full size, even if it was decoded at a reduced size.
+    Pairs of numbers are in the order (rows, columns) or (vertical, horizontal). Pixels of the image are those at its
+    full size, even if it was decoded at a reduced size.
 
     Attributes:
         box: Crop (top, left, bottom, right) of the image; bottom and right are exclusive.

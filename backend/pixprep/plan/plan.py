@@ -49,7 +49,7 @@ RECENT_SIZES = 512
 """Number of image sizes whose placements are cached. A placement takes 1 kB of memory, and 10 us to compute."""
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 Place = Callable[[int, int], "Placed"]
@@ -97,9 +97,9 @@ class Plan:
     Attributes:
         is_gray: Whether images are decoded to one gray channel instead of RGB.
         clip: Frames to read, if the encoded inputs are video clips. None means that they are images.
-        takes: Form of the input, if it consists of decoded pixels. None means that the input is encoded.
+        takes: Format of the input, if it consists of decoded pixels. None means that the input is encoded.
         apply_exif_orientation: Whether the EXIF orientation is applied.
-        chroma, idct, reduced, alpha, window: Fields of the ``decode`` op.
+        chroma, idct, reduced, alpha, window: The fields of the op ``decode`` with these names.
         outputs: Outputs by name, in the order of the pipeline.
         annotations: Outputs that are computed from a sample's annotation (boxes, points, masks), by name.
         inputs: Specs of the per-image inputs, by name.
@@ -130,7 +130,7 @@ class Plan:
         return tuple(leaf for plan in plans for leaf in plan.leaves) or (self,)
 
     def of(self, placed: Placed) -> Plan:
-        """Return the leaf with which an image was placed."""
+        """Return the leaf that computed the placement of an image."""
         return self.leaves[placed.leaf]
 
     @property
@@ -194,14 +194,14 @@ class Plan:
     def part(self, placed: Placed) -> Part | None:
         """Return the region of an EXIF-oriented image that its tensors are computed from.
 
-        None means that they need the whole image, or no pixel.
+        The result is None if they depend on the whole image, or on no pixel at all.
         """
         parts = set[Part]()
         rows = (row for row in placed.rows or (placed,) if isinstance(row, Placed))
         for row in rows:
             for name, reach in self.of(row).reaches:
                 placement = row.placements[name]
-                if placement.photo:  # these steps may need all pixels: a change of contrast uses the mean
+                if placement.photo:  # these steps may depend on all pixels, for example on their mean
                     return None
                 part = placement.part(reach)
                 parts |= {part} if part else set()
@@ -268,7 +268,7 @@ class Plan:
         return place
 
     def placing_rows(self, rows: Sequence[Row | ImageError], *, max_pixels: int) -> Place:
-        """Return the function that places an image once per row of its inputs.
+        """Return the function that places an image several times, once per row of its inputs.
 
         Args:
             rows: Rows of the inputs, as returned by ``inputs.rows``.
@@ -310,7 +310,7 @@ class Plan:
         if len(placements) == 1 and isinstance(placements[0], ImageError):  # the image does not have to be decoded
             raise placements[0]
         denominator = min((each.denominator for each in placements if isinstance(each, Placed)), default=1)
-        return Placed(height, width, _NOTHING, denominator, rows=tuple(placements))
+        return Placed(height, width, _EMPTY, denominator, rows=tuple(placements))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         if self.fork is not None:
@@ -338,7 +338,8 @@ class Placed(NamedTuple):
     Attributes:
         height, width: Size of the whole image in pixels. If the plan applies the EXIF orientation, it is the size of
             the oriented image.
-        placements: Placement in each output, by name. Outputs with the size of the decoded image have no placement.
+        placements: Placement in each output, by name. Outputs that only report the size of the decoded image do not
+            have a placement.
         denominator: A JPEG may be decoded at 1/``denominator`` of its size: 1, 2, 4 or 8. It is the largest of these
             numbers with which every tensor has at least ``SPARE`` decoded pixels per resized pixel on both axes.
         draws: Random parameters of this image, by the key of each random op. They are JSON-serializable.
@@ -353,8 +354,8 @@ class Placed(NamedTuple):
     width: int
     placements: Mapping[str, Placement]
     denominator: int = 1
-    draws: Mapping[str, Mapping[str, Any]] = _NOTHING
-    kept: Mapping[str, npt.NDArray[np.bool_]] = _NOTHING
+    draws: Mapping[str, Mapping[str, Any]] = _EMPTY
+    kept: Mapping[str, npt.NDArray[np.bool_]] = _EMPTY
     frames: tuple[int, ...] = ()
     rows: tuple[Placed | ImageError, ...] = ()
     leaf: int = 0
@@ -367,7 +368,7 @@ class Placed(NamedTuple):
 
 
 def _check_pixels(pixels: int, left: int, max_pixels: int) -> None:
-    """Raise ImageError if a box covers more pixels than the earlier boxes of the image have left of the limit."""
+    """Raise ImageError if a box has more pixels than are left of the limit after the earlier boxes of the image."""
     if pixels > left:
         raise ImageError(
             "TOO_MANY_PIXELS",

@@ -102,7 +102,7 @@ class RandomStep:
             height: Height of the image in pixels.
             width: Width of the image in pixels.
             numbers: Random numbers of the sample.
-            boxes: Ignored. The steps of ``crops`` use them.
+            boxes: Ignored; only ``IouCrop`` uses them.
         """
         del boxes
         return self.op.draw(height, width, partial(numbers.blocks, self.key))

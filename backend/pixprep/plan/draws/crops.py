@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pixprep.plan.draws.philox import F64, Numbers, Words, span_words
 
-_ROUNDED_DOWN = 1 - 1e-9
+_SAFETY = 1 - 1e-9
 """Factor slightly below 1 that makes a bound safe against rounding errors."""
 _CHOICES, _FIRST_CHOICES = 20, 4
 """Maximum number of times that ``random_iou_crop`` chooses an overlap, and how many of them are sampled in advance.
@@ -74,10 +74,10 @@ class IouCrop:
     @property
     def blocks(self) -> int:
         """Number of blocks of random numbers for the first choices of an overlap, which suffice for most images."""
-        return _FIRST_CHOICES * self._each
+        return _FIRST_CHOICES * self._blocks_per_choice
 
     @property
-    def _each(self) -> int:
+    def _blocks_per_choice(self) -> int:
         """Number of blocks per choice: one for the overlap, and one per trial for its width, height, left and top."""
         return 1 + self.trials
 
@@ -97,20 +97,22 @@ class IouCrop:
             for x1, y1, x2, y2 in boxes.tolist()
         ]
         # The IoU is at most the area of the box divided by that of the window, so small boxes can be skipped.
-        min_area = int(width * self.scale[0]) * int(height * self.scale[0]) * _ROUNDED_DOWN
+        min_area = int(width * self.scale[0]) * int(height * self.scale[0]) * _SAFETY
         for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
-            several = numbers.blocks(self.key, choice * self._each, count * self._each).reshape(count, self._each, 4)
+            several = numbers.blocks(
+                self.key, choice * self._blocks_per_choice, count * self._blocks_per_choice
+            ).reshape(count, self._blocks_per_choice, 4)
             for uniform, trials in zip(several[:, 0, 0].tolist(), several[:, 1:], strict=True):
                 overlap = self.overlaps[int(uniform * len(self.overlaps))]
                 if overlap >= 1:
                     return window(0, 0, height, width)
                 candidates = [box for box in each if box[-1] >= overlap * min_area]
-                found = self._first(height, width, trials, candidates, overlap) if candidates else None
+                found = self._first_fitting(height, width, trials, candidates, overlap) if candidates else None
                 if found is not None:
                     return found
         return window(0, 0, height, width)
 
-    def _first(
+    def _first_fitting(
         self, height: int, width: int, trials: F64, boxes: Sequence[tuple[float, ...]], overlap: float
     ) -> Words | None:
         """Return the first of several windows that has the required IoU with one of the boxes, or None.
@@ -123,7 +125,7 @@ class IouCrop:
             overlap: Minimum IoU.
         """
         min_scale, scale_range = self.scale[0], self.scale[1] - self.scale[0]
-        (min_ratio, max_ratio), max_area = self.ratio, max(box[-1] for box in boxes) / _ROUNDED_DOWN
+        (min_ratio, max_ratio), max_area = self.ratio, max(box[-1] for box in boxes) / _SAFETY
         for u_width, u_height, u_left, u_top in trials.tolist():
             columns = int(width * (min_scale + scale_range * u_width))
             rows = int(height * (min_scale + scale_range * u_height))

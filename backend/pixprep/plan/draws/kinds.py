@@ -2,7 +2,7 @@
 
 The tables with float32 numbers are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment``
 and ``AugMix``. The tables with float64 numbers are those of timm's ``auto_augment``. docs/decisions-training.md
-describes how they differ.
+describes their details.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _bits(last: float, first: float = 8.0) -> Magnitude:
 
 
 def _torchvision(
-    *, shear: float, x: Magnitude, y: Magnitude, turn: float, blend: float, bits: float
+    *, shear: float, x: Magnitude, y: Magnitude, angle: float, blend: float, bits: float
 ) -> dict[str, Kind]:
     """Return the operations by name, in torchvision's order.
 
@@ -93,7 +93,7 @@ def _torchvision(
         shear: Maximum shear.
         x: Magnitude of ``TranslateX`` in pixels.
         y: Magnitude of ``TranslateY`` in pixels.
-        turn: Maximum angle of ``Rotate`` in degrees.
+        angle: Maximum angle of ``Rotate`` in degrees.
         blend: Maximum change of the factor of ``Brightness``, ``Color``, ``Contrast`` and ``Sharpness``.
         bits: Minimum number of bits of ``Posterize``.
     """
@@ -102,7 +102,7 @@ def _torchvision(
         **dict.fromkeys(("ShearX", "ShearY"), Kind(_to(shear), is_signed=True)),
         "TranslateX": Kind(x, is_signed=True),
         "TranslateY": Kind(y, is_signed=True),
-        "Rotate": Kind(_to(turn), is_signed=True),
+        "Rotate": Kind(_to(angle), is_signed=True),
         **dict.fromkeys(_BLENDS, Kind(_to(blend), is_signed=True)),
         "Posterize": Kind(_bits(bits)),
         "Solarize": Kind(_to(0.0, first=1.0)),
@@ -111,7 +111,7 @@ def _torchvision(
     }
 
 
-def _kept(level: float) -> int:
+def _posterize_bits(level: float) -> int:
     return int(level / 10.0 * 4)
 
 
@@ -145,8 +145,10 @@ def _timm(*, blend: Kind, bits: Callable[[float], int], threshold: Callable[[flo
 
 _BLEND = Kind(lambda level, *_: level / 10.0 * 1.8 + 0.1 - 1.0)
 _INCREASING_BLEND = Kind(lambda level, *_: level / 10.0 * 0.9, is_signed=True, least=-0.9)
-_PART = 150.0 / 331.0
-_RAND = _torchvision(shear=0.3, x=_to(_PART, of="width"), y=_to(_PART, of="height"), turn=30.0, blend=0.9, bits=4.0)
+_TRANSLATION = 150.0 / 331.0
+_RAND = _torchvision(
+    shear=0.3, x=_to(_TRANSLATION, of="width"), y=_to(_TRANSLATION, of="height"), angle=30.0, blend=0.9, bits=4.0
+)
 _AUTO = {**dict(list(_RAND.items())[1:]), "Invert": Kind()}  # without Identity
 _MIX_PARTIAL = {
     **{name: kind for name, kind in _RAND.items() if name not in ("Identity", *_BLENDS)},
@@ -155,24 +157,26 @@ _MIX_PARTIAL = {
     "Posterize": Kind(_bits(0, first=4.0)),
 }
 _INCREASING = _timm(
-    blend=_INCREASING_BLEND, bits=lambda level: 4 - _kept(level), threshold=lambda level: 256 - _threshold(level)
+    blend=_INCREASING_BLEND,
+    bits=lambda level: 4 - _posterize_bits(level),
+    threshold=lambda level: 256 - _threshold(level),
 )
-_KEPT_MOST = _timm(blend=_BLEND, bits=lambda level: 4 + _kept(level), threshold=_threshold)
-_KEPT = _timm(blend=_BLEND, bits=_kept, threshold=_threshold)
-_KEPT_LEAST = {**_KEPT, "Posterize": _INCREASING["Posterize"]}
+_TIMM_ORIGINAL = _timm(blend=_BLEND, bits=lambda level: 4 + _posterize_bits(level), threshold=_threshold)
+_TIMM_V0 = _timm(blend=_BLEND, bits=_posterize_bits, threshold=_threshold)
+_TIMM_RESEARCH = {**_TIMM_V0, "Posterize": _INCREASING["Posterize"]}
 
 KINDS: Mapping[Table, Mapping[str, Kind]] = {
     "rand": _RAND,
-    "trivial": _torchvision(shear=0.99, x=_to(32.0), y=_to(32.0), turn=135.0, blend=0.99, bits=2.0),
+    "trivial": _torchvision(shear=0.99, x=_to(32.0), y=_to(32.0), angle=135.0, blend=0.99, bits=2.0),
     **dict.fromkeys(get_args(TorchvisionPolicy), _AUTO),
     "mix": {**_MIX_PARTIAL, **{name: _RAND[name] for name in _BLENDS}},
     "mix_partial": _MIX_PARTIAL,
-    "timm": _KEPT,
+    "timm": _TIMM_V0,
     **dict.fromkeys(("timm_increasing", "timm_weighted"), _INCREASING),
-    "original": _KEPT_MOST,
-    "originalr": _KEPT_LEAST,
-    "v0": _KEPT,
-    "v0r": _KEPT_LEAST,
+    "original": _TIMM_ORIGINAL,
+    "originalr": _TIMM_RESEARCH,
+    "v0": _TIMM_V0,
+    "v0r": _TIMM_RESEARCH,
 }
 """Operations of each table, by name.
 

@@ -26,7 +26,7 @@ Corners = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Parameters that do not change from image to image.
+    """Parameters of a warp that are the same for all images.
 
     Attributes:
         filter: Interpolation: nearest, bilinear or bicubic.

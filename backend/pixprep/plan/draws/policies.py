@@ -139,5 +139,5 @@ def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[flo
 
 
 def threshold_of(table: Table, magnitude: float, like: ColorLike) -> float:
-    """Return the threshold of a ``Solarize``, from which on pixel values are inverted, for its magnitude."""
+    """Return the threshold of ``Solarize`` for a magnitude. It inverts pixel values greater than or equal to it."""
     return magnitude if table in TIMM else COLOURS[like].threshold(255 * magnitude)

@@ -31,7 +31,7 @@ class Blur(NamedTuple):
     is_hosts: bool = False
 
 
-def none_here(*numbers: float) -> Values:
+def unsupported(*numbers: float) -> Values:
     """Placeholder for a function of ``Colours`` that the library does not support. It is never called."""
     raise AssertionError(numbers)
 
@@ -57,10 +57,10 @@ class Colours:
     mean: Callable[[int, int], float]
     contrast: Callable[[float, float], Values] | None = None
     turn: Callable[[float], float] | None = None
-    gamma: Callable[[float, float], Values] = none_here
-    autocontrast: Callable[[int, int], Values] = none_here
+    gamma: Callable[[float, float], Values] = unsupported
+    autocontrast: Callable[[int, int], Values] = unsupported
     threshold: Callable[[float], float] = float
 
 
-EVERY = np.arange(256)
+PIXEL_VALUES = np.arange(256)
 """All pixel values of uint8."""

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan.profiles.colours import EVERY, Blur, Colours, Values
+from pixprep.plan.profiles.colours import PIXEL_VALUES, Blur, Colours, Values
 from pixprep.plan.profiles.profile import Method, Original, Profile, Size, never_vertical_first
 from pixprep.plan.profiles.warps import Computed, Warps
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Rule, Windows, single
@@ -152,7 +152,7 @@ def _contrast(mean: float, factor: float) -> Values:
     """
     if factor == 0:
         return np.full(256, int(mean + 0.5))
-    return (EVERY.astype(np.float32) * np.float32(factor) + np.float32(mean * (1 - factor))).clip(0, 255)
+    return (PIXEL_VALUES.astype(np.float32) * np.float32(factor) + np.float32(mean * (1 - factor))).clip(0, 255)
 
 
 MODES = {

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan.profiles.colours import EVERY, Colours
+from pixprep.plan.profiles.colours import PIXEL_VALUES, Colours
 from pixprep.plan.profiles.profile import Method, Original, Profile, Size, always_fixed
 from pixprep.plan.profiles.warps import Computed, Pair, Warps
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Windows, single
@@ -77,7 +77,7 @@ def _by_pillow(pil: Any, pixels: Pixels, op: Any, size: Size) -> Pixels:
     return np.asarray(resized).reshape(*size, -1)
 
 
-_UNWIDENED: dict[str, tuple[float, Callable[[Pixels], Pixels]]] = {
+_FILTERS: dict[str, tuple[float, Callable[[Pixels], Pixels]]] = {
     "box": (0.5, lambda x: ((x > -0.5) & (x <= 0.5)).astype(float)),
     "bilinear": (1.0, lambda x: np.maximum(1 - abs(x), 0)),
     "hamming": (1.0, lambda x: np.where(abs(x) < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0)),
@@ -101,7 +101,7 @@ def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
         return pixels
     axis = int(size[0] == pixels.shape[0])
     length, out_length = pixels.shape[axis], size[axis]
-    support, function = _UNWIDENED[op.filter]
+    support, function = _FILTERS[op.filter]
     centers = (np.arange(out_length)[:, None] + 0.5) * (length / out_length)
     positions = np.arange(length)
     is_inside = (positions >= np.trunc(centers - support + 0.5)) & (positions < np.trunc(centers + support + 0.5))
@@ -172,14 +172,14 @@ def _fixed(matrix: Matrix, whole: Size) -> Matrix | None:
 
 def _gamma(exponent: float, gain: float) -> Pixels:
     """Return ``255.999 * gain * (value / 255) ** exponent``, computed in float64, truncated and clipped."""
-    values: Pixels = np.trunc((255 + 1 - 1e-3) * gain * (EVERY / 255.0) ** exponent)
+    values: Pixels = np.trunc((255 + 1 - 1e-3) * gain * (PIXEL_VALUES / 255.0) ** exponent)
     return values.clip(0, 255)
 
 
 def _autocontrast(low: int, high: int) -> Pixels:
     """Return ``value * scale - low * scale`` with ``scale = 255 / (high - low)``, computed in float64 and clipped."""
     scale = 255.0 / (high - low)
-    return (EVERY * scale + -low * scale).clip(0, 255)
+    return (PIXEL_VALUES * scale + -low * scale).clip(0, 255)
 
 
 PROFILE = Profile(

@@ -63,15 +63,17 @@ class Profile:
         real: Filters whose results are float32 and not rounded.
         across: Filters whose coefficients on one axis depend on the size of the other axis.
         reducible: Filters whose antialiased resize is supported for JPEGs that are decoded at a reduced size.
-        passes: Function that returns the arithmetic of the two passes.
-        is_vertical_first: Function that returns whether the vertical pass comes before the horizontal pass.
-        formula: Function that returns the formula of the filter coefficients, or None for ``nearest`` and
-            ``nearest_exact``.
-        windows: Function that returns the input positions of one axis, for methods without a formula. It is not called
-            for an axis of length 0.
+        passes: Function ``(method, rows, columns)`` that returns the arithmetic of the two passes.
+        is_vertical_first: Function ``(method, rows, columns)`` that returns whether the vertical pass comes before the
+            horizontal pass.
+        formula: Function ``(method, passes)`` that returns the formula of the filter coefficients, or None for
+            ``nearest`` and ``nearest_exact``.
+        windows: Function ``(method, passes, axis)`` that returns the filter coefficients of an axis, for methods
+            without a formula. It is called only for axes with at least one output pixel.
         labels: Library whose ``nearest`` is used to resize segmentation maps.
-        corner: Function that returns the row and the column of the image that the positions of a region (``roi``) are
-            relative to when they are rounded. None means that the library cannot resize a region.
+        corner: Function ``(method, rows, columns)`` that returns the row and the column of the image that the positions
+            of a region (``roi``) are relative to when they are rounded. None means that the library cannot resize a
+            region.
     """
 
     title: str

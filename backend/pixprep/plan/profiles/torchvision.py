@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from pixprep.plan.profiles.colours import EVERY, Blur, Colours, Values
+from pixprep.plan.profiles.colours import PIXEL_VALUES, Blur, Colours, Values
 from pixprep.plan.profiles.profile import Method, Original, Profile, Size, always_fixed, never_vertical_first
 from pixprep.plan.profiles.warps import Computed, Pair, Warps
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Windows, multiply_add, single
@@ -163,7 +163,7 @@ def _gamma(exponent: float, gain: float) -> Values:
     All operations are in float32, except for the power, which is computed in float64 and rounded. PyTorch's power has
     an error of up to 1 ulp.
     """
-    values = EVERY.astype(np.float32) * np.float32(1 / 255)
+    values = PIXEL_VALUES.astype(np.float32) * np.float32(1 / 255)
     values = (values.astype(np.float64) ** exponent).astype(np.float32)
     if gain != 1:
         values = (values * np.float32(gain)).clip(0, 1)
@@ -172,7 +172,7 @@ def _gamma(exponent: float, gain: float) -> Values:
 
 def _autocontrast(low: int, high: int) -> Values:
     """Return ``(value - low) / ((high - low) * (1 / 255))``, computed in float32."""
-    return (EVERY - low).astype(np.float32) / (np.float32(high - low) * np.float32(1 / 255))
+    return (PIXEL_VALUES - low).astype(np.float32) / (np.float32(high - low) * np.float32(1 / 255))
 
 
 LIBRARY = Original(

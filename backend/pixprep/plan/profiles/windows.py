@@ -58,8 +58,8 @@ class Formula(NamedTuple):
     Attributes:
         curve: Filter kernel, whose taps beyond the border are dropped. ``two`` and ``four`` interpolate between the two
             or four nearest positions, linearly or cubically (a = -0.75); the weight of a tap beyond the border is added
-            to the pixel at the border. A ``Rule`` is a library's own filter. Its taps may be beyond the
-            border, where they read the nearest pixel inside.
+            to the pixel at the border. A ``Rule`` is a library's own filter. Its taps may be beyond the border, where
+            they read the nearest pixel inside.
         is_widened: Whether the kernel is widened by the ratio if the axis shrinks (antialiasing).
         bits: Binary logarithm of the sum of the weights. None means the maximum, up to 22, for which all weights of the
             axis are below 2^15. It is ignored for a ``Rule``.
@@ -101,7 +101,9 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Filter coefficients of one axis: for each output position, a window of consecutive input positions with weights.
+    """Filter coefficients of one axis.
+
+    For each output position, there is a window of consecutive input positions (taps), which have weights.
 
     Attributes:
         first: First input position of each window, int32 (out,). Positions outside of the axis mean the nearest
@@ -109,7 +111,7 @@ class Windows:
         count: Number of taps of each window, int32 (out,).
         weights: Weights, (out, taps), int32 or float32 depending on the passes. They are 0 from index ``count`` on.
         bits: Precision of integer weights. For the passes ``fixed``, the sum of the weights of a window is about
-            2^bits. For ``opencv_lanczos``, this is the product of the sums of both axes.
+            2^bits. For ``opencv_lanczos``, the product of the sums of both axes is about 2^bits.
     """
 
     first: npt.NDArray[np.int32]

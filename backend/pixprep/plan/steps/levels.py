@@ -259,8 +259,8 @@ class Erase(Step, frozen=True):
 
     Attributes:
         top, left, height, width: Rectangle in pixels.
-        values: Fill value per channel: pixel values of the decoded channels in an image, or values of the tensor's
-            channels in a tensor. Empty for noise.
+        values: Fill values: one pixel value per decoded channel in an image, or one value per channel in a tensor. It
+            is empty if the rectangle is filled with noise.
         noise: Seed from which ``engine.kernels.kernel`` generates the noise: two random 32-bit integers and the index
             of the rectangle in its tensor. None means that the rectangle is filled with ``values``.
     """
@@ -319,19 +319,19 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
                 made.append(step.changed(top=0, left=0))
         else:
             made.append(step)
-    return tuple([step for step in made if not (isinstance(step, Curve) and step.table == _SAME)])
+    return tuple([step for step in made if not (isinstance(step, Curve) and step.table == _IDENTITY)])
 
 
-_SAME = bytes(range(256))
+_IDENTITY = bytes(range(256))
 
 
-_WINDOWS = (Warp, Take, Resample)
+_SIZE_CHANGING = (Warp, Take, Resample)
 
 
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
     """Return the size (height, width) of an image of this size after the steps."""
     for step in steps:
-        if isinstance(step, _WINDOWS):
+        if isinstance(step, _SIZE_CHANGING):
             height, width = step.height, step.width
         elif isinstance(step, Extern) and step.size:
             height, width = step.size

@@ -34,7 +34,7 @@ _NAME_RULE = (
 )
 _PLAIN = (bool, int, float, str, NoneType)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_KEPT = ("name", "from_", "only")  # the fields that every op has
+_COMMON_FIELDS = ("name", "from_", "only")  # the fields that every op has
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,7 +379,7 @@ def _fields_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.St
     for each in parameters[1:]:
         if each.kind is not each.KEYWORD_ONLY:
             refuse(f"fields must be keyword-only parameters: write * before {each.name}")
-        if each.name in _KEPT:
+        if each.name in _COMMON_FIELDS:
             refuse(f"the field {each.name} must be renamed, because every op has a field of this name")
         kind = hints.get(each.name)
         if kind is np.random.Generator:

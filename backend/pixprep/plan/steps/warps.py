@@ -116,7 +116,7 @@ class Warp(Step, frozen=True):
         return len(self.matrix) > 6
 
     def computed(self, height: int, width: int) -> Computed:
-        """Return the arithmetic that a kernel uses to warp an image of this size."""
+        """Return the arguments with which a kernel computes the warp of an image of this size."""
         return WARPS[self.like].compute(self.filter, self.matrix, self.whole, (height, width))
 
     def forward(self, height: int, width: int) -> F64:
