@@ -152,19 +152,19 @@ def test_the_grid_equals_the_number_of_patches(order):
 REFUSED = {
     "a size that is not a multiple": (
         [pp.resize(height=30, width=32), pp.patches(8)],
-        "the height of the image must be a multiple of 8, patch_size * merge_size, but it is 30",
+        "the height of the image must be a multiple of patch_size * merge_size, 8, but it is 30",
     ),
     "a size of any image": (
         [pp.patches(8)],
-        "the height of the image must be a multiple of 8, patch_size * merge_size, but it is a multiple of 1",
+        "must be a multiple of patch_size * merge_size, 8, but it is only known to be a multiple of 1",
     ),
     "incomplete merge windows": (
         [pp.resize_to_pixels(multiple=8, max_pixels=999), pp.patches(8, 2)],
-        "must be a multiple of 16, patch_size * merge_size, but it is a multiple of 8",
+        "must be a multiple of patch_size * merge_size, 16, but it is only known to be a multiple of 8",
     ),
     "a crop after the rule": (
         [pp.resize_to_pixels(multiple=8, max_pixels=999), pp.crop(0, 0, 7, 8), pp.patches(8)],
-        "the height of the image must be a multiple of 8, patch_size * merge_size, but it is 7",
+        "the height of the image must be a multiple of patch_size * merge_size, 8, but it is 7",
     ),
     "too many patches": (
         [pp.resize_to_pixels(multiple=8, max_pixels=999), pp.patches(8, max_patches=3)],
@@ -190,7 +190,7 @@ def test_a_pipeline_without_complete_patches_is_rejected(case):
 
 
 def test_a_mask_needs_a_number_of_patches_and_limits_must_be_consistent():
-    with pytest.raises(PipelineError, match='needs "max_patches"'):
+    with pytest.raises(PipelineError, match='requires "max_patches"'):
         pp.patch_mask(8)
     with pytest.raises(PipelineError, match='"min_pixels" 9 must not exceed "max_pixels" 8'):
         pp.resize_to_pixels(multiple=1, min_pixels=9, max_pixels=8)

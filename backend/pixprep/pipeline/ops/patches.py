@@ -1,4 +1,4 @@
-"""Outputs for vision transformers: the image as patches, the size of their grid, and the mask of patches."""
+"""Outputs for vision transformers: the patches of the image, the size of their grid, and the mask of patches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Few = Annotated[int, Within(1, 64)]
 
 
 class PatchOp(OutputOp, frozen=True):
-    """An output that depends on a grid of patches."""
+    """Base class of the outputs that depend on a grid of patches."""
 
     patch_size: Length
     merge_size: Few = 1
     max_patches: Count | None = None
 
     def grid_of(self, before: Lowered) -> PatchLayout:
-        """Return the layout of the patches, without a check of the image."""
+        """Return the layout of the patches without checking the size of the image."""
         size = (self.patch_size, self.patch_size)
         return PatchLayout(size, len(before.channels), self.merge_size, fixed=self.max_patches)
 
@@ -34,56 +34,57 @@ class PatchOp(OutputOp, frozen=True):
         """Return the layout of the patches of an image.
 
         Raises:
-            PipelineError: The image does not consist of complete patches, or has too many.
+            PipelineError: The image does not consist of complete patches, or has more than ``max_patches``.
         """
         layout = PatchLayout((self.patch_size, self.patch_size), image.channels, self.merge_size)
         for side, multiple, name in zip(image.multiples, layout.multiples, ("height", "width"), strict=True):
             fixed = getattr(image, name)
             if (fixed or side) % multiple:
-                is_now = f"it is {fixed}" if fixed else f"it is a multiple of {side}"
+                actual = f"it is {fixed}" if fixed else f"it is only known to be a multiple of {side}"
                 raise PipelineError(
-                    f"the {name} of the image must be a multiple of {multiple}, patch_size * merge_size, but {is_now}: "
-                    "use resize_to_pixels or resize_to_patches, or a resize or pad to such a size"
+                    f"the {name} of the image must be a multiple of patch_size * merge_size, {multiple}, but {actual}: "
+                    "add resize_to_pixels or resize_to_patches, or a resize or pad to such a size"
                 )
-        if self.max_patches is not None and self.most(image, layout) > self.max_patches:
+        if self.max_patches is not None and self.max_count(image, layout) > self.max_patches:
             raise PipelineError(
-                f'"max_patches" is {self.max_patches:,}, but an image may have {self.most(image, layout):,} patches: '
-                "use resize_to_patches, or a smaller size"
+                f'"max_patches" is {self.max_patches:,}, but an image may have {self.max_count(image, layout):,} '
+                "patches: add resize_to_patches, or use a smaller size"
             )
         return replace(layout, fixed=self.max_patches)
 
-    def most(self, image: ImageSpec, layout: PatchLayout) -> int:
+    def max_count(self, image: ImageSpec, layout: PatchLayout) -> int:
         """Return the maximum number of patches of an image.
 
         Raises:
-            PipelineError: The number is unlimited.
+            PipelineError: The number of patches is not limited.
         """
         if image.max_height is None or image.max_width is None:
-            raise PipelineError("the number of patches has no upper bound: use resize_to_pixels or resize_to_patches")
+            raise PipelineError("the number of patches has no upper bound: add resize_to_pixels or resize_to_patches")
         pixels = image.max_height * image.max_width
         pixels = pixels if image.max_pixels is None else min(pixels, image.max_pixels)
         return pixels // (layout.size[0] * layout.size[1])
 
 
 class Patches(PatchOp, frozen=True, tag="patches"):
-    """Defines an output: the image as patches, one row per patch, for vision transformers of variable resolution.
+    """Defines an output: the patches of the image, for vision transformers with a variable resolution.
 
     The shape is ``[patches, values]``, where the number of patches depends on the image, and a patch has ``3 *
     temporal_patch_size * patch_size * patch_size`` values. Both sides of the image must be multiples of ``patch_size *
-    merge_size``. The kernel of the resize writes each value to its patch, so no further pass is required.
+    merge_size``. The resize writes its result directly to the patches, without an additional copy.
 
     Args:
-        patch_size: Side of a patch in pixels.
-        merge_size: Side of a merge window in patches. The patches of a window are adjacent, as the patch merger of
-            Qwen2-VL requires; windows, and patches within a window, are in row-major order.
-        temporal_patch_size: Number of frames of a patch. The image is repeated as every frame.
-        max_patches: Number of patches of every tensor. Missing patches are filled with zeros. Default: the number of
-            patches of the image.
+        patch_size: Height and width of a patch in pixels.
+        merge_size: Height and width of a merge window in patches. The patches of a window are consecutive in the
+            tensor, as the patch merger of Qwen2-VL requires. Windows, and patches within a window, are in row-major
+            order.
+        temporal_patch_size: Number of frames per patch. The image is repeated for each frame.
+        max_patches: Number of patches of every tensor, which is padded with zeros. Default: the number of patches of
+            the image.
         layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,
             row, column) or ``hwc`` (frame, row, column, channel).
-        flat: Whether a patch is one row of values. If false, the shape is ``[patches, 3 * temporal_patch_size,
-            patch_size, patch_size]``, as for PaddleOCR-VL.
-        dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
+        flat: Whether the values of a patch are one axis of the tensor. If false, the shape is ``[patches, 3 *
+            temporal_patch_size, patch_size, patch_size]``, as for PaddleOCR-VL.
+        dtype: Dtype of the tensor. ``uint8`` does not support normalized images.
 
     Example:
         {"op": "patches", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
@@ -100,16 +101,16 @@ class Patches(PatchOp, frozen=True, tag="patches"):
         if self.layout != "chw" and not self.flat:
             raise PipelineError('"flat": false requires "layout": "chw"')
         if self.dtype == "uint8" and image.values != "levels":
-            raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or drop normalize")
+            raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or remove normalize")
         largest = max(abs(image.low), abs(image.high))
         if largest > MAX_VALUES[self.dtype]:
             raise PipelineError(f"values up to {largest:g} exceed the range of {self.dtype}")
         layout = replace(self.layout_of(image), frames=self.temporal_patch_size, layout=self.layout, is_flat=self.flat)
-        most = layout.fixed or self.most(image, layout)
+        max_patches = layout.fixed or self.max_count(image, layout)
         is_fixed = layout.fixed or None not in (image.height, image.width)
         return TensorSpec(
-            shape=(most if is_fixed else -1, *layout.shape),
-            most=() if is_fixed else (most, *layout.shape),
+            shape=(max_patches if is_fixed else -1, *layout.shape),
+            most=() if is_fixed else (max_patches, *layout.shape),
             dtype=self.dtype,
             low=image.low,
             high=image.high,
@@ -125,10 +126,10 @@ class Patches(PatchOp, frozen=True, tag="patches"):
 
 
 class PatchGrid(PatchOp, frozen=True, tag="patch_grid"):
-    """Defines an output: the number of patches along each axis, without the padding of ``patches``.
+    """Defines an output: the number of patches of the image along each axis, without padding.
 
-    ``thw`` is the ``image_grid_thw`` of Qwen2-VL and related models, where an image is one frame. ``hw`` is the
-    ``spatial_shapes`` of SigLIP 2.
+    With ``"order": "thw"``, it corresponds to the ``image_grid_thw`` of Qwen2-VL and related models, where an image has
+    one frame. With ``hw``, it corresponds to the ``spatial_shapes`` of SigLIP 2.
 
     Args:
         patch_size, merge_size, max_patches: as in ``patches``.
@@ -154,13 +155,13 @@ class PatchGrid(PatchOp, frozen=True, tag="patch_grid"):
 
 
 class PatchMask(PatchOp, frozen=True, tag="patch_mask"):
-    """Defines an output: 1 for each patch of the image, and 0 for each patch of the padding that ``max_patches`` adds.
+    """Defines an output: a mask that is 1 for each patch of the image, and 0 for each patch of padding.
 
-    It is the ``pixel_attention_mask`` of SigLIP 2.
+    It corresponds to the ``pixel_attention_mask`` of SigLIP 2.
 
     Args:
         patch_size, merge_size: as in ``patches``.
-        max_patches: Number of patches of every tensor, as in ``patches``; required here.
+        max_patches: Number of patches of every tensor, as in ``patches``. This field is required.
         dtype: Dtype of the output.
 
     Example:
@@ -171,7 +172,7 @@ class PatchMask(PatchOp, frozen=True, tag="patch_mask"):
 
     def check(self) -> None:
         if self.max_patches is None:
-            raise PipelineError('needs "max_patches", the number of patches of every tensor')
+            raise PipelineError('requires "max_patches", the number of patches of every tensor')
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         layout = self.layout_of(image)

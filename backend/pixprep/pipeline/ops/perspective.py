@@ -1,4 +1,4 @@
-"""Ops that tilt an image after its resize: straight lines stay straight, and parallels may meet."""
+"""Ops that apply a homography to the cropped and resized image."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from pixprep.spec import Color, WarpFilter
 
 
 class _Tilting(Looking, frozen=True, kw_only=True):
+    """Base class of the perspective warps."""
+
     filter: WarpFilter = "bilinear"
 
 
 class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
-    """Maps the four corner pixels to other positions by a homography; the size does not change.
+    """Applies the homography that moves the four corner pixels to given positions; the size does not change.
 
-    The op equals torchvision v2's ``perspective``, whose ``endpoints`` are ``corners``. The coefficients are exact
-    here, and a least-squares solution in torchvision. If three of the corners would be on one line, the image does not
+    The op equals torchvision v2's ``perspective`` with ``corners`` as ``endpoints``. The coefficients are exact,
+    whereas torchvision computes them by least squares. If three of the corners are on one line, the image does not
     change.
 
     Args:
-        corners: (x, y) of the pixels that the upper left, upper right, lower right and lower left corner pixels move
-            to.
+        corners: New positions (x, y) of the upper left, upper right, lower right and lower left corner pixels.
         filter, fill, like: as in ``rotate``.
 
     Example:
@@ -40,7 +41,7 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
     def check(self) -> None:
         super().check()
         if len(self.corners) != 4:
-            raise PipelineError(f'"corners" are 4 pairs of x and y, not {len(self.corners)}')
+            raise PipelineError(f'"corners" must contain 4 points (x, y), not {len(self.corners)}')
         for corner in self.corners:
             Point.check("corners", corner)
 
@@ -54,12 +55,13 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
 class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
     """Applies a random homography to some of the images.
 
-    The op equals torchvision v2's ``RandomPerspective``: each corner pixel moves to a uniformly chosen pixel of its own
-    quarter. As in torchvision, boxes and points follow the corners. If three of the corners would be on one line, the
-    image does not change; this is always so for an image of a single row or column.
+    The op equals torchvision v2's ``RandomPerspective``: each corner pixel moves to a uniformly distributed position in
+    its own quarter of the image. As in torchvision, boxes and points are transformed with the image. If three of the
+    corners are on one line, the image does not change. This is always the case if the image has only one row or column.
 
     Args:
-        distortion_scale: Maximum movement of a corner: 0 is no movement, and 1 is the center of the image.
+        distortion_scale: Maximum displacement of a corner as a fraction of half the width and height. 0 does not change
+            the image, and with 1, corners move as far as the center of the image.
         p: Probability that the op is applied, 0 to 1.
         filter, fill, like: as in ``rotate``.
 
@@ -67,24 +69,27 @@ class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
         {"op": "random_perspective", "distortion_scale": 0.3}
     """
 
-    blocks: ClassVar[int] = 3  # four corners; whether
+    blocks: ClassVar[int] = 3  # four corners (x, y); whether the op is applied
 
     distortion_scale: Share = 0.5
     p: Share = 0.5
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``, each (x, y) in whole pixels; None: nothing is done."""
+        """Return the positions (x, y) of the corners, such as ``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``.
+
+        The value is None if the op is not applied.
+        """
         numbers = uniforms(0, 3).ravel().tolist()
         if numbers[8] >= self.p:
             return {"corners": None}
         corners = []
-        for place, (x, y) in enumerate(zip(numbers[0:8:2], numbers[1:8:2], strict=True)):
-            is_right, is_lower = place in (1, 2), place > 1
+        for index, (x, y) in enumerate(zip(numbers[0:8:2], numbers[1:8:2], strict=True)):
+            is_right, is_lower = index in (1, 2), index > 1
             corners.append([self._drawn(x, width, is_last=is_right), self._drawn(y, height, is_last=is_lower)])
         return {"corners": corners}
 
     def _drawn(self, uniform: float, side: int, *, is_last: bool) -> int:
-        """A position near the begin of a side, or near its end."""
+        """Return a random position near the start of a side or, with ``is_last``, near its end."""
         bound = int(self.distortion_scale * (side // 2)) + 1
         return int(uniform * bound) + (side - bound) * is_last
 
@@ -95,5 +100,5 @@ class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
     def fixed(self, words: Words) -> list[Op]:
         if words["corners"] is None:
             return []
-        still = as_kind(Perspective, self, corners=((0, 0),) * 4)
-        return [drawn(still, corners=tuple((x, y) for x, y in words["corners"]))]
+        base = as_kind(Perspective, self, corners=((0, 0),) * 4)
+        return [drawn(base, corners=tuple((x, y) for x, y in words["corners"]))]

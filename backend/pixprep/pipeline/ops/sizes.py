@@ -1,4 +1,4 @@
-"""Ops that resize to a size that a rule computes from the size of the image, as vision-language models require."""
+"""Ops that resize the image to a computed size, as vision-language models require."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Count = Annotated[int, Within(1, 1 << 20, " patches")]
 
 
 class BySize(ImageOp, frozen=True, kw_only=True):
-    """A resize to a size that ``sizer`` computes; ``Resize`` describes the fields."""
+    """Base class of the ops that resize to a size that ``sizer`` computes. ``Resize`` describes the fields."""
 
     filter: Filter = "bilinear"
     antialias: bool | None = None
@@ -30,11 +30,11 @@ class BySize(ImageOp, frozen=True, kw_only=True):
 
     @property
     def sizer(self) -> Sizer:
-        """Rule for the size of the result."""
+        """Rule that computes the size of the result."""
         raise NotImplementedError
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """Return the spec after the resize: both sides are multiples of a number."""
+        """Return the spec of the resized image, with the factors of its height and width."""
         image, bounds = resized(self, image), self.sizer.bounds
         if image.height is not None and image.width is not None:
             try:
@@ -45,7 +45,7 @@ class BySize(ImageOp, frozen=True, kw_only=True):
         return replace(image, multiples=bounds.multiples, max_pixels=bounds.max_pixels)
 
     def size_of(self, height: int, width: int) -> Size:
-        """Return the size after the op, for an image of this size."""
+        """Return the size of the result for an image of this size."""
         return self.sizer.size(height, width)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
@@ -53,21 +53,22 @@ class BySize(ImageOp, frozen=True, kw_only=True):
 
 
 class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
-    """Resizes the image to sides that are multiples of a number, with a limited number of pixels in total.
+    """Resizes the image to a height and width that are multiples of a number, with a limited total number of pixels.
 
-    The size is that of ``smart_resize`` in Hugging Face transformers, as the processors of Qwen2-VL and related models
-    use it. Each side is rounded to the nearest multiple, with ties to even. If the result has more than ``max_pixels``
-    or fewer than ``min_pixels``, both sides are scaled by one factor and rounded down or up. An image whose longer side
-    is more than ``max_ratio`` times as long as its shorter side is rejected.
+    The size equals that of ``smart_resize`` in Hugging Face transformers, in the processors of Qwen2-VL and related
+    models. Each side is rounded to the nearest multiple, with ties to even. If the result has more than ``max_pixels``
+    or fewer than ``min_pixels``, both sides are scaled by the same factor and rounded down or up, respectively. An
+    image whose longer side is more than ``max_ratio`` times as long as its shorter side is rejected.
 
     Args:
-        multiple: Factor of both sides of the result: the patch size times the side of a merge window.
+        multiple: Factor of both sides of the result: the patch size times the merge size of the model.
         min_pixels: Minimum number of pixels of the result.
         max_pixels: Maximum number of pixels of the result.
-        frames: Number of equal frames whose pixels ``min_pixels`` and ``max_pixels`` count, as for GLM-4.1V.
-        small: Treatment of an image with a side shorter than ``multiple``: ``keep`` treats it like any other;
-            ``truncate`` and ``round`` first scale it so that both sides reach ``multiple``, as for GLM-4.1V and for
-            PaddleOCR-VL.
+        frames: Number of identical frames for which ``min_pixels`` and ``max_pixels`` limit the total number of pixels,
+            as for GLM-4.1V.
+        small: Treatment of an image with a side shorter than ``multiple``. ``keep`` treats it like any other image.
+            ``truncate`` and ``round`` first enlarge it so that both sides have at least ``multiple`` pixels, as for
+            GLM-4.1V and PaddleOCR-VL, respectively.
         max_ratio: Maximum ratio of the longer side to the shorter side of an image.
         filter, antialias, like: as in ``resize``.
 
@@ -105,7 +106,7 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
       follow (Kimi K2.5).
 
     Args:
-        patch_size: Side of a patch in pixels.
+        patch_size: Height and width of a patch in pixels.
         max_patches: Maximum number of patches.
         merge_size: Side of a merge window in patches, except for ``naflex``.
         max_side: Maximum number of patches along a side; for ``kimi``.

@@ -1,9 +1,10 @@
-"""Ops that turn, shear, scale and move an image after its resize: each pixel of the result looks at a place of it.
+"""Ops that rotate, shear, scale and translate the cropped and resized image.
 
-``like`` says whose formulas. ``pillow``: Pillow's ``Image.rotate`` and ``Image.transform``, which torchvision uses on
-PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. ``dali``, of ``rotate``: DALI 2.4's CPU operator.
-``opencv``, of ``affine``: OpenCV 4's ``warpAffine``. The first two differ in a third of the values of a bilinear
-rotation, at an edge by up to 191 levels. As in torchvision, a point and a translation are x before y, in pixels.
+``like`` selects the library whose formulas an op reproduces. ``pillow`` is ``Image.rotate`` and ``Image.transform`` of
+Pillow, which torchvision uses for PIL images. ``torchvision`` is torchvision v2 for uint8 tensors on a CPU. ``dali``,
+supported by ``rotate``, is the CPU operator of DALI 2.4. ``opencv``, supported by ``affine``, is ``warpAffine`` of
+OpenCV 4. After a bilinear rotation, a third of the values differ between ``pillow`` and ``torchvision``, by up to 191
+at an edge. As in torchvision, points and translations are (x, y) in pixels.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Angles = float | tuple[float, ...]
 
 
 class Looking(LevelsOp, frozen=True, kw_only=True):
-    """Base of the ops that are a warp."""
+    """Base class of the ops that are a geometric warp."""
 
     moves: ClassVar[bool] = True
     may_colour: ClassVar[bool] = False
@@ -53,19 +54,21 @@ class Looking(LevelsOp, frozen=True, kw_only=True):
         check_warp(self.like, self.filter)
 
     def look(self, color: Color = "rgb") -> Look:
-        """Parts that every warp has in common, of an image with its channels in this order."""
+        """Return the properties that all warps have in common, for an image with this order of channels."""
         center, mode = getattr(self, "center", None), getattr(self, "padding_mode", None)
         return look(self.filter, self.fill, self.like, color, center=center, padding_mode=mode or "constant")
 
 
 class _Warping(Looking, frozen=True, kw_only=True):
+    """Base class of the warps about a fixed point."""
+
     center: Annotated[Pair, Point] | None = None
 
 
 class _Bordered(_Warping, frozen=True, kw_only=True):
-    """Base of the ops that may show the image in place of a fill, by the formulas of one library."""
+    """Base class of the warps that support padding modes other than a constant fill with some libraries."""
 
-    like: AffineLike = "pillow"  # type: ignore[assignment]  # no other warp has OpenCV's
+    like: AffineLike = "pillow"  # type: ignore[assignment]  # other warps do not support OpenCV
     padding_mode: PaddingMode | None = None
 
     def check(self) -> None:
@@ -73,40 +76,45 @@ class _Bordered(_Warping, frozen=True, kw_only=True):
         check_padding(self.padding_mode or "constant", self.fill)
 
     @property
-    def no_boxes(self) -> str:  # type: ignore[override]  # of most ops it is the same for all
-        """Reason why no boxes or points may come behind it; empty: they may."""
+    def no_boxes(self) -> str:  # type: ignore[override]  # a constant of most ops
+        """Reason why boxes and points must not follow this op; empty if they may."""
         return shown_again(self.padding_mode or "constant")
 
 
 class _Turning(_Bordered, frozen=True, kw_only=True):
-    like: RotateLike = "pillow"  # type: ignore[assignment]  # no other warp has DALI's
+    """Base class of ``rotate``."""
+
+    like: RotateLike = "pillow"  # type: ignore[assignment]  # other warps do not support DALI
     padding_mode: Literal["constant", "edge"] | None = None
 
     def check(self) -> None:
         super().check()
         if self.center is not None and not WARPS[self.like].turns_about:
-            raise PipelineError(f'"like": "{self.like}" turns about the middle: leave "center" out')
+            raise PipelineError(
+                f'"like": "{self.like}" does not support "center", and rotates about the center of the image: remove it'
+            )
 
 
 class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
     """Rotates the image counter-clockwise.
 
-    The op equals torchvision v2's ``rotate``. A rotation by a multiple of 90 degrees about the center keeps the pixel
-    values, except for an image that is not square and is not expanded.
+    The op equals torchvision v2's ``rotate``. A rotation by a multiple of 90 degrees about the center does not
+    interpolate, except if the image is not square and ``expand`` is false.
 
     Args:
-        angle: Angle in degrees; or the name of an input that contains the angle per image, or ``name[1]``, the second
-            number of its row.
-        expand: Whether the result is as large as the rotated image, so that its size depends on the image. Otherwise,
-            the size stays and corners are cut off.
-        filter: Interpolation filter: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``, ``bicubic``. None is
-            antialiased.
-        fill: Color outside the image, 0 to 255: one number, or one per channel.
-        like: Library whose formulas the op reproduces. ``dali`` rotates about the center, and its expanded result may
-            be one pixel larger. A GPU engine runs ``dali`` on the host.
-        center: (x, y) of the fixed point, in pixels from the upper left corner; default: the center of the image.
-        padding_mode: Content outside the image with ``"like": "dali"``: ``constant``, the default, is the fill, and
-            ``edge`` repeats the nearest pixel.
+        angle: Angle in degrees, or the name of an input that contains the angle per image. ``name[1]`` is the second
+            number of an input's row.
+        expand: Whether to enlarge the result so that it contains the whole rotated image. If false, the size does not
+            change, and the corners are cut off.
+        filter: Interpolation filter: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``, ``bicubic``. These
+            filters are not antialiased.
+        fill: Color of the area outside the image, 0 to 255: one number, or one per channel.
+        like: Library whose formulas the op reproduces. ``dali`` does not support ``center``, and its expanded result
+            may be one pixel larger. A GPU engine runs ``dali`` on the host.
+        center: (x, y) of the center of rotation, in pixels from the upper left corner. Default: the center of the
+            image.
+        padding_mode: Content of the area outside the image with ``"like": "dali"``: ``constant`` (the default) is
+            ``fill``, and ``edge`` repeats the nearest pixel.
 
     Example:
         {"op": "rotate", "angle": 10, "filter": "bilinear"}
@@ -124,7 +132,7 @@ class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
         return (number(self.angle).spec,) if isinstance(self.angle, str) else ()
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the result; refuses values that are no levels."""
+        """Return the spec of the rotated image. Reject values that are not 8-bit integers."""
         image = super().infer(image)
         if not self.expand:
             return image
@@ -134,8 +142,8 @@ class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
         return _open(image)
 
     def in_words(self) -> str:
-        is_given = isinstance(self.angle, str)
-        angle = f'the angle that "{self.angle}" says' if is_given else f"{self.angle:.4g} degrees"
+        is_input = isinstance(self.angle, str)
+        angle = f'the angle in the input "{self.angle}"' if is_input else f"{self.angle:.4g} degrees"
         return f"rotate by {angle}{', expanding' if self.expand else ''}{self.look()}"
 
     def input_words(self, row: Any, height: int, width: int) -> Words:
@@ -148,10 +156,10 @@ class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
 class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
     """Rotates each image by a random angle.
 
-    The op equals torchvision v2's ``RandomRotation``: the angle is uniform.
+    The op equals torchvision v2's ``RandomRotation``: the angle is uniformly distributed.
 
     Args:
-        degrees: Maximum angle in degrees, in either direction, or minimum and maximum.
+        degrees: Range of the angle in degrees: [min, max], or one number x for [-x, x].
         expand: as in ``rotate``.
         p: Probability that the op is applied, 0 to 1.
         filter, fill, like, center: as in ``rotate``.
@@ -168,16 +176,16 @@ class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
 
     @property
     def span(self) -> Pair:
-        """The angle, from and to."""
+        """Minimum and maximum angle."""
         return spans(self.degrees)[0]
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the result; refuses values that are no levels."""
+        """Return the spec of the rotated image. Reject values that are not 8-bit integers."""
         image = super().infer(image)
         return _open(image) if self.expand else image
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"angle": 12.5}``."""
+        """Return the angle, such as ``{"angle": 12.5}``."""
         return {"angle": between(self.span, float(uniforms(0, 1)[0, 0]))}
 
     def in_words(self) -> str:
@@ -196,13 +204,13 @@ class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
     Args:
         angle: Angle in degrees, clockwise as in torchvision; ``rotate`` is counter-clockwise.
         translate: Translation (x, y) in pixels.
-        scale: Scale factor; values over 1 enlarge.
-        shear: Shear of x, or of x and y, in degrees, -89 to 89.
-        filter, fill: as in ``rotate``; ``"like": "opencv"`` also supports ``bicubic``.
+        scale: Scale factor. Values greater than 1 enlarge the content.
+        shear: Shear angle in degrees, -89 to 89: one number for x, or [x, y].
+        filter, fill: as in ``rotate``. ``"like": "opencv"`` also supports ``bicubic``.
         center: as in ``rotate``.
         like: Library whose formulas the op reproduces.
-        padding_mode: Content outside the image with ``"like": "opencv"``, as in ``warp``; default: ``constant``, the
-            fill.
+        padding_mode: Content of the area outside the image with ``"like": "opencv"``, as in ``warp``. Default:
+            ``constant``, which is ``fill``.
 
     Example:
         {"op": "affine", "angle": 10, "translate": [4, 0], "scale": 1.1}
@@ -215,7 +223,7 @@ class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
 
     @property
     def shears(self) -> Pair:
-        """Angles of x and of y."""
+        """Shear angles (x, y)."""
         x, y = (*as_tuple(self.shear), 0.0)[:2]
         return x, y
 
@@ -234,16 +242,15 @@ class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
 class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
     """Rotates, shears, scales and translates each image at random; the size does not change.
 
-    The op equals torchvision v2's ``RandomAffine``: every number is uniform, and the translation is rounded to
-    integers.
+    The op equals torchvision v2's ``RandomAffine``: all parameters are uniformly distributed, and the translation is
+    rounded to integers.
 
     Args:
-        degrees: Maximum angle in degrees, in either direction, or minimum and maximum; 0: no rotation.
-        translate: Maximum translation, in either direction, as a fraction of the width and of the height; default: no
-            translation.
-        scale: Minimum and maximum scale; default: no scaling.
-        shear: Maximum shear of x in degrees, in either direction, or minimum and maximum; or four numbers: minimum and
-            maximum of x, then of y. Default: no shear.
+        degrees: Range of the angle in degrees: [min, max], or one number x for [-x, x]. 0 disables the rotation.
+        translate: Maximum absolute translation as fractions of the width and of the height. Default: no translation.
+        scale: Minimum and maximum scale factor. Default: no scaling.
+        shear: Range of the shear angle in degrees: [min, max] for x, or one number x for [-x, x], or [x_min, x_max,
+            y_min, y_max]. Default: no shear.
         p: Probability that the op is applied, 0 to 1.
         filter, fill, like, center, padding_mode: as in ``affine``.
 
@@ -251,7 +258,7 @@ class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
         {"op": "random_affine", "degrees": 10, "translate": [0.1, 0.1]}
     """
 
-    blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
+    blocks: ClassVar[int] = 2  # angle, translation (x, y) and scale; shear (x, y)
 
     degrees: Annotated[Angles, DEGREES]
     translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
@@ -260,14 +267,14 @@ class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
     p: Share = 1.0
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``; whole pixels."""
+        """Return the parameters: ``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``."""
         (angle, x, y, scale), (shear_x, shear_y, *_) = uniforms(0, 2).tolist()
-        mosts = self.translate or (0.0, 0.0)
+        fractions = self.translate or (0.0, 0.0)
         return {
             "angle": between(spans(self.degrees)[0], angle),
             "translate": [
-                round(between((-most * side, most * side), u))
-                for most, side, u in zip(mosts, (width, height), (x, y), strict=True)
+                round(between((-fraction * side, fraction * side), u))
+                for fraction, side, u in zip(fractions, (width, height), (x, y), strict=True)
             ],
             "scale": between(self.scale or (1.0, 1.0), scale),
             "shear": [between(span, u) for span, u in zip(shears(self.shear), (shear_x, shear_y), strict=True)],
@@ -283,51 +290,56 @@ class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
         )
 
     def fixed(self, words: Words) -> list[Op]:
-        still = as_kind(Affine, self, translate=(0.0, 0.0), scale=1.0, shear=0.0)
+        identity = as_kind(Affine, self, translate=(0.0, 0.0), scale=1.0, shear=0.0)
         translate, shear = tuple(words["translate"]), tuple(words["shear"])
-        return [drawn(still, angle=words["angle"], translate=translate, scale=words["scale"], shear=shear)]
+        return [drawn(identity, angle=words["angle"], translate=translate, scale=words["scale"], shear=shear)]
 
 
 @lru_cache
 def look(filter_: WarpFilter, fill: Levels | None, like: WarpLike, color: Color, **more: Any) -> Look:
-    """Parts that every warp has in common."""
+    """Return the properties that all warps have in common."""
     return Look(filter=filter_, fill=None if fill is None else colour(fill, color), like=like, **more)
 
 
 def check_warp(like: WarpLike, filter_: WarpFilter, padding_mode: PaddingMode | None = None) -> None:
-    """Raise PipelineError where a library's warps do not have a filter, or a padding mode that is given."""
+    """Raise PipelineError if the warps of a library do not support a filter or a padding mode."""
     filters, modes = WARPS[like].filters, WARPS[like].padding_modes
     if filter_ not in filters:
-        raise PipelineError(f'"filter": "{filter_}" is not for "like": "{like}", which has {", ".join(filters)}')
+        raise PipelineError(
+            f'"filter": "{filter_}" is not supported by "like": "{like}", which supports {", ".join(filters)}'
+        )
     if padding_mode is not None and modes == ("constant",):
         raise PipelineError(f'"padding_mode" is not supported with "like": "{like}", which supports only "fill"')
     if padding_mode is not None and padding_mode not in modes:
         raise PipelineError(
-            f'"padding_mode": "{padding_mode}" is not for "like": "{like}", which has {", ".join(modes)}'
+            f'"padding_mode": "{padding_mode}" is not supported by "like": "{like}", which supports {", ".join(modes)}'
         )
 
 
 def check_side(like: WarpLike, height: int, width: int) -> None:
-    """Raise ImageError for an image that a library does not warp."""
+    """Raise ImageError if an image is too large for the warps of a library."""
     warps = WARPS[like]
     if warps.max_side is not None and max(height, width) > warps.max_side:
-        raise ImageError("BAD_DIMENSIONS", f"{warps.title} warps sides of up to {warps.max_side:,}: {height} x {width}")
+        raise ImageError(
+            "BAD_DIMENSIONS",
+            f"{height} x {width} pixels: {warps.title} warps images with sides of at most {warps.max_side:,} pixels",
+        )
 
 
 def shown_again(mode: PaddingMode) -> str:
-    """Reason why no boxes or points may come behind a warp with these margins; empty: they may."""
+    """Return the reason why boxes and points must not follow a warp with this padding mode; empty if they may."""
     if mode in ("constant", "edge"):
         return ""
-    return f'"padding_mode": "{mode}" shows objects again, without boxes or points: use constant'
+    return f'"padding_mode": "{mode}" repeats objects without their boxes or points: use "constant"'
 
 
 def _open(image: ImageSpec) -> ImageSpec:
-    """An image that expands to a size that is not known; no side is shorter than the shorter one."""
-    least = min(image.min_height, image.min_width)
-    return image.within((least, least))
+    """Return the spec of an expanded image of unknown size. Its sides are at least as long as the shorter side."""
+    shortest = min(image.min_height, image.min_width)
+    return image.within((shortest, shortest))
 
 
 def shears(angles: Angles | None) -> tuple[Pair, Pair]:
-    """Angles of x and of y, from and to."""
+    """Return the ranges (min, max) of the shear angles of x and y."""
     x, y = (*spans(angles or 0.0), (0.0, 0.0))[:2]
     return x, y
