@@ -13,7 +13,7 @@ from itertools import count
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import Op, op_name
-from pixprep.pipeline.ops.choices import Choice, whether
+from pixprep.pipeline.ops.choices import Choice, as_choice
 from pixprep.pipeline.walk import Item, Walked, at, items, meaning, walked
 from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, TensorPlan
@@ -32,7 +32,7 @@ def compiled(
 
     def forked(side: Sequence[Item], leaves: int) -> Walked:
         for place, item in enumerate(side):
-            choice, key = whether(item.op, item.key)
+            choice, key = as_choice(item.op, item.key)
             if isinstance(choice, Choice) and not choice.is_levels:
                 leaves *= choice.count
                 if leaves > MAX_LEAVES:
@@ -57,7 +57,7 @@ def compiled(
 def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -> Iterator[Item]:
     """Yield the ops of a side for one image; ``choose`` returns the chosen indices of each geometric choice."""
     for item in side:
-        choice, key = whether(item.op, item.key)
+        choice, key = as_choice(item.op, item.key)
         if isinstance(choice, Choice) and not choice.is_levels:
             yield from drawn(_items(choice, key, choose(RandomStep(key, choice)), item), choose)
         else:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
-from pixprep.pipeline.ops.choices import whether
+from pixprep.pipeline.ops.choices import as_choice
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, PointsPlan, TensorPlan
@@ -132,7 +132,7 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
                 tensors.add(index)
             elif isinstance(op, ImageOp):
                 before, image = node.lowered, node.image
-                done, own = whether(op, key)
+                done, own = as_choice(op, key)
                 assert isinstance(done, ImageOp)
                 made = op.infer(image)
                 lowered = done.lower(replace(before, resizes_again=is_chosen), image, own)

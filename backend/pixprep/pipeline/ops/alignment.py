@@ -160,7 +160,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
 
     @property
     def keeps_size(self) -> bool:
-        """Return False: the fields determine the size of the result."""
+        """Return False, because the fields determine the size of the result."""
         return False
 
     def infer(self, image: ImageSpec) -> ImageSpec:

@@ -122,7 +122,7 @@ class Choice(Drawn, ImageOp, frozen=True):
         for part in range(len(self.parts)):
             lowered = Lowered(before.color, operators=before.operators)
             for op, each in self.keyed(key, [part]):
-                choice, choice_key = whether(op, each)
+                choice, choice_key = as_choice(op, each)
                 assert isinstance(choice, ImageOp)
                 lowered = choice.lower(lowered, image, choice_key)
             parts.append(lowered.levels)
@@ -253,7 +253,7 @@ class _ApplyWithP(RandomApply, frozen=True, tag="_ApplyWithP"):
             yield self.parts[part][0], key.removesuffix(".p")
 
 
-def whether(op: Op, key: str) -> Keyed:
+def as_choice(op: Op, key: str) -> Keyed:
     """Return an op whose ``p`` is below 1 as an equivalent choice with its own key, and any other op unchanged."""
     if isinstance(op, Whether) and op.p < 1:  # type: ignore[attr-defined]  # every subclass defines p
         return _ApplyWithP((changed(op, p=1.0, name=None, from_=None, only=None),), p=op.p), f"{key}.p"  # type: ignore[attr-defined]
@@ -262,7 +262,7 @@ def whether(op: Op, key: str) -> Keyed:
 
 def described(op: Op, image: ImageSpec, before: Lowered) -> str:
     """Describe an op as ``Op.described`` does, including its ``p``."""
-    return whether(op, "")[0].described(image, before)
+    return as_choice(op, "")[0].described(image, before)
 
 
 def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
@@ -273,7 +273,7 @@ def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
         key: Key of the op's random parameters.
         draws: Random parameters of the image by their keys; see ``Placed.draws``.
     """
-    choice, choice_key = whether(op, key)
+    choice, choice_key = as_choice(op, key)
     if isinstance(choice, Choice):
         chosen = draws[choice_key]["chosen"]
         return [

@@ -115,7 +115,7 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
     flip.
 
     Args:
-        hue: Shift of the hue in half degrees, -180 to 180.
+        hue: Shift of the hue in units of two degrees, -180 to 180.
         saturation, value: Shift of the saturation and of the value, -255 to 255, truncated to an integer.
 
     Example:

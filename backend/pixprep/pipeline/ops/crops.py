@@ -24,7 +24,7 @@ from pixprep.spec import Bound, ImageSpec, InputSpec, Rounding
 
 
 class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
-    """Crops the center of the image, to ``height`` x ``width`` or to a square of a ``fraction`` of the shorter side.
+    """Crops the center of the image to ``height`` x ``width``, or to a square with a ``fraction`` of the shorter side.
 
     The op equals torchvision's ``CenterCrop``: the crop starts at row ``(H - height) / 2``, rounded, and likewise for
     the columns. An image that is smaller than the crop is padded with zeros, unless ``smaller`` is ``refuse``. Unlike
@@ -63,7 +63,7 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             raise PipelineError('"smaller" requires "height" and "width"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """Return the spec of the crop; reject padding of normalized values, where 0 is not the pixel value 0."""
+        """Return the spec of the crop; reject normalized images that would be padded, because 0 is then not black."""
         if self.height is not None and self.width is not None:
             if self._may_pad(image):
                 need_levels(image)

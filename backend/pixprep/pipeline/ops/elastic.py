@@ -27,10 +27,9 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     The op equals torchvision v2's ``ElasticTransform``, which processes tensors and PIL images in the same way. For the
     same displacement field, the pixels equal torchvision's. For the same noise, torchvision's field differs by less
     than 1e-6 of half the image size, because PyTorch sums in a different order; here, the result does not depend on the
-    order. Masks are transformed like the image. Boxes and points are not supported after this op, because their
-    new positions have no closed form; torchvision approximates them to whole pixels. Images are rejected if they
-    are too small for the blur, which reads ``4 * sigma`` pixels in each direction and reflects the image once at its
-    border.
+    order. Masks are transformed like the image. Boxes and points are not supported after this op, because their new
+    positions have no closed form; torchvision approximates them to whole pixels. Images are rejected if they are too
+    small for the blur, which reads ``4 * sigma`` pixels in each direction and reflects the image once at its border.
 
     Args:
         alpha: Strength of the displacement: one number, or one each for x and y. A pixel moves by half of ``alpha``
@@ -65,7 +64,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
             raise PipelineError(f'"sigma" must be 0 for both axes, or at least {MIN_SIGMA}, not {shown(self.sigma)}')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """Return the spec unchanged; reject values that are not 8-bit, and images that are too small for the blur."""
+        """Return the spec unchanged; reject values other than 8-bit pixel values, and images too small for the blur."""
         image = super().infer(image)
         radius = Displacement(_pair(self.alpha), _pair(self.sigma), 0).reach
         for name, side in (("height", image.height), ("width", image.width)):

@@ -134,9 +134,10 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     """Fills a random rectangle with a constant value or with noise, with probability ``p``.
 
     The op equals torchvision v2's ``RandomErasing``: it samples up to ten rectangles and uses the first one that fits
-    into the image. Each has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, with both sides
-    rounded, at a uniform position. If none fits, the image does not change. After ``normalize``, the op changes the
-    values of the tensor and must be the last op; before ``normalize``, it changes pixel values.
+    into the image. Each rectangle has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, where
+    ``U`` is uniformly distributed, and both sides are rounded. Its position is also uniformly distributed. If no
+    rectangle fits, the image does not change. After ``normalize``, the op changes the values of the tensor and must be
+    the last op; before ``normalize``, it changes pixel values.
 
     timm's ``RandomErasing`` has the same parameters under different names: ``probability`` is ``p``, ``min_area`` and
     ``max_area`` are ``scale``, ``min_aspect`` and ``max_aspect`` are ``ratio``, and ``min_count`` and ``max_count`` are
@@ -277,4 +278,4 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         )
 
     def fixed(self, words: Words) -> list[Op]:
-        return []  # verify omits this op in pixprep and in the reference
+        return []  # verify omits this op, both in pixprep and in the reference

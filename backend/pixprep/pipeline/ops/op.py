@@ -226,7 +226,7 @@ class Drawn(Drawing):
 
 
 class Whether(Drawn):
-    """Mixin of the random ops with a field ``p``, the probability that the op is applied; see ``choices.whether``."""
+    """Mixin of the random ops with a field ``p``, the probability that the op is applied; see ``choices.as_choice``."""
 
     __slots__ = ()
 

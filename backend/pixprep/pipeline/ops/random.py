@@ -40,9 +40,10 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
     """Crops a random window of random size and aspect ratio, and resizes it to ``height`` x ``width``.
 
     The op equals torchvision v2's ``RandomResizedCrop``: it samples up to ten windows and uses the first one that fits
-    into the image. Each has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, with both sides
-    rounded, at a uniform position. If none fits, the largest centered window with an allowed aspect ratio is used. An
-    image that is too small for any window is rejected; torchvision raises an error, or returns a black PIL image.
+    into the image. Each window has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, where
+    ``U`` is uniformly distributed, and both sides are rounded. Its position is also uniformly distributed. If no window
+    fits, the largest centered window with an allowed aspect ratio is used. An image that is too small for any window is
+    rejected; torchvision raises an error, or returns a black PIL image.
 
     Args:
         height: Height of the result in pixels.
@@ -318,8 +319,9 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
 class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
     """Places the image at a random position of a larger canvas with probability ``p``.
 
-    The op equals torchvision v2's ``RandomZoomOut``: each side of the canvas is ``int(side * U(side_range))``, with the
-    same factor for both sides. Only the part of the canvas that later ops keep is filled.
+    The op equals torchvision v2's ``RandomZoomOut``. Each side of the canvas is ``int(side * factor)``, with a factor
+    that is uniformly distributed in ``side_range`` and the same for both sides. Only the part of the canvas that later
+    ops keep is filled.
 
     Args:
         fill: Color of the canvas, 0 to 255: one number, or one per channel.

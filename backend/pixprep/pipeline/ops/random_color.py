@@ -135,10 +135,10 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
     ``[max(0, 1 - x), 1 + x]``, and the hue in ``[-x, x]``.
 
     Args:
-        brightness, contrast, saturation: Maximum deviation of the factor from 1, or its minimum and maximum; null: no
-            change.
-        hue: Maximum rotation of the hue as a fraction of a full circle, at most 0.5, or its minimum and maximum; null:
-            no change.
+        brightness, contrast, saturation: Maximum deviation of the factor from 1, or the minimum and maximum factor;
+            null: no change.
+        hue: Maximum rotation of the hue as a fraction of a full circle, at most 0.5, or the minimum and maximum
+            rotation; null: no change.
         like: Library whose rounding the op reproduces.
         p: Probability that the op is applied, 0 to 1, as with torchvision's ``RandomApply``.
 

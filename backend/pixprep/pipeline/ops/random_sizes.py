@@ -20,7 +20,7 @@ from pixprep.spec import Filter, ImageSpec, Like
 MAX_SIZES = 1000
 """Maximum number of sizes to choose from."""
 _NUM_SHOWN = 3
-"""Number of sizes at the beginning of a longer list that a description shows."""
+"""Number of sizes that a description shows before it abbreviates a long list."""
 
 
 class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
