@@ -51,7 +51,7 @@ def test_a_python_file_is_not_run_unless_it_is_permitted(folder, monkeypatch, ca
 def test_a_package_beside_the_file_is_not_taken_for_dali(folder, python, monkeypatch, capsys):
     monkeypatch.chdir(folder.parent)
     assert main(["import", "d/1/dali.py", "out", "--run-python", "--option", python]) == 1
-    assert "does not have DALI: pass a Python that has it with" in capsys.readouterr().err
+    assert "but is not installed for" in capsys.readouterr().err
     assert not Path("RAN").exists()
 
 

@@ -258,7 +258,7 @@ def test_sizes_that_do_not_follow_a_rule_are_rejected_with_an_example():
         "its size does not match a rule of the op resize; for example, 480 x 640 pixels become 240 x 320"
     )
     data = graph(*PEEKED, *SIDES, operator("Resize", ["pixels"], ["small"], {"size": "w"}), outputs=["small"])
-    assert '"size": (computed for each image) is supported only for a height and a width, with the' in refusal(
+    assert '"size": (computed for each image) is supported only if it has a height and a width, and the' in refusal(
         from_dali, data
     )
 

@@ -56,8 +56,8 @@ WRONG = {
     ),
     "none": (
         "def pipe():\n    pass\n",
-        "dali.py: no DALI pipeline found, because the module defines neither a function with @pipeline_def nor a "
-        "Pipeline: for a pipeline that is imported or created by a class, pass --option pipeline=NAME",
+        "dali.py: no DALI pipeline found, because the file defines neither a function with @pipeline_def nor a "
+        "Pipeline: if the pipeline is imported from a module or created by a class, pass --option pipeline=NAME",
     ),
     "no Python": ("def pipe(:\n", "dali.py: not valid Python: invalid syntax (dali.py, line 1)"),
     "one that fails": (
@@ -130,8 +130,8 @@ def test_without_dali_one_line_names_the_command_and_the_environment(tmp_path, p
     with pytest.raises(pp.SetupError) as caught:
         serialized(written(tmp_path, GOOD["alone"]), python=str(program))
     assert str(caught.value) == (
-        f"dali.py: DALI is required to serialize it, but {program} does not have DALI: pass a Python that has it with "
-        "--option python=PATH, or, on a machine with DALI, run in the folder of the file "
+        f"dali.py: DALI is required to serialize it, but is not installed for {program}: pass a Python "
+        "interpreter with DALI as --option python=PATH, or, on a machine with DALI, run in the folder of the file "
         "python -c \"from dali import pipe; pipe(device_id=None).serialize(filename='model.dali')\", "
         "and import model.dali"
     )

@@ -218,7 +218,7 @@ REFUSED = [
     (
         "Resize",
         {"resize_x": 9.0, "mode": "stretch"},
-        "\"mode\": 'stretch' is not supported with only one side, because",
+        "\"mode\": 'stretch' is not supported with only a height or a width, because",
     ),
     ("Hue", {"hue": [1.0, 2.0]}, '"hue": [1.0, 2.0] must be a finite number'),
     ("Brightness", {"brightness": 2.0, "dtype": FLOAT}, '"dtype": 9 must be 0 (uint8), the type of the image'),
@@ -249,24 +249,28 @@ REFUSED = [
     (
         "Water",
         {},
-        "moves pixels by a formula specific to DALI, which is not supported: write a custom operator",
+        "displaces pixels by a formula of DALI's own, which is not supported: write a custom operator",
     ),
     ("Resize", {"size": [0.0, 0.0]}, '"size": [0.0, 0.0] must be one side, or a height and a width, from 1'),
     ("Resize", {"resize_x": -9.0, "resize_y": 9.0}, '"resize_x": -9.0 must be an integer'),
-    ("Resize", {}, "requires exactly one size, but has none"),
-    ("Resize", {"size": 9.0, "resize_x": 9.0}, "requires exactly one size, but has size, resize_x"),
+    ("Resize", {}, "requires exactly one of size, resize_shorter,"),
+    (
+        "Resize",
+        {"size": 9.0, "resize_x": 9.0},
+        "requires exactly one of size, resize_shorter, resize_longer, or resize_x and resize_y, but has size, resize_x",
+    ),
     ("Resize", {"size": 9.0, "mode": "warp"}, "\"mode\": 'warp' must be one of default, stretch, not_larger"),
     ("Resize", {"size": 9.0, "interp_type": 5}, '"interp_type": 5 must be one of 0 (nearest), 1 (bilinear), 2 (bic'),
     ("Resize", {"size": 9.0, "mag_filter": 6}, '"mag_filter": 6 must be one of 0'),
     (
         "Resize",
         {"size": 9.0, "min_filter": 2},
-        '"min_filter": 2 differs from the filter for the other direction, bilinear',
+        '"min_filter": 2 must be the same filter for enlarging and for shrinking',
     ),
     (
         "Resize",
         {"size": 9.0, "mag_filter": 2},
-        '"mag_filter": 2 differs from the filter for the other direction, bilinear',
+        '"mag_filter": 2 must be the same filter for enlarging and for shrinking',
     ),
     (
         "Stack",
@@ -403,7 +407,7 @@ REFUSED = [
 ]
 FOURTH = ("CropMirrorNormalize", {"pad_output": True})
 GRAY, HALF = ("decoders__Image", {"output_type": 2}), ("Cast", {"dtype": FLOAT16})
-LAST = "comes after the padding of normalized values, which must be last"
+LAST = "follows the padding of normalized values, which must be the last operator"
 REFUSED_CHAINS = [
     *(
         ([DECODE, RESIZE, FOURTH, (name, values)], f'"{name}": {LAST}')
@@ -422,7 +426,7 @@ REFUSED_CHAINS = [
     ),
     (
         [("decoders__Image", {"use_fast_idct": True})],
-        '"use_fast_idct": True is ignored by DALI for images that EXIF rotates, which',
+        '"use_fast_idct": True is ignored by DALI for images with an EXIF orientation, which',
     ),
     (
         [DECODE, ("WarpAffine", {"matrix": [1.0, 0.0, 2.0, 0.0, 1.0, 2.0]})],
@@ -456,7 +460,7 @@ REFUSED_CHAINS = [
     ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),
     (
         [DECODE, RESIZE, ("CropMirrorNormalize", {"dtype": FLOAT16, "std": 2.0}), ("Cast", {"dtype": FLOAT})],
-        '"Cast": comes after a cast to float16, which must be last, because values are rounded only once',
+        '"Cast": follows a cast to float16, which must be the last operator, because values are rounded only once',
     ),
 ]
 
@@ -496,7 +500,7 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
         (chain(DECODE).replace(b"decoders__Image", b"decoders__Im\xffge"), "'utf-8' codec can't decode"),
         (
             graph(field(5, field(1, "Cast") + 2 * field(4, argument("dtype", 9))), outputs=["x"]),
-            "operator 1 has an argument twice",
+            "operator 1 has two arguments with the same name",
         ),
         (
             graph(field(5, field(1, "Cast") + field(4, field(1, "dtype") + field(4, 1) * 2)), outputs=["x"]),
@@ -522,7 +526,7 @@ def test_a_python_file_is_rejected_with_the_call_that_serializes_it():
 def test_a_graph_that_is_not_a_chain_of_constants_is_rejected():
     assert refusal(from_dali, FROZEN / "random_mirror.dali") == (
         'random_mirror.dali: operator 4 "random__CoinFlip": samples random parameters for each image, which is not '
-        "supported: serialize a graph without it, or add the random op to the pipeline file"
+        "supported: serialize a graph without it, and add the random op to the pipeline file"
     )
     steps = ((f"{name} pixels", f"{name} small") for name in "ab")
     data = graph(

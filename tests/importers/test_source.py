@@ -220,7 +220,7 @@ def test_an_untrusted_file_cannot_name_code_or_a_path(folder, origin, message):
             "training=1",
             "training: must be an object with arguments of create_transform, or a JSON file with such an object",
         ),
-        ("model.dali", "dtypes=[1]", "model.dali: dtypes must map the names of inputs to types, such as "),
+        ("model.dali", "dtypes=[1]", "model.dali: dtypes must map the names of inputs to dtypes, such as "),
         *(
             ("transforms.json", f"apply_exif_orientation={value}", 'transforms.json: ops[0] "decode": apply_exif_orien')
             for value in ('"\\ud800"', "NaN", "[" * 3000)

@@ -1,9 +1,14 @@
-"""Importer of NVIDIA DALI pipelines, from a serialized graph or a Python file, with equal pixel values.
+"""Import NVIDIA DALI pipelines from a serialized graph or a Python file.
 
-``importer`` walks over the operators that ``graph`` reads. Each operator receives its inputs as ``values``: the encoded
-photo, an image, or numbers. ``ops`` contains the operators on images (with ``geometry``, ``windows`` and ``clips``),
-and ``numbers`` contains those on numbers. Numbers that a graph computes from an image's size become the rule of an op
-(``rules``), and numbers of a request become inputs of the pipeline (``requests``). ``script`` serializes a Python file.
+The modules are:
+
+- ``graph`` reads the operators of a serialized graph.
+- ``importer`` evaluates these operators one after the other.
+- ``values`` defines the inputs and outputs of operators: encoded images, decoded images, and numbers.
+- ``ops``, ``geometry``, ``windows`` and ``clips`` convert the operators on images, and ``numbers`` those on numbers.
+- ``rules`` finds the op that equals a size or a crop which the graph computes from the size of the image.
+- ``requests`` converts inputs of the graph that are not encoded images.
+- ``script`` serializes a pipeline that a Python file defines.
 """
 
 from __future__ import annotations

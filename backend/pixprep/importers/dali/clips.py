@@ -1,7 +1,8 @@
-"""Operators of DALI that decode clips with a fixed number of frames.
+"""Conversion of DALI's video decoders, for clips with a fixed number of frames.
 
-The frames are those that DALI selects. Their pixel values are close to DALI's: both use FFmpeg, but DALI requests a
-different color conversion. For a VP9 clip of 160 x 96, they differ by 1.2 levels on average, and by at most 19.
+The selected frames are the same as in DALI. Their pixel values are similar, but not equal: both use FFmpeg, but DALI
+requests a different colour conversion. For a VP9 clip of 160 x 96 pixels, the mean absolute difference is 1.2, and the
+maximum is 19.
 """
 
 from __future__ import annotations
@@ -16,27 +17,26 @@ from pixprep.importers.dali.values import Encoded, Image, Value
 from pixprep.importers.fields import Fields
 from pixprep.pipeline.ops import DecodeVideo, Op, changed
 
-_WHY_DALI = (
+_SEVERAL_RESPONSES = (
     "returns one response for each sequence of a clip, but pixprep returns a single response: serve the graph with "
-    "DALI, "
-    "or import only the first sequence with --option clip=first"
+    "DALI, or import only the first sequence with --option clip=first"
 )
 OPERATORS = (
     *("Resize", "Crop", "CropMirrorNormalize", "Normalize", "Flip", "Transpose", "Cast", "Copy"),
     "ArithmeticGenericOp",
 )
 """Operators that are supported for clips."""
-_SHORT: dict[str, Literal["refuse", "repeat"]] = {"none": "refuse", "edge": "repeat"}
+_PAD_MODES: dict[str, Literal["refuse", "repeat"]] = {"none": "refuse", "edge": "repeat"}
 
 
-def check_clip(name: str, image: Image) -> None:
-    """Reject an operator on clips that is supported only for images."""
+def check_supports_clips(name: str, image: Image) -> None:
+    """Raise PipelineError if an operator is not supported for clips and its input is a clip."""
     if isinstance(image.chain[0], DecodeVideo) and name not in OPERATORS:
         raise PipelineError(f"is not supported for clips; supported operators: {', '.join(OPERATORS)}")
 
 
 def _decode_video(encoded: Encoded, fields: Fields) -> Image:
-    """Read ``decoders.video``: ``sequence_length`` frames from the first on, or the frames before ``end_frame``."""
+    """Convert ``decoders.video``, which decodes the first ``sequence_length`` frames, or those before ``end_frame``."""
     fields.ignore("fill_value", "affine", "build_index")
     fields.expect("start_frame", 0, why="must be 0: a clip always begins with its first frame")
     stride = fields.side("stride") if fields.has("stride") else 1
@@ -48,23 +48,27 @@ def _decode_video(encoded: Encoded, fields: Fields) -> Image:
         count = ceil(fields.side("end_frame") / stride)
     else:
         raise PipelineError(
-            'without "sequence_length", the number of frames depends on the file, but a tensor has a fixed size: set '
+            'without "sequence_length", the number of frames depends on the file, which is not supported: set '
             '"sequence_length"'
         )
-    short = fields.choice("pad_mode", _SHORT, "none")
+    short = fields.choice("pad_mode", _PAD_MODES, "none")
     return Image(encoded.name, (DecodeVideo(frames=count, sample="first", short=short),), layout="thwc", stride=stride)
 
 
 def strided(ops: list[Op], values: Iterable[Value]) -> list[Op]:
-    """Return the ops with the frame stride of the clips among the values set in the first op."""
+    """Return the ops, with the frame stride of the clips among ``values`` set in the op ``decode_video``."""
     stride = max((value.stride for value in values if isinstance(value, Image)), default=1)
     return [changed(ops[0], sample={"step": stride}), *ops[1:]] if stride > 1 else ops
 
 
-def stream_of(operator: Operator, fields: Fields, clip: str | None) -> Image:
-    """Read ``inputs.video``. Only its first sequence is imported, and only if ``clip`` is ``first``."""
+def sequences_of(operator: Operator, fields: Fields, clip: str | None) -> Image:
+    """Convert ``inputs.video``, which splits a clip into sequences. Only the first sequence is imported.
+
+    Raises:
+        PipelineError: ``clip`` is not ``first``.
+    """
     if clip != "first":
-        raise PipelineError(_WHY_DALI)
+        raise PipelineError(_SEVERAL_RESPONSES)
     fields.expect("last_sequence_policy", "partial", "pad")
     fields.ignore("blocking", "no_copy", "affine", "feature_names")
     return Image(
@@ -77,4 +81,4 @@ CLIPS: dict[str, Callable[[Encoded, Fields], Image]] = {
 }
 """Operators that decode an encoded clip."""
 STREAM = "inputs__Video"
-"""Operator that is an input of clips in sequences."""
+"""Name of the operator ``inputs.video``, an input that splits clips into sequences."""

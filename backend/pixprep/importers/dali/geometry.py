@@ -1,6 +1,6 @@
-"""Operators of DALI that create an image or move its pixels: decoders, resizes, windows and rotations.
+"""Conversion of DALI's image decoders and geometric operators: resizes, flips, rotations and affine transforms.
 
-The defaults are those observed in DALI 2.4.
+The defaults of arguments were measured with DALI 2.4.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pixprep.importers.dali.values import (
     Numbers,
     Rows,
     Value,
-    is_unmoved,
+    argument_rows,
+    keeps_size,
     lowered,
-    needed,
     size_of,
-    trying,
+    using_sizes,
 )
 from pixprep.importers.dali.windows import WINDOWS, cropped, sliced
 from pixprep.importers.fields import Fields, finite
@@ -34,20 +34,24 @@ from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, Decode, Flip, Pixels, Re
 from pixprep.plan.profiles.dali import glibc_sine
 from pixprep.spec import Color, Filter, WarpFilter
 
-# DALI's enumerations DALIImageType and DALIInterpType; booleans that can be tensors are 0 or 1.
+# The keys are values of DALI's enumerations DALIImageType and DALIInterpType.
 COLOR_TYPES: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
 _WARP_FILTERS: dict[int, WarpFilter] = {0: "nearest", 1: "bilinear"}
 _UINT8, _FLOAT = 0, 9
-_THREE = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0.5, 0.5, 0))
-"""Matrix that repeats gray in three channels, with ties as in DALI's RGB."""
-NO_YES = {0: False, 1: True}
+_GRAY_TO_RGB = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0.5, 0.5, 0))
+"""Colour matrix that repeats a gray channel three times.
+
+Channel 2 uses 0.5 * (green + blue), so that ties are rounded as in DALI's RGB images.
+"""
+BOOLEANS = {0: False, 1: True}
+"""Values of boolean arguments that can also be tensors, which DALI serializes as integers."""
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
 
 Result = Image | Numbers | tuple[Image, Numbers]
 
-# Arguments of decoders that do not change pixels.
-_OF_DECODERS = (
+# Arguments of decoders that do not affect the pixels.
+_IGNORED_BY_DECODERS = (
     *("affine", "cache_batch_copy", "cache_debug", "cache_size", "cache_threshold", "cache_type", "memory_stats"),
     *("device_memory_padding", "device_memory_padding_jpeg2k", "host_memory_padding", "host_memory_padding_jpeg2k"),
     *("hw_decoder_load", "hybrid_huffman_threshold", "preallocate_height_hint", "preallocate_width_hint"),
@@ -56,27 +60,29 @@ _OF_DECODERS = (
 
 
 def _decode(encoded: Encoded, fields: Fields) -> Image:
-    """Read ``decoders.image``, whose pixel values on the CPU are libjpeg-turbo's.
+    """Convert ``decoders.image``.
 
-    On the GPU, the default is a decoder without fancy upsampling.
+    With the device ``cpu``, DALI decodes with libjpeg-turbo. With the device ``mixed``, it uses fancy upsampling only
+    if the graph requests it.
     """
-    fields.ignore(*_OF_DECODERS)
+    fields.ignore(*_IGNORED_BY_DECODERS)
     fields.expect("dtype", _UINT8, why="must be 0 (uint8), because images are decoded to uint8")
     on_cpu = fields.text("device", "cpu") == "cpu"
     is_fancy, is_fast = fields.flag("jpeg_fancy_upsampling"), fields.flag("use_fast_idct")
-    is_upright = fields.flag("adjust_orientation", default=True)
+    applies_exif = fields.flag("adjust_orientation", default=True)
     if is_fast and not on_cpu:
         fields.refuse(
             "use_fast_idct", 'is not supported with device "mixed", which applies it only to some images: remove it'
         )
-    if is_fast and is_upright:
+    if is_fast and applies_exif:
         fields.refuse(
             "use_fast_idct",
-            "is ignored by DALI for images that EXIF rotates, which is not supported: set adjust_orientation=False",
+            "is ignored by DALI for images with an EXIF orientation, which is not supported: set "
+            "adjust_orientation=False",
         )
     decode = Decode(
         color=fields.choice("output_type", COLOR_TYPES, 0),
-        apply_exif_orientation=is_upright,
+        apply_exif_orientation=applies_exif,
         chroma="fancy" if on_cpu or is_fancy else "fast",
         idct="fast" if is_fast else "accurate",
     )
@@ -84,7 +90,7 @@ def _decode(encoded: Encoded, fields: Fields) -> Image:
 
 
 def _resize(image: Image, fields: Fields) -> Result:
-    """Read ``resize``. With ``save_attrs``, also return the size before it."""
+    """Convert ``resize``. With ``save_attrs``, also return the size of the image before the resize."""
     resized = _resized(image, fields)
     if not fields.flag("save_attrs"):
         return resized
@@ -94,13 +100,15 @@ def _resize(image: Image, fields: Fields) -> Result:
 
 def _resized(image: Image, fields: Fields) -> Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
-    is_levels = isinstance(image.chain[0], Pixels) and image.dtype == "float32" and not image.is_normalized
-    if image.dtype != "uint8" and not is_levels:
+    is_float_input = isinstance(image.chain[0], Pixels) and image.dtype == "float32" and not image.is_normalized
+    if image.dtype != "uint8" and not is_float_input:
         raise PipelineError(f"a resize of {image.dtype} values is not supported: resize before the cast")
-    fields.expect("dtype", _UINT8, *[_FLOAT] * is_levels, why="must be 0 (uint8), because a resized image is uint8")
+    fields.expect(
+        "dtype", _UINT8, *[_FLOAT] * is_float_input, why="must be 0 (uint8), because a resized image is uint8"
+    )
     image = replace(image, dtype="uint8") if fields.take("dtype") == _UINT8 else image
     if not image.is_gray and lowered(image.chain)[0].is_gray:
-        image = image.then(ColorMatrix(matrix=_THREE))
+        image = image.then(ColorMatrix(matrix=_GRAY_TO_RGB))
     fields.ignore("interp_type")
     names = [name if fields.has(name) else "interp_type" for name in ("min_filter", "mag_filter")]
     smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
@@ -108,22 +116,22 @@ def _resized(image: Image, fields: Fields) -> Image:
         name, other = ("min_filter", larger) if fields.has("min_filter") else ("mag_filter", smaller)
         fields.refuse(
             name,
-            f"differs from the filter for the other direction, {other}, which is not supported: use the same filter",
+            f"must be the same filter for enlarging and for shrinking: the filter in the other direction is {other}",
         )
     is_subpixel = fields.flag("subpixel_scale", default=True)
     how: dict[str, Any] = {"filter": smaller, "antialias": fields.flag("antialias", default=True), "like": "dali"}
-    if (sides := _computed(image, fields)) is not None:
+    if (sides := _computed_sides(image, fields)) is not None:
         roi = _roi(fields, {})
-        again = None if roi or not is_unmoved(image) else partial(_again, image, fields)
+        again = None if roi or not keeps_size(image) else partial(_recomputed_sides, image, fields)
         return image.then(resize_rule(image, sides, {**how, **roi, "subpixel": is_subpixel}, again))
     target = _target(fields)
-    subpixel = None if target.get("mode") == "stretch" else is_subpixel  # it has no effect on fixed integer sides
+    subpixel = None if target.get("mode") == "stretch" else is_subpixel  # no effect if height and width are given
     return image.then(Resize(**target, **how, **_roi(fields, target), subpixel=subpixel))
 
 
 def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the region that is resized, as fields of the op. ``target`` contains the fields of its size."""
-    is_share, names = fields.flag("roi_relative"), ("roi_start", "roi_end")
+    """Return the fields of a resize op for its region of interest. ``target`` contains the fields for its size."""
+    is_relative, names = fields.flag("roi_relative"), ("roi_start", "roi_end")
     if not any(map(fields.has, names)):
         return {}
     ends = []
@@ -137,75 +145,91 @@ def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
         )
     rows, columns = map(list, zip(*ends, strict=True))
     if len({"height", "width"} & {*target}) == 1 and fields.take("mode", "default") == "default":
-        following = columns if "height" in target else rows  # DALI does not mirror this axis
-        if str in {*map(type, following)}:
-            fields.refuse("roi_start", "is supported only if both sides of the resize are given")
-        following.sort()
-    return {"roi": (rows[0], columns[0], rows[1], columns[1]), "roi_unit": "share" if is_share else None}
+        dependent = columns if "height" in target else rows  # DALI does not mirror the image along this axis
+        if str in {*map(type, dependent)}:
+            fields.refuse("roi_start", "is supported only if both the height and the width of the resize are specified")
+        dependent.sort()
+    return {"roi": (rows[0], columns[0], rows[1], columns[1]), "roi_unit": "share" if is_relative else None}
 
 
-def _again(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]) -> Rows:
-    """Return the sides that a graph computes for images of these sizes, (n, 2)."""
+def _recomputed_sides(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]) -> Rows:
+    """Compute the height and width of a resize again, for images of other sizes.
+
+    Args:
+        image: Input of the resize.
+        fields: Arguments of the resize.
+        sizes: Sizes of the encoded images, of shape (n, 2).
+    """
     names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
-    with trying(sizes):
+    with using_sizes(sizes):
         values = [fields.take(name) for name in names]
-        values = [each.again() if isinstance(each, Numbers) and each.again else each for each in values]
-        rows = [needed(each, image, fields, name) for name, each in zip(names, values, strict=True)]
+        values = [each.recompute() if isinstance(each, Numbers) and each.recompute else each for each in values]
+        rows = [argument_rows(each, image, fields, name) for name, each in zip(names, values, strict=True)]
         return np.concatenate([each.T for each in rows]).T
 
 
-def _computed(image: Image, fields: Fields) -> Rows | None:
-    """Return the height and width of a resize for each of ``SIZES``, (n, 2), if the graph computes them."""
+def _computed_sides(image: Image, fields: Fields) -> Rows | None:
+    """Return the height and width of a resize for each of ``SIZES``, of shape (n, 2).
+
+    Return None if the graph does not compute them from the size of the image.
+    """
     names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
     values = [fields.take(name) for name in names]
     if not any(isinstance(value, Numbers) for value in values):
         return None
-    rows = [needed(value, image, fields, name) for name, value in zip(names, values, strict=True)]
+    rows = [argument_rows(value, image, fields, name) for name, value in zip(names, values, strict=True)]
     sides = np.concatenate(rows, axis=1)
     if sides.shape[1] != 2 or fields.take("mode", "default") not in ("default", "stretch"):
-        fields.refuse(names[0], "is supported only for a height and a width, with the mode default or stretch")
+        fields.refuse(names[0], "is supported only if it has a height and a width, and the mode is default or stretch")
     return sides
 
 
 def _target(fields: Fields) -> dict[str, Any]:
-    """Return the size of a resize as fields of the op. DALI rejects two of the three ways to specify it at once.
+    """Return the fields of a resize op for its size.
 
-    For a number of the request, the field contains the number's name, and the size has a bound; see
-    ``requests.bounded``.
+    If the size is an input of the request, the field contains the name of the input, and ``max_size`` is set;
+    ``requests.bounded`` replaces its value.
+
+    Raises:
+        PipelineError: The size is specified in several ways, which DALI also rejects, or not at all.
     """
     found = [name for name in ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y") if fields.has(name)]
-    is_asked = any(isinstance(fields.take(name), Encoded) for name in found)
-    bound: dict[str, Any] = {"max_size": MAX_SIDE} if is_asked else {}
+    is_requested = any(isinstance(fields.take(name), Encoded) for name in found)
+    bound: dict[str, Any] = {"max_size": MAX_SIDE} if is_requested else {}
     is_default, mode = fields.take("mode", "default") == "default", fields.choice("mode", _MODES, "default")
     if found in (["resize_shorter"], ["resize_longer"]) and is_default:
         target = {"size": side_of(fields, found[0]), "side": found[0].removeprefix("resize_"), **bound}
         if fields.has("max_size"):
-            if found == ["resize_longer"] or is_asked:
+            if found == ["resize_longer"] or is_requested:
                 fields.refuse("max_size", "is supported only with a constant resize_shorter")
             target |= {"mode": "scale", "max_size": fields.side("max_size")}
         return target
     if found not in (["size"], ["resize_x", "resize_y"], ["resize_x"], ["resize_y"]):
-        raise PipelineError(f"requires exactly one size, but has {', '.join(found) or 'none'}")
+        raise PipelineError(
+            "requires exactly one of size, resize_shorter, resize_longer, or resize_x and resize_y, but has "
+            f"{', '.join(found) or 'none of them'}"
+        )
     height, width = (side_of(fields, name) if name in found else 0 for name in ("resize_y", "resize_x"))
     if found == ["size"]:
-        zeros = finite(fields.take("size"))
-        is_one = len(zeros) == 2 and zeros.count(0) == 1 and max(zeros).is_integer()
-        height, width = map(int, zeros) if is_one else pair_of(fields, "size")
+        size = finite(fields.take("size"))
+        has_zero = len(size) == 2 and size.count(0) == 1 and max(size).is_integer()
+        height, width = map(int, size) if has_zero else pair_of(fields, "size")
     if height and width:
         return {"height": height, "width": width, "mode": mode, **bound}
-    if not is_default and (is_asked or fields.take("mode") == "stretch"):
+    if not is_default and (is_requested or fields.take("mode") == "stretch"):
         fields.refuse(
-            "mode", "is not supported with only one side, because DALI then keeps the other side: give both sides"
+            "mode",
+            "is not supported with only a height or a width, because DALI then keeps the other side: specify both",
         )
     return {"height": height, **bound} if height else {"width": width, **bound}
 
 
 def mirrors(fields: Fields, argument: str, axis: Literal["horizontal", "vertical"], default: int) -> list[Flip]:
-    """Return the flip that an argument specifies, for every image or per request."""
+    """Return the flip that an argument specifies: none, for every image, or for the images of some requests."""
     value = fields.take(argument)
     if isinstance(value, Encoded):
         return [Flip(axis, when=value.at(0))]
-    return [Flip(axis)] * fields.choice(argument, NO_YES, default)
+    return [Flip(axis)] * fields.choice(argument, BOOLEANS, default)
 
 
 def _flip(image: Image, fields: Fields) -> Image:
@@ -214,24 +238,23 @@ def _flip(image: Image, fields: Fields) -> Image:
 
 
 def _rotate(image: Image, fields: Fields) -> Image:
-    """Read ``rotate``. For right angles, DALI does not resample unless a ``size`` is specified."""
+    """Convert ``rotate``. For multiples of 90°, DALI does not interpolate unless ``size`` is specified."""
     angle, keeps_size = number_of(fields, "angle"), fields.flag("keep_size")
-    how = _looked(image, fields)
+    how = _warp_fields(image, fields)
     if fields.has("size"):
         spec, (height, width) = lowered(image.chain)[1], fields.pair("size")
         if isinstance(angle, str) or spec.height is None or spec.width is None or keeps_size:
             fields.refuse(
                 "size",
                 "is supported only for a constant angle and an image of fixed size, without keep_size: resize to a "
-                "height "
-                "and a width first",
+                "height and a width first",
             )
         radians = float(np.float32(angle) * np.float32(np.pi / 180))
         sine, cosine = glibc_sine(radians), glibc_sine(radians, quarters=1)
-        turn = np.array([[cosine, -sine], [sine, cosine]], np.float32)
-        middle, target = np.array([[spec.width, spec.height], [width, height]], np.float32) / 2
-        move = middle - (turn * target).sum(1)
-        rows = tuple((*map(float, row), float(by)) for row, by in zip(turn, move, strict=True))
+        rotation = np.array([[cosine, -sine], [sine, cosine]], np.float32)
+        center, target_center = np.array([[spec.width, spec.height], [width, height]], np.float32) / 2
+        translation = center - (rotation * target_center).sum(1)
+        rows = tuple((*map(float, row), float(shift)) for row, shift in zip(rotation, translation, strict=True))
         return image.then(Warp(matrix=rows, height=height, width=width, inverse_map=True, **how))
     if not isinstance(angle, str) and not angle % 90 and not (keeps_size and angle % 180):
         return image.then(*[Rotate(angle=angle % 360, expand=True)] * bool(angle % 360))
@@ -239,10 +262,10 @@ def _rotate(image: Image, fields: Fields) -> Image:
 
 
 def warped(inputs: Sequence[Value], fields: Fields) -> Image:
-    """Read ``warp_affine`` to a fixed size, with a matrix from an argument or from the second input."""
+    """Convert ``warp_affine`` to a fixed size. The matrix is an argument or the second input."""
     image, *tensors = inputs
     assert isinstance(image, Image)
-    how = _looked(image, fields)
+    how = _warp_fields(image, fields)
     matrix: Any = tensors[0] if tensors else fields.take("matrix")
     matrix = matrix.plain if isinstance(matrix, Numbers) else matrix
     if isinstance(matrix, Numbers):
@@ -251,7 +274,7 @@ def warped(inputs: Sequence[Value], fields: Fields) -> Image:
         )
     if isinstance(matrix, Encoded):
         if matrix.index is not None:
-            fields.refuse("matrix", "must be an input of 6 numbers, not one of its numbers")
+            fields.refuse("matrix", "must be an input of 6 numbers, not a single number of an input")
         matrix = matrix.name
     else:
         numbers = finite(matrix)
@@ -266,8 +289,11 @@ def warped(inputs: Sequence[Value], fields: Fields) -> Image:
     return image.then(Warp(matrix=matrix, height=height, width=width, inverse_map=is_inverse or None, **how))
 
 
-def _looked(image: Image, fields: Fields) -> dict[str, Any]:
-    """Return the fields that all warps of DALI have. Without ``fill_value``, the edge pixels are repeated."""
+def _warp_fields(image: Image, fields: Fields) -> dict[str, Any]:
+    """Return the fields ``filter``, ``like``, ``padding_mode`` and ``fill`` of a rotation or an affine transform.
+
+    Without ``fill_value``, the pixels at the edge are repeated.
+    """
     image.check_levels(fields)
     how: dict[str, Any] = {"filter": fields.choice("interp_type", _WARP_FILTERS, 1), "like": "dali"}
     if not fields.has("fill_value"):
@@ -283,7 +309,7 @@ DECODERS: dict[str, Callable[..., Image]] = {
     "decoders__ImageCrop": lambda encoded, fields: cropped(_decode(encoded, fields), fields),
     "decoders__ImageSlice": lambda encoded, fields, *window: sliced([_decode(encoded, fields), *window], fields),
 }
-"""Operators whose input is an encoded image. The last one also accepts a start and a shape."""
+"""Functions that convert operators on an encoded image. ``decoders.image_slice`` has up to two further inputs."""
 
 GEOMETRY: dict[str, Callable[[Image, Fields], Result]] = {
     "Resize": _resize,
@@ -291,4 +317,4 @@ GEOMETRY: dict[str, Callable[[Image, Fields], Result]] = {
     "Flip": _flip,
     "Rotate": _rotate,
 }
-"""Operators on one image."""
+"""Functions that convert operators on an image, by the name of the operator."""

@@ -1,6 +1,6 @@
-"""Operators of DALI that compute numbers: shapes of images, constants, and arithmetic.
+"""Conversion of DALI operators that compute numbers: shapes of images, constants, arithmetic, and affine matrices.
 
-The computations use DALI's types: float32 with an integer results in float32, and so does a division of integers.
+The results have the same types as in DALI: float32 if one operand is float32, and also for a division of integers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pixprep.importers.dali.values import (
     Image,
     Numbers,
     Value,
+    common_sources,
     constant,
+    current_sizes,
     lowered,
-    one_source,
     size_of,
-    tried,
 )
 from pixprep.importers.fields import Fields, finite
 from pixprep.plan.profiles.dali import glibc_sine
@@ -32,13 +32,16 @@ from pixprep.plan.profiles.dali import glibc_sine
 Array = npt.NDArray[Any]
 _EXPRESSION = re.compile(r"(?P<name>\w+)\((?P<operands>[&$\w: ]*)\)")
 _OPERAND = re.compile(r"(?P<kind>[&$])(?P<index>[0-9])(?::(?P<type>int32|float32))?")
-_LAST = np.array([[[0, 0, 1]]], np.float32)  # last row of every affine matrix
+_LAST_ROW = np.array([[[0, 0, 1]]], np.float32)  # last row of every affine matrix
 MAX_NUMBERS = 64
-"""Maximum number of values of one tensor."""
+"""Maximum number of values in a constant."""
 
 
 def expression(inputs: Sequence[Value], fields: Fields) -> tuple[str, tuple[Value, ...]]:
-    """Return name and operands of ``expression_desc``, such as ``sub($0:int32 &0)``: & is an input, $ a constant."""
+    """Return the function and the operands of an ``expression_desc`` such as ``sub($0:int32 &0)``.
+
+    ``&0`` is the first input, and ``$0`` is the first constant.
+    """
     match = _EXPRESSION.fullmatch(fields.text("expression_desc"))
     constants = {
         "int32": (finite(fields.take("integer_constants", [])), "int32"),
@@ -62,8 +65,8 @@ def expression(inputs: Sequence[Value], fields: Fields) -> tuple[str, tuple[Valu
     return match["name"], tuple(operands)
 
 
-def _divided(a: Array, b: Array) -> Array:
-    """Compute ``//``: integers are truncated towards 0, and other types return the quotient."""
+def _divide(a: Array, b: Array) -> Array:
+    """Compute ``//``. Quotients of integers are rounded towards zero; those of floats are not rounded."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     return np.asarray(np.trunc(np.divide(a, b, dtype=np.float64)), a.dtype)
@@ -74,7 +77,7 @@ _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "fdiv": np.divide,
-    "div": _divided,
+    "div": _divide,
     "min": np.minimum,
     "max": np.maximum,
 }
@@ -87,22 +90,22 @@ _UNARY: Mapping[str, Callable[[Array], Array]] = {
     "ceil": np.ceil,
     "sqrt": np.sqrt,
 }
-_COMPARED = ("eq", "neq", "lt", "leq", "gt", "geq", "bitand", "bitor", "bitxor")
-_OF_FLOATS = ("fdiv", "fabs", "floor", "ceil", "sqrt")
+_COMPARISONS = ("eq", "neq", "lt", "leq", "gt", "geq", "bitand", "bitor", "bitxor")
+_FLOAT_RESULTS = ("fdiv", "fabs", "floor", "ceil", "sqrt")
 
 
 def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Numbers:
     name, operands = expression(inputs, fields)
     numbers = [operand for operand in operands if isinstance(operand, Numbers)]
     table: Mapping[str, Callable[..., Array]] = _UNARY if len(operands) == 1 else _BINARY
-    if name in _COMPARED:
+    if name in _COMPARISONS:
         fields.refuse(
             "expression_desc", "compares numbers, which is not supported: serialize a graph with a single branch"
         )
     if name not in table or len(numbers) < len(operands) or len(operands) > 2:
         fields.refuse("expression_desc", f"is not supported; supported functions: {', '.join({**_BINARY, **_UNARY})}")
-    dtype = _promoted([number.values.dtype for number in numbers])
-    if name in _OF_FLOATS and dtype.kind != "f":
+    dtype = _result_type([number.values.dtype for number in numbers])
+    if name in _FLOAT_RESULTS and dtype.kind != "f":
         dtype = np.dtype("float32")
     rank = max(number.values.ndim for number in numbers)
     arrays = [
@@ -112,11 +115,11 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Numbers:
         for number in numbers
     ]
     with np.errstate(all="ignore"):
-        return Numbers(np.asarray(table[name](*arrays), dtype), one_source(*numbers))
+        return Numbers(np.asarray(table[name](*arrays), dtype), common_sources(*numbers))
 
 
-def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-    """Return the type that DALI computes in: the largest floating-point type, or the largest integer type."""
+def _result_type(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the dtype of a result in DALI: the largest float type, or the largest integer type without floats."""
     floats = [dtype for dtype in dtypes if dtype.kind == "f"]
     return max(floats or dtypes, key=lambda dtype: dtype.itemsize)
 
@@ -124,27 +127,24 @@ def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
 # Sources of numbers
 
 
-def _peeked(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """Compute ``peek_image_shape``: height, width and number of channels. The last is ``UNKNOWN`` here."""
+def _peek_image_shape(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    """Convert ``peek_image_shape``: height, width, and number of channels, which is ``UNKNOWN``."""
     (encoded,) = inputs
     if not isinstance(encoded, Encoded):
         raise PipelineError("is supported only for an encoded image")
-    is_upright = fields.flag("adjust_orientation", default=True)
+    applies_exif = fields.flag("adjust_orientation", default=True)
     fields.expect("image_type", 0, 1, 2)
-    shape = np.stack([*tried().T, np.full(len(tried()), UNKNOWN)]).T
-    return _typed(Numbers(shape, frozenset({(encoded.name, is_upright)})), fields, 7)
+    shape = np.stack([*current_sizes().T, np.full(len(current_sizes()), UNKNOWN)]).T
+    return _cast(Numbers(shape, frozenset({(encoded.name, applies_exif)})), fields, 7)
 
 
 def shape_of(image: Image, fields: Fields) -> Numbers:
-    """Compute ``shapes``: the three sides in the order of the layout.
-
-    The result is constant for an image of fixed size.
-    """
+    """Convert ``shapes``: height, width and number of channels, in the order of the image's layout."""
     spec = lowered(image.chain)[1]
     size = size_of(image) if None in (spec.height, spec.width) else constant([spec.height, spec.width], "int64")
     channels = np.full((len(size.values), 1), image.channels)
     sides = [size.values, channels] if image.layout == "hwc" else [channels, size.values]
-    return _typed(Numbers(np.concatenate(sides, axis=1), size.sources), fields, 7)
+    return _cast(Numbers(np.concatenate(sides, axis=1), size.sources), fields, 7)
 
 
 def _constant(inputs: Sequence[Value], fields: Fields) -> Numbers:
@@ -160,12 +160,12 @@ def _constant(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def rounded(values: Array) -> Array:
-    """Round to the nearest integers, with halves away from 0."""
+    """Round to the nearest integer, with ties away from zero."""
     return np.copysign(np.floor(np.abs(values) + 0.5), values)
 
 
-def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argument: str = "dtype") -> Numbers:
-    """Return the numbers in the type that an argument specifies."""
+def _cast(numbers: Numbers, fields: Fields, default: int | None = None, argument: str = "dtype") -> Numbers:
+    """Cast numbers to the dtype that an argument specifies. Floats are rounded to integers, as in DALI."""
     if default is None and not fields.has(argument):
         return numbers
     dtype, values = fields.choice(argument, TYPES, default), numbers.values
@@ -178,38 +178,38 @@ def _typed(numbers: Numbers, fields: Fields, default: int | None = None, argumen
 # Operators on numbers
 
 
-def _all(inputs: Sequence[Value]) -> list[Numbers]:
+def _numbers_only(inputs: Sequence[Value]) -> list[Numbers]:
     numbers = [value for value in inputs if isinstance(value, Numbers)]
     if not numbers or len(numbers) < len(inputs):
         raise PipelineError("is supported only for numbers, such as shapes and constants")
     return numbers
 
 
-def _joined(inputs: Sequence[Value], fields: Fields, *, is_stack: bool) -> Numbers:
+def _concatenate(inputs: Sequence[Value], fields: Fields, *, is_stack: bool) -> Numbers:
     fields.expect("axis", 0)
     fields.ignore("axis_name")
-    numbers = _all(inputs)
+    numbers = _numbers_only(inputs)
     count = max(len(number.values) for number in numbers)
     arrays = [np.broadcast_to(number.values, (count, *number.values.shape[1:])) for number in numbers]
     if not is_stack:
         arrays = [array.reshape(count, -1) if array.ndim == 1 else array for array in arrays]
     if len({array.shape[1:] if is_stack else array.shape[2:] for array in arrays}) > 1:
         raise PipelineError("its inputs have different shapes")
-    dtype = _promoted([array.dtype for array in arrays])
+    dtype = _result_type([array.dtype for array in arrays])
     joined = np.stack(arrays, axis=1) if is_stack else np.concatenate(arrays, axis=1)
-    return Numbers(joined.astype(dtype), one_source(*numbers))
+    return Numbers(joined.astype(dtype), common_sources(*numbers))
 
 
 def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """Compute ``slice`` of a list of numbers, by start and length."""
-    numbers, *window = _all(inputs)
+    """Convert ``slice`` of a list of numbers, with a constant start and length."""
+    numbers, *window = _numbers_only(inputs)
     fields.expect("axes", [0])
     for name in ("normalized_anchor", "normalized_shape"):
-        fields.expect(name, bool(window) and are_shares(window[0]))
+        fields.expect(name, bool(window) and are_fractions(window[0]))
     start, length = (
-        [whole(value.plain) for value in window]
+        [as_integer(value.plain) for value in window]
         if len(window) == 2
-        else (whole(fields.take("start", 0)), whole(fields.take("shape", -1)))
+        else (as_integer(fields.take("start", 0)), as_integer(fields.take("shape", -1)))
     )
     if numbers.values.ndim != 2 or start is None or length is None or length < 1:
         raise PipelineError("is supported only for a list of numbers, with a constant start and a constant shape")
@@ -217,31 +217,32 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
         raise PipelineError(
             f"selects {length} numbers from index {start}, but its input has only {numbers.values.shape[1]}"
         )
-    return _typed(Numbers(numbers.values[:, start : start + length], numbers.sources), fields)
+    return _cast(Numbers(numbers.values[:, start : start + length], numbers.sources), fields)
 
 
-def are_shares(start: Value) -> bool:
-    """Return DALI's default of ``normalized_anchor``: whether start and shape are tensors of a floating-point type.
+def are_fractions(start: Value) -> bool:
+    """Return whether the start and the shape of a slice are fractions of the image, unless an argument specifies it.
 
-    An input without a type in the graph counts as float32. A model configuration declares it as float32 by default.
+    As in DALI, they are fractions if they are floating-point tensors. An input whose type the graph does not specify is
+    treated as float32, which is also the default in a model configuration.
     """
     if isinstance(start, Encoded):
         return (start.cast or start.dtype or "float32").startswith("float")
     return isinstance(start, Numbers) and start.values.dtype.kind == "f"
 
 
-def whole(value: Any) -> int | None:
-    """Return a number, or the only number of a list, as an integer. None: the value is not a single integer."""
+def as_integer(value: Any) -> int | None:
+    """Return a number, or the only number of a list, as an int. Return None if it is not a single integer."""
     numbers = finite(value)
     return int(numbers[0]) if len(numbers) == 1 and numbers[0].is_integer() else None
 
 
 def subscripts(fields: Fields) -> list[int | slice]:
-    """Return the subscripts of ``x[0]`` and ``x[1:3]``, one per axis."""
+    """Return the subscripts of an expression such as ``x[0]`` or ``x[1:3]``, one for each axis."""
     found: list[int | slice] = []
     for axis in range(int(fields.number("num_subscripts"))):
         names = [f"{name}_{axis}" for name in ("at", "lo", "hi", "step")]
-        at, low, high, step = (None if fields.take(name) is None else whole(fields.take(name)) for name in names)
+        at, low, high, step = (None if fields.take(name) is None else as_integer(fields.take(name)) for name in names)
         for name, value in zip(names, (at, low, high, step), strict=True):
             if fields.has(name) and value is None:
                 fields.refuse(name, "must be a constant integer")
@@ -250,7 +251,7 @@ def subscripts(fields: Fields) -> list[int | slice]:
 
 
 def _subscript(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    (numbers,) = _all(inputs)
+    (numbers,) = _numbers_only(inputs)
     where = subscripts(fields)
     if len(where) >= numbers.values.ndim:
         raise PipelineError(f"has {len(where)} subscripts, but its input has only {numbers.values.ndim - 1} axes")
@@ -262,9 +263,9 @@ def _subscript(inputs: Sequence[Value], fields: Fields) -> Numbers:
         ) from None
 
 
-def _reduced(of: Callable[..., Array]) -> Callable[[Sequence[Value], Fields], Numbers]:
+def _reduction(of: Callable[..., Array]) -> Callable[[Sequence[Value], Fields], Numbers]:
     def apply(inputs: Sequence[Value], fields: Fields) -> Numbers:
-        (numbers,) = _all(inputs)
+        (numbers,) = _numbers_only(inputs)
         fields.expect("axes", [0])
         values = numbers.values.reshape(len(numbers.values), -1)
         is_kept = fields.flag("keep_dims")
@@ -273,9 +274,9 @@ def _reduced(of: Callable[..., Array]) -> Callable[[Sequence[Value], Fields], Nu
     return apply
 
 
-def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Array] = np.squeeze) -> Numbers:
-    """Compute operators that only change the shape of a tensor of numbers."""
-    (numbers,) = _all(inputs)
+def _reshape(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Array] = np.squeeze) -> Numbers:
+    """Convert an operator that changes only the shape of a tensor: ``expand_dims``, ``squeeze`` or ``reshape``."""
+    (numbers,) = _numbers_only(inputs)
     axes, shape = (tuple(int(side) for side in finite(fields.take(name, []))) for name in ("axes", "shape"))
     fields.ignore("layout", "new_axis_names")
     values = numbers.values
@@ -289,109 +290,116 @@ def _shaped(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Arr
     return Numbers(values, numbers.sources)
 
 
-# Affine maps
+# Affine matrices
 
 
-def _combined(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """Compute ``transforms.combine``: the product of float32 (2, 3) matrices. The first matrix is applied first."""
-    numbers = _all(inputs)
+def _combine(inputs: Sequence[Value], fields: Fields) -> Numbers:
+    """Convert ``transforms.combine``, the product of float32 matrices of shape (2, 3). The first is applied first."""
+    numbers = _numbers_only(inputs)
     if any(number.values.shape[1:] != (2, 3) or number.values.dtype != np.float32 for number in numbers):
         raise PipelineError("is supported only for float32 matrices with 2 rows of 3 numbers")
     matrix, *others = [number.values for number in numbers][:: -1 if fields.flag("reverse_order") else 1]
-    for other in others:  # sums in DALI's order
-        x, y, one = (other[:, :, at, None] * row for at, row in enumerate((matrix[:, :1], matrix[:, 1:], _LAST)))
+    for other in others:  # the terms are added in the same order as in DALI
+        x, y, one = (other[:, :, at, None] * row for at, row in enumerate((matrix[:, :1], matrix[:, 1:], _LAST_ROW)))
         matrix = x + y + one
-    return Numbers(matrix, one_source(*numbers))
+    return Numbers(matrix, common_sources(*numbers))
 
 
-def _transform(inputs: Sequence[Value], fields: Fields, made: Callable[..., Sequence[Any]], **names: Any) -> Numbers:
-    """Compute the matrix that ``made`` returns for pairs (x, y), after the input matrix.
+def _transform(
+    inputs: Sequence[Value], fields: Fields, cells: Callable[..., Sequence[Any]], **defaults: Any
+) -> Numbers:
+    """Convert an operator of ``transforms``, which appends a matrix to that of its optional input.
 
-    ``names``: arguments with defaults.
+    Args:
+        inputs: Matrix that is applied before. Can be empty.
+        fields: Arguments of the operator.
+        cells: Function that returns the six values of the matrix, row by row, from the values of the arguments. Each
+            value is a pair (x, y).
+        defaults: Names of the operator's arguments, with their defaults.
     """
     fields.expect("ndim", 2)
-    values = [fields.take(name, default) for name, default in names.items()]
+    values = [fields.take(name, default) for name, default in defaults.items()]
     numbers = [value if isinstance(value, Numbers) else constant(finite(value), "float32") for value in values]
-    for name, number in zip(names, numbers, strict=True):
+    for name, number in zip(defaults, numbers, strict=True):
         if number.values[0].size not in (1, 2):
-            fields.refuse(name, "must be one finite number, or two, for x and y")
+            fields.refuse(name, "must be one finite number, or two numbers for x and y")
     arrays = [number.values.reshape(len(number.values), -1).astype(np.float32) for number in numbers]
     with np.errstate(all="ignore"):
-        cells = made(*(np.broadcast_to(array, (len(array), 2)).T for array in arrays))
-    matrix = np.stack(np.broadcast_arrays(*cells), axis=-1).reshape(-1, 2, 3).astype(np.float32)
-    return _combined([*inputs, Numbers(matrix, one_source(*numbers))], fields)
+        rows = cells(*(np.broadcast_to(array, (len(array), 2)).T for array in arrays))
+    matrix = np.stack(np.broadcast_arrays(*rows), axis=-1).reshape(-1, 2, 3).astype(np.float32)
+    return _combine([*inputs, Numbers(matrix, common_sources(*numbers))], fields)
 
 
-def _scaled(scale: Any, move: Any) -> Sequence[Any]:
-    return scale[0], 0, move[0], 0, scale[1], move[1]
+def _scale_and_shift(scale: Any, shift: Any) -> Sequence[Any]:
+    return scale[0], 0, shift[0], 0, scale[1], shift[1]
 
 
-def _about(rows: Any, center: Array) -> Sequence[Any]:
-    """Return the cells of a matrix that leaves the center unchanged."""
+def _around_center(rows: Any, center: Array) -> Sequence[Any]:
+    """Return the six values of an affine matrix with these 2 x 2 values that maps ``center`` to itself."""
     (a, b), (c, d) = rows
     x, y = center
     return a, b, a * -x + b * -y + x, c, d, c * -x + d * -y + y
 
 
-def _of_angle(function: Callable[[Array], Array], degrees: Array) -> Array:
-    """Compute a sine, cosine or tangent, with DALI's float32 radians."""
+def _trigonometric(function: Callable[[Array], Array], degrees: Array) -> Array:
+    """Apply a trigonometric function to an angle in degrees, which is converted to radians in float32, as in DALI."""
     return function((degrees * np.float32(np.pi / 180)).astype(np.float64)).astype(np.float32)
 
 
 def _rotation(angle: Array, center: Array) -> Sequence[Any]:
     radians = (angle[0] * np.float32(np.pi / 180)).tolist()
-    sine, cosine = (np.array([glibc_sine(each, quarters=more) for each in radians]) for more in (0, 1))
-    return _about(((cosine, -sine), (sine, cosine)), center)
+    sine, cosine = (np.array([glibc_sine(angle, quarters=n) for angle in radians]) for n in (0, 1))
+    return _around_center(((cosine, -sine), (sine, cosine)), center)
 
 
 def _shear(inputs: Sequence[Value], fields: Fields) -> Numbers:
     is_angle = fields.has("angles")
 
-    def made(shear: Array, center: Array) -> Sequence[Any]:
-        x, y = _of_angle(np.tan, shear) if is_angle else shear
-        return _about(((1, x), (y, 1)), center)
+    def cells(shear: Array, center: Array) -> Sequence[Any]:
+        x, y = _trigonometric(np.tan, shear) if is_angle else shear
+        return _around_center(((1, x), (y, 1)), center)
 
-    return _transform(inputs, fields, made, **{"angles" if is_angle else "shear": None, "center": 0.0})
+    return _transform(inputs, fields, cells, **{"angles" if is_angle else "shear": None, "center": 0.0})
 
 
 def _window(inputs: Sequence[Value], fields: Fields) -> Numbers:
     is_sorted = fields.flag("absolute")
 
-    def made(*bounds: Array) -> Sequence[Any]:
+    def cells(*bounds: Array) -> Sequence[Any]:
         before, after = (np.stack(np.broadcast_arrays(*pair)) for pair in (bounds[:2], bounds[2:]))
         first, last, start, end = (*np.sort(before, 0), *np.sort(after, 0)) if is_sorted else (*before, *after)
         scale = (end - start) / (last - first)
-        return _scaled(scale, start - scale * first)
+        return _scale_and_shift(scale, start - scale * first)
 
-    return _transform(inputs, fields, made, from_start=0.0, from_end=1.0, to_start=0.0, to_end=1.0)
+    return _transform(inputs, fields, cells, from_start=0.0, from_end=1.0, to_start=0.0, to_end=1.0)
 
 
 NUMBERS: dict[str, Callable[[Sequence[Value], Fields], Numbers]] = {
-    "PeekImageShape": _peeked,
+    "PeekImageShape": _peek_image_shape,
     "Constant": _constant,
     "ArithmeticGenericOp": _arithmetic,
-    "Cast": lambda inputs, fields: _typed(_all(inputs)[0], fields),
-    "Copy": lambda inputs, _: _all(inputs)[0],
-    "Cat": lambda inputs, fields: _joined(inputs, fields, is_stack=False),
-    "Stack": lambda inputs, fields: _joined(inputs, fields, is_stack=True),
+    "Cast": lambda inputs, fields: _cast(_numbers_only(inputs)[0], fields),
+    "Copy": lambda inputs, _: _numbers_only(inputs)[0],
+    "Cat": lambda inputs, fields: _concatenate(inputs, fields, is_stack=False),
+    "Stack": lambda inputs, fields: _concatenate(inputs, fields, is_stack=True),
     "Slice": _slice,
     "TensorSubscript": _subscript,
-    "reductions__Max": _reduced(np.max),
-    "reductions__Min": _reduced(np.min),
-    "reductions__Sum": _reduced(np.sum),
-    "ExpandDims": lambda inputs, fields: _shaped(inputs, fields, np.expand_dims),
-    "Squeeze": _shaped,
-    "Reshape": _shaped,
-    "Reinterpret": _shaped,
+    "reductions__Max": _reduction(np.max),
+    "reductions__Min": _reduction(np.min),
+    "reductions__Sum": _reduction(np.sum),
+    "ExpandDims": lambda inputs, fields: _reshape(inputs, fields, np.expand_dims),
+    "Squeeze": _reshape,
+    "Reshape": _reshape,
+    "Reinterpret": _reshape,
     "transforms__Translation": lambda inputs, fields: _transform(
-        inputs, fields, lambda offset: _scaled((1, 1), offset), offset=None
+        inputs, fields, lambda offset: _scale_and_shift((1, 1), offset), offset=None
     ),
     "transforms__Scale": lambda inputs, fields: _transform(
-        inputs, fields, lambda scale, center: _scaled(scale, center * (1 - scale)), scale=None, center=0.0
+        inputs, fields, lambda scale, center: _scale_and_shift(scale, center * (1 - scale)), scale=None, center=0.0
     ),
     "transforms__Rotation": lambda inputs, fields: _transform(inputs, fields, _rotation, angle=None, center=0.0),
     "transforms__Shear": _shear,
     "transforms__Crop": _window,
-    "transforms__Combine": _combined,
+    "transforms__Combine": _combine,
 }
-"""Operators whose inputs are numbers or the encoded image."""
+"""Functions that convert operators on numbers or on an encoded image, by the name of the operator."""

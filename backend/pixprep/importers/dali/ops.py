@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pixprep.errors import PipelineError
 from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors, warped
 from pixprep.importers.dali.numbers import expression, shape_of
-from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, short
+from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, shortest_decimal
 from pixprep.importers.dali.windows import EXCHANGED, axes_of, colour, cropped, policy, sliced, subscripted
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import ColorMatrix, Erase, GaussianBlur, Levels, Normalize, Op, Pixels, as_tuple, changed
@@ -156,7 +156,7 @@ def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Im
         means = tuple(mean - shift * std / scale for mean, std in zip(means, stds, strict=True))
     return image.then(
         Normalize(
-            mean=tuple(short(mean) * scale for mean in means),
+            mean=tuple(shortest_decimal(mean) * scale for mean in means),
             std=tuple(_written(std, scale) for std in stds),
             scale=scale,
             arithmetic="fused_multiply",
@@ -166,8 +166,8 @@ def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Im
 
 def _written(value: float, dividend: float) -> float:
     """Return a number for which ``dividend`` results in the same constant, in a short decimal form if there is one."""
-    is_same = np.float32(dividend / short(value)) == np.float32(dividend / value)
-    return short(value) if is_same else value
+    is_same = np.float32(dividend / shortest_decimal(value)) == np.float32(dividend / value)
+    return shortest_decimal(value) if is_same else value
 
 
 def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
@@ -189,7 +189,7 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
         fields.refuse("expression_desc", f"results in {gives}, which is not supported: write 127.0 in place of 127")
     image.check_unrounded()
     if other.values.dtype.kind == "f":
-        constants = tuple(map(short, constants))
+        constants = tuple(map(shortest_decimal, constants))
     if name in ("fdiv", "mul") and 0 in constants:
         raise PipelineError("multiplies or divides by 0, which makes all values equal")
     return replace(image.then(_calculated(name, constants, is_first, fields)), dtype="float32")

@@ -76,7 +76,7 @@ def is_number(operator: Operator) -> bool:
     return operator.name in ("Cast", "Copy") or (operator.name == "TensorSubscript" and is_one)
 
 
-def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
+def converted_input(name: str, source: Encoded, fields: Fields) -> Encoded:
     """Return the input in a different type, or one of its numbers."""
     if name == "TensorSubscript":
         (index,) = subscripts(fields)
@@ -88,7 +88,7 @@ def reformed(name: str, source: Encoded, fields: Fields) -> Encoded:
     return replace(source, cast=fields.choice("dtype", TYPES)) if name == "Cast" else source
 
 
-def frames(source: Encoded) -> Image:
+def frame_of(source: Encoded) -> Image:
     """Return the image of an input that contains pixels.
 
     Raises:

@@ -26,8 +26,8 @@ from pixprep.importers.dali.values import (
     UNKNOWN,
     Canvas,
     Image,
-    MovedError,
     Numbers,
+    ResizedError,
     Rows,
     lowered,
     size_of,
@@ -56,9 +56,9 @@ from pixprep.spec import ImageSpec, Rounding, SideRounding, SizeOrder, TensorSpe
 
 _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
 _SOME = 128
-"""Stride of the sizes that are tried first."""
+"""Stride of the sizes that are current_sizes first."""
 MAX_OPS = 32
-"""Maximum number of ops after which numbers of the image are tried."""
+"""Maximum number of ops after which numbers of the image are current_sizes."""
 _SIGNED: tuple[Rounding, ...] = ("half_away", "down")
 _SIZES = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
 _SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
@@ -131,7 +131,7 @@ def _unequal(op: Resize, again: Callable[[npt.NDArray[np.int64]], Rows] | None, 
     for before in every_size():
         try:
             computed = again(before)
-        except MovedError:
+        except ResizedError:
             return None
         wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
         made = resized(step, before.astype(np.float64))

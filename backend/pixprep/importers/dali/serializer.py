@@ -1,6 +1,6 @@
-"""Program that serializes one pipeline of a Python file with DALI: ``serializer.py FILE NAME OUTPUT``.
+"""Program that serializes a DALI pipeline of a Python file: ``serializer.py FILE NAME OUTPUT``.
 
-It runs in a separate process, in a Python that has DALI and does not need pixprep.
+It is executed in a separate process, by a Python interpreter in which DALI is installed but pixprep need not be.
 """
 
 import importlib.util
@@ -14,46 +14,51 @@ NO_DALI = 3
 
 
 def main(file: str, name: str, output: str) -> int:
-    """Execute the file, build its pipeline ``name``, and write the pipeline's graph. A GPU is not needed.
+    """Execute a Python file, and write the serialized graph of one of its pipelines. A GPU is not required.
 
-    DALI is not imported from the folders of this program and of the file, because either may contain a package
-    ``nvidia``.
+    Args:
+        file: Path of the Python file.
+        name: Name of the pipeline.
+        output: Path of the serialized graph.
+
+    Returns:
+        The exit code: 0, or ``NO_DALI``.
     """
-    sys.path.pop(0)
+    sys.path.pop(0)  # the folder of this program, which may contain a package "nvidia"
     try:
-        from nvidia.dali import Pipeline  # noqa: PLC0415  (its absence has an exit code)
+        from nvidia.dali import Pipeline  # noqa: PLC0415  (a missing package has an exit code)
     except ImportError:
         return NO_DALI
-    sys.path.insert(0, str(Path(file).parent))  # as if Python ran the file
-    _leave_out_gpus(Pipeline)
+    sys.path.insert(0, str(Path(file).parent))  # as if Python executed the file
+    _build_without_gpu(Pipeline)
     spec = importlib.util.spec_from_file_location("pixprep_dali_model", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = getattr(module, name)
-    if callable(made):  # a pipeline_def
-        made = made()
-    made.serialize(filename=output)
+    pipeline = getattr(module, name)
+    if callable(pipeline):  # a function with @pipeline_def
+        pipeline = pipeline()
+    pipeline.serialize(filename=output)
     return 0
 
 
-def _leave_out_gpus(pipeline: Any) -> None:
-    """Allow every pipeline of the file to be built without a GPU and without a batch size.
+def _build_without_gpu(cls: Any) -> None:
+    """Patch the class ``Pipeline`` so that pipelines can be built without a GPU and without a batch size.
 
-    The graph does not change.
+    The serialized graph does not change.
     """
-    make = pipeline.__init__
-    signature = inspect.signature(make)
+    original = cls.__init__
+    signature = inspect.signature(original)
 
-    def made(*arguments: Any, **options: Any) -> None:
-        given = signature.bind(*arguments, **options)
-        usual = {name: given.arguments.get(name) or 1 for name in ("batch_size", "num_threads")}
-        given.arguments.update(usual, device_id=None)
-        make(*given.args, **given.kwargs)
+    def patched(*arguments: Any, **options: Any) -> None:
+        bound = signature.bind(*arguments, **options)
+        defaults = {name: bound.arguments.get(name) or 1 for name in ("batch_size", "num_threads")}
+        bound.arguments.update(defaults, device_id=None)
+        original(*bound.args, **bound.kwargs)
 
-    made.__signature__ = signature  # type: ignore[attr-defined]  # pipeline_def asks for the arguments
-    pipeline.__init__ = made
+    patched.__signature__ = signature  # type: ignore[attr-defined]  # pipeline_def inspects the arguments
+    cls.__init__ = patched
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Values in a DALI graph: encoded images, images between operators, and numbers that depend on an image's size.
+"""Inputs and outputs of operators in a DALI graph: encoded images, decoded images, and numbers.
 
-Numbers are computed for each of ``SIZES``, in the same way and with the same types as in DALI. Therefore arithmetic on
-shapes needs no algebra: it is imported if a rule reproduces its numbers at every size (``rules``).
+Numbers that depend on the size of an image are computed for each of ``SIZES``, with the same types and operations as in
+DALI. They are not handled symbolically: ``rules`` searches for an op that results in the same numbers for all sizes.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ from pixprep.spec import ImageSpec, Layout
 
 _TYPES = "uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 bool"
 TYPES: dict[int, str] = dict(enumerate(_TYPES.split()))
-"""NumPy's names of the types in DALI's enumeration DALIDataType."""
+"""NumPy dtypes by the values of DALI's enumeration ``DALIDataType``."""
 TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Return sizes of images, (n, 2), height first.
+    """Return the (height, width) of images to test, of shape (n, 2).
 
-    They are pairs of common sides, then random, narrow, small and large sizes.
+    These are combinations of common lengths, followed by random, narrow, small and large sizes.
     """
-    usual = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
-    pairs = [(height, width) for height in (*usual, 1920, 2560, 3024, 4032) for width in (*usual, 1920, 2560, 4032)]
-    numbers = np.random.default_rng(0)
-    drawn = np.exp(numbers.uniform(np.log(16), np.log(5000), (3600, 2))).astype(np.int64)
-    side, ratio = np.exp(numbers.uniform([0, np.log(16)], np.log([84, 60]), (300, 2))).T
+    common = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
+    pairs = [(height, width) for height in (*common, 1920, 2560, 3024, 4032) for width in (*common, 1920, 2560, 4032)]
+    rng = np.random.default_rng(0)
+    random = np.exp(rng.uniform(np.log(16), np.log(5000), (3600, 2))).astype(np.int64)
+    side, ratio = np.exp(rng.uniform([0, np.log(16)], np.log([84, 60]), (300, 2))).T
     narrow = np.stack([side, side * ratio], axis=1).astype(np.int64)
     small = [(height, width) for height in range(1, 16) for width in range(1, 16)]
-    large = np.exp(numbers.uniform(np.log([5000, 90]), np.log(MAX_SIDE), (150, 2))).astype(np.int64)
-    made = (np.array(pairs), drawn, narrow, narrow[:, ::-1], np.array(small), large, large[:, ::-1])
-    every: npt.NDArray[np.int64] = np.concatenate(made)
-    return every.compress(every.max(1) <= MAX_RATIO * every.min(1), axis=0)
+    large = np.exp(rng.uniform(np.log([5000, 90]), np.log(MAX_SIDE), (150, 2))).astype(np.int64)
+    groups = (np.array(pairs), random, narrow, narrow[:, ::-1], np.array(small), large, large[:, ::-1])
+    sizes: npt.NDArray[np.int64] = np.concatenate(groups)
+    return sizes.compress(sizes.max(1) <= MAX_RATIO * sizes.min(1), axis=0)
 
 
 SIZES = _sizes()
-"""Sizes that numbers are computed for: sides of 1 to ``MAX_SIDE`` pixels, with an aspect ratio of at most 60."""
-_TRIED: ContextVar[npt.NDArray[np.int64]] = ContextVar("_TRIED", default=SIZES)
+"""Image sizes for which numbers are computed: sides from 1 to ``MAX_SIDE`` pixels, aspect ratios up to 60."""
+_CURRENT_SIZES: ContextVar[npt.NDArray[np.int64]] = ContextVar("_CURRENT_SIZES", default=SIZES)
 Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
-"""Maximum side of a tensor for which the graph does not specify a bound.
+"""Maximum height and width of a tensor if the graph does not limit them.
 
-DALI has no bound, and pixprep requires one.
+DALI does not need a limit, but pixprep does.
 """
 UNKNOWN = -(1 << 40)
-"""Placeholder for a number that does not depend on the size, or for a side of an image that is rejected."""
+"""Placeholder for a number that is not known, such as the size after an op that rejects the image."""
 Source = tuple[str, bool]
-"""Name of an encoded image, and whether its size is the one after EXIF orientation."""
+"""Name of an encoded image, and whether the EXIF orientation is applied before its size is determined."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An input of a request: an encoded image, numbers, or pixels.
+    """Input of a request: an encoded image, numbers, or pixels.
 
     Attributes:
-        name: Name of the input for clients.
-        layout: Layout that the graph specifies, such as ``HWC``. Empty if it specifies none.
-        dtype: Data type that the graph specifies. None if it specifies none.
+        name: Name of the input, as clients use it.
+        layout: Layout in the graph, such as ``HWC``, or an empty string if the graph does not specify it.
+        dtype: Data type in the graph, or None if the graph does not specify it.
         index: Index of the selected number. None selects all numbers.
-        cast: Data type that the input is cast to.
+        cast: Data type after a cast. None if the input is not cast.
     """
 
     name: str
@@ -83,24 +83,28 @@ class Encoded:
     def __repr__(self) -> str:
         return "(an input of the request)"
 
-    def at(self, place: int) -> str:
-        """Return the value of an op's field that refers to one number of this input.
+    def at(self, position: int) -> str:
+        """Return the field value with which an op refers to one number of this input, such as ``roi[2]``.
 
         Raises:
-            PipelineError: The input is already a single number.
+            PipelineError: The input has been reduced to a single number, and ``position`` is not 0.
         """
-        if self.index is not None and place:
-            raise PipelineError(f'the input "{self.name}" provides one number, but {place + 1} are required')
-        index = place if self.index is None else self.index
+        if self.index is not None and position:
+            raise PipelineError(f'the input "{self.name}" provides one number, but {position + 1} are required')
+        index = position if self.index is None else self.index
         return f"{self.name}[{index}]" if index else self.name
 
 
 @dataclass(frozen=True, eq=False)
 class Canvas:
-    """A window of an image, or a canvas that contains the image, for each of ``SIZES``, in pixels of the image.
+    """Crop of an image, or a canvas that contains the image, as arrays with one entry for each of ``SIZES``.
 
     Attributes:
-        fill: Color outside the image. None: the window must be inside the image.
+        top: Row of the image at which the canvas begins.
+        left: Column of the image at which the canvas begins.
+        height: Number of rows.
+        width: Number of columns.
+        fill: Pixel value outside the image. None means that the canvas must not exceed the image.
     """
 
     top: Rows
@@ -112,19 +116,19 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Image:
-    """An image between operators.
+    """Decoded image between two operators.
 
     Attributes:
-        encoded: Name of the encoded tensor.
-        chain: Ops so far, from ``decode``.
+        encoded: Name of the input with the encoded image.
+        chain: Ops that result in this image, beginning with ``decode``.
         layout: Layout of the array.
         dtype: Data type of the array.
-        canvas: Canvas that contains the image, if the canvas's size depends on the image's size.
-        padding: Height, width and value of the tensor's padding on the bottom and the right.
-        fourth: Value of a fourth channel after red, green and blue. None: the image does not have one.
+        canvas: Canvas around the image if the size of the canvas depends on the size of the image.
+        padding: (height, width, value) of the tensor after padding at the bottom and the right.
+        fourth: Value of the fourth channel, after red, green and blue. None if there are fewer channels.
         stride: Frame stride of a clip.
-        is_gray: Whether the image has one channel in DALI, which pixprep stores as three equal channels.
-        is_expanded: Whether the image went through ``expand_dims``, after which DALI does not know the layout.
+        is_gray: Whether the image has one channel in DALI. In pixprep, it has three equal channels.
+        is_expanded: Whether ``expand_dims`` was applied, after which DALI does not know the layout.
     """
 
     encoded: str
@@ -140,37 +144,44 @@ class Image:
 
     @property
     def source(self) -> Source:
-        """Return the encoded image and the orientation that sizes must belong to."""
+        """Return the encoded image, and whether its EXIF orientation is applied."""
         return self.encoded, bool(getattr(self.chain[0], "apply_exif_orientation", True))
 
     @property
     def channels(self) -> int:
-        """Return 1 for gray, 4 with ``fourth``, and 3 for all others."""
+        """Return the number of channels: 1, 3 or 4."""
         return 1 if self.is_gray or getattr(self.chain[0], "color", "") == "gray" else 3 + (self.fourth is not None)
 
     @property
     def is_normalized(self) -> bool:
-        """Return whether arithmetic has changed the integer pixel values."""
+        """Return whether the pixel values have been normalized, or changed by other float32 arithmetic."""
         return any(isinstance(op, Normalize) for op in self.chain)
 
     def then(self, *ops: Op) -> Image:
-        """Return a copy with more ops."""
+        """Return a copy of the image with further ops."""
         if ops:
-            self.check_laid()
+            self.check_not_padded()
         return replace(self, chain=(*self.chain, *ops))
 
-    def check_laid(self) -> None:
-        """Reject an image on a canvas of variable size, or with a padded tensor, before further operators."""
+    def check_not_padded(self) -> None:
+        """Raise PipelineError if the image has a canvas of variable size or padding after the normalization.
+
+        Neither can be followed by further operators.
+        """
         if self.canvas is not None:
             raise PipelineError(
                 "its canvas depends on the size of the image, which is not supported: crop to a fixed size first"
             )
         if self.padding is not None or self.fourth is not None:
-            raise PipelineError("comes after the padding of normalized values, which must be last")
+            raise PipelineError("follows the padding of normalized values, which must be the last operator")
 
     def padded(self, height: int, width: int, value: float) -> Image:
-        """Return a copy whose tensor has at least this number of rows and columns."""
-        self.check_laid()
+        """Return a copy whose tensor is padded to this size.
+
+        Raises:
+            PipelineError: An image can be larger.
+        """
+        self.check_not_padded()
         spec = lowered(self.chain)[1]
         if (spec.max_height or height + 1) > height or (spec.max_width or width + 1) > width:
             raise PipelineError(
@@ -180,9 +191,9 @@ class Image:
 
     @property
     def tensor(self) -> dict[str, Any]:
-        """Return the fields of its ``tensor``."""
+        """Return the fields of the op ``tensor`` for this image."""
         if self.canvas is not None:
-            self.check_laid()
+            self.check_not_padded()
         fields: dict[str, Any] = {"dtype": self.dtype, "layout": self.layout}
         if self.is_gray or self.fourth is not None:
             fields |= {"channels": self.channels, "pad_value": self.fourth or None}
@@ -196,16 +207,16 @@ class Image:
         return fields
 
     def cast(self, fields: Fields, argument: str, default: int | None = None) -> Image:
-        """Return a copy with a different dtype, if no value changes before the last rounding."""
+        """Return a copy with the dtype that an argument specifies."""
         to = fields.choice(argument, TENSOR_DTYPES, default)
         if self.is_normalized and to == "uint8":
-            return self._as_levels(fields, argument)
+            return self._as_uint8(fields, argument)
         if to != self.dtype:
             self.check_unrounded()
         return replace(self, dtype=to)
 
-    def _as_levels(self, fields: Fields, argument: str) -> Image:
-        """Return a copy whose arithmetic results in integer pixel values. DALI rounds half up and clips."""
+    def _as_uint8(self, fields: Fields, argument: str) -> Image:
+        """Return a copy whose float32 arithmetic is replaced by a ``color_matrix``, which rounds and clips to uint8."""
         self.check_unrounded()
         steps = [op for op in self.chain if isinstance(op, Normalize)]
         kept = self.chain[: -len(steps)]
@@ -213,8 +224,8 @@ class Image:
             fields.refuse(argument, "is supported only directly after the arithmetic that it rounds")
         pairs = [(1.0, 0.0)] * self.channels
         for op in steps:
-            made = op.coefficients(self.channels)
-            pairs = [(a * scale, b * scale + offset) for (a, b), (scale, offset) in zip(pairs, made, strict=True)]
+            step = op.coefficients(self.channels)
+            pairs = [(a * scale, b * scale + offset) for (a, b), (scale, offset) in zip(pairs, step, strict=True)]
         pairs *= 3 // self.channels
         if getattr(self.chain[0], "color", "rgb") == "bgr":
             pairs = pairs[::-1]
@@ -222,40 +233,41 @@ class Image:
         return replace(self, chain=(*kept, ColorMatrix(matrix=tuple(rows))), dtype="uint8")
 
     def check_levels(self, fields: Fields) -> None:
-        """Reject an operator that supports and returns only integer pixel values."""
+        """Raise PipelineError unless the image is uint8 in HWC and the operator's ``dtype`` is also uint8."""
         if self.dtype != "uint8" or self.layout != "hwc" or self.is_normalized:
             raise PipelineError("is supported only for uint8 images in HWC, before a cast or a normalization")
         fields.expect("dtype", 0, why="must be 0 (uint8), the type of the image")
 
     def check_unrounded(self) -> None:
-        """Reject further operators after values were rounded to float16."""
+        """Raise PipelineError if normalized values were cast to float16, which must be the last operator."""
         if self.is_normalized and self.dtype == "float16":
             raise PipelineError(
-                "comes after a cast to float16, which must be last, because values are rounded only once"
+                "follows a cast to float16, which must be the last operator, because values are rounded only once"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Numbers in a graph, such as a constant array or the shape of an image.
+    """Tensor of numbers in a graph, such as a constant or the shape of an image.
 
     Attributes:
-        values: Array (n, ...) for n ``SIZES``, with ``UNKNOWN`` where an image of that size is rejected; (1, ...) for a
-            constant.
-        sources: Images whose sizes determine the numbers.
-        again: Function that computes the numbers for the sizes of ``trying``. None: they are not an argument.
+        values: Array whose first axis is the image size: its length is the number of ``SIZES``, or 1 for a constant.
+            If images of a size are rejected, the numbers are ``UNKNOWN``.
+        sources: Encoded images whose sizes determine the numbers.
+        recompute: Function that computes the numbers again, for the sizes that ``using_sizes`` sets. It is set only for
+            arguments of operators.
     """
 
     values: npt.NDArray[Any]
     sources: frozenset[Source] = frozenset()
-    again: Callable[[], Numbers] | None = None
+    recompute: Callable[[], Numbers] | None = None
 
     def __repr__(self) -> str:
         return "(computed for each image)"
 
     @property
     def plain(self) -> Any:
-        """Return a constant as a plain number or list, and other numbers unchanged."""
+        """Return a constant as a Python number or list. All other numbers are returned unchanged."""
         is_constant = not self.sources and len(self.values) == 1
         return (
             self.values[0].ravel().tolist()
@@ -265,59 +277,67 @@ class Numbers:
 
     @property
     def rows(self) -> npt.NDArray[np.float64]:
-        """Return the numbers for each of ``SIZES``, (n, count)."""
+        """Return the numbers as an array of shape (n, count), with one row for each of ``SIZES``."""
         values = self.values.reshape(len(self.values), -1).astype(np.float64)
-        return np.broadcast_to(values, (len(tried()), values.shape[1]))
+        return np.broadcast_to(values, (len(current_sizes()), values.shape[1]))
 
 
 Value = Encoded | Image | Numbers
 
 
 def constant(values: Any, dtype: str) -> Numbers:
-    """Return numbers that are equal for every image."""
+    """Return a tensor of numbers that does not depend on the image."""
     return Numbers(np.asarray(values, dtype)[None])
 
 
-def short(value: Any) -> Any:
-    """Return the shortest decimal of a float32 value. A name is returned unchanged."""
+def shortest_decimal(value: Any) -> Any:
+    """Return the shortest decimal that rounds to a float32 number. A string is returned unchanged."""
     return value if isinstance(value, str) else float(str(np.float32(value)))
 
 
-class MovedError(PipelineError):
-    """Numbers depend on an image whose size differs from its file's, so they can be computed only for ``SIZES``."""
+class ResizedError(PipelineError):
+    """Raised if numbers depend on the size after an op that resizes the image.
+
+    Such numbers are known only for ``SIZES``, and cannot be computed for other sizes.
+    """
 
 
 @contextmanager
-def trying(these: npt.NDArray[np.int64]) -> Iterator[None]:
-    """Compute numbers for these image sizes, (n, 2), in place of ``SIZES``."""
-    token = _TRIED.set(these)
+def using_sizes(sizes: npt.NDArray[np.int64]) -> Iterator[None]:
+    """Compute numbers for these image sizes, of shape (n, 2), instead of ``SIZES``."""
+    token = _CURRENT_SIZES.set(sizes)
     try:
         yield
     finally:
-        _TRIED.reset(token)
+        _CURRENT_SIZES.reset(token)
 
 
-def tried() -> npt.NDArray[np.int64]:
-    """Return the sizes that numbers are computed for: ``SIZES``, or those of ``trying``."""
-    return _TRIED.get()
+def current_sizes() -> npt.NDArray[np.int64]:
+    """Return the image sizes for which numbers are computed: ``SIZES``, or those that ``using_sizes`` sets."""
+    return _CURRENT_SIZES.get()
 
 
-def is_unmoved(image: Image) -> bool:
-    """Return whether no op so far changes the size of an image."""
+def keeps_size(image: Image) -> bool:
+    """Return whether none of the ops changes the size of the image."""
     return np.array_equal(sizes_after(image.chain), SIZES)
 
 
 def size_of(image: Image) -> Numbers:
-    """Return the current (height, width) of an image."""
-    if tried() is not SIZES and not is_unmoved(image):
-        raise MovedError
-    here = sizes_after(image.chain) if tried() is SIZES else tried()
-    return Numbers(here, frozenset({image.source}))
+    """Return the (height, width) of an image after its ops, for each of the current sizes."""
+    if current_sizes() is not SIZES and not keeps_size(image):
+        raise ResizedError
+    size = sizes_after(image.chain) if current_sizes() is SIZES else current_sizes()
+    return Numbers(size, frozenset({image.source}))
 
 
 @lru_cache(maxsize=64)
 def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
-    """Return the sizes after ops for one in ``every`` of ``SIZES``. All others, and rejected sizes, are ``UNKNOWN``."""
+    """Return the image sizes after some ops for each of ``SIZES``, of shape (n, 2).
+
+    Args:
+        chain: Ops, beginning with ``decode``.
+        every: Stride of the sizes to compute. All others are ``UNKNOWN``, as are the sizes of rejected images.
+    """
     before, spec = lowered(chain)
     geometry = before.geometry
     if geometry.takes_inputs and None in (spec.height, spec.width):
@@ -326,10 +346,10 @@ def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
         return SIZES
     step = before.resize
     if every == 1 and step is not None and isinstance(chain[-1], Resize) and is_array_rule(step):
-        behind = sizes_after(chain[:-1])
-        is_seen = (behind > 0).all(1)
-        made = sizes(step, np.maximum(behind, 1).astype(np.float64)).astype(np.int64)
-        return np.where((is_seen & (made <= MAX_SIDE).all(1))[:, None], made, UNKNOWN)
+        input_sizes = sizes_after(chain[:-1])
+        is_known = (input_sizes > 0).all(1)
+        output_sizes = sizes(step, np.maximum(input_sizes, 1).astype(np.float64)).astype(np.int64)
+        return np.where((is_known & (output_sizes <= MAX_SIDE).all(1))[:, None], output_sizes, UNKNOWN)
     found = np.full((len(SIZES), 2), UNKNOWN)
     for index in range(0, len(SIZES), every):
         with suppress(ImageError):
@@ -339,10 +359,10 @@ def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def lowered(chain: tuple[Op, ...]) -> tuple[Lowered, ImageSpec]:
-    """Return the lowered ops, and the spec of their image.
+    """Lower some ops, beginning with ``decode``, and return the result with the spec of the image after them.
 
     Raises:
-        PipelineError: The ops are not compatible.
+        PipelineError: The ops cannot follow each other.
     """
     first = cast("FirstOp", chain[0])
     before, spec = first.lower(), first.infer()
@@ -353,14 +373,15 @@ def lowered(chain: tuple[Op, ...]) -> tuple[Lowered, ImageSpec]:
     return before, spec
 
 
-def needed(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArray[np.float64]:
-    """Return the numbers of an argument for each of ``SIZES``, (n, count).
+def argument_rows(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArray[np.float64]:
+    """Return the numbers of an argument as an array of shape (n, count), with one row for each of ``SIZES``.
 
-    They must depend on the operator's own image.
+    Raises:
+        PipelineError: The numbers depend on the size of a different image than the operator's input.
     """
     if not isinstance(value, Numbers):
         values = finite(value) or fields.refuse(argument, "must be finite numbers")
-        return np.broadcast_to(np.array(values), (len(tried()), len(values)))
+        return np.broadcast_to(np.array(values), (len(current_sizes()), len(values)))
     if not value.sources <= {image.source}:
         fields.refuse(
             argument,
@@ -369,11 +390,11 @@ def needed(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArr
     return value.rows
 
 
-def one_source(*values: Numbers) -> frozenset[Source]:
-    """Return the common sources of these numbers.
+def common_sources(*values: Numbers) -> frozenset[Source]:
+    """Return the image on whose size these numbers depend, as a set with at most one element.
 
     Raises:
-        PipelineError: The numbers depend on several images.
+        PipelineError: The numbers depend on the sizes of several images.
     """
     sources = frozenset[Source]().union(*(value.sources for value in values))
     if len(sources) > 1:

@@ -12,10 +12,21 @@ from typing import Any, Literal
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali.numbers import are_shares, rounded, subscripts
+from pixprep.importers.dali.numbers import are_fractions, rounded, subscripts
 from pixprep.importers.dali.requests import number_of, pair_of, side_of
 from pixprep.importers.dali.rules import window_rule
-from pixprep.importers.dali.values import Canvas, Encoded, Image, Numbers, Rows, Value, lowered, needed, short, size_of
+from pixprep.importers.dali.values import (
+    Canvas,
+    Encoded,
+    Image,
+    Numbers,
+    Rows,
+    Value,
+    argument_rows,
+    lowered,
+    shortest_decimal,
+    size_of,
+)
 from pixprep.importers.fields import Fields, finite, one_level, sides
 from pixprep.pipeline.ops import MAX_SIDE, CenterCrop, Crop, Levels, Pad, TensorDType
 from pixprep.spec import Rounding
@@ -77,9 +88,9 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
     made = []
     for axis, side in enumerate(canvas_size(image)):
         name, place = [*places.items()][axis]
-        length = needed(lengths[axis], image, fields, names[axis])
+        length = argument_rows(lengths[axis], image, fields, names[axis])
         length = length[:, min(axis, length.shape[1] - 1)]
-        offset = needed(place, image, fields, name)[:, 0] * (side - length)
+        offset = argument_rows(place, image, fields, name)[:, 0] * (side - length)
         made.append((np.trunc(offset) if rounding == "down" else rounded(offset), length))
     (top_, rows), (left_, columns) = made
     return window_rule(image, Canvas(top_, left_, rows, columns, fill))
@@ -128,7 +139,7 @@ def sliced(inputs: Sequence[Value], fields: Fields) -> Image:
         raise PipelineError("is supported only for a start and a shape given as numbers")
     arguments: dict[str, Any] = {}
     for name, number in zip(("start", "shape"), numbers, strict=False):
-        is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_shares(numbers[0]))
+        is_share = fields.flag(f"normalized_{'anchor' if name == 'start' else name}", default=are_fractions(numbers[0]))
         arguments[f"{'rel_' * is_share}{name}"] = number.plain if isinstance(number, Numbers) else number
     if not tensors:
         fields.ignore("normalized_anchor", "normalized_shape")
@@ -153,7 +164,7 @@ def _window(
     if is_asked:
         raise PipelineError("supports inputs of the request only for a start and a shape of both axes")
     begins, lengths = [np.zeros(len(side)) for side in canvas_size(image)], list(canvas_size(image))
-    numbers = {name: needed(value, image, fields, name) for name, value in arguments.items()}
+    numbers = {name: argument_rows(value, image, fields, name) for name, value in arguments.items()}
     if any(len(axes) > values.shape[1] for values in numbers.values()):
         raise PipelineError("requires one number for each axis")
     for index, axis in enumerate(axes):
@@ -197,7 +208,7 @@ def _known(
             fields.refuse(name, "must be two integers")
     if is_share and fill is None:
         window = (*pairs["rel_start"], *pairs["rel_shape"])
-        top, left, height, width = map(short, window) if named else window
+        top, left, height, width = map(shortest_decimal, window) if named else window
         return Crop(top, left, height, width, unit="share32" if named else "share")
     if is_asked and is_share:
         fields.refuse("out_of_bounds_policy", "is not supported for fractions that are inputs of the request")
