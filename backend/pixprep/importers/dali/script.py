@@ -84,18 +84,18 @@ def _pipeline_name(file: Path, pipeline: str | None) -> str:
                 f"{file.name}: unknown pipeline {quoted(pipeline)}; available pipelines: {_listed(found)}"
             )
         return pipeline
-    candidates = [name for name, is_marked in found.items() if is_marked] or [*found]
-    if len(candidates) != 1:
-        if not candidates:
+    names = [name for name, is_marked in found.items() if is_marked] or [*found]
+    if len(names) != 1:
+        if not names:
             raise PipelineError(
                 f"{file.name}: no DALI pipeline found, because the file defines neither a function with @pipeline_def "
                 "nor a Pipeline: if the pipeline is imported from a module or created by a class, pass --option "
                 "pipeline=NAME"
             )
         raise PipelineError(
-            f"{file.name}: the file defines several pipelines: set --option pipeline=NAME to one of {_listed(candidates)}"
+            f"{file.name}: the file defines several pipelines: set --option pipeline=NAME to one of {_listed(names)}"
         )
-    return candidates[0]
+    return names[0]
 
 
 def _listed(names: object) -> str:
