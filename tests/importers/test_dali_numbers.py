@@ -243,19 +243,22 @@ def test_sizes_that_do_not_follow_a_rule_are_rejected_with_an_example():
     sides = {"resize_x": "more", "resize_y": "height 3"}
     data = graph(*PEEKED, *SIDES, *SCALED, *more, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
     assert refusal(from_dali, data).endswith(
-        '"Resize": its size does not match a rule of the op resize; for example, 480 x 640 pixels become 480 x 647'
+        '"Resize": its size is computed in a way that the op resize does not support; for example, '
+        "480 x 640 pixels become 480 x 647"
     )
     less = calculated(("less", "sub(&0 $0:float32)", "height 3", 11.0))
     sides = {"resize_x": "width 3", "resize_y": "less"}
     data = graph(*PEEKED, *SIDES, *SCALED, *less, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
-    assert "its size is 0 for some images, and DALI then derives it from the other side: use" in refusal(
-        from_dali, data
+    assert (
+        "its height or width is 0 for some images, and DALI then computes it from the other side, which is"
+        in refusal(from_dali, data)
     )
     half = calculated(*((f"{side} half", "mul(&0 $0:float32)", side, 0.5) for side in "wh"))
     sides = {"resize_x": "w half", "resize_y": "h half"}
     data = graph(*PEEKED, *SIDES, *half, operator("Resize", ["pixels"], ["small"], sides), outputs=["small"])
     assert refusal(from_dali, data).endswith(
-        "its size does not match a rule of the op resize; for example, 480 x 640 pixels become 240 x 320"
+        "its size is computed in a way that the op resize does not support; for example, 480 x 640 pixels become "
+        "240 x 320"
     )
     data = graph(*PEEKED, *SIDES, operator("Resize", ["pixels"], ["small"], {"size": "w"}), outputs=["small"])
     assert '"size": (computed for each image) is supported only if it has a height and a width, and the' in refusal(
@@ -293,7 +296,7 @@ def test_an_output_of_numbers_becomes_an_equivalent_output(steps, output):
     [
         (
             [],
-            '"shape": its float32 values of shape [3] do not match an output of pixprep; supported outputs',
+            '"shape": its float32 values of shape [3] are not equal to an output of pixprep; supported outputs',
         ),  # a file's channels
         (calculated(("shape", "mul(&0 $0:int32)", "same", 2)), '"shape": its float32 values of'),
         (

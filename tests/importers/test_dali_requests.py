@@ -88,7 +88,7 @@ def test_several_numbers_of_an_input_are_rejected_by_name():
         operator("Slice", ["photo"], ["t"], computed={"start": "two"}, shape=[8, 9]),
     ]
     text = refusal(from_dali, graph(*nodes, outputs=["t"]))
-    assert "is supported only for a single number of an input, with an index of at least 0, such as roi[0]" in text
+    assert "is supported only for a single number of an input with a non-negative index, such as roi[0]" in text
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_a_slice_with_a_constant_start_is_fixed_and_with_a_computed_one_a_rule()
     assert from_dali(graph(*begin, small, *fixed, taken, outputs=["taken"])).ops[2] == pp.crop(-5, -6, 50, 50, **PADDED)
     wrong = operator(EXPRESSION, ["size"], ["start"], expression_desc="minus(&0)")
     assert refusal(from_dali, graph(*begin, small, *half[:2], wrong, taken, outputs=["taken"])).endswith(
-        "its window does not match a rule of the ops crop and pad; for example, in an image of 38 x 50 pixels, it "
-        "has 50 x 50 pixels from row -38, column -50"
+        "its window is computed in a way that the ops crop and pad do not support; for example, in an image of "
+        "38 x 50 pixels, it has 50 x 50 pixels and begins at row -38, column -50"
     )
 
 

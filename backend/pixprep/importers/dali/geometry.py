@@ -158,7 +158,7 @@ def _recomputed_sides(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]
     Args:
         image: Input of the resize.
         fields: Arguments of the resize.
-        sizes: Sizes of the encoded images, of shape (n, 2).
+        sizes: Sizes of the encoded images, as an array with shape (n, 2).
     """
     names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
     with using_sizes(sizes):
@@ -169,7 +169,7 @@ def _recomputed_sides(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]
 
 
 def _computed_sides(image: Image, fields: Fields) -> Rows | None:
-    """Return the height and width of a resize for each of ``SIZES``, of shape (n, 2).
+    """Return the height and width of a resize for each of ``SIZES``, as an array with shape (n, 2).
 
     Return None if the graph does not compute them from the size of the image.
     """
@@ -225,7 +225,7 @@ def _target(fields: Fields) -> dict[str, Any]:
 
 
 def mirrors(fields: Fields, argument: str, axis: Literal["horizontal", "vertical"], default: int) -> list[Flip]:
-    """Return the flip that an argument specifies: none, for every image, or for the images of some requests."""
+    """Return the flip that an argument specifies. The list is empty if it does not flip any image."""
     value = fields.take(argument)
     if isinstance(value, Encoded):
         return [Flip(axis, when=value.at(0))]

@@ -32,7 +32,7 @@ from pixprep.importers.dali.requests import (
 from pixprep.importers.dali.rules import output_rule
 from pixprep.importers.dali.script import serialized
 from pixprep.importers.dali.values import Encoded, Image, Numbers, ResizedError, Value, lowered
-from pixprep.importers.dali.windows import EXCHANGED
+from pixprep.importers.dali.windows import CHANNEL_ORDER_HINT
 from pixprep.importers.fields import Fields, error_prefix, read_file, reading
 from pixprep.pipeline.ops import Decode, Op, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
@@ -65,7 +65,7 @@ _UNSUPPORTED = {
         "Jitter",
     ),
     f"compresses the image again, which is not supported: {_CUSTOM_OPERATOR}": ("JpegCompressionDistortion",),
-    f"combines channels or images, which is not supported: {EXCHANGED}": ("Cat", "Stack"),
+    f"combines channels or images, which is not supported: {CHANNEL_ORDER_HINT}": ("Cat", "Stack"),
     f"equalizes the image, which is not supported: {_CUSTOM_OPERATOR}": ("Clahe", "Equalize"),
 }
 """Error messages for unsupported operators, each with the names or prefixes of the operators."""
@@ -238,7 +238,7 @@ def _recompute(operators: Sequence[Operator], values: Mapping[str, Value], name:
 
 
 def _needed(operators: Sequence[Operator], requested: Sequence[str]) -> set[str]:
-    """Return the names of the requested tensors, and of all tensors that they depend on."""
+    """Return the names of the requested tensors and the tensors that they depend on."""
     needed = set(requested)
     for operator in reversed(operators):
         if not needed.isdisjoint(operator.outputs):

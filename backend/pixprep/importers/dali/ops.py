@@ -1,6 +1,6 @@
-"""Operators of DALI that change an image's values, layout or dtype, and the table of all operators on images.
+"""Conversion of DALI operators that change the values, the layout or the dtype of an image.
 
-The defaults are those observed in DALI 2.4.
+``IMAGES`` contains all operators on images. The defaults of arguments were measured with DALI 2.4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pixprep.errors import PipelineError
 from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors, warped
 from pixprep.importers.dali.numbers import expression, shape_of
 from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, shortest_decimal
-from pixprep.importers.dali.windows import EXCHANGED, axes_of, colour, cropped, policy, sliced, subscripted
+from pixprep.importers.dali.windows import CHANNEL_ORDER_HINT, axes_of, colour, cropped, policy, sliced, subscripted
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import ColorMatrix, Erase, GaussianBlur, Levels, Normalize, Op, Pixels, as_tuple, changed
 from pixprep.pipeline.ops.limits import MAX_ONES
@@ -29,45 +29,49 @@ _LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
 _CLIP_LAYOUTS: dict[str, Layout] = {"FCHW": "tchw", "FHWC": "thwc", "CFHW": "cthw"}
 
 F32 = npt.NDArray[np.float32]
-# Hue and saturation rotate and scale the two color components of YIQ, as in color_twist.h.
+# In color_twist.h of DALI, hue rotates the I and Q components of YIQ, and saturation scales them.
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]], np.float32)
 _FROM_YIQ = np.linalg.inv(_TO_YIQ.astype(np.float64)).astype(np.float32)
-_WHITE, _MIDDLE = np.float32(255), 128.0
+_WHITE, _GRAY = np.float32(255), 128.0
 
 
 def _layouts(image: Image) -> dict[str, Layout]:
-    """Return the layouts of tensors of an image or a clip, by DALI's names."""
+    """Return the supported layouts of a tensor by DALI's names. They differ between images and clips."""
     return _LAYOUTS if len(image.layout) == 3 else _CLIP_LAYOUTS
 
 
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
-    """Read crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
+    """Convert ``crop_mirror_normalize``.
+
+    The operator crops, flips, computes ``scale * (value - mean) / std + shift``, casts, and transposes.
+    """
     is_padded = fields.flag("pad_output") and image.channels == 3
     shift = fields.number("shift", 0.0)
-    step = _normalized(replace(image, canvas=None), fields, "std", shift).chain[len(image.chain) :]
-    beyond, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if policy(fields) == "pad" else (None, 0.0)
-    dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # the name until DALI 1.0
-    if beyond is not None:
-        _check_margin(beyond, step, fields, is_padded=is_padded, is_levels=fields.take(dtype) == _UINT8)
-    if beyond is not None and is_padded and len(beyond) in (1, 4):
-        beyond, fourth = beyond[:3], beyond[-1]
-    fill = None if beyond is None else _level_of(beyond, step)
-    if beyond is None or fill is not None or image.canvas is not None:
-        image, corner = cropped(image, fields, fill), None
+    step = _add_normalize(replace(image, canvas=None), fields, "std", shift).chain[len(image.chain) :]
+    fill_values, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if policy(fields) == "pad" else (None, 0.0)
+    dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # output_dtype is the name up to DALI 1.0
+    if fill_values is not None:
+        _check_fill_values(fill_values, step, fields, is_padded=is_padded, is_levels=fields.take(dtype) == _UINT8)
+    if fill_values is not None and is_padded and len(fill_values) in (1, 4):
+        fill_values, fourth = fill_values[:3], fill_values[-1]
+    fill = None if fill_values is None else _pixel_value(fill_values, step)
+    padded_size = None
+    if fill_values is None or fill is not None or image.canvas is not None:
+        image = cropped(image, fields, fill)
     else:
-        image, corner = _cornered(image, fields)
+        padded_size = _padded_at_corner(fields)
     image = image.then(*mirrors(fields, "mirror", "horizontal", 0), *step)
-    if beyond is not None and corner is not None:
-        image = image.padded(*corner, beyond[0])
+    if fill_values is not None and padded_size is not None:
+        image = image.padded(*padded_size, fill_values[0])
     image = image.cast(fields, dtype, _FLOAT)
     layout = fields.choice("output_layout", _layouts(image), "CHW")
     return replace(image, layout=layout, fourth=fourth if is_padded else image.fourth)
 
 
-def _check_margin(
+def _check_fill_values(
     values: Sequence[float], steps: Sequence[Op], fields: Fields, *, is_padded: bool, is_levels: bool
 ) -> None:
-    """Reject ``fill_values`` for which DALI fails or returns a meaningless result."""
+    """Raise PipelineError for ``fill_values`` for which DALI fails or returns a meaningless result."""
     is_single = {len(finite(fields.take(name, 1.0))) for name in ("mean", "std")} == {1}
     if is_padded and len(values) not in (1, 4) and (is_single or not steps):
         fields.refuse("fill_values", "must be one number or four numbers with pad_output, as DALI requires")
@@ -79,12 +83,17 @@ def _check_margin(
     if is_levels and not all(value.is_integer() and 0 <= value <= 255 for value in values):
         fields.refuse(
             "fill_values",
-            "must be integers from 0 to 255 in a uint8 tensor: of other values, DALI keeps only the low 8 bits",
+            "must be integers from 0 to 255 in a uint8 tensor, because DALI keeps only the low 8 bits of a value",
         )
 
 
-def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
-    """Return the padding's pixel value per channel before normalization, or None if no pixel value matches."""
+def _pixel_value(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
+    """Return the pixel value whose normalized value is ``fill_values``, or None if it does not exist.
+
+    Args:
+        values: ``fill_values``: one number, or one per channel.
+        steps: ``normalize`` ops.
+    """
     if len(values) not in (1, 3):
         raise PipelineError('"fill_values" must be one number, or one for each of 3 channels')
     spec = ImageSpec()
@@ -102,28 +111,33 @@ def _level_of(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
     return found[0] if len({*found}) == 1 else tuple(found)
 
 
-def _cornered(image: Image, fields: Fields) -> tuple[Image, tuple[int, int]]:
-    """Return the image and the size that its tensor is padded to.
+def _padded_at_corner(fields: Fields) -> tuple[int, int]:
+    """Return the size of the tensor after padding at the bottom and the right, which follows the normalization.
 
-    The padding's values differ from every normalized level.
+    This is needed if no pixel value is normalized to ``fill_values``.
     """
     height, width = fields.pair("crop") if fields.has("crop") else (fields.side("crop_h"), fields.side("crop_w"))
-    place = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
+    position = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
     values = {*finite(fields.take("fill_values", 0.0))}
-    if place != (0.0, 0.0) or len(values) > 1 or mirrors(fields, "mirror", "horizontal", 0):
+    if position != (0.0, 0.0) or len(values) > 1 or mirrors(fields, "mirror", "horizontal", 0):
         raise PipelineError(
-            "pads with values that differ from every normalized pixel value: pad with Crop before the normalization"
+            "pads with values that are not equal to a normalized pixel value, which is not supported: pad with Crop "
+            "before the normalization"
         )
     fields.ignore("rounding")
-    return image, (height, width)
+    return height, width
 
 
 def _normalize(image: Image, fields: Fields) -> Image:
-    """Read ``normalize`` with constants. The statistics of each image are not supported."""
+    """Convert ``normalize`` with a constant mean and standard deviation.
+
+    Raises:
+        PipelineError: DALI would compute the mean or the standard deviation from each image.
+    """
     for name in ("mean", "stddev"):
         if not fields.has(name):
             raise PipelineError(
-                f'without "{name}", DALI computes it from each image, which is not supported: pass the numbers of the '
+                f'without "{name}", DALI computes it from each image, which is not supported: pass the value for the '
                 "data set, or write a custom operator"
             )
     fields.expect_false("batch")
@@ -131,22 +145,22 @@ def _normalize(image: Image, fields: Fields) -> Image:
     fields.ignore("ddof", "axis_names")
     axes = [image.layout[axis] for axis in range(3) if axis in finite(fields.take("axes", []))]
     if axes and "c" in axes and any(len(finite(fields.take(name))) > 1 for name in ("mean", "stddev")):
-        fields.refuse("axes", "must not contain the channels if each channel has its own numbers")
+        fields.refuse("axes", "must not contain the channel axis if mean or stddev has one number per channel")
     shift = fields.number("shift", 0.0)
-    image = _normalized(image, fields, "stddev", 0.0)
-    moved = [Normalize(mean=-shift, scale=1.0, arithmetic="divide")] * bool(shift)
-    return image.then(*moved).cast(fields, "dtype", _FLOAT)
+    image = _add_normalize(image, fields, "stddev", 0.0)
+    add_shift = [Normalize(mean=-shift, scale=1.0, arithmetic="divide")] * bool(shift)
+    return image.then(*add_shift).cast(fields, "dtype", _FLOAT)
 
 
-def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Image:
-    """Apply DALI's arithmetic in float32: ``(value - (mean - shift * std / scale)) * (scale / std)``."""
+def _add_normalize(image: Image, fields: Fields, std_name: str, shift: float) -> Image:
+    """Append DALI's float32 arithmetic to an image: ``(value - (mean - shift * std / scale)) * (scale / std)``."""
     means = as_tuple(fields.numbers("mean", 0.0))
     stds = as_tuple(fields.numbers(std_name, 1.0, positive=True))
     scale = fields.number("scale", 1.0)
     if {*means} == {0.0} and {*stds} == {1.0} and (scale, shift) == (1.0, 0.0):
         return image
     if len(means) * len(stds) > 1 == image.channels:
-        raise PipelineError("has numbers for 3 channels, but the image has one channel")
+        raise PipelineError("has a mean or a standard deviation for 3 channels, but the image has one channel")
     image.check_unrounded()
     if scale == 0:
         fields.refuse("scale", "must not be 0")
@@ -157,58 +171,65 @@ def _normalized(image: Image, fields: Fields, std_name: str, shift: float) -> Im
     return image.then(
         Normalize(
             mean=tuple(shortest_decimal(mean) * scale for mean in means),
-            std=tuple(_written(std, scale) for std in stds),
+            std=tuple(_as_decimal(std, scale) for std in stds),
             scale=scale,
             arithmetic="fused_multiply",
         )
     )
 
 
-def _written(value: float, dividend: float) -> float:
-    """Return a number for which ``dividend`` results in the same constant, in a short decimal form if there is one."""
+def _as_decimal(value: float, dividend: float) -> float:
+    """Return the shortest decimal of a number, or the number itself if ``dividend`` divided by the decimal differs."""
     is_same = np.float32(dividend / shortest_decimal(value)) == np.float32(dividend / value)
     return shortest_decimal(value) if is_same else value
 
 
 def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
-    """Read a float32 expression of an image and numbers (one, or one per channel), such as ``images / 255.``."""
+    """Convert an expression with an image and one constant, or one per channel, such as ``images / 255.``."""
     name, operands = expression(inputs, fields)
     image = next(operand for operand in operands if isinstance(operand, Image))
     if len(operands) != 2 or name not in ("fdiv", "mul", "add", "sub") or sum(x is image for x in operands) > 1:
         fields.refuse(
-            "expression_desc", "is not supported: only +, -, * and / of an image and constant numbers are supported"
+            "expression_desc", "is not supported: only +, -, * and / of an image and constant numbers can be imported"
         )
     is_first = operands[0] is image
     other = operands[is_first]
     if not isinstance(other, Numbers) or isinstance(other.plain, Numbers):
         fields.refuse("expression_desc", "is supported only with constant numbers")
-    constants = _of_channels(other, image)
-    is_whole = image.dtype == "uint8" and name != "fdiv"
-    if other.values.dtype.kind != "f" and (is_whole or image.dtype == "float16"):
-        gives = "integers" if is_whole else "float16"
-        fields.refuse("expression_desc", f"results in {gives}, which is not supported: write 127.0 in place of 127")
+    constants = _per_channel(other, image)
+    is_integer = image.dtype == "uint8" and name != "fdiv"
+    if other.values.dtype.kind != "f" and (is_integer or image.dtype == "float16"):
+        result = "integers" if is_integer else "float16"
+        fields.refuse("expression_desc", f"results in {result}, which is not supported: write 127.0 instead of 127")
     image.check_unrounded()
     if other.values.dtype.kind == "f":
         constants = tuple(map(shortest_decimal, constants))
     if name in ("fdiv", "mul") and 0 in constants:
         raise PipelineError("multiplies or divides by 0, which makes all values equal")
-    return replace(image.then(_calculated(name, constants, is_first, fields)), dtype="float32")
+    return replace(image.then(_as_normalize(name, constants, is_first, fields)), dtype="float32")
 
 
-def _of_channels(numbers: Numbers, image: Image) -> tuple[float, ...]:
-    """Return one number, or one per channel. In an array, they are along the channel axis."""
+def _per_channel(numbers: Numbers, image: Image) -> tuple[float, ...]:
+    """Return constants that can be broadcast to an image as a tuple: one number, or one per channel."""
     layout, shape = image.layout, numbers.values.shape[1:]
-    whole = (1,) * (len(layout) - len(shape)) + shape
-    most = {"c": image.channels}
-    if len(shape) > len(layout) or any(side > most.get(axis, 1) for side, axis in zip(whole, layout, strict=True)):
+    full_shape = (1,) * (len(layout) - len(shape)) + shape
+    lengths = zip(full_shape, layout, strict=True)
+    if len(shape) > len(layout) or any(length > (image.channels if axis == "c" else 1) for length, axis in lengths):
         raise PipelineError(
             f"its array of shape {list(shape)} does not have one number per channel of an image in {layout.upper()}"
         )
     return tuple(float(value) for value in numbers.values.ravel())
 
 
-def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields: Fields) -> Normalize:
-    """Return one operation on the pixel value, as first or second operand, as a ``normalize`` that rounds once."""
+def _as_normalize(name: str, constants: tuple[float, ...], is_first: bool, fields: Fields) -> Normalize:
+    """Return the ``normalize`` op for an addition, subtraction, multiplication or division of pixel values.
+
+    Args:
+        name: DALI's name of the function.
+        constants: The other operand: one number, or one per channel.
+        is_first: Whether the image is the first operand.
+        fields: Arguments of the operator.
+    """
     number, negative = reals(constants), reals([-constant for constant in constants])
     if name in ("add", "sub"):
         if is_first or name == "add":
@@ -227,25 +248,29 @@ def _calculated(name: str, constants: tuple[float, ...], is_first: bool, fields:
     return Normalize(std=reals([1 / constant for constant in constants]), scale=1.0, arithmetic="fused_multiply")
 
 
-def _mixed(image: Image, fields: Fields) -> Image:
-    """Read an operator that is a color matrix, from the arguments that it supports."""
+def _color_matrix(image: Image, fields: Fields) -> Image:
+    """Convert an operator such as ``hsv`` or ``brightness_contrast`` to a ``color_matrix``.
+
+    Arguments that an operator does not have are at their defaults.
+    """
     image.check_levels(fields)
     hue, saturation, value, brightness, contrast = (
         np.float32(fields.number(name, default))
         for name, default in (("hue", 0.0), ("saturation", 1.0), ("value", 1.0), ("brightness", 1.0), ("contrast", 1.0))
     )
-    middle, shift = (
-        np.float32(fields.number(*pair)) for pair in (("contrast_center", _MIDDLE), ("brightness_shift", 0.0))
+    center, shift = (
+        np.float32(fields.number(*pair)) for pair in (("contrast_center", _GRAY), ("brightness_shift", 0.0))
     )
     factors = np.eye(3, dtype=np.float32)
     if hue != 0 or saturation != 1:
         if image.channels == 1:
             raise PipelineError("is supported only for three channels")
         angle = np.deg2rad(hue)
-        turn = np.array([[1, 0, 0], [0, np.cos(angle), np.sin(angle)], [0, -np.sin(angle), np.cos(angle)]], np.float32)
-        factors = _FROM_YIQ @ turn @ np.diag(np.array([1, saturation, saturation], np.float32)) @ _TO_YIQ
+        sine, cosine = np.sin(angle), np.cos(angle)
+        rotation = np.array([[1, 0, 0], [0, cosine, sine], [0, -sine, cosine]], np.float32)
+        factors = _FROM_YIQ @ rotation @ np.diag(np.array([1, saturation, saturation], np.float32)) @ _TO_YIQ
     factors = factors * value * brightness * contrast
-    offset = _WHITE * shift + brightness * (middle - contrast * middle)
+    offset = _WHITE * shift + brightness * (center - contrast * center)
     if getattr(image.chain[0], "color", "rgb") == "bgr":  # DALI treats the first channel as red
         factors = factors[::-1, ::-1]
     rows = [(*row, float(offset)) for row in factors.tolist()]
@@ -253,26 +278,24 @@ def _mixed(image: Image, fields: Fields) -> Image:
 
 
 def _gaussian_blur(image: Image, fields: Fields) -> Image:
-    """Read ``gaussian_blur`` with one window and one deviation for both axes.
+    """Convert ``gaussian_blur`` with the same window size and sigma for both axes.
 
-    A missing one is derived from the other.
+    If only one of the two is specified, the other is computed from it, as in DALI.
     """
     image.check_levels(fields)
     size, sigma = (finite(fields.take(name, [0.0])) for name in ("window_size", "sigma"))
     if len({*size}) != 1 or len({*sigma}) != 1:
-        raise PipelineError('requires one "window_size" and one "sigma", equal for both axes')
-    taps, deviation = int(size[0]), sigma[0]
-    if not taps and not deviation:
+        raise PipelineError('requires a "window_size" and a "sigma" that are equal for both axes')
+    kernel_size, deviation = int(size[0]), sigma[0]
+    if not kernel_size and not deviation:
         raise PipelineError('requires "window_size" or "sigma"')
-    taps = taps or 2 * ceil(deviation * 3) + 1
-    return image.then(GaussianBlur(kernel_size=taps, sigma=deviation or ((taps - 1) / 2 - 1) * 0.3 + 0.8))
+    kernel_size = kernel_size or 2 * ceil(deviation * 3) + 1
+    deviation = deviation or ((kernel_size - 1) / 2 - 1) * 0.3 + 0.8
+    return image.then(GaussianBlur(kernel_size=kernel_size, sigma=deviation))
 
 
 def _erase(image: Image, fields: Fields) -> Image:
-    """Read ``erase`` of rectangles: float32 pairs of ``anchor`` and ``shape``.
-
-    The default axes are height and width.
-    """
+    """Convert ``erase``, which fills rectangles. Their positions and sizes are computed in float32, as in DALI."""
     image.check_levels(fields)
     axes = axes_of(image, fields, [0, 1])
     spec, fill = lowered(image.chain)[1], colour(fields, "fill_value")
@@ -280,20 +303,20 @@ def _erase(image: Image, fields: Fields) -> Image:
     shapes = np.array(finite(fields.take("shape")) or fields.refuse("shape", "must be numbers"), np.float32)
     corners = np.array(finite(fields.take("anchor", [0.0] * len(shapes))), np.float32)
     if len(corners) != len(shapes) or len(corners) % len(axes):
-        fields.refuse("shape", "must have one number for each axis of each rectangle, like anchor")
-    is_shared = {
+        fields.refuse("shape", "must have as many numbers as anchor, with one for each axis of each rectangle")
+    is_relative = {
         name: fields.flag(f"normalized_{name}", default=fields.flag("normalized")) for name in ("anchor", "shape")
     }
-    is_middle = fields.flag("centered_anchor")
-    if (any(is_shared.values()) or len(axes) == 1) and None in sides:
+    is_centered = fields.flag("centered_anchor")
+    if (any(is_relative.values()) or len(axes) == 1) and None in sides:
         raise PipelineError("is supported only for an image of fixed size: resize to a height and a width first")
     for begin in range(0, len(corners), len(axes)):
         window: dict[str, Any] = {"top": 0, "left": 0, "height": spec.height, "width": spec.width}
         for index, axis in enumerate(axes):
             at, length = corners[begin + index], shapes[begin + index]
-            at *= np.float32(sides[axis] if is_shared["anchor"] else 1)
-            length *= np.float32(sides[axis] if is_shared["shape"] else 1)
-            at -= length / np.float32(2) if is_middle else np.float32(0)
+            at *= np.float32(sides[axis] if is_relative["anchor"] else 1)
+            length *= np.float32(sides[axis] if is_relative["shape"] else 1)
+            at -= length / np.float32(2) if is_centered else np.float32(0)
             first, last = max(0, int(at)), int(at + length)
             window[("top", "left")[axis]], window[("height", "width")[axis]] = first, last - first
         if min(window["height"], window["width"]) > 0:
@@ -304,18 +327,18 @@ def _erase(image: Image, fields: Fields) -> Image:
 def _transpose(image: Image, fields: Fields) -> Image:
     perm, axes = fields.take("perm", [2, 1, 0]), dict(enumerate(image.layout.upper().replace("T", "F")))
     numbers = perm if isinstance(perm, list) else [perm]
-    turned = "".join(axes.get(index, "?") if isinstance(index, int) else "?" for index in numbers)
-    if turned not in (layouts := _layouts(image)):
+    transposed = "".join(axes.get(index, "?") if isinstance(index, int) else "?" for index in numbers)
+    if transposed not in (layouts := _layouts(image)):
         names = " or ".join(sorted(layouts, reverse=True))
         fields.refuse("perm", f"must convert an image in {image.layout.upper()} to {names}")
     if not fields.flag("transpose_layout", default=True) and not fields.has("output_layout"):
         fields.refuse("transpose_layout")
-    fields.expect("output_layout", turned)
-    return replace(image, layout=layouts[turned])
+    fields.expect("output_layout", transposed)
+    return replace(image, layout=layouts[transposed])
 
 
 def _reshape(image: Image, fields: Fields) -> Image:
-    """Read ``reshape`` and ``reinterpret`` that only name the image's existing layout."""
+    """Accept ``reshape`` and ``reinterpret`` if they do not change the shape, the layout and the dtype of the image."""
     layout = image.layout.upper()
     fields.expect(
         "layout", layout, "", why=f"must be {layout}, the layout of the image: use transpose to change the layout"
@@ -335,7 +358,7 @@ def _reshape(image: Image, fields: Fields) -> Image:
 
 
 def _expand_dims(image: Image, fields: Fields) -> Image:
-    """Read ``expand_dims``, which inserts dimensions of size one at these indices of the result."""
+    """Convert ``expand_dims``. Its ``axes`` are the indices of the inserted dimensions in the result."""
     fields.ignore("new_axis_names")
     axes = [*image.layout]
     for at in sorted(finite(fields.take("axes", []))):
@@ -346,7 +369,7 @@ def _expand_dims(image: Image, fields: Fields) -> Image:
 
 
 def _squeeze(image: Image, fields: Fields) -> Image:
-    """Read ``squeeze`` of dimensions that ``expand_dims`` inserted."""
+    """Convert ``squeeze``, which is supported only for dimensions that ``expand_dims`` inserted."""
     axes = finite(fields.take("axes", []))
     if not axes or not {*axes} <= {at for at, axis in enumerate(image.layout) if axis == "1"}:
         fields.refuse(
@@ -358,9 +381,10 @@ def _squeeze(image: Image, fields: Fields) -> Image:
 
 
 def _color_space_conversion(image: Image, fields: Fields) -> Image:
-    """Read ``color_space_conversion``.
+    """Convert ``color_space_conversion``.
 
-    BGR changes the decoder's channel order; gray pixels keep their three channels.
+    A conversion between RGB and BGR changes the channel order of the decoder. A conversion to gray results in an image
+    with three equal channels.
     """
     decode = image.chain[0]
     if 3 in (fields.take("image_type"), fields.take("output_type")):
@@ -374,7 +398,7 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
         mixed = [ColorMatrix(matrix=((*luma, 0.0),) * 3)] * (after == "gray")
         return replace(image.then(*mixed), is_gray=after == "gray")
     if "gray" in (before, after) or own != before or image.layout != "hwc":
-        how = "change the model to accept one channel" if own == "gray" else EXCHANGED
+        how = "change the model to accept one channel" if own == "gray" else CHANNEL_ORDER_HINT
         how = "send frames with the channels of the model" if isinstance(decode, Pixels) else how
         fields.refuse("output_type", f"is not supported for an image in {own}: {how}")
     if any(isinstance(getattr(op, name, 0), tuple) for op in image.chain for name in ("fill", "mean", "std")):
@@ -386,24 +410,24 @@ def _color_space_conversion(image: Image, fields: Fields) -> Image:
     return replace(image, chain=(changed(decode, color=after, **given), *image.chain[1:]))
 
 
-def _plain(apply: Callable[[Image, Fields], Result]) -> Callable[[Sequence[Value], Fields], Result]:
-    """Wrap a function of one image as an operator with a single input."""
+def _of_one_image(apply: Callable[[Image, Fields], Result]) -> Callable[[Sequence[Value], Fields], Result]:
+    """Wrap a function of one image as a function of the operator's inputs."""
 
-    def of(inputs: Sequence[Value], fields: Fields) -> Result:
+    def wrapper(inputs: Sequence[Value], fields: Fields) -> Result:
         image, *others = inputs
         if others or not isinstance(image, Image):
-            raise PipelineError(f"expected one image as the input, found {len(inputs)} inputs")
+            raise PipelineError(f"requires one image as its input, but has {len(inputs)} inputs")
         return apply(image, fields)
 
-    return of
+    return wrapper
 
 
 IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
-    name: _plain(apply)
+    name: _of_one_image(apply)
     for name, apply in {
         **GEOMETRY,
         **dict.fromkeys(
-            ("Brightness", "Contrast", "BrightnessContrast", "Hue", "Saturation", "Hsv", "ColorTwist"), _mixed
+            ("Brightness", "Contrast", "BrightnessContrast", "Hue", "Saturation", "Hsv", "ColorTwist"), _color_matrix
         ),
         "GaussianBlur": _gaussian_blur,
         "Erase": _erase,
@@ -426,6 +450,6 @@ IMAGES: dict[str, Callable[[Sequence[Value], Fields], Result]] = {
     "TensorSubscript": subscripted,
     "WarpAffine": warped,
 }
-"""Operators with an image among their inputs."""
+"""Functions that convert operators with an image as one of their inputs, by the name of the operator."""
 AFTER_EXPANDED = ("ExpandDims", "Squeeze", "Cast", "Copy", "ArithmeticGenericOp")
-"""Operators that an image may go through after ``expand_dims``."""
+"""Operators that are supported after ``expand_dims``."""

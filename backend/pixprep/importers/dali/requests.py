@@ -1,7 +1,7 @@
-"""Inputs of a DALI graph other than the encoded photo: numbers per request, and frames that need no decoding.
+"""Inputs of a DALI graph that are not encoded images: numbers, and frames that are already decoded.
 
-The use of an ``external_source`` determines its type: for a decoder it is a photo, for an argument it is numbers, and
-for an operator on images it is a frame.
+The content of an ``external_source`` depends on how the graph uses it: an input of a decoder is an encoded image, an
+argument of an operator is numbers, and an input of any other operator on images is a frame.
 """
 
 from __future__ import annotations
@@ -20,28 +20,34 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import FrameLayout, Layout
 
-_WINDOW = ("crop", "crop_h", "crop_w", "crop_pos_x", "crop_pos_y")
-_SLICE = ("start", "shape", "rel_start", "rel_shape")
-_TAKEN: Mapping[str, Sequence[str]] = {
-    "Crop": _WINDOW,
-    "CropMirrorNormalize": (*_WINDOW, "mirror"),
-    "decoders__ImageCrop": _WINDOW,
-    "Slice": _SLICE,
-    "decoders__ImageSlice": _SLICE,
+_CROP_ARGUMENTS = ("crop", "crop_h", "crop_w", "crop_pos_x", "crop_pos_y")
+_SLICE_ARGUMENTS = ("start", "shape", "rel_start", "rel_shape")
+_REQUEST_ARGUMENTS: Mapping[str, Sequence[str]] = {
+    "Crop": _CROP_ARGUMENTS,
+    "CropMirrorNormalize": (*_CROP_ARGUMENTS, "mirror"),
+    "decoders__ImageCrop": _CROP_ARGUMENTS,
+    "Slice": _SLICE_ARGUMENTS,
+    "decoders__ImageSlice": _SLICE_ARGUMENTS,
     "Resize": ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer", "roi_start", "roi_end"),
     "Flip": ("horizontal", "vertical"),
     "Rotate": ("angle",),
     "WarpAffine": ("matrix",),
 }
-"""Arguments of operators that may come with a request."""
-_FORMS: dict[str, tuple[FrameLayout, Layout]] = {"": ("hwc", "hwc"), "HWC": ("hwc", "hwc"), "CHW": ("chw", "chw")}
-_FRAMES: dict[str, TensorDType] = {"uint8": "uint8", "float32": "float32"}
+"""Arguments that can be inputs of the request, by the name of the operator."""
+_FRAME_LAYOUTS: dict[str, tuple[FrameLayout, Layout]] = {
+    "": ("hwc", "hwc"),
+    "HWC": ("hwc", "hwc"),
+    "CHW": ("chw", "chw"),
+}
+_FRAME_DTYPES: dict[str, TensorDType] = {"uint8": "uint8", "float32": "float32"}
 
 
 def source_of(operator: Operator, dtypes: Mapping[str, str]) -> Encoded:
-    """Return the input of an ``external_source``.
+    """Return the input that an ``external_source`` provides.
 
-    ``dtypes``: types of inputs for which the graph does not specify one.
+    Args:
+        operator: The ``external_source``.
+        dtypes: Dtypes of inputs for which the graph does not specify one, by the name of the input.
     """
     name = operator.outputs[0]
     layout = operator.arguments.get("layout", "")
@@ -50,13 +56,13 @@ def source_of(operator: Operator, dtypes: Mapping[str, str]) -> Encoded:
 
 
 def dtype_of(operator: Operator) -> str | None:
-    """Return the type that the graph specifies for an input."""
+    """Return the dtype of an input, or None if the graph does not specify it."""
     dtype: Any = operator.arguments.get("dtype")
     return TYPES.get(dtype) if isinstance(dtype, int) else None
 
 
 def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
-    """Reject an argument that comes with the request and is not in ``_TAKEN``."""
+    """Raise PipelineError if an argument of an operator must not be an input of the request, but is one."""
     for argument, name in operator.computed.items():
         value = values.get(name)
         if isinstance(value, Image) and isinstance(value.chain[0], Pixels):
@@ -64,88 +70,92 @@ def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
                 f"its argument {quoted(argument)} is computed from the input {quoted(value.encoded)} of the request, "
                 "which is not supported: add an input for the argument itself"
             )
-        if isinstance(value, Encoded) and argument not in _TAKEN.get(operator.name, ()):
+        if isinstance(value, Encoded) and argument not in _REQUEST_ARGUMENTS.get(operator.name, ()):
             raise PipelineError(
                 f"its argument {quoted(argument)} is an input of the request, which is not supported: use a constant"
             )
 
 
 def is_number(operator: Operator) -> bool:
-    """Return whether an operator on an input only changes the form of its numbers, for any values."""
-    is_one = operator.arguments.get("num_subscripts") == 1
-    return operator.name in ("Cast", "Copy") or (operator.name == "TensorSubscript" and is_one)
+    """Return whether an operator whose input is an input of the request only casts, copies or indexes its numbers."""
+    is_vector = operator.arguments.get("num_subscripts") == 1
+    return operator.name in ("Cast", "Copy") or (operator.name == "TensorSubscript" and is_vector)
 
 
 def converted_input(name: str, source: Encoded, fields: Fields) -> Encoded:
-    """Return the input in a different type, or one of its numbers."""
+    """Return an input after an operator that casts it, copies it, or selects one of its numbers."""
     if name == "TensorSubscript":
         (index,) = subscripts(fields)
         if source.index is not None or not isinstance(index, int) or index < 0:
             raise PipelineError(
-                "is supported only for a single number of an input, with an index of at least 0, such as roi[0]"
+                "is supported only for a single number of an input with a non-negative index, such as roi[0]"
             )
         return replace(source, index=index)
     return replace(source, cast=fields.choice("dtype", TYPES)) if name == "Cast" else source
 
 
 def frame_of(source: Encoded) -> Image:
-    """Return the image of an input that contains pixels.
+    """Return the image for an input that contains pixels and need not be decoded.
 
     Raises:
-        PipelineError: The input's layout or type is not supported.
+        PipelineError: The layout or the dtype of the input is not supported.
     """
-    if source.layout not in _FORMS or source.index is not None:
+    if source.layout not in _FRAME_LAYOUTS or source.index is not None:
         raise PipelineError(
             f"the input {quoted(source.name)} has the layout {quoted(source.layout)}: only HWC and CHW are supported"
         )
-    layout, own = _FORMS[source.layout]
-    stored, made = source.dtype or "uint8", source.cast or source.dtype or "uint8"
-    for dtype in (stored, made):
-        if dtype not in _FRAMES:
+    layout, image_layout = _FRAME_LAYOUTS[source.layout]
+    stored, after_cast = source.dtype or "uint8", source.cast or source.dtype or "uint8"
+    for dtype in (stored, after_cast):
+        if dtype not in _FRAME_DTYPES:
             raise PipelineError(
                 f"the input {quoted(source.name)} has the type {dtype}: only uint8 and float32 are supported for frames"
             )
     pixels = Pixels(dtype="uint8" if stored == "uint8" else "float32", layout=layout)
-    return Image(source.name, (pixels,), layout=own, dtype=_FRAMES[made])
+    return Image(source.name, (pixels,), layout=image_layout, dtype=_FRAME_DTYPES[after_cast])
 
 
 def number_of(fields: Fields, name: str, default: float | None = None) -> Any:
-    """Return a number, or the op's field that refers to a number of the request."""
+    """Return a number, or the name of the request's input that contains it."""
     value = fields.take(name)
     return value.at(0) if isinstance(value, Encoded) else fields.number(name, default)
 
 
 def side_of(fields: Fields, name: str) -> Any:
-    """Return a side in pixels, or the op's field that refers to a number of the request."""
+    """Return a height or width in pixels, or the name of the request's input that contains it."""
     value = fields.take(name)
     return value.at(0) if isinstance(value, Encoded) else fields.side(name)
 
 
 def pair_of(fields: Fields, name: str) -> tuple[Any, Any]:
-    """Return (height, width) in pixels, or the op's fields that refer to two numbers of the request."""
+    """Return (height, width) in pixels, or the names of the request's inputs that contain them."""
     value = fields.take(name)
     return (value.at(0), value.at(1)) if isinstance(value, Encoded) else fields.pair(name)
 
 
 def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
-    """Return the ops with an upper bound on the pixels that a request may ask for, if its numbers are sizes.
+    """Limit the sizes that are inputs of the request, if the size of a tensor depends on them.
+
+    Args:
+        ops: Ops of the pipeline.
+        max_size: Maximum height and width in pixels. None is allowed only if no tensor size depends on the request.
 
     Raises:
-        PipelineError: The request determines the tensor's size, and no bound is specified.
+        PipelineError: ``max_size`` is missing, or is specified although it has no effect.
     """
-    asks = [op for op in ops if _asks(op)]
-    if not asks:
+    resized = [op for op in ops if _requested_size(op)]
+    if not resized:
         if max_size is not None:
             raise PipelineError(
-                "the option max_size applies only to sizes that are inputs of the request, which the graph does not "
-                "have"
+                "the option max_size applies only to sizes that are inputs of the request, but the graph does not have "
+                "such an input"
             )
         return list(ops)
-    free = [op if _asks(op) != "crop" else changed(op, max_size=MAX_SIDE) for op in ops]
-    sides = [changed(op, min_height=1) if isinstance(op, Tensor) else op for op in free]
+    unlimited = [op if _requested_size(op) != "crop" else changed(op, max_size=MAX_SIDE) for op in ops]
+    ops_with_min = [changed(op, min_height=1) if isinstance(op, Tensor) else op for op in unlimited]
     is_open = False
     try:
-        is_open = any(output.spec.is_open for output in Pipeline(sides).outputs.values())
+        is_open = any(output.spec.is_open for output in Pipeline(ops_with_min).outputs.values())
     except PipelineError as error:
         if "a response of the server may contain at most" not in str(error):
             raise
@@ -153,24 +163,27 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
     if not is_open:
         if max_size is not None:
             raise PipelineError(
-                "the option max_size applies only to a tensor whose size is an input of the request, but the size is "
-                "fixed"
+                "the option max_size applies only to a tensor whose size is an input of the request, but the size of "
+                "the tensor is fixed"
             )
-        return [changed(op, max_size=None) if _asks(op) == "crop" else op for op in ops]
+        return [changed(op, max_size=None) if _requested_size(op) == "crop" else op for op in ops]
     if max_size is None:
         raise PipelineError(
             "the size of the tensor is an input of the request: limit its sides with the option max_size, such as "
             "--option max_size=1280"
         )
-    for op in asks:
+    for op in resized:
         if isinstance(op, Resize) and None in (op.height, op.width) and op.side != "longer":
-            raise PipelineError("a resize of one side to an input of the request is supported only if a crop follows")
-    return [changed(op, max_size=max_size) if _asks(op) else op for op in ops]
+            raise PipelineError(
+                "a resize with an input of the request as its height, its width or its shorter side is supported only "
+                "if a crop follows"
+            )
+    return [changed(op, max_size=max_size) if _requested_size(op) else op for op in ops]
 
 
-def _asks(op: Op) -> str:
-    """Return the kind of an op whose size comes with the request, and an empty string for other ops."""
+def _requested_size(op: Op) -> str:
+    """Return ``resize``, ``pad`` or ``crop`` for an op whose size is an input of the request, and ``""`` for others."""
     names = ("size", "height", "width")
-    is_asked = any(isinstance(getattr(op, name, None), str) for name in names)
-    is_asked = is_asked and "share" not in getattr(op, "unit", "")
-    return ("resize" if isinstance(op, Resize) else "pad" if isinstance(op, Pad) else "crop") if is_asked else ""
+    is_requested = any(isinstance(getattr(op, name, None), str) for name in names)
+    is_requested = is_requested and "share" not in getattr(op, "unit", "")
+    return ("resize" if isinstance(op, Resize) else "pad" if isinstance(op, Pad) else "crop") if is_requested else ""

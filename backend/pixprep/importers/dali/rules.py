@@ -1,8 +1,8 @@
-"""Search for rules that reproduce the numbers of a graph.
+"""Find ops that result in the same numbers as the arithmetic of a DALI graph.
 
-A rule is the size of a resize, a window, or an output with an image's geometry. It is accepted if it reproduces the
-graph's numbers at every one of ``values.SIZES``. The rule for a resize of the whole photo is also compared with the
-graph at every size up to ``sizes.LARGEST``.
+A graph can compute the size of a resize, the window of a crop, or an output from the size of an image. Here, ops are
+tried one after the other until the numbers of one are equal to the graph's for all of ``values.SIZES``. A resize that
+is not preceded by other geometric ops is also compared for all sizes up to ``sizes.LARGEST``.
 """
 
 from __future__ import annotations
@@ -55,271 +55,301 @@ from pixprep.plan.output_plans import NumbersPlan
 from pixprep.spec import ImageSpec, Rounding, SideRounding, SizeOrder, TensorSpec
 
 _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
-_SOME = 128
-"""Stride of the sizes that are current_sizes first."""
+_STRIDE = 128
+"""Stride of the subset of ``SIZES`` that is compared first."""
 MAX_OPS = 32
-"""Maximum number of ops after which numbers of the image are current_sizes."""
-_SIGNED: tuple[Rounding, ...] = ("half_away", "down")
-_SIZES = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
-_SCALES = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
+"""Maximum number of ops of an image after which an output can be inserted."""
+_WINDOW_ROUNDINGS: tuple[Rounding, ...] = ("half_away", "down")
+_SIZE_OUTPUTS = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
+_SCALE_OUTPUTS = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
 
 
 def resize_rule(
-    image: Image, computed: Rows, how: dict[str, Any], again: Callable[[npt.NDArray[np.int64]], Rows] | None = None
+    image: Image, computed: Rows, how: dict[str, Any], recompute: Callable[[npt.NDArray[np.int64]], Rows] | None = None
 ) -> Resize:
-    """Return the resize of an image whose sides a graph computes.
+    """Find the resize op that results in the sizes that a graph computes.
 
     Args:
         image: Image before the resize.
-        computed: Height and width of the result for each of ``SIZES``, (n, 2).
-        how: Other fields of the op.
-        again: Function that computes the same for other image sizes. None: the image's size differs from its file's.
+        computed: Height and width after the resize for each of ``SIZES``, as an array with shape (n, 2).
+        how: Fields of the op other than its size.
+        recompute: Function that computes the height and width for other image sizes. None if a preceding op changes
+            the size of the image.
 
     Raises:
-        PipelineError: No rule reproduces the sides.
+        PipelineError: No resize op results in these sizes.
     """
     before = size_of(image).rows
-    seen = (before > 0).all(1)
-    if not seen.any():
-        raise PipelineError("the operators before it reject images of every size")
-    if (absent := seen & (computed <= 0).any(1)).any():
+    known = (before > 0).all(1)
+    if not known.any():
+        raise PipelineError("the preceding operators reject images of every size")
+    if (zero := known & (computed <= 0).any(1)).any():
         raise PipelineError(
-            "its size is 0 for some images, and DALI then derives it from the other side: use math.max(1.0, ...); "
-            f"for example, {_example(before[absent], computed[absent])}"
+            "its height or width is 0 for some images, and DALI then computes it from the other side, which is not "
+            f"supported: use math.max(1.0, ...); for example, {_example(before[zero], computed[zero])}"
         )
-    seen &= (computed <= MAX_SIDE).all(1)  # very narrow images can exceed it
-    sides = computed[seen]
-    is_whole = bool((sides == np.floor(sides)).all())
-    wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
-    near: list[Resize] = []
-    differing: list[str] = []
-    for fields in _sizes(sides, is_whole=is_whole):
-        subpixel = None if {"multiple", "stretch"} & {*fields.values(), *fields} else how["subpixel"] and not is_whole
+    known &= (computed <= MAX_SIDE).all(1)  # narrow images can become larger
+    sides = computed[known]
+    is_integer = bool((sides == np.floor(sides)).all())
+    expected = computed if is_integer else np.maximum(np.floor(computed + 0.5), 1)
+    inexact: list[Resize] = []
+    differences: list[str] = []
+    for fields in _candidates(sides, is_integer=is_integer):
+        subpixel = None if {"multiple", "stretch"} & {*fields.values(), *fields} else how["subpixel"] and not is_integer
         op = Resize(**{**how, "subpixel": subpixel, **fields})
         chain = image.then(op).chain
         step = lowered(chain)[0].resize
         if step and is_array_rule(step):
-            if (resized(step, before[seen]) - wanted[seen]).any():
+            if (resized(step, before[known]) - expected[known]).any():
                 continue
-            values = resized_sides(step, before[seen])
-        elif all(not (sizes_after(chain, n) - wanted)[::n][seen[::n]].any() for n in (_SOME, 1)):
-            values = np.array([step.sides(*size) for size in before[seen].tolist()]) if step else wanted[seen]
+            values = resized_sides(step, before[known])
+        elif all(not (sizes_after(chain, n) - expected)[::n][known[::n]].any() for n in (_STRIDE, 1)):
+            values = np.array([step.sides(*size) for size in before[known].tolist()]) if step else expected[known]
         else:
             continue
-        if not is_whole and (values.astype(np.float32) - sides).any():
-            near.append(op)
+        if not is_integer and (values.astype(np.float32) - sides).any():
+            inexact.append(op)
             continue
-        if (wrong := _unequal(op, again, is_whole=is_whole)) is None:
+        if (difference := _difference(op, recompute, is_integer=is_integer)) is None:
             return op
-        differing.append(wrong)
-    for op in near:
-        if (wrong := _unequal(op, again, is_whole=is_whole)) is None:
+        differences.append(difference)
+    for op in inexact:
+        if (difference := _difference(op, recompute, is_integer=is_integer)) is None:
             return op
-        differing.append(wrong)
-    if differing:
-        raise PipelineError(f"its size does not match a rule of the op resize; for example, {differing[0]}")
-    raise PipelineError(
-        f"its size does not match a rule of the op resize; for example, {_example(before[seen], sides)}"
-    )
+        differences.append(difference)
+    example = differences[0] if differences else _example(before[known], sides)
+    raise PipelineError(f"its size is computed in a way that the op resize does not support; for example, {example}")
 
 
-def _unequal(op: Resize, again: Callable[[npt.NDArray[np.int64]], Rows] | None, *, is_whole: bool) -> str | None:
-    """Describe a size up to ``LARGEST`` at which an op differs from a graph. None: they are equal at every size."""
-    step = op._step  # noqa: SLF001  (the step before an input replaces its numbers)
-    if again is None or not is_array_rule(step):
+def _difference(
+    op: Resize, recompute: Callable[[npt.NDArray[np.int64]], Rows] | None, *, is_integer: bool
+) -> str | None:
+    """Compare an op with a graph for all image sizes up to ``LARGEST``.
+
+    Returns:
+        A size for which the results differ, as a text for an error message. None if they do not differ, or cannot be
+        compared.
+    """
+    step = op._step  # noqa: SLF001  (the step before inputs of the request replace its numbers)
+    if recompute is None or not is_array_rule(step):
         return None
     for before in every_size():
         try:
-            computed = again(before)
+            computed = recompute(before)
         except ResizedError:
             return None
-        wanted = computed if is_whole else np.maximum(np.floor(computed + 0.5), 1)
-        made = resized(step, before.astype(np.float64))
-        differs = ((made[:, 0] != wanted[:, 0]) | (made[:, 1] != wanted[:, 1])) & (computed.max(1) <= MAX_SIDE)
+        expected = computed if is_integer else np.maximum(np.floor(computed + 0.5), 1)
+        after = resized(step, before.astype(np.float64))
+        differs = ((after[:, 0] != expected[:, 0]) | (after[:, 1] != expected[:, 1])) & (computed.max(1) <= MAX_SIDE)
         differs &= before.max(1) <= MAX_RATIO * before.min(1)
         if differs.any():
             return _example(before[differs], computed[differs])
     return None
 
 
-def _sizes(sides: Rows, *, is_whole: bool) -> Iterator[dict[str, Any]]:
-    """Yield fields of resizes that may result in these sides, (n, 2), the simplest first."""
-    most, least = (np.maximum(ends, 1).astype(int).tolist() for ends in (sides.max(0), sides.min(0)))
-    if most == least:
-        yield {"height": most[0], "width": most[1], "mode": "stretch"}
+def _candidates(sides: Rows, *, is_integer: bool) -> Iterator[dict[str, Any]]:
+    """Yield the fields of resize ops that may result in these sizes, beginning with the simplest.
+
+    Args:
+        sides: Height and width after the resize, as an array with shape (n, 2).
+        is_integer: Whether all of them are integers.
+    """
+    high, low = (np.maximum(limits, 1).astype(int).tolist() for limits in (sides.max(0), sides.min(0)))
+    if high == low:
+        yield {"height": high[0], "width": high[1], "mode": "stretch"}
         return
-    box = most
-    for side, highest, lowest in zip(("height", "width"), most, least, strict=True):
-        if highest == lowest:  # only the choice of sizes bounds the other side
-            box = [length if length == highest else MAX_SIDE for length in most]
+    box = high
+    for side, highest, lowest in zip(("height", "width"), high, low, strict=True):
+        if highest == lowest:  # the maximum of the other side depends only on which sizes are tried
+            box = [length if length == highest else MAX_SIDE for length in high]
             for rounding in _ROUNDINGS:
                 yield {side: highest, "rounding": rounding}
-    for (height, width), mode in ((box, "fit"), (least, "cover")):
+    for (height, width), mode in ((box, "fit"), (low, "cover")):
         for rounding in _ROUNDINGS:
             yield {"height": height, "width": width, "mode": mode, "rounding": rounding}
-    multiple = int(np.gcd.reduce(sides.astype(int).ravel())) if is_whole else 1
-    several = {"multiple": multiple} if multiple > 1 else {}
-    for size, side in ((min(least), "shorter"), (max(most), "longer")) if several else ():
+    multiple = int(np.gcd.reduce(sides.astype(int).ravel())) if is_integer else 1
+    multiples = {"multiple": multiple} if multiple > 1 else {}
+    for size, side in ((min(low), "shorter"), (max(high), "longer")) if multiples else ():
         for rounding in _ROUNDINGS:
-            yield {"size": size, "side": side, "rounding": rounding, **several}
+            yield {"size": size, "side": side, "rounding": rounding, **multiples}
     for side, lengths in (("longer", sides.max(1)), ("shorter", sides.min(1))):
         found, counts = np.unique(lengths, return_counts=True)
-        usual, reach = round(float(found[np.argmax(counts)])), min(multiple // 2, 32)  # the most frequent scaled side
-        near = sorted(range(usual - reach, usual + reach + 1), key=lambda size: abs(size - usual))
-        for size, scales, limit in product(near, ({"enlarge": False}, {"shrink": False}, {}), (None, max(most))):
+        common, distance = round(float(found[np.argmax(counts)])), min(multiple // 2, 32)  # the most frequent length
+        nearby = sorted(range(common - distance, common + distance + 1), key=lambda size: abs(size - common))
+        for size, scales, limit in product(nearby, ({"enlarge": False}, {"shrink": False}, {}), (None, max(high))):
             if size > 0 and (limit is None or (limit > size and (side == "shorter" or "shrink" in scales))):
-                for rounding in _ROUNDINGS if limit is None or several else (*_ROUNDINGS, "half_away32"):
+                for rounding in _ROUNDINGS if limit is None or multiples else (*_ROUNDINGS, "half_away32"):
                     fields = {"size": size, "side": side, "mode": "scale", "rounding": rounding, "max_size": limit}
-                    yield {**fields, **several, **scales}
+                    yield {**fields, **multiples, **scales}
 
 
 def window_rule(image: Image, canvas: Canvas) -> Image:
-    """Return the image in a window that a graph computes.
+    """Find the op that crops or pads an image to the window that a graph computes, and append it to the image.
 
-    A canvas whose size depends on the image is kept until a window of fixed size is applied to it.
+    If the size of the window is variable and no op matches, the window becomes the ``canvas`` of the image, so that a
+    crop to a fixed size can follow.
 
     Raises:
-        PipelineError: No rule reproduces the window.
+        PipelineError: No op results in this window.
     """
     if image.canvas is not None:
-        canvas = _over(image.canvas, canvas, size_of(image).values)
+        canvas = _compose(image.canvas, canvas, size_of(image).values)
         image = replace(image, canvas=None)
     spec, size = lowered(image.chain)[1], size_of(image).values
-    seen = (size > 0).all(1)
-    top, left, height, width = (side[seen] for side in (canvas.top, canvas.left, canvas.height, canvas.width))
-    if np.array_equal(np.stack([top, left, height, width], axis=1), np.pad(size[seen], ((0, 0), (2, 0)))):
+    known = (size > 0).all(1)
+    top, left, height, width = (side[known] for side in (canvas.top, canvas.left, canvas.height, canvas.width))
+    if np.array_equal(np.stack([top, left, height, width], axis=1), np.pad(size[known], ((0, 0), (2, 0)))):
         return image
     if not (len({*height.tolist()}) == len({*width.tolist()}) == 1):
         if canvas.fill is None:
-            raise PipelineError("the size of its window depends on the size of the image, which is not supported")
+            raise PipelineError("its output size depends on the size of the image, which is not supported")
         sides = np.concatenate([height, width])
-        several = int(np.gcd.reduce(sides.astype(int))) if (sides == np.floor(sides)).all() else 1
-        squares: list[dict[str, Any]] = [{"square": True}, *[{"multiple": several}] * (several > 1)]
+        multiples = int(np.gcd.reduce(sides.astype(int))) if (sides == np.floor(sides)).all() else 1
+        squares: list[dict[str, Any]] = [{"square": True}, *[{"multiple": multiples}] * (multiples > 1)]
         for fields, anchor in product(squares, get_args(Anchor)):
             pad = Pad(**fields, fill=canvas.fill, anchor=anchor)
-            if np.array_equal(_laid(pad, spec, size[seen]), np.stack([top, left, height, width], axis=1)):
+            if np.array_equal(_windows_in(pad, spec, size[known]), np.stack([top, left, height, width], axis=1)):
                 return image.then(pad)
         return replace(image, canvas=canvas)
     rows, columns = height[0], width[0]
     if not (1 <= rows <= MAX_SIDE and 1 <= columns <= MAX_SIDE and rows.is_integer() and columns.is_integer()):
-        raise PipelineError(f"its window of {rows:g} x {columns:g} pixels must have integer sides from 1 to {MAX_SIDE}")
-    for op in _windows(int(rows), int(columns), int(top[0]), int(left[0]), canvas.fill):
+        raise PipelineError(
+            f"its height and width must be integers from 1 to {MAX_SIDE}, but are {rows:g} x {columns:g} pixels"
+        )
+    for op in _window_candidates(int(rows), int(columns), int(top[0]), int(left[0]), canvas.fill):
         try:
             op.infer(spec)
         except PipelineError:
             continue
-        if np.array_equal(_laid(op, spec, size[seen])[:, :2], np.stack([top, left], axis=1)):
+        if np.array_equal(_windows_in(op, spec, size[known])[:, :2], np.stack([top, left], axis=1)):
             return image.then(op)
-    index = _usual(SIZES[seen])
+    index = _example_index(SIZES[known])
     raise PipelineError(
-        "its window does not match a rule of the ops crop and pad; for example, in an image of "
-        f"{_size(size[seen][index])} pixels, it has {rows:g} x {columns:g} pixels from row {top[index]:g}, column "
-        f"{left[index]:g}"
+        "its window is computed in a way that the ops crop and pad do not support; for example, in an image of "
+        f"{_size(size[known][index])} pixels, it has {rows:g} x {columns:g} pixels and begins at row {top[index]:g}, "
+        f"column {left[index]:g}"
     )
 
 
-def _laid(op: ImageOp, spec: ImageSpec, sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return (top, left, height, width) of an op's window in images of these sizes."""
+def _windows_in(op: ImageOp, spec: ImageSpec, sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return (top, left, height, width) of the window of an op, for images of these sizes."""
     step = op.lower(Lowered(spec.color), spec, "").before[-1]
     assert isinstance(step, Window)
     return np.array([step.of(*pair) for pair in sizes.tolist()])
 
 
-def _windows(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ImageOp]:
-    """Yield ops with a window of fixed size, the simplest first. ``top`` and ``left`` are those of the first image."""
+def _window_candidates(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ImageOp]:
+    """Yield ops that crop or pad to a fixed size, beginning with the simplest.
+
+    Args:
+        height: Number of rows.
+        width: Number of columns.
+        top: Row at which the window begins in images of the first size.
+        left: Column at which the window begins in images of the first size.
+        fill: Pixel value outside the image. None means that the window must not exceed the image.
+    """
     if fill is None:
-        for rounding in _SIGNED:
+        for rounding in _WINDOW_ROUNDINGS:
             yield CenterCrop(height, width, rounding=rounding, smaller="refuse")
     else:
         for anchor in get_args(Anchor):
             yield Pad(height=height, width=width, fill=fill, anchor=anchor)
-        for rounding in _SIGNED:
+        for rounding in _WINDOW_ROUNDINGS:
             yield Crop(0.5, 0.5, height, width, unit="free", rounding=rounding, smaller="pad", fill=fill)
     if max(abs(top), abs(left)) <= MAX_SIDE:
         yield Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
 
 
-def _over(below: Canvas, above: Canvas, size: npt.NDArray[Any]) -> Canvas:
+def _compose(canvas: Canvas, window: Canvas, size: npt.NDArray[Any]) -> Canvas:
     """Convert a window of a canvas to a window of the image."""
     is_inside = (
-        (above.top >= 0)
-        & (above.left >= 0)
-        & (above.top + above.height <= below.height)
-        & (above.left + above.width <= below.width)
+        (window.top >= 0)
+        & (window.left >= 0)
+        & (window.top + window.height <= canvas.height)
+        & (window.left + window.width <= canvas.width)
     )
-    if above.fill != below.fill and not is_inside.all():
-        if above.fill is not None:
-            raise PipelineError("pads a canvas with a second color, which is not supported: use the same color")
-        raise PipelineError("its window exceeds the canvas for some images")
+    if window.fill != canvas.fill and not is_inside.all():
+        if window.fill is not None:
+            raise PipelineError(
+                "pads with a different colour than a preceding operator, which is not supported: use the same colour"
+            )
+        raise PipelineError("crops beyond the edge of the padded image for some image sizes, which is not supported")
     height, width = size.T
-    is_around = (np.maximum(below.top, below.left) <= 0) & (below.top + below.height >= height)
-    is_around &= below.left + below.width >= width
-    if not (is_inside | is_around | (size <= 0).any(1)).all():
-        raise PipelineError(
-            "pads a cropped region whose surroundings are part of the image, which is not supported: crop only once"
-        )
-    return Canvas(below.top + above.top, below.left + above.left, above.height, above.width, below.fill)
+    contains_image = (np.maximum(canvas.top, canvas.left) <= 0) & (canvas.top + canvas.height >= height)
+    contains_image &= canvas.left + canvas.width >= width
+    if not (is_inside | contains_image | (size <= 0).any(1)).all():
+        raise PipelineError("pads an image that was cropped before, which is not supported: crop only once")
+    return Canvas(canvas.top + window.top, canvas.left + window.left, window.height, window.width, canvas.fill)
 
 
 def _size(sides: npt.NDArray[Any]) -> str:
     return " x ".join(f"{side:.6g}" for side in sides)
 
 
-def _usual(sizes: npt.NDArray[Any]) -> int:
-    """Return the index of a size for examples, preferably 480 x 640."""
+def _example_index(sizes: npt.NDArray[Any]) -> int:
+    """Return the index of the size to use in an error message: 480 x 640 if possible, and the first one if not."""
     return int(np.argmax((sizes == (480, 640)).all(1)))
 
 
 def _example(before: Rows, after: Rows) -> str:
-    index = _usual(before)
+    index = _example_index(before)
     return f"{_size(before[index])} pixels become {_size(after[index])}"
 
 
 def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> tuple[Op, ...]:
-    """Return the ops up to an output that reproduces a graph's numbers.
+    """Find an op that outputs the same numbers as a graph, such as ``original_size``.
 
     Args:
-        numbers: Numbers of one output.
-        images: Images after whose ops the output may be inserted.
+        numbers: Numbers that the graph outputs.
+        images: Images that the graph outputs. The op is inserted after one of their ops.
         name: Name of the output.
 
+    Returns:
+        The ops from ``decode`` to the output.
+
     Raises:
-        PipelineError: No output reproduces the numbers.
+        PipelineError: No op outputs these numbers.
     """
     rows, shape, dtype = numbers.rows, numbers.values.shape[1:], str(numbers.values.dtype)
     for image in images:
         if not numbers.sources <= {image.source}:
             continue
-        for chain, op in _outputs(image, dtype):
+        for chain, op in _output_candidates(image, dtype):
             if shape != op.infer(lowered(chain)[1]).shape:
                 continue
-            if all(_is_same(_numbers_of(chain, op, every), rows) for every in (_SOME, 1)):
+            if all(_is_close(_output_numbers(chain, op, every), rows) for every in (_STRIDE, 1)):
                 return (*chain, changed(op, name=name))
     raise PipelineError(
-        f"its {dtype} values of shape {list(shape)} do not match an output of pixprep; supported outputs: "
+        f"its {dtype} values of shape {list(shape)} are not equal to an output of pixprep; supported outputs: "
         "original_size, image_size, scale_factor, transform"
     )
 
 
-def _outputs(image: Image, dtype: str) -> Iterator[tuple[tuple[Op, ...], Any]]:
-    """Yield outputs that contain numbers of an image, after each of its ops, the simplest first."""
+def _output_candidates(image: Image, dtype: str) -> Iterator[tuple[tuple[Op, ...], Any]]:
+    """Yield ops that output numbers, each with the ops before it, beginning with the simplest."""
     chains = [image.chain[:length] for length in range(1, min(len(image.chain), MAX_OPS) + 1)]
     if dtype in ("int32", "int64", "float32"):
-        for op, chain in product(_SIZES, chains):
+        for op, chain in product(_SIZE_OUTPUTS, chains):
             if isinstance(op, ImageSize) or chain is chains[0]:
                 yield chain, changed(op, dtype=dtype)
     if dtype == "float32":
-        yield from ((chain, op) for chain in chains for op in _SCALES)
+        yield from ((chain, op) for chain in chains for op in _SCALE_OUTPUTS)
 
 
-def _is_same(found: Rows, rows: Rows) -> bool:
-    seen = (found != UNKNOWN).any(1)
-    return bool(seen.any() and np.allclose(found[seen], rows[seen], rtol=2e-7, atol=0))
+def _is_close(found: Rows, rows: Rows) -> bool:
+    known = (found != UNKNOWN).any(1)
+    return bool(known.any() and np.allclose(found[known], rows[known], rtol=2e-7, atol=0))
 
 
 @lru_cache(maxsize=512)
-def _numbers_of(chain: tuple[Op, ...], op: Any, every: int) -> Rows:
-    """Return the numbers of an output after a chain for one in ``every`` of ``SIZES``. All others are ``UNKNOWN``."""
+def _output_numbers(chain: tuple[Op, ...], op: Any, every: int) -> Rows:
+    """Return the numbers that an op outputs for each of ``SIZES``, as an array with one row per size.
+
+    Args:
+        chain: Ops before the op.
+        op: Op that outputs numbers.
+        every: Stride of the sizes to compute. The numbers for all other sizes are ``UNKNOWN``.
+    """
     before, image = lowered(chain)
     spec: TensorSpec = op.infer(image)
     found = np.full((len(SIZES), spec.shape[0]), float(UNKNOWN))

@@ -1,6 +1,6 @@
-"""Sizes after a resize for many images at once, and the check of a rule at every size up to ``LARGEST``.
+"""Output sizes of a resize op for many images at once, computed with NumPy.
 
-The arrays use the formulas of ``plan.geometry_steps.Resize.size``; the tests compare the two.
+The formulas are those of ``plan.geometry_steps.Resize.size``. A test compares the results of both.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pixprep.spec import DALIS, SideRounding
 
 Rows = npt.NDArray[np.float64]
 LARGEST = 4096
-"""Maximum number of pixels of a side at which each rule is checked."""
-_CHUNK = 64
+"""Maximum height and width of the images for which a resize op is compared with a graph."""
+_HEIGHTS_PER_ARRAY = 64
 MAX_RATIO = 60
-"""Maximum ratio of the sides of the images at which a rule is checked."""
+"""Maximum aspect ratio of the images for which a resize op is compared with a graph."""
 
-_ROUND: dict[SideRounding, Callable[[Rows], Rows]] = {
+_ROUNDING: dict[SideRounding, Callable[[Rows], Rows]] = {
     "down": np.floor,
     "half_even": np.rint,
     "up": np.ceil,
@@ -29,57 +29,74 @@ _ROUND: dict[SideRounding, Callable[[Rows], Rows]] = {
 
 
 def is_array_rule(step: Resize) -> bool:
-    """Return whether ``sizes`` and ``sides`` support a resize."""
+    """Return whether ``sizes`` and ``sides`` support a resize step."""
     return (
-        step.rounding in _ROUND
+        step.rounding in _ROUNDING
         and step.rule in ("both", "shorter", "longer", "height", "width", "fit", "cover")
         and (step.drawn, step.roi, step.up_to) == (None, None, None)
     )
 
 
 def every_size() -> Iterator[npt.NDArray[np.int64]]:
-    """Yield all sizes up to ``LARGEST``, in arrays (n, 2) of several rows each.
+    """Yield all image sizes up to ``LARGEST``, in several arrays of (height, width) with shape (n, 2).
 
-    Some are narrower than ``MAX_RATIO``.
+    Sizes whose aspect ratio is much larger than ``MAX_RATIO`` are omitted.
     """
     every = np.arange(1, LARGEST + 1)
-    for first in range(1, LARGEST + 1, _CHUNK):
-        heights = np.arange(first, min(first + _CHUNK, LARGEST + 1))
+    for first in range(1, LARGEST + 1, _HEIGHTS_PER_ARRAY):
+        heights = np.arange(first, min(first + _HEIGHTS_PER_ARRAY, LARGEST + 1))
         columns = every[(every >= heights[0] // MAX_RATIO) & (every <= heights[-1] * MAX_RATIO)]
         yield np.stack([np.repeat(heights, len(columns)), np.tile(columns, len(heights))]).T
 
 
 def sizes(step: Resize, before: Rows) -> Rows:
-    """Return the (height, width) after a resize of images of these sizes, (n, 2)."""
-    made: list[Rows] = []
+    """Return the (height, width) of images after a resize.
+
+    Args:
+        step: Resize step.
+        before: (height, width) of the images before the resize, as an array with shape (n, 2).
+
+    Returns:
+        An array with the same shape.
+    """
+    rounded: list[Rows] = []
     for side, after in zip(("height", "width"), sides(step, before).T, strict=True):
         factor = 1 if step.rule == side else step.multiple
-        made.append(np.asarray(np.maximum(_ROUND[step.rounding](after / factor), 1) * factor))
-    return np.stack(made).T
+        rounded.append(np.asarray(np.maximum(_ROUNDING[step.rounding](after / factor), 1) * factor))
+    return np.stack(rounded).T
 
 
 def sides(step: Resize, before: Rows) -> Rows:
-    """Return the height and width before they are rounded."""
+    """Return the same as ``sizes``, but before the height and width are rounded."""
     height, width = before.T
     if step.rule == "both":
         return np.broadcast_to(np.array([step.height, step.width], np.float64), before.shape)
     if step.scales is not None and (step.rounding != "half_away" or step.most is None or step.multiple > 1):
-        return _by_one_scale(step, height, width)
+        return _with_common_scale(step, height, width)
     ratios = height / step.height, width / step.width
-    is_row = ratios[0] >= ratios[1] if step.rule in ("longer", "fit") else ratios[0] <= ratios[1]
+    height_given = ratios[0] >= ratios[1] if step.rule in ("longer", "fit") else ratios[0] <= ratios[1]
     if step.rule in ("height", "width"):
-        is_row = np.full(len(before), step.rule == "height")
-    size = np.where(is_row, float(step.height), float(step.width))
-    named, follows = _named(step, size, np.where(is_row, height, width), np.where(is_row, width, height))
-    found = np.where(is_row, named, follows), np.where(is_row, follows, named)
+        height_given = np.full(len(before), step.rule == "height")
+    size = np.where(height_given, float(step.height), float(step.width))
+    given, dependent = _given_and_dependent(
+        step, size, np.where(height_given, height, width), np.where(height_given, width, height)
+    )
+    result = np.where(height_given, given, dependent), np.where(height_given, dependent, given)
     if step.rounding in DALIS and step.rule not in ("height", "width"):
-        is_given = _single(step.height / height) == _single(step.width / width)
-        found = np.where(is_given, step.height, found[0]), np.where(is_given, step.width, found[1])
-    return np.stack(found).T if step.scales is None else _by_one_scale(step, height, width, found)
+        both_given = _as_float32(step.height / height) == _as_float32(step.width / width)
+        result = np.where(both_given, step.height, result[0]), np.where(both_given, step.width, result[1])
+    return np.stack(result).T if step.scales is None else _with_common_scale(step, height, width, result)
 
 
-def _by_one_scale(step: Resize, height: Rows, width: Rows, others: tuple[Rows, Rows] | None = None) -> Rows:
-    """Return sides with a common scale. ``others``: sides of the rule, which DALI's own ``max_size`` needs."""
+def _with_common_scale(step: Resize, height: Rows, width: Rows, without_limit: tuple[Rows, Rows] | None = None) -> Rows:
+    """Return height and width, both multiplied by the same scale and not yet rounded.
+
+    Args:
+        step: Resize step with ``mode="scale"``.
+        height: Heights before the resize.
+        width: Widths before the resize.
+        without_limit: Height and width without ``max_size``, if the step has DALI's ``max_size``.
+    """
     longest = np.maximum(height, width)
     assert step.scales is not None
     scale = step.height / (np.minimum(height, width) if step.rule == "shorter" else longest)
@@ -87,54 +104,60 @@ def _by_one_scale(step: Resize, height: Rows, width: Rows, others: tuple[Rows, R
         scale = np.minimum(scale, 1.0) if step.scales[0] else np.maximum(scale, 1.0)
     if step.most is not None and step.multiple == 1 and step.rounding not in DALIS:
         limited = np.minimum(scale, step.most / longest)
-        is_kept = _ROUND[step.rounding](longest * scale) <= step.most
+        is_kept = _ROUNDING[step.rounding](longest * scale) <= step.most
         scale = np.where(is_kept, scale, limited) if step.subpixel else limited
-    made = [_times(step, side, scale) for side in (height, width)]
+    scaled = [_scale(step, side, scale) for side in (height, width)]
     if step.multiple > 1:
-        made = [np.floor(side) for side in made]
+        scaled = [np.floor(side) for side in scaled]
         if step.most is not None:
-            most = np.maximum(made[0], made[1])
-            over = step.most / np.maximum(most, 1)
-            made = [np.where(most > step.most, np.floor(_times(step, side, over)), side) for side in made]
+            longer = np.maximum(scaled[0], scaled[1])
+            factor = step.most / np.maximum(longer, 1)
+            scaled = [np.where(longer > step.most, np.floor(_scale(step, side, factor)), side) for side in scaled]
     elif step.rounding in DALIS and step.most is not None:
         limit = step.most / longest
         if step.rounding == "half_away32":
-            limit = _single(limit)
-        elif others is not None:
-            made = [np.where(scale == 1, side, other) for side, other in zip((height, width), others, strict=True)]
-        is_limited = limit < _single(scale)
-        limited_sides = (_single(side * limit) for side in (height, width))
-        made = [np.where(is_limited, limited, side) for limited, side in zip(limited_sides, made, strict=True)]
-    return np.stack(made).T
+            limit = _as_float32(limit)
+        elif without_limit is not None:
+            pairs = zip((height, width), without_limit, strict=True)
+            scaled = [np.where(scale == 1, side, result) for side, result in pairs]
+        is_limited = limit < _as_float32(scale)
+        limited_sides = (_as_float32(side * limit) for side in (height, width))
+        scaled = [np.where(is_limited, limited, side) for limited, side in zip(limited_sides, scaled, strict=True)]
+    return np.stack(scaled).T
 
 
-def _named(step: Resize, size: Rows, side: Rows, length: Rows) -> tuple[Rows, Rows]:
-    """Return the side that the rule names, and the dependent side.
+def _given_and_dependent(step: Resize, size: Rows, side: Rows, length: Rows) -> tuple[Rows, Rows]:
+    """Return the side of the result whose length is given, and the side that follows from the aspect ratio.
 
-    The dependent side is ``length``, scaled as ``side`` is scaled to ``size``.
+    Args:
+        step: Resize step.
+        size: Given lengths after the resize.
+        side: Lengths of the same side before the resize.
+        length: Lengths of the other side before the resize.
     """
     if step.rule in ("fit", "cover") and step.rounding == "half_even":
-        follows = length / (side / size)
+        dependent = length / (side / size)
     elif step.rule in ("height", "width") and step.rounding not in DALIS:
-        follows = size * (length / side) if step.rounding == "up" else length * (size / side)
+        dependent = size * (length / side) if step.rounding == "up" else length * (size / side)
     elif step.rounding in DALIS:
-        follows = _single(length * _single(size / side))
+        dependent = _as_float32(length * _as_float32(size / side))
     else:
-        follows = size * length / side
+        dependent = size * length / side
     if step.most is None:
-        return size, follows
+        return size, dependent
     if step.rule != "shorter":
-        return size, np.minimum(follows, step.most)
-    whole = _ROUND[step.rounding](follows)
-    is_over = whole > step.most
-    return np.where(is_over, step.most * size / np.maximum(whole, 1), size), np.where(is_over, step.most, follows)
+        return size, np.minimum(dependent, step.most)
+    rounded = _ROUNDING[step.rounding](dependent)
+    is_over = rounded > step.most
+    return np.where(is_over, step.most * size / np.maximum(rounded, 1), size), np.where(is_over, step.most, dependent)
 
 
-def _times(step: Resize, side: Rows, scale: Rows) -> Rows:
-    """Return a side multiplied by a scale, in float32 for DALI."""
-    return _single(side * _single(scale)) if step.rounding in DALIS else np.asarray(side * scale)
+def _scale(step: Resize, side: Rows, scale: Rows) -> Rows:
+    """Multiply lengths by a scale, in float32 if the rounding is DALI's."""
+    return _as_float32(side * _as_float32(scale)) if step.rounding in DALIS else np.asarray(side * scale)
 
 
-def _single(values: Rows) -> Rows:
-    single: Rows = values.astype(np.float32).astype(np.float64)
-    return single
+def _as_float32(values: Rows) -> Rows:
+    """Round to float32, and return the numbers as float64."""
+    rounded: Rows = values.astype(np.float32).astype(np.float64)
+    return rounded

@@ -30,7 +30,7 @@ TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Return the (height, width) of images to test, of shape (n, 2).
+    """Return the (height, width) of images to test as an array with shape (n, 2).
 
     These are combinations of common lengths, followed by random, narrow, small and large sizes.
     """
@@ -304,7 +304,7 @@ class ResizedError(PipelineError):
 
 @contextmanager
 def using_sizes(sizes: npt.NDArray[np.int64]) -> Iterator[None]:
-    """Compute numbers for these image sizes, of shape (n, 2), instead of ``SIZES``."""
+    """Compute numbers for these image sizes, an array with shape (n, 2), instead of ``SIZES``."""
     token = _CURRENT_SIZES.set(sizes)
     try:
         yield
@@ -332,7 +332,7 @@ def size_of(image: Image) -> Numbers:
 
 @lru_cache(maxsize=64)
 def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
-    """Return the image sizes after some ops for each of ``SIZES``, of shape (n, 2).
+    """Return the image sizes after some ops for each of ``SIZES``, as an array with shape (n, 2).
 
     Args:
         chain: Ops, beginning with ``decode``.
