@@ -12,7 +12,7 @@ import msgspec
 from pixprep.pipeline.file import to_dict
 from pixprep.pipeline.ops import Op, op_name
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.pipeline.walk import at_place
+from pixprep.pipeline.walk import op_label
 
 MAX_SHOWN = 200
 """Maximum number of characters of a value in a difference."""
@@ -31,12 +31,12 @@ def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
     for kind, first, last, begin, end in matcher.get_opcodes():
         if kind == "equal":
             for index, op, other in zip(range(first, last), ours[first:last], theirs[begin:end], strict=True):
-                found += (f"{at_place(index, op)}: {each}" for each in _fields(op, other))
+                found += (f"{op_label(index, op)}: {each}" for each in _fields(op, other))
             continue
         found += (
-            f"{at_place(index, ours[index])}: the source does not have this op here" for index in range(first, last)
+            f"{op_label(index, ours[index])}: the source does not have this op here" for index in range(first, last)
         )
-        where = f"after {at_place(last - 1, ours[last - 1])}" if last else "at the start"
+        where = f"after {op_label(last - 1, ours[last - 1])}" if last else "at the start"
         found += (f"{where}: the op {_shown(to_dict(op))} of the source is missing" for op in theirs[begin:end])
     return tuple(found)
 

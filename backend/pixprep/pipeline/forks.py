@@ -14,7 +14,7 @@ from itertools import count
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import Op, op_name
 from pixprep.pipeline.ops.choices import Choice, as_choice
-from pixprep.pipeline.walk import Item, Walked, at, items, meaning, walked
+from pixprep.pipeline.walk import CompiledSide, Item, at, compile_side, items, meaning
 from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, TensorPlan
 from pixprep.plan.plan import Fork
@@ -22,21 +22,21 @@ from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_LEAVES = 64
-"""Maximum number of plans of one side. The compilation of each plan takes about a millisecond and its own kernels."""
+"""Maximum number of plans of one side. Compiling a plan takes about a millisecond, and each has its own kernels."""
 
 
 def compiled(
     ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
-) -> Walked:
-    """Compile the ops of a side, with a plan for each combination of chosen geometric ops; see ``walked``."""
+) -> CompiledSide:
+    """Compile the ops of a side, with a plan for each combination of chosen geometric ops; see ``compile_side``."""
 
-    def forked(side: Sequence[Item], leaves: int) -> Walked:
+    def forked(side: Sequence[Item], leaves: int) -> CompiledSide:
         for place, item in enumerate(side):
             choice, key = as_choice(item.op, item.key)
             if isinstance(choice, Choice) and not choice.is_levels:
                 leaves *= choice.count
                 if leaves > MAX_LEAVES:
-                    with at(item.place, item.op, where):
+                    with at(item.op_index, item.op, where):
                         raise PipelineError(
                             f"the choices between crops, resizes and other geometric ops have {leaves:,} combinations, "
                             f"but at most {MAX_LEAVES} are supported: remove some ops"
@@ -45,9 +45,9 @@ def compiled(
                     chosen: forked([*side[:place], *_items(choice, key, chosen, item), *side[place + 1 :]], leaves)
                     for chosen in choice.sequences
                 }
-                with at(item.place, item.op, where):
+                with at(item.op_index, item.op, where):
                     return _merged(RandomStep(key, choice), walks, item, len(side) - place - 1)
-        found = walked(side, operators, where, size_hint)
+        found = compile_side(side, operators, where, size_hint)
         return replace(found, plan=replace(found.plan, leaf=next(numbers)))
 
     numbers = count()
@@ -67,10 +67,10 @@ def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -
 def _items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
     """Yield the chosen ops with the index of the choice."""
     for op, own in choice.keyed(key, chosen):
-        yield Item(item.place, op, own, is_chosen=True)
+        yield Item(item.op_index, op, own, is_chosen=True)
 
 
-def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Item, n_after: int) -> Walked:
+def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], item: Item, n_after: int) -> CompiledSide:
     """Merge the compiled sides of all outcomes of a choice.
 
     Args:
@@ -88,8 +88,10 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Ite
     ends = [len(each.nodes) - n_after for each in walks.values()]
     every = [each.nodes[end - 1 :] for each, end in zip(walks.values(), ends, strict=True)]
     images = [_around([node.image for node in column]) for column in zip(*every, strict=True)]
-    before = [node for node in first.nodes if node.index < item.place]
-    last = replace(every[0][0], index=item.place, op=item.op, key=item.key, taken=item.place, inputs=(), call=None)
+    before = [node for node in first.nodes if node.index < item.op_index]
+    last = replace(
+        every[0][0], index=item.op_index, op=item.op, key=item.key, source=item.op_index, inputs=(), call=None
+    )
     after = zip([last, *every[0][1:]], images, strict=True)
     nodes = [*before, *(replace(node, image=image) for node, image in after)]
     outputs = {
@@ -103,10 +105,10 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], Walked], item: Ite
         annotations={name: _annotation(each, shown[name]) for name, each in first.plan.annotations.items()},
         fork=Fork(step, {chosen: each.plan for chosen, each in walks.items()}),
     )
-    return Walked(tuple(nodes), outputs, plan)
+    return CompiledSide(tuple(nodes), outputs, plan)
 
 
-def _check_alike(first: Walked, other: Walked) -> None:
+def _check_alike(first: CompiledSide, other: CompiledSide) -> None:
     """Raise PipelineError if the tensors of two outcomes have a different meaning to a model. Sizes may differ."""
     for name, plan in first.plan.outputs.items():
         theirs = other.plan.outputs[name]

@@ -29,7 +29,7 @@ from pixprep.pipeline.ops import (
     is_on,
     op_name,
 )
-from pixprep.pipeline.walk import Node, Output, Walked, at, at_place, meaning, n_bytes
+from pixprep.pipeline.walk import CompiledSide, Node, Output, at, meaning, n_bytes, op_label
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import listed
@@ -97,35 +97,35 @@ class Pipeline:
         self.ops: tuple[Op, ...] = tuple(ops)
         self.origin = origin
         self.operators = tuple(dict.fromkeys(listed(operators)))
-        self._walked: dict[Side, Walked] = {}
+        self._compiled: dict[Side, CompiledSide] = {}
         with_tensor = [side for side in SIDES if any(isinstance(op, Tensor) and is_on(op, side) for op in ops)]
         if not with_tensor or all(is_on(op, side) for op in ops for side in SIDES):
-            self._walked = dict.fromkeys(SIDES, compiled(enumerate(ops), self.operators))
+            self._compiled = dict.fromkeys(SIDES, compiled(enumerate(ops), self.operators))
         else:
             for side in with_tensor:
                 these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
                 hint = _size_hint([op for op in ops if not is_on(op, side)], side)
                 of_side = partial(compiled, operators=self.operators, where=f"in {side}: ", size_hint=hint)
-                self._walked[side] = of_side(these) if side == "training" else _served(these, of_side)
+                self._compiled[side] = of_side(these) if side == "training" else _served(these, of_side)
             if len(with_tensor) == 2:
-                _check_alike(self._walked["training"], self._walked["serving"])
-        every = [node for walked in self._walked.values() for node in walked.nodes]
+                _check_alike(self._compiled["training"], self._compiled["serving"])
+        every = [node for compiled_side in self._compiled.values() for node in compiled_side.nodes]
         for index, op in enumerate(ops):
             if isinstance(op, Tensor):
                 with at(index, op):
                     op.check_padding([node.image for node in every if node.index == index])
-        self._select("serving" if "serving" in self._walked else "training")
+        self._select("serving" if "serving" in self._compiled else "training")
 
     def _select(self, side: Side) -> None:
         """Set the attributes that depend on the side."""
-        walked = self._walked[side]
+        compiled_side = self._compiled[side]
         self.side: Side = side
-        self.nodes: tuple[Node, ...] = walked.nodes
-        self.side_ops: tuple[Op, ...] = tuple(node.op for node in walked.nodes)
-        self.images: tuple[ImageSpec, ...] = tuple(node.image for node in walked.nodes)
-        self.outputs: dict[str, Output] = walked.outputs
-        self.plan: Plan = walked.plan
-        self.inputs: Mapping[str, InputSpec] = walked.plan.inputs
+        self.nodes: tuple[Node, ...] = compiled_side.nodes
+        self.side_ops: tuple[Op, ...] = tuple(node.op for node in compiled_side.nodes)
+        self.images: tuple[ImageSpec, ...] = tuple(node.image for node in compiled_side.nodes)
+        self.outputs: dict[str, Output] = compiled_side.outputs
+        self.plan: Plan = compiled_side.plan
+        self.inputs: Mapping[str, InputSpec] = compiled_side.plan.inputs
 
     def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
         """Return example values of the per-request inputs, with one row per image.
@@ -150,7 +150,7 @@ class Pipeline:
         count = len(self.ops)
         indices = [i for i in (before, before + count) if 0 <= i < count] if isinstance(before, int) else named
         if len(indices) != 1:
-            known = ", ".join(at_place(index, op) for index, op in enumerate(self.ops) if not named or index in named)
+            known = ", ".join(op_label(index, op) for index, op in enumerate(self.ops) if not named or index in named)
             what = "several ops" if named else "no op"
             fix = f"{known}; use an index, such as before={named[-1]}" if named else f"the ops are {known}"
             raise PipelineError(f"inserting: before={before!r} matches {what}: {fix}")
@@ -198,7 +198,7 @@ class Pipeline:
     @property
     def sides(self) -> tuple[Side, ...]:
         """Sides of this pipeline. The serving side is first."""
-        return tuple(side for side in SIDES if side in self._walked)
+        return tuple(side for side in SIDES if side in self._compiled)
 
     def at(self, side: Side) -> Pipeline:
         """Return this pipeline with the given side, like ``for_training`` or ``for_serving``.
@@ -206,7 +206,7 @@ class Pipeline:
         Raises:
             PipelineError: The pipeline does not have this side.
         """
-        if side not in self._walked:
+        if side not in self._compiled:
             raise PipelineError(f'the pipeline has no {side} side, because every tensor is "only": "{self.side}"')
         if side == self.side:
             return self
@@ -217,14 +217,14 @@ class Pipeline:
     @property
     def has_sides(self) -> bool:
         """Whether the training side and the serving side differ, or one of them does not exist."""
-        return len(self._walked) < 2 or self._walked["training"] is not self._walked["serving"]
+        return len(self._compiled) < 2 or self._compiled["training"] is not self._compiled["serving"]
 
     @property
     def left_out(self) -> str:
-        """Sentence with the ops that this side omits, or an empty string."""
+        """Sentence that lists the ops that this side omits; empty if there are none."""
         ops = enumerate(self.ops)
         silent = AnnotationOp if self.side == "serving" else ()  # annotations never apply to serving
-        places = [at_place(index, op) for index, op in ops if not is_on(op, self.side) and not isinstance(op, silent)]
+        places = [op_label(index, op) for index, op in ops if not is_on(op, self.side) and not isinstance(op, silent)]
         return f"{self.side} omits {', '.join(places)}" if places else ""
 
     @property
@@ -283,7 +283,7 @@ class Pipeline:
 
     def __repr__(self) -> str:
         origin = f", origin={self.origin!r}" if self.origin else ""
-        training = ".for_training()" if self.side == "training" and "serving" in self._walked else ""
+        training = ".for_training()" if self.side == "training" and "serving" in self._compiled else ""
         return f"Pipeline([{', '.join(map(repr, self.ops))}]{origin}){training}"
 
     def _repr_html_(self) -> str:
@@ -306,7 +306,7 @@ def _for_photos(op: Op) -> Op:
     return op
 
 
-def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], Walked]) -> Walked:
+def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], CompiledSide]) -> CompiledSide:
     """Compile the serving side with all annotations that share their geometry with a serving tensor.
 
     Only a Loader uses these annotations, because Triton does not return annotations. The remaining annotations fit only
@@ -346,7 +346,7 @@ def _size_hint(others: Sequence[Op], side: Side) -> str:
     return ""
 
 
-def _check_alike(training: Walked, serving: Walked) -> None:
+def _check_alike(training: CompiledSide, serving: CompiledSide) -> None:
     """Check that the training tensors have the same meaning as the serving tensors. Their sizes may differ.
 
     Raises:

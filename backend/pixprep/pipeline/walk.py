@@ -34,7 +34,7 @@ class Node:
         index: Index of the op in the file.
         op: The op.
         key: Key of the op's random parameters.
-        taken: Index of the op whose image this op receives. For the first op, it is the op's own index.
+        source: Index of the op whose image this op receives. For the first op, it is the op's own index.
         image: Spec of the image that the op returns.
         chain: Ops that change the image, from the first op to this op.
         lowered: Lowered ops of the chain.
@@ -45,7 +45,7 @@ class Node:
     index: int
     op: Op
     key: str
-    taken: int
+    source: int
     image: ImageSpec
     chain: tuple[Op, ...]
     lowered: Lowered
@@ -69,7 +69,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Walked:
+class CompiledSide:
     """The compiled ops of one side. ``Pipeline`` describes the attributes."""
 
     nodes: tuple[Node, ...]
@@ -81,13 +81,13 @@ class Item(NamedTuple):
     """An op of a side.
 
     Attributes:
-        place: Index of the op in the file.
+        op_index: Index of the op in the file.
         op: The op.
         key: Key of the op's random parameters.
         is_chosen: Whether the op was selected from the list of a choice.
     """
 
-    place: int
+    op_index: int
     op: Op
     key: str
     is_chosen: bool = False
@@ -118,16 +118,16 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
     last: int | None = None
     for index, op, key, is_chosen in ops:
         with at(index, op, where):
-            taken = _taken(index, op, names, last)
+            source = _source(index, op, names, last)
             if isinstance(op, FirstOp):
                 node = Node(index, op, key, index, op.infer(), (op,), op.lower(operators))
             else:
-                node = replace(found[taken], index=index, op=op, key=key, taken=taken, inputs=(), call=None)
-            if isinstance(op, Extern) and taken in tensors:
+                node = replace(found[source], index=index, op=op, key=key, source=source, inputs=(), call=None)
+            if isinstance(op, Extern) and source in tensors:
                 called = find(op.operator, op.version, operators)
                 if called.place == "tensor":
                     node = replace(node, call=called.use(op.fields))
-                    tensors.remove(taken)
+                    tensors.remove(source)
             if isinstance(op, Tensor) or node.call is not None:
                 tensors.add(index)
             elif isinstance(op, ImageOp):
@@ -145,14 +145,16 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
         yield node
 
 
-def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = "") -> Walked:
-    """Compile the ops of a side.
+def compile_side(
+    ops: Iterable[Item], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
+) -> CompiledSide:
+    """Compile the ops of a side, without random choices between geometric ops.
 
     Args:
         ops: Result of ``items``.
         operators: Custom operators that ``extern`` may refer to.
         where: Side, as the prefix of error messages.
-        size_hint: Error message for a tensor of unlimited size. Empty: the message of the op.
+        size_hint: Error message for a tensor of unlimited size. If empty, the op's own message is used.
 
     Raises:
         PipelineError: An op is invalid, or the ops do not fit together.
@@ -162,10 +164,10 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
     outputs: dict[str, Output] = {}
     tensors: dict[int, str] = {}  # names of the tensors, by the index of the op that last changed them
     inputs: dict[str, InputSpec] = {}
-    passed: list[Node] = []
+    compiled: list[Node] = []
     for node in nodes(ops, operators, where):
         index, op = node.index, node.op
-        passed.append(node)
+        compiled.append(node)
         with at(index, op, where):
             for spec in node.inputs:
                 _add_input(spec, inputs)
@@ -183,7 +185,7 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
                 if isinstance(op, Tensor):
                     tensors[index] = name
             elif node.call is not None:
-                old = outputs.pop(tensors.pop(node.taken))
+                old = outputs.pop(tensors.pop(node.source))
                 if "t" in old.spec.lengths:
                     raise PipelineError("supports the tensors of images, not of clips")
                 if old.spec.is_open:
@@ -206,31 +208,31 @@ def walked(ops: Iterable[Item], operators: tuple[Operator | str, ...], where: st
                     )
     if not any(isinstance(plan, TensorPlan) for plan in plans.values()):
         raise PipelineError("ops: no op defines a tensor: add tensor at the end")
-    _check_annotations(passed, where)
+    _check_annotations(compiled, where)
     _check_size(n_bytes(outputs), f"ops: {where}")
-    names = [node.op.name for node in passed if node.op.name is not None]
+    names = [node.op.name for node in compiled if node.op.name is not None]
     for name in inputs:
         _check_input(name, [*names, *outputs, *annotations], annotations)
-    first = passed[0].op
+    first = compiled[0].op
     assert isinstance(first, FirstOp)
-    return Walked(tuple(passed), outputs, first.plan(outputs=plans, annotations=annotations, inputs=inputs))
+    return CompiledSide(tuple(compiled), outputs, first.plan(outputs=plans, annotations=annotations, inputs=inputs))
 
 
-def _check_annotations(passed: Sequence[Node], where: str) -> None:
+def _check_annotations(compiled: Sequence[Node], where: str) -> None:
     """Raise PipelineError if boxes, points or masks would not match the image of any tensor."""
-    motions = [node.lowered.geometry.motion for node in passed]
-    of_tensors = [motion for node, motion in zip(passed, motions, strict=True) if isinstance(node.op, Tensor)]
-    right = {type(node.op) for node, motion in zip(passed, motions, strict=True) if motion in of_tensors}
-    for place, node in enumerate(passed):
+    motions = [node.lowered.geometry.motion for node in compiled]
+    of_tensors = [motion for node, motion in zip(compiled, motions, strict=True) if isinstance(node.op, Tensor)]
+    right = {type(node.op) for node, motion in zip(compiled, motions, strict=True) if motion in of_tensors}
+    for position, node in enumerate(compiled):
         if isinstance(node.op, AnnotationOp) and type(node.op) not in right:
             name = op_name(node.op)
-            after = zip(passed[place:], motions[place:], strict=True)
-            movers = (each for each, motion in after if motion != motions[place] and isinstance(each.op, ImageOp))
+            after = zip(compiled[position:], motions[position:], strict=True)
+            movers = (each for each, motion in after if motion != motions[position] and isinstance(each.op, ImageOp))
             mover = next(movers, None)
             with at(node.index, node.op, where):
                 if mover is None:
                     raise PipelineError(f"no tensor contains this image: move {name} before a tensor of the same image")
-                later = at_place(mover.index, mover.op)
+                later = op_label(mover.index, mover.op)
                 raise PipelineError(
                     f"{later} transforms the image, but not the earlier {name}: move {name} after {later}"
                 )
@@ -255,10 +257,10 @@ def at(index: int, op: Op, where: str = "") -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        raise PipelineError(f"{at_place(index, op)}: {where}{error}") from None
+        raise PipelineError(f"{op_label(index, op)}: {where}{error}") from None
 
 
-def at_place(index: int, op: Op) -> str:
+def op_label(index: int, op: Op) -> str:
     """Return an op's index and type, ``ops[2] "tensor"``. For a custom operator, its name replaces the type."""
     return f'ops[{index}] "{op.operator if isinstance(op, Extern) else op_name(op)}"'
 
@@ -312,7 +314,7 @@ def _check_name(name: str, what: str) -> None:
         raise PipelineError(f"{what} must have at most {MAX_NAME} characters, not {len(name):,}")
 
 
-def _taken(index: int, op: Op, names: dict[str, int], last: int | None) -> int:
+def _source(index: int, op: Op, names: dict[str, int], last: int | None) -> int:
     """Return the index of the op whose image ``op`` receives, and add the op's own name to ``names``."""
     if isinstance(op, FirstOp) != (last is None):
         raise PipelineError(
@@ -325,7 +327,7 @@ def _taken(index: int, op: Op, names: dict[str, int], last: int | None) -> int:
         _check_name(op.name, '"name"')
         if op.name in names:
             raise PipelineError(f'name: "{op.name}" is already the name of ops[{names[op.name]}]')
-    taken = -1 if last is None else last if op.from_ is None else names[op.from_]
+    source = -1 if last is None else last if op.from_ is None else names[op.from_]
     if op.name is not None:
         names[op.name] = index
-    return taken
+    return source

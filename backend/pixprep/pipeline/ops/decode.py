@@ -227,7 +227,7 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     given: Literal["rgb", "bgr"] | None = None
     dtype: Literal["uint8", "float32"] = "uint8"
     layout: FrameLayout = "hwc"
-    said = "{0.frames!s}"
+    description = "{0.frames!s}"
 
     def check(self) -> None:
         if self.only is not None:

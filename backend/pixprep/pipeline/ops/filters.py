@@ -71,7 +71,7 @@ class _Blur(LevelsOp, frozen=True):
 
     def check(self) -> None:
         if self.profile.sigma is None and getattr(self, "sigma", None) is None:
-            raise PipelineError(f'"sigma" is missing: "like": "{self.like}" does not derive it from "kernel_size"')
+            raise PipelineError('"sigma" is missing: the library of "like" does not derive it from "kernel_size"')
         if self.profile.taps is not None and self.kernel_size == 0:
             _SIGMA_WITHOUT_SIZE.check("sigma", getattr(self, "sigma", None))
             return

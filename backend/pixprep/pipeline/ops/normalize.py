@@ -72,7 +72,9 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
                 )
             low, high = 0.0, 1.0 if self.scale == "max" else float(image.channels * image.max_height * image.max_width)
         ends = [end * a + b for a, b in self.coefficients(image.channels) for end in (low, high)]
-        return replace(image, low=min(ends) + 0.0, high=max(ends) + 0.0, values="normalized")  # + 0.0: no -0
+        return replace(
+            image, low=min(ends) + 0.0, high=max(ends) + 0.0, values="normalized"
+        )  # + 0.0 converts -0.0 to 0.0
 
     def coefficients(self, channels: int) -> list[tuple[float, float]]:
         """Return the equivalent (factor, offset) of each channel.

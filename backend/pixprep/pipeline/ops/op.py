@@ -42,11 +42,11 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         from_: Name of the op whose image this op receives (``from`` in the file). None means the preceding op.
         only: Side of the pipeline that contains this op, training or serving. None means both sides.
         home: Side that ops of this kind are restricted to. None means that both sides support them.
-        said: Format string that ``described`` uses. ``{0.field}`` is replaced by the value of a field.
+        description: Format string that ``described`` uses. ``{0.field}`` is replaced by the value of a field.
     """
 
     home: ClassVar[Side | None] = None
-    said: ClassVar[str] = ""
+    description: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -82,7 +82,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
             image: Spec of the image that the op returns.
             before: Lowered first op of the pipeline.
         """
-        return self.said.format(self)
+        return self.description.format(self)
 
     def fixed(self, words: Words) -> list[Op]:
         """Return deterministic ops that repeat what this op did to one image, for ``pixprep verify``.

@@ -319,7 +319,7 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
         {"op": "optical_flow", "preset": "medium"}
     """
 
-    said = "output the optical flow between consecutive frames (OpenCV's DIS, {0.preset})"
+    description = "output the optical flow between consecutive frames (OpenCV's DIS, {0.preset})"
 
     preset: Preset = "fast"
 
@@ -387,7 +387,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
         {"op": "boxes", "format": "cxcywh", "normalized": true}
     """
 
-    said = "output the boxes of the image at this point"
+    description = "output the boxes of the image at this point"
 
     format: BoxFormat = "xyxy"
     normalized: bool = False
@@ -430,7 +430,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
         {"op": "points", "flip_pairs": [[1, 2], [3, 4]]}
     """
 
-    said = "output the points of the image at this point"
+    description = "output the points of the image at this point"
 
     flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool = False
@@ -470,7 +470,7 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
         {"op": "mask", "dtype": "int64"}
     """
 
-    said = "output the segmentation map, {0.ignore} outside the image"
+    description = "output the segmentation map, {0.ignore} outside the image"
 
     ignore: int = 255
     dtype: MaskDType = "uint8"
@@ -498,7 +498,7 @@ class Masks(AnnotationOp, frozen=True, tag="masks"):
         {"op": "masks"}
     """
 
-    said = "output the mask of each object"
+    description = "output the mask of each object"
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         before.check_places()
