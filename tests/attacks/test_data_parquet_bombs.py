@@ -62,7 +62,7 @@ def test_a_row_group_that_grows_is_refused(tmp_path, pool, name):
     start = time.process_time()
     with (
         patience(30),
-        pytest.raises(pp.ImageError, match=r"a\.parquet, row 0: its row group 0 takes more than 134,217,728"),
+        pytest.raises(pp.ImageError, match=r"a\.parquet, row 0: the row group 0 takes more than 134,217,728"),
     ):
         source[0]
     assert time.process_time() - start < 5

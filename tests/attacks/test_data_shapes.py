@@ -52,16 +52,28 @@ def test_a_polygon_that_reaches_far_costs_what_is_seen_of_it():
         (
             [TRIANGLE] * 200,
             (8000, 8000),
-            "200 masks of 8000 x 8000: at most 1,073,741,824 pixels are drawn for an image",
+            "200 masks of 8000 x 8000 pixels exceed the limit of 1,073,741,824 pixels per image",
         ),
-        ([ZIGZAG], (8000, 8000), "shape 1 of 1: with it the image's outlines cross over 2,097,152 columns"),
+        (
+            [ZIGZAG],
+            (8000, 8000),
+            "segmentation 1 of 1: the polygons of the image cross more than 2,097,152 columns in total",
+        ),
         (
             [[ZIGZAG[0][:200]]] * 9,
             (400, 8000),
-            "shape 3 of 9: with it the image's outlines cross over 2,097,152 columns",
+            "segmentation 3 of 9: the polygons of the image cross more than 2,097,152 columns in total",
         ),
-        ([TRIANGLE * 5000], (800, 8000), "shape 1 of 1: its polygons cover the image's masks 4 times"),
-        ([{"counts": "o" * 1_000_000, "size": [90, 120]}], (90, 120), "a number of more than 12 letters"),
+        (
+            [TRIANGLE * 5000],
+            (800, 8000),
+            "segmentation 1 of 1: the bounding boxes of the polygons are more than 4 times as large",
+        ),
+        (
+            [{"counts": "o" * 1_000_000, "size": [90, 120]}],
+            (90, 120),
+            "a compressed run length has more than 12 characters",
+        ),
     ],
 )
 def test_what_is_too_much_to_draw_is_refused(shapes, size, words):

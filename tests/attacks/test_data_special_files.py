@@ -37,5 +37,7 @@ def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
 
 
 def test_a_name_with_a_nul_costs_its_sample():
-    with pytest.raises(pp.ImageError, match=r"^\[UNREADABLE\] x: is not a file name$"):
+    with pytest.raises(
+        pp.ImageError, match=r"^\[UNREADABLE\] x: is not a valid file name, because it contains a NUL character$"
+    ):
         read_image({"image": Path("a\0b.jpg"), "name": "x"}, pp.Limits())

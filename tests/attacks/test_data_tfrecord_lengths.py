@@ -43,7 +43,7 @@ def test_a_length_of_exabytes_ends_the_file(tmp_path, length, checksums):
     assert len(source) == 2
     errors, peak = refused(source)
     assert len(errors) == 1
-    assert errors[0].startswith("[TRUNCATED] t, record 1: the file ends in the record at byte")
+    assert errors[0].startswith("[TRUNCATED] t, record 1: the file is truncated in the record at byte")
     assert peak < 1 << 20
 
 

@@ -120,13 +120,22 @@ def loaded(root, tmp_path, images, **options):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("endless.jpg", "[TOO_LARGE_BYTES] image 110: {}/endless.jpg: its server sends more than the 20,971,520 bytes"),
-        ("stated.jpg", "[TOO_LARGE_BYTES] image 110: {}/stated.jpg: its server sends more than the 20,971,520 bytes"),
-        ("bomb.jpg", "[UNREADABLE] image 110: {}/bomb.jpg: its server sends 'gzip', which was not asked for"),
+        (
+            "endless.jpg",
+            "[TOO_LARGE_BYTES] image 110: {}/endless.jpg: the response exceeds the limit of 20,971,520 bytes",
+        ),
+        (
+            "stated.jpg",
+            "[TOO_LARGE_BYTES] image 110: {}/stated.jpg: the response exceeds the limit of 20,971,520 bytes",
+        ),
+        (
+            "bomb.jpg",
+            "[UNREADABLE] image 110: {}/bomb.jpg: the server sent a response with the unrequested encoding 'gzip'",
+        ),
         ("1gone.jpg", "[UNREADABLE] image 110: cannot be read: no such object"),
         (
             "1.jpg::http://127.0.0.1:9/x",
-            "[BAD_RECORD] image 110: its file '1.jpg::http://127.0.0.1:9/x' is a URL, not a name in ",
+            "[BAD_RECORD] image 110: the file name '1.jpg::http://127.0.0.1:9/x' is a URL, not a path in ",
         ),
     ],
 )
@@ -146,7 +155,7 @@ def test_the_limit_is_the_loaders(server, tmp_path):
     limits = pp.Limits(max_image_bytes=len(small_jpeg(0)) - 1)
     came, errors = loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)
     assert came == []
-    assert f"more than the {limits.max_image_bytes:,} bytes that are read (parameter max_image_bytes)" in errors[0]
+    assert f"exceeds the limit of {limits.max_image_bytes:,} bytes (parameter max_image_bytes)" in errors[0]
     limits = pp.Limits(max_image_bytes=len(small_jpeg(0)))
     assert loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)[0] == [0, 1]
 
@@ -155,11 +164,11 @@ def test_a_piece_of_a_shard_and_a_list_of_files_end_too(server):
     source = read.tar(f"{server.url}/a.tar")
     assert source[2]["image"] == small_jpeg(2)
     server.is_endless = True
-    with patience(30), within(120), pytest.raises(pp.DataError, match=r"a\.tar: its server sends more than the "):
+    with patience(30), within(120), pytest.raises(pp.DataError, match=r"a\.tar: the response exceeds the limit of "):
         source[2]
     with (
         patience(30),
         within(300),
-        pytest.raises(pp.DataError, match=r"photos: its server sends more than the 67,108,"),
+        pytest.raises(pp.DataError, match=r"photos: the response exceeds the limit of 67,108,"),
     ):
         read.files(server.url)

@@ -102,10 +102,10 @@ MISTAKES = [
     (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": use classes'),
     # sources and samples
     (lambda: pp.read.files("trian"), "trian: no such folder"),
-    (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: write "),
+    (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: use a pattern such as "),
     (
         lambda: pp.Loader("train", PIPELINE, batch_size=1),
-        "source: 'train' is a path or a single image: pixprep.read.files",
+        "source must not be a path or a single image: use pixprep.read.files to read 'train'",
     ),
     (lambda: first([{"img": b""}]), 'sample 0 has no field "image"; its fields are: img'),
     (lambda: first([(b"", 1)]), 'samples must be dicts with an "image", not tuple: pixprep.read.rows(rows, image=0'),

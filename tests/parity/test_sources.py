@@ -94,7 +94,7 @@ def test_tensorflow_refuses_the_record_that_we_refuse(tensorflow_file):
         next(theirs)
     with pytest.raises(tf.errors.DataLossError):
         next(theirs)
-    with pytest.raises(pp.ImageError, match=r"\[CORRUPT\] t.tfrecord, record 70: the checksum of its data is wrong"):
+    with pytest.raises(pp.ImageError, match=r"\[CORRUPT\] t.tfrecord, record 70: the checksum of the data is wrong"):
         source[70]
     assert bytes(source[71]["image"]) == written[71]["image/encoded"][0]  # where TensorFlow has stopped
 
@@ -285,7 +285,7 @@ def test_a_hugging_face_dataset_is_read_without_decoding(hugging_face):
     assert source[2]["name"] == "row 2, 2.jpg"
     numbers = read.rows(hugging_face.with_format("numpy"), label="label", n="n")
     assert list(numbers) == list(source)
-    with pytest.raises(pp.DataError, match="the dataset has no column 'jpg'; there are 'image', 'label', 'n'"):
+    with pytest.raises(pp.DataError, match="the dataset has no column 'jpg'; its columns are 'image', 'label', 'n'"):
         read.rows(hugging_face, image="jpg")
 
 
@@ -315,8 +315,8 @@ def test_a_parquet_file_may_name_its_images(tmp_path):
     source = read.parquet(tmp_path / "named.parquet")
     assert bytes_of(source[0]) == (tmp_path / "photos" / "china" / "0.jpg").read_bytes()
     assert {index: error.partition(": ")[2] for index, error in refusals(source).items()} == {
-        1: f"its file '../photos/china/0.jpg' is not inside {tmp_path}",
-        2: f"its file '/etc/passwd' is not inside {tmp_path}",
+        1: f"the file '../photos/china/0.jpg' is not inside {tmp_path}",
+        2: f"the file '/etc/passwd' is not inside {tmp_path}",
     }
 
 

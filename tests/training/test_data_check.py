@@ -57,7 +57,7 @@ def test_skipped_data_is_reported_as_a_note(tmp_path, capsys):
     (tmp_path / "china" / "x\n.txt").write_text("")
     code, lines, errors = check(capsys, tmp_path)
     assert (code, lines) == (0, [f"{tmp_path}: 6 samples, none broken"])
-    assert errors == ["note: china/x\\n.txt passed over, as no image by name"]
+    assert errors == ["note: skipped, because these are not image files: china/x\\n.txt"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_format_is_detected_from_the_name_or_given(tmp_path, capsys, kind, m
     [
         (["gone"], "gone: no such file or folder"),
         (["gone.csv"], f"gone.csv: {GONE}"),
-        (["gone-*.tar"], "gone-*.tar: no file with this name or matching this pattern"),
+        (["gone-*.tar"], "gone-*.tar: no file has this name or matches this pattern"),
         (
             ["x.bin"],
             "x.bin: the kind of source cannot be determined from the name: prefix the path with "
@@ -114,8 +114,8 @@ def test_samples_are_run_through_the_given_pipeline(tmp_path, capsys):
     words = [tmp_path / "instances.json", "--option", f"images={tmp_path / 'images'}"]
     code, lines, _ = check(capsys, *words)
     assert code == 1
-    assert lines[0].startswith("[BAD_RECORD] 0.jpg: 40 x 24 pixels, ")
-    assert "annotated as 24 x 40: " in lines[0]
+    assert lines[0].startswith("[BAD_RECORD] 0.jpg: the image has 40 x 24 pixels, but ")
+    assert "its annotation was made for 24 x 40: " in lines[0]
     assert "apply_exif_orientation" in lines[0]
     ops = [pp.decode(apply_exif_orientation=False), pp.center_crop(8), pp.tensor()]
     pp.Pipeline(ops).save(tmp_path / "p.json")

@@ -131,7 +131,7 @@ def test_ambiguous_labels_of_a_table_must_be_declared(values, doubtful, line, tm
         table(tmp_path, values)
     assert str(caught.value) == (
         f"{tmp_path}/t.csv: line {line}: the label {doubtful!r} may be a number or a class: declare the type of the "
-        'column \'label\': types={"label": "float"}, or "int", "classes", "multi_hot", "str"'
+        'column \'label\' with types={"label": "float"}, or "int", "classes", "multi_hot" or "str"'
     )
 
 
@@ -171,7 +171,7 @@ def test_labels_of_a_list_of_files_can_be_floats_or_arrays():
     rows = read.files(["a.jpg", "b.jpg"], labels=np.eye(2, dtype=np.float32))
     assert [each["label"].tolist() for each in rows] == [[1, 0], [0, 1]]
     for source in (rows, read.files(["a.jpg", "b.jpg"], labels=[0.5, 1.75])):
-        with pytest.raises(pp.DataError, match="needs all labels in advance"):
+        with pytest.raises(pp.DataError, match="requires integer labels that are known before samples are read"):
             pp.Loader(source, PLAIN, batch_size=1, shuffle=True, weights="balanced")
 
 

@@ -240,7 +240,7 @@ def test_an_image_without_a_size_is_reported(tmp_path, caplog):
     broken = [{"image": b"no image"}, {"image": tmp_path / "pipe" / "fifo.jpg"}, {"image": tmp_path / "none.jpg"}]
     with loader([*samples(8), *broken, b"no dict"], last="pad", group_by="aspect") as ours:
         assert ours.order.groups.tolist() == [1] * 8 + [0] * 4
-    assert "no size of 4 images can be read: they are of group 0" in caplog.text
+    assert "the sizes of 4 images cannot be read: they are put into group 0" in caplog.text
 
 
 def test_a_repeated_broken_sample_is_replaced_each_time_and_named_once(tmp_path):
@@ -281,8 +281,13 @@ def test_a_subset_has_the_named_samples(tmp_path):
         assert some.labels.tolist() == source.labels[1::2].tolist()
         assert (some.classes, some[-1]["name"]) == (source.classes, source[15]["name"])
     assert read.subset(source, is_odd).fingerprint != read.subset(source, ~is_odd).fingerprint
-    for indices, words in (([], "is empty"), ([16], "index 16 is out of bounds"), ([0.5], "arrays used as indices")):
-        with pytest.raises(pp.DataError, match=f"^the subset of 16 samples.*{words}"):
+    mismatch = "the indices do not match the source of 16 samples: "
+    for indices, words in (
+        ([], "the indices must be one-dimensional and select at least one sample"),
+        ([16], f"{mismatch}index 16 is out of bounds"),
+        ([0.5], f"{mismatch}arrays used as indices"),
+    ):
+        with pytest.raises(pp.DataError, match=f"^subset: {words}"):
             read.subset(source, indices)
 
 
@@ -302,7 +307,9 @@ def test_different_classes_are_rejected(tmp_path):
     for folder in ("a/cat", "a/dog", "b/cat", "b/eel"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "1.jpg").write_bytes(b"x")
-    with pytest.raises(pp.DataError, match=r"^concat: the sources have different classes: cat, dog and cat, eel: "):
+    with pytest.raises(
+        pp.DataError, match=r"^concat: the sources must have the same classes, not cat, dog and cat, eel$"
+    ):
         read.concat(read.files(tmp_path / "a"), read.files(tmp_path / "b"))
-    with pytest.raises(pp.DataError, match=r"^concat needs sources, and each needs a sample$"):
+    with pytest.raises(pp.DataError, match=r"^concat requires at least one source, and no source may be empty$"):
         read.concat(samples(2), [])

@@ -48,11 +48,11 @@ def change(content, **fields):
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"bbox": [1, 2, -3, 4]}, "annotation 3001: its box is [1.0, 2.0, -3.0, 4.0]"),
+        ({"bbox": [1, 2, -3, 4]}, "annotation 3001: has the invalid box [1.0, 2.0, -3.0, 4.0]"),
         ({"bbox": [1, 2, 3]}, "annotations[4]: Expected `array` of length 4 - at `$.bbox`"),
-        ({"bbox": [1e300, 2, 3, 4]}, "annotation 3001: its box is [1e+300, 2.0, 3.0, 4.0]"),
+        ({"bbox": [1e300, 2, 3, 4]}, "annotation 3001: has the invalid box [1e+300, 2.0, 3.0, 4.0]"),
         ({"bbox": None}, "annotations[4]: Expected `array`, got `null` - at `$.bbox`"),
-        ({"category_id": 5}, "annotation 3001: there is no category 5"),
+        ({"category_id": 5}, "annotation 3001: has the unknown category 5"),
     ],
 )
 @pytest.mark.filterwarnings("error")
@@ -73,7 +73,7 @@ def test_annotations_without_an_image_are_noted(tmp_path):
     assert source.notes == (
         "annotations[15]: Object missing required field `image_id`",
         "annotations[16]: Expected `object`, got `int`",
-        "2 annotations of images that are not there, such as 3001 of 99",
+        "2 annotations refer to missing images, such as annotation 3001 to image 99",
     )
     assert source[3]["ids"].tolist() == [3000, 3002]
 
@@ -86,18 +86,18 @@ def test_broken_images_are_named_and_the_others_are_read(tmp_path):
     content["images"] += [{"id": 200, "file_name": "a\0b"}, {"id": 300, "file_name": "/etc/passwd"}]
     source = coco(tmp_path, content)
     assert refusals(source) == {
-        0: "[BAD_RECORD] i.json, image 100: its size is -5 x 120",
-        1: f"[BAD_RECORD] image 110: its file '../../etc/passwd' is not inside {tmp_path}",
-        3: f"[BAD_RECORD] image 300: its file '/etc/passwd' is not inside {tmp_path}",
+        0: "[BAD_RECORD] i.json, image 100: has the invalid size -5 x 120",
+        1: f"[BAD_RECORD] image 110: the file '../../etc/passwd' is not inside {tmp_path}",
+        3: f"[BAD_RECORD] image 300: the file '/etc/passwd' is not inside {tmp_path}",
         4: "[BAD_RECORD] i.json, images[2]: Expected `int`, got `str` - at `$.id`",
-        5: "[BAD_RECORD] i.json, images[4]: a name with a NUL",
+        5: "[BAD_RECORD] i.json, images[4]: the file name contains a NUL character",
     }
     assert source[2]["ids"].tolist() == [3000, 3001, 3002]
 
 
 def test_crowds_are_omitted_and_reported(tmp_path):
     source = coco(tmp_path, coco_annotations(5), crowd=False)
-    assert source.notes == ("2 boxes around crowds are left out: crowd=True keeps them",)
+    assert source.notes == ("2 boxes around crowds are ignored: use crowd=True to keep them",)
     assert [sample["ids"].tolist() for sample in source][3:] == [[3000, 3001], [4000, 4001, 4003]]
     assert not any(sample["iscrowd"].any() for sample in source)
     assert source.fingerprint != coco(tmp_path, coco_annotations(5)).fingerprint
@@ -111,10 +111,10 @@ def test_images_without_a_box_are_omitted_on_request(tmp_path):
     assert [source[index]["name"] for index in range(2)] == ["1.jpg", "3.jpg"]
     assert [source[index]["ids"].tolist() for index in range(2)] == [[1000], [3000, 3001, 3002]]
     assert source[1]["size"] == (90, 120)
-    assert refusals(source) == {2: "[BAD_RECORD] i.json, image 140: its size is -5 x 120"}
+    assert refusals(source) == {2: "[BAD_RECORD] i.json, image 140: has the invalid size -5 x 120"}
     content["annotations"] = []
     content["images"].pop()
-    with pytest.raises(pp.DataError, match="no image has a box larger than one pixel per side"):
+    with pytest.raises(pp.DataError, match="no image has a box larger than one pixel in both dimensions"):
         coco(tmp_path, content, empty=False)
 
 
@@ -122,8 +122,8 @@ def test_two_images_with_the_same_id_are_both_rejected(tmp_path):
     content = coco_annotations(3)
     content["images"].append({"id": 110, "file_name": "x.jpg"})
     assert refusals(coco(tmp_path, content)) == {
-        1: "[BAD_RECORD] i.json, image 110: two images have this id",
-        2: "[BAD_RECORD] i.json, image 110: two images have this id",
+        1: "[BAD_RECORD] i.json, image 110: several images have this id",
+        2: "[BAD_RECORD] i.json, image 110: several images have this id",
     }
 
 
@@ -145,9 +145,11 @@ def test_keypoints_are_points(tmp_path):
     assert (sample["points"].dtype, sample["visible"].dtype) == (np.float32, np.uint8)
     content["annotations"][2]["keypoints"].pop()
     source = coco(tmp_path, content, keypoints=True)
-    assert refusals(source) == {2: "[BAD_RECORD] i.json, image 120: annotations[2]: 5 numbers for 2 keypoints"}
+    assert refusals(source) == {
+        2: "[BAD_RECORD] i.json, image 120: annotations[2]: 2 keypoints require 6 numbers, not 5"
+    }
     assert coco(tmp_path, content, keypoints=True)[1]["visible"].tolist() == [[0, 0]]
-    with pytest.raises(pp.DataError, match=r"its categories name \[0\] keypoints"):
+    with pytest.raises(pp.DataError, match=r"they define \[0\]$"):
         coco(tmp_path, coco_annotations(2), keypoints=True)
 
 
@@ -230,14 +232,17 @@ def test_a_segmentation_of_an_unknown_kind_breaks_its_image(tmp_path, segmentati
 @pytest.mark.parametrize(
     ("segmentation", "text"),
     [
-        ([[0.5, 1, 2, 3]], "shape 1 of 1: a polygon of 4 numbers"),
-        ([[1, 2, 3, 4, 5, 6, 7]], "a polygon of 7 numbers"),
-        ([[1, 2, 3, 4, 5, 1e7]], "a point lies 1e[+]07 pixels away"),
-        ({"counts": [5, 6], "size": [90, 120]}, r"its runs are 11 pixels of \(90, 120\), and the image is 90 x 120"),
-        ({"counts": [10799, 2], "size": [90, 120]}, "its runs are 10,801 pixels"),
-        ({"counts": [0, 10800, 10800], "size": [90, 120]}, "its runs are 21,600 pixels"),
-        ({"counts": [0, 10800], "size": [120, 90]}, r"its runs are 10,800 pixels of \(120, 90\)"),
-        ({"counts": "1é", "size": [90, 120]}, "its runs are"),
+        ([[0.5, 1, 2, 3]], "segmentation 1 of 1: a polygon must have an even number of at least 6 coordinates, not 4"),
+        ([[1, 2, 3, 4, 5, 6, 7]], "at least 6 coordinates, not 7"),
+        ([[1, 2, 3, 4, 5, 1e7]], "coordinates must be below 1,000,000 pixels, not 1e[+]07"),
+        (
+            {"counts": [5, 6], "size": [90, 120]},
+            r"the run lengths cover 11 pixels of a size \(90, 120\), but the image is 90 x 120",
+        ),
+        ({"counts": [10799, 2], "size": [90, 120]}, "the run lengths cover 10,801 pixels"),
+        ({"counts": [0, 10800, 10800], "size": [90, 120]}, "the run lengths cover 21,600 pixels"),
+        ({"counts": [0, 10800], "size": [120, 90]}, r"the run lengths cover 10,800 pixels of a size \(120, 90\)"),
+        ({"counts": "1é", "size": [90, 120]}, "the run lengths cover"),
     ],
 )
 def test_an_invalid_shape_fails_its_image_when_it_is_drawn(tmp_path, segmentation, text):

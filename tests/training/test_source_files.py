@@ -31,7 +31,7 @@ def test_folders_are_classes_sorted_by_name_with_all_nested_files(tmp_path):
     source = read.files(tmp_path)
     assert source.classes == ("a", "b")
     assert listing(source) == [("a/x.jpeg", 0), ("b/10.PNG", 1), ("b/2.jpg", 1), ("b/deep/er/0.webp", 1)]
-    assert source.notes == ("a/notes.txt passed over, as no image by name",)
+    assert source.notes == ("skipped, because these are not image files: a/notes.txt",)
     assert source.labels.tolist() == [0, 1, 1, 1]
 
 
@@ -42,9 +42,9 @@ def test_the_classes_of_one_folder_can_be_used_for_another(tmp_path):
         ("b/1.jpg", 1),
         ("c/1.jpg", 2),
     ]
-    with pytest.raises(pp.DataError, match="has no folder for c; there are a, b"):
+    with pytest.raises(pp.DataError, match="has no folder for the classes c; its folders are a, b"):
         read.files(write(tmp_path / "w", "a/1.jpg", "b/1.jpg"), classes=train.classes)
-    with pytest.raises(pp.DataError, match="d is not a class; the classes are a, b, c"):
+    with pytest.raises(pp.DataError, match="the folders d are not classes; the classes are a, b, c"):
         read.files(write(tmp_path / "v", "d/1.jpg"), classes=train.classes)
 
 
@@ -58,13 +58,13 @@ def test_a_folder_with_only_images_has_no_labels(tmp_path):
 def test_images_next_to_the_class_folders_are_named(tmp_path):
     source = read.files(write(tmp_path, "stray.jpg", "a/1.jpg"))
     assert listing(source) == [("a/1.jpg", 0)]
-    assert source.notes == ("stray.jpg passed over, as in no class's folder",)
+    assert source.notes == ("skipped, because these files are not in the folder of a class: stray.jpg",)
 
 
 def test_circular_links_end(tmp_path):
     write(tmp_path, "a/1.jpg")
     (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
-    with pytest.raises(pp.DataError, match=r"a/again: folders in a circle of links"):
+    with pytest.raises(pp.DataError, match=r"a/again: links form a loop"):
         read.files(tmp_path)
 
 
@@ -162,9 +162,9 @@ def test_an_invalid_line_of_a_table_breaks_its_sample(tmp_path):
     assert len(source) == 7
     errors = refusals(source)
     assert errors == {
-        2: "[BAD_RECORD] t.csv, line 5: 2 fields for 3 columns",
-        3: f"[BAD_RECORD] t.csv, line 6: its file '../d.jpg' is not inside {tmp_path}",
-        4: f"[BAD_RECORD] t.csv, line 7: its file '/etc/passwd' is not inside {tmp_path}",
+        2: "[BAD_RECORD] t.csv, line 5: has 2 fields, but the table has 3 columns",
+        3: f"[BAD_RECORD] t.csv, line 6: the file '../d.jpg' is not inside {tmp_path}",
+        4: f"[BAD_RECORD] t.csv, line 7: the file '/etc/passwd' is not inside {tmp_path}",
         5: "[BAD_RECORD] t.csv, line 8: unexpected end of data",
     }
     assert source.notes == tuple(text.partition("] ")[2] for text in errors.values())

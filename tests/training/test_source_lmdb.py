@@ -20,7 +20,7 @@ def test_numbered_keys_have_an_image_and_its_text(tmp_path):
     assert source[2] == {"name": "image-000000003", "image": small_jpeg(2), "text": "word 3 é"}
     assert pickle.loads(pickle.dumps(source))[0]["text"] == "word 1 é"  # noqa: S301
     zero = read.lmdb(tmp_path / "words", image="image-%09d", first=0)
-    assert refusals(zero) == {0: "[BAD_RECORD] image-000000000: no value of the key 'image-000000000'"}
+    assert refusals(zero) == {0: "[BAD_RECORD] image-000000000: the LMDB has no key 'image-000000000'"}
 
 
 def test_without_a_pattern_each_value_is_an_image(tmp_path):
@@ -34,7 +34,9 @@ def test_without_a_pattern_each_value_is_an_image(tmp_path):
 def test_a_broken_value_breaks_only_itself(tmp_path):
     write_lmdb(tmp_path / "words", 3, **{"label-000000002": b"\xff"})
     source = read.lmdb(tmp_path / "words", image="image-%09d", text="label-%09d")
-    assert refusals(source) == {1: "[BAD_RECORD] image-000000002: the value of the key 'label-000000002' is not UTF-8"}
+    assert refusals(source) == {
+        1: "[BAD_RECORD] image-000000002: the value of the key 'label-000000002' is not valid UTF-8"
+    }
     loader = pp.Loader(source, PLAIN, batch_size=1, limits=pp.Limits(max_image_bytes=10))
     with loader, pytest.raises(pp.ImageError, match="TOO_LARGE_BYTES"):
         next(loader)
@@ -48,8 +50,8 @@ def test_a_broken_value_breaks_only_itself(tmp_path):
         ({"num-samples": b"0"}, "contains no samples"),
         (
             {"num-samples": b"100000000000000000"},
-            'the key "num-samples" says that there are 100,000,000,000,000,000 samples, and all keys are 2: write the '
-            "number of samples there",
+            'the key "num-samples" declares 100,000,000,000,000,000 samples, but there are only 2 keys: store the '
+            "correct number of samples under that key",
         ),
     ],
 )
@@ -62,5 +64,5 @@ def test_a_database_without_a_count_is_rejected(tmp_path, others, words):
 
 def test_a_file_that_is_not_lmdb_is_rejected(tmp_path):
     (tmp_path / "x").write_bytes(b"x" * 9999)
-    with pytest.raises(pp.DataError, match=r"x: is not an LMDB: "):
+    with pytest.raises(pp.DataError, match=r"x: cannot be opened as an LMDB: "):
         read.lmdb(tmp_path / "x")

@@ -80,10 +80,10 @@ def test_dotted_names_are_fields_of_structs_and_lists_are_arrays(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"image": "photo"}, "has no column 'photo'; there are 'image', 'label', 'area'"),
-        ({"image": "image.data"}, "has no column 'image.data'; there are"),
-        ({"image": "label"}, "the column 'label' is int64, and no encoded images: those are binary, or a struct with"),
-        ({"label": "area"}, "the column 'area' is list<"),
+        ({"image": "photo"}, "has no column 'photo'; its columns are 'image', 'label', 'area'"),
+        ({"image": "image.data"}, "has no column 'image.data'; its columns are"),
+        ({"image": "label"}, "the column 'label' must contain encoded images, as binary values or structs with binary"),
+        ({"label": "area"}, "labels must be integers, but the column 'area' contains list<"),
     ],
 )
 def test_a_column_that_does_not_match_is_one_error(tmp_path, options, words):
@@ -99,14 +99,14 @@ def test_a_damaged_file_is_one_error_and_a_damaged_row_group_breaks_its_samples(
     whole = (tmp_path / "a.parquet").read_bytes()
     for name, data in {"cut": whole[:-40], "empty": b"", "text": b"image,label"}.items():
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(pp.DataError, match=f"/{name}: is not a Parquet file, or is damaged: "):
+        with pytest.raises(pp.DataError, match=f"/{name}: is not a valid Parquet file: "):
             read.parquet(tmp_path / name)
     place = whole.index(small_jpeg(3)[-140:-100])
     (tmp_path / "a.parquet").write_bytes(whole[:place] + bytes(40) + whole[place + 40 :])
     source = read.parquet(tmp_path / "a.parquet")
     found = refusals(source)
     assert [*found] == [2, 3]
-    assert found[3].startswith("[CORRUPT] a.parquet, row 3: its row group 1 cannot be read: ")
+    assert found[3].startswith("[CORRUPT] a.parquet, row 3: the row group 1 cannot be read: ")
     with pp.Loader(source, PLAIN, batch_size=2, on_error="replace", max_errors=6) as loader:
         assert len([*loader]) == 3
         assert [broken.index for broken in loader.errors] == [2, 3]
@@ -121,8 +121,8 @@ def test_a_null_breaks_its_sample_and_an_empty_file_is_rejected(tmp_path):
     rows = [{"image": small_jpeg(0), "label": 1}, {"image": None, "label": 1}, {"image": small_jpeg(2), "label": None}]
     write_parquet(tmp_path / "a.parquet", rows=rows)
     assert refusals(read.parquet(tmp_path / "a.parquet", label="label")) == {
-        1: "[BAD_RECORD] a.parquet, row 1: its 'image' is null",
-        2: "[BAD_RECORD] a.parquet, row 2: its 'label' is null",
+        1: "[BAD_RECORD] a.parquet, row 1: the column 'image' is null in this row",
+        2: "[BAD_RECORD] a.parquet, row 2: the column 'label' is null in this row",
     }
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415

@@ -117,7 +117,7 @@ def test_a_table_can_name_objects(bucket, tmp_path):
         (small_jpeg(0), 5),
         (small_jpeg(1), 6),
     ]
-    with pytest.raises(pp.ImageError, match=r"line 4: its file '../x.jpg' is not inside "):
+    with pytest.raises(pp.ImageError, match=r"line 4: the file '../x.jpg' is not inside "):
         source[2]
 
 
@@ -159,10 +159,13 @@ def test_a_missing_object_is_a_broken_sample(bucket, tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda url: read.tar(f"{url}/no-*.tar"), "no-*.tar: no file with this name or matching this pattern"),
+        (lambda url: read.tar(f"{url}/no-*.tar"), "no-*.tar: no file has this name or matches this pattern"),
         (lambda url: read.tar(f"{url}/no.tar"), "no.tar: cannot be read: no such object"),
         (lambda url: read.files(f"{url}/no"), "no: cannot be read: no such object"),
-        (lambda url: read.files([f"{url}/a.jpg", "memory://b/a.jpg"]), "a list of files is of one bucket or server, "),
+        (
+            lambda url: read.files([f"{url}/a.jpg", "memory://b/a.jpg"]),
+            "the files of a list must all be on the same server",
+        ),
         (lambda _: read.tar("nobody://b/a.tar"), "nobody://b/a.tar: Protocol not known: nobody"),
     ],
 )
@@ -176,7 +179,7 @@ def test_a_server_without_ranges_is_rejected_before_it_sends_each_shard_for_each
     (tmp_path / "a.tar").write_bytes(tar_bytes(tar_members(3)))
     source = read.tar(f"{bucket()}/a.tar")
     Shaky.whole = True
-    with pytest.raises(pp.DataError, match=r"a\.tar: its server does not support range requests: download the file"):
+    with pytest.raises(pp.DataError, match=r"a\.tar: the server does not support range requests: download the file"):
         source[0]
 
 

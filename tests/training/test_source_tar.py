@@ -53,7 +53,7 @@ def test_members_without_a_suffix_and_hidden_ones_are_skipped(tmp_path):
     members = [("README", b"x"), (".DS_Store", b"x"), ("a.jpg", b"x"), ("x/._a.jpg", b"x")]
     source = read.tar(write(tmp_path / "a.tar", *members), label=None)
     assert [sample["key"] for sample in source] == ["a"]
-    assert source.notes == ("a.tar: 3 members passed over: they have no suffix, or begin with a dot",)
+    assert source.notes == ("a.tar: 3 members were skipped, because the name has no suffix or begins with a dot",)
 
 
 def test_any_of_several_suffixes_is_the_image(tmp_path):
@@ -64,15 +64,21 @@ def test_any_of_several_suffixes_is_the_image(tmp_path):
 @pytest.mark.parametrize(
     ("members", "text"),
     [
-        ([("b.jpg", b"x")], "has no member .cls"),
-        ([("b.cls", b"1")], "has no member .jpg or .jpeg or .png or .webp"),
-        ([("b.jpg", b"x"), ("b.jpg", b"y"), ("b.cls", b"1")], "has two members .jpg"),
-        ([("b.jpg", b"x"), ("b.png", b"y"), ("b.cls", b"1")], "has another image or field .png"),
-        ([("b.jpg", b"x"), ("b.cls", b"one")], "its .cls is broken: invalid literal"),
-        ([("b.jpg", b"x"), ("b.cls", b"1" * 99)], "its .cls is broken: a number of 99 bytes"),
-        ([("b.jpg", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}), ("b.cls", b"1")], "its .jpg is a link"),
-        ([("b.jpg", {"type": tarfile.LNKTYPE, "linkname": "a.jpg"}), ("b.cls", b"1")], "its .jpg is a link"),
-        ([("b.jpg", {"type": tarfile.FIFOTYPE}), ("b.cls", b"1")], "its .jpg is a special file"),
+        ([("b.jpg", b"x")], "has no member with the suffix .cls"),
+        ([("b.cls", b"1")], "has no member with the suffix .jpg or .jpeg or .png or .webp"),
+        ([("b.jpg", b"x"), ("b.jpg", b"y"), ("b.cls", b"1")], "has two members with the suffix .jpg"),
+        ([("b.jpg", b"x"), ("b.png", b"y"), ("b.cls", b"1")], "has several members for the same field, such as .png"),
+        ([("b.jpg", b"x"), ("b.cls", b"one")], "the member .cls is invalid: invalid literal"),
+        (
+            [("b.jpg", b"x"), ("b.cls", b"1" * 99)],
+            "the member .cls is invalid: an integer must have at most 20 bytes, not 99",
+        ),
+        (
+            [("b.jpg", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}), ("b.cls", b"1")],
+            "the member .jpg is a link",
+        ),
+        ([("b.jpg", {"type": tarfile.LNKTYPE, "linkname": "a.jpg"}), ("b.cls", b"1")], "the member .jpg is a link"),
+        ([("b.jpg", {"type": tarfile.FIFOTYPE}), ("b.cls", b"1")], "the member .jpg is a special file"),
     ],
 )
 def test_an_invalid_sample_breaks_only_itself(tmp_path, members, text):
@@ -89,7 +95,7 @@ def test_separated_members_break_their_sample(tmp_path):
     source = read.tar(write(tmp_path / "t.tar", *members))
     found = refusals(source)
     assert list(found) == [0, 1, 2, 3]
-    assert all("its members are not next to each other" in text for text in found.values())
+    assert all("the members are not adjacent" in text for text in found.values())
     assert source[4]["label"] == 6
 
 
@@ -115,8 +121,8 @@ def test_the_last_member_may_end_at_the_end_of_the_file_but_not_after_it(tmp_pat
     assert (source[0]["image"], source[0]["label"], source.notes) == (b"photo", 17, ())
     (tmp_path / "t.tar").write_bytes(data[: end - 1])
     source = read.tar(tmp_path / "t.tar")
-    assert refusals(source) == {0: "[TRUNCATED] t.tar, a: the file ends 1 byte before it does"}
-    assert source.notes == ("t.tar: the file ends in its member a.cls",)
+    assert refusals(source) == {0: "[TRUNCATED] t.tar, a: the tar file ends 1 byte before the end of this member"}
+    assert source.notes == ("t.tar: the file is truncated in the member a.cls",)
 
 
 def test_a_broken_header_breaks_the_following_samples_and_is_noted(tmp_path):
@@ -125,7 +131,7 @@ def test_a_broken_header_breaks_the_following_samples_and_is_noted(tmp_path):
     data[first + 3] ^= 1
     (tmp_path / "t.tar").write_bytes(data)
     source = read.tar(tmp_path / "t.tar")
-    text = f"a broken header at byte {first:,}: the {len(data) - first:,} bytes from there are lost"
+    text = f"corrupt header at byte {first:,}: the {len(data) - first:,} bytes from there cannot be read"
     assert refusals(source) == {1: f"[CORRUPT] t.tar, byte-{first}: {text}"}
     assert source.notes == (f"t.tar: {text}",)
 
@@ -134,4 +140,4 @@ def test_a_concatenated_archive_is_noted(tmp_path):
     one = tar_bytes(list(tar_members(1)))
     (tmp_path / "t.tar").write_bytes(one + one)
     (note,) = read.tar(tmp_path / "t.tar").notes
-    assert "data behind the end of the archive" in note
+    assert "the data after its end is ignored" in note

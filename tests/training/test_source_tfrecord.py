@@ -56,7 +56,7 @@ def test_a_wrong_checksum_of_the_data_breaks_its_record(tmp_path):
     (_, (start, size), _) = write_tfrecord(tmp_path / "t", 3)
     data = (tmp_path / "t").read_bytes()
     (tmp_path / "t").write_bytes(flipped(data, start + size // 2))
-    assert refusals(read.tfrecord(tmp_path / "t")) == {1: "[CORRUPT] t, record 1: the checksum of its data is wrong"}
+    assert refusals(read.tfrecord(tmp_path / "t")) == {1: "[CORRUPT] t, record 1: the checksum of the data is wrong"}
     assert refusals(read.tfrecord(tmp_path / "t", checksums=False)) == {}
 
 
@@ -67,7 +67,8 @@ def test_data_after_a_broken_length_is_one_sample_and_a_note(tmp_path):
     (tmp_path / "a").write_bytes(flipped(data, start + 1))
     write_tfrecord(tmp_path / "b", 2)
     source = read.tfrecord([tmp_path / "a", tmp_path / "b"])
-    text = f"the checksum of the length at byte {start:,} is wrong: the {len(data) - start:,} bytes from there are lost"
+    lost = f"the {len(data) - start:,} bytes from there cannot be read"
+    text = f"the checksum of the length at byte {start:,} is wrong: {lost}"
     assert refusals(source) == {1: f"[CORRUPT] a, record 1: {text}"}
     assert len(source) == 4
     assert source.notes == (f"{tmp_path}/a: {text}",)
@@ -81,7 +82,7 @@ def test_a_truncated_file_breaks_its_last_record(tmp_path, left, checksums):
     source = read.tfrecord(tmp_path / "t", checksums=checksums)
     assert len(source) == 2
     (text,) = refusals(source).values()
-    assert text.startswith("[TRUNCATED] t, record 1: the file ends in ")
+    assert text.startswith("[TRUNCATED] t, record 1: the file is truncated in ")
     assert source.notes
 
 
@@ -89,7 +90,9 @@ def test_a_file_that_changes_after_the_scan_is_detected(tmp_path):
     (_, (start, size)) = write_tfrecord(tmp_path / "t", 2)
     source = read.tfrecord(tmp_path / "t", checksums=False)
     os.truncate(tmp_path / "t", start + 20)
-    assert refusals(source) == {1: f"[TRUNCATED] t, record 1: has 20 of {size:,} bytes: the file has changed"}
+    assert refusals(source) == {
+        1: f"[TRUNCATED] t, record 1: only 20 of {size:,} bytes are left: the file has changed since it was opened"
+    }
 
 
 @pytest.mark.parametrize("checksums", [pytest.param(True, marks=needs_crc), False])
@@ -104,7 +107,7 @@ def test_an_index_of_a_different_file_breaks_its_records(tmp_path):
     rows = write_tfrecord(tmp_path / "t", 3)
     (tmp_path / "i").write_text(f"0 {rows[0][1]}\n{rows[1][0] + 1} 40\n")
     source = read.tfrecord(tmp_path / "t", index=tmp_path / "i", checksums=False)
-    assert refusals(source) == {1: "[CORRUPT] t, record 1: its length is not the 24 bytes between it and the next"}
+    assert refusals(source) == {1: "[CORRUPT] t, record 1: the stored length differs from the 24 bytes of the record"}
 
 
 def write(path, *examples):
@@ -142,13 +145,13 @@ def test_normalized_boxes_are_converted_to_pixels(tmp_path):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"not a message", "is not a tf.train.Example: "),
-        (example(other=[b"x"]), "has no feature 'image/encoded'; there are 'other'"),
-        (example(image__encoded=[]), "its 'image/encoded' has 0 values instead of one"),
-        (example(image__encoded=[b"a", b"b"]), "its 'image/encoded' has 2 values instead of one"),
-        (example(image__encoded=[5]), "its 'image/encoded' is a number"),
-        (example(image__encoded=[b"x"], n=[1, 2]), "its 'n' has 2 values instead of one"),
-        (message(2, b"x"), "is not a tf.train.Example: unexpected field number 2"),  # a SequenceExample
+        (b"not a message", "is not a valid tf.train.Example: "),
+        (example(other=[b"x"]), "has no feature 'image/encoded'; its features are 'other'"),
+        (example(image__encoded=[]), "the feature 'image/encoded' must have one value, not 0"),
+        (example(image__encoded=[b"a", b"b"]), "the feature 'image/encoded' must have one value, not 2"),
+        (example(image__encoded=[5]), "the feature 'image/encoded' must contain bytes, not a number"),
+        (example(image__encoded=[b"x"], n=[1, 2]), "the feature 'n' must have one value, not 2"),
+        (message(2, b"x"), "is not a valid tf.train.Example: unexpected field number 2"),  # a SequenceExample
     ],
 )
 def test_a_record_of_a_different_kind_breaks_itself(tmp_path, data, text):
@@ -172,8 +175,8 @@ def test_invalid_boxes_break_their_record(tmp_path):
     ("content", "text"),
     [
         (b"not a record at all", "the checksum of the length at byte 0 is wrong"),
-        (b"", "no record in it"),
-        (gzip.compress(record(flower(0))), "is compressed: unpack it first: gunzip t"),
+        (b"", "contains no records"),
+        (gzip.compress(record(flower(0))), "is compressed: decompress it first, with gunzip t"),
     ],
 )
 def test_a_file_that_is_not_tfrecord_is_one_error(tmp_path, content, text):
@@ -188,7 +191,7 @@ def test_a_file_that_is_not_tfrecord_is_one_error(tmp_path, content, text):
 )
 def test_a_compressed_file_is_rejected_even_without_checksums(tmp_path, compress, command):
     (tmp_path / "t").write_bytes(compress(record(flower(0))))
-    with pytest.raises(pp.DataError, match=f"t: is compressed: unpack it first: {command} t$"):
+    with pytest.raises(pp.DataError, match=f"t: is compressed: decompress it first, with {command} t$"):
         read.tfrecord(tmp_path / "t", checksums=False)
 
 

@@ -35,20 +35,23 @@ def test_a_split_is_a_list_of_names_in_order(folder):
 def test_classes_are_the_given_ones(folder):
     source = read.voc(folder, classes=["dog", "cat"])
     assert source[1]["labels"].tolist() == [1, 0]
-    with pytest.raises(pp.ImageError, match=r"1.xml: object 1: 'dog' is not one of the classes: pass classes="):
+    with pytest.raises(pp.ImageError, match=r"1.xml: object 1: the class 'dog' is unknown: pass classes with its name"):
         read.voc(folder, classes=["cat"])[1]
 
 
 @pytest.mark.parametrize(
     ("xml", "text"),
     [
-        ("<html><body>404", "is not XML: no element found"),
-        (voc_xml(0, [("cat", (9, 9, 5, 20))]), "object 0: its box ends before it begins"),
-        (voc_xml(0, [("cat", (1, 1, 5, 5)), ("cat", (1, "x", 5, 20))]), "object 1: its bndbox/ymin is 'x'"),
-        (voc_xml(0, [("cat", (1, "nan", 5, 20))]), "object 0: its bndbox/ymin is 'nan'"),
-        (voc_xml(0, [("cat", (1, 1, "inf", 20))]), "object 0: its bndbox/xmax is 'inf'"),
-        (voc_xml(0, [("", (1, 1, 5, 5))]), "object 0: '' is not one of the classes"),
-        (voc_xml(0).replace("<xmin>1</xmin>", ""), "object 0: its bndbox/xmin is ''"),
+        ("<html><body>404", "is not valid XML: no element found"),
+        (voc_xml(0, [("cat", (9, 9, 5, 20))]), "object 0: the box must have xmin <= xmax and ymin <= ymax"),
+        (
+            voc_xml(0, [("cat", (1, 1, 5, 5)), ("cat", (1, "x", 5, 20))]),
+            "object 1: bndbox/ymin must be a number below 1e9, not 'x'",
+        ),
+        (voc_xml(0, [("cat", (1, "nan", 5, 20))]), "object 0: bndbox/ymin must be a number below 1e9, not 'nan'"),
+        (voc_xml(0, [("cat", (1, 1, "inf", 20))]), "object 0: bndbox/xmax must be a number below 1e9, not 'inf'"),
+        (voc_xml(0, [("", (1, 1, 5, 5))]), "object 0: the class '' is unknown"),
+        (voc_xml(0).replace("<xmin>1</xmin>", ""), "object 0: bndbox/xmin must be a number below 1e9, not ''"),
     ],
 )
 def test_an_invalid_annotation_breaks_its_image(folder, xml, text):
@@ -65,7 +68,9 @@ def test_a_missing_image_or_annotation_breaks_only_itself(folder):
     with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/1.xml: cannot be read"):
         source[1]
     source = read.voc(folder, "train")
-    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/3.xml: there is no such image in JPEGImages"):
+    with pytest.raises(
+        pp.ImageError, match=r"\[UNREADABLE\] Annotations/3.xml: JPEGImages does not contain an image with this name"
+    ):
         source[2]
     assert source.notes == ("1 annotated images are not in JPEGImages, such as 3",)
 
@@ -83,8 +88,8 @@ def test_an_invalid_folder_is_one_error(folder, tmp_path):
     with pytest.raises(pp.DataError, match=r"Main/test.txt: cannot be read"):
         read.voc(folder, "test")
     (folder / "ImageSets" / "Main" / "none.txt").write_text("")
-    with pytest.raises(pp.DataError, match="no image is annotated"):
+    with pytest.raises(pp.DataError, match="contains no annotated images"):
         read.voc(folder, "none")
     (folder / "ImageSets" / "Main" / "others.txt").write_text("x\ny\n")
-    with pytest.raises(pp.DataError, match="none of the 2 annotated images is in JPEGImages"):
+    with pytest.raises(pp.DataError, match="JPEGImages contains none of the 2 annotated images"):
         read.voc(folder, "others")

@@ -50,7 +50,7 @@ def test_samples_are_indexed_like_a_list(make):
     assert comparable(source[np.int64(2)]) == samples[2]
     assert len({sample["name"] for sample in samples}) == COUNT
     for index in (COUNT, -COUNT - 1):
-        with pytest.raises(IndexError, match=f"no sample {index}: there are 6"):
+        with pytest.raises(IndexError, match=f"index must be from -6 to 5, not {index}"):
             source[index]
     with pytest.raises(TypeError):
         source["1"]

@@ -2,19 +2,22 @@
 
 A source supports ``len()``, ``source[index]``, and the attributes of ``Source``. A sample is a dict with these keys:
 
-``image``   the encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``); or an array of its
-            pixels, for a pipeline that begins with ``pixels``
-``name``    text for messages
-``label``   an integer, from 0 where the source knows its classes; or of its declared type: see ``types``
-``boxes``   float32 (n, 4): x1, y1, x2, y2 in pixels of the upright image, 0-based; x2, y2 are where the box ends
-``labels``  int64 (n): the class of each box
-``points``  float32 (n, k, 2): x, y in the same pixels
-``mask``    integers (height, width): the class of each pixel; an array, or a PNG as ``image`` is one
-``masks``   (n, height, width): where each object of ``boxes`` is
-``size``    (height, width) of the image, as annotated
+``image``   encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``); for a pipeline that begins
+            with ``pixels``, an array of pixels
+``name``    name of the sample, for messages
+``label``   class index from 0 if the source has class names; otherwise an integer, or a value of the declared type
+            (see ``types``)
+``boxes``   float32 (n, 4): x1, y1, x2, y2 in 0-based pixels of the image with its EXIF orientation applied; x2 and y2
+            are exclusive
+``labels``  int64 (n,): class of each box
+``points``  float32 (n, k, 2): x and y in the same coordinates
+``mask``    class of each pixel, integers (height, width): an array or an encoded PNG, in the same forms as ``image``
+``masks``   (n, height, width): mask of each object in ``boxes``
+``size``    (height, width) of the image according to the annotation
 
-All other keys are metadata and are returned with the batch. Several threads may read a source at once. A sample that
-cannot be read raises ``ImageError``, whose message begins with the name of the sample; other samples are not affected.
+All other keys are metadata, which is returned with the batch. Several threads may read a source concurrently. If a
+sample cannot be read, ``ImageError`` is raised with a message that begins with the name of the sample. Other samples
+are not affected.
 """
 
 from __future__ import annotations
@@ -34,19 +37,19 @@ from pixprep.plan.boxes import to_xyxy
 from pixprep.spec import BoxSource
 
 Sample = dict[str, Any]
-LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (they are frozen)
-"""Limits of the Loader that reads: a remote object is downloaded when its sample is requested."""
+LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (``Limits`` is immutable)
+"""Limits of the Loader that reads a sample. They also apply to remote objects, which are downloaded on request."""
 _NAMED = 3
 
 
 class AnySource(Protocol):
-    """Source of a Loader: ``pp.read`` makes some, and a list of dicts is one. Several threads read it at once."""
+    """Source of a Loader: a ``Source`` from ``pp.read``, or any sequence of dicts. Several threads read it at once."""
 
     def __len__(self) -> int:
-        """Number of samples."""
+        """Return the number of samples."""
 
     def __getitem__(self, index: int, /) -> Mapping[str, Any]:
-        """Return a sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; other keys are metadata.
+        """Return a sample. ``image`` is encoded bytes, the ``Path`` of a file, or an array of pixels.
 
         Raises:
             ImageError: The sample is broken.
@@ -54,22 +57,23 @@ class AnySource(Protocol):
 
 
 class Source(ABC):
-    """A source of samples, as the functions of ``pixprep.read`` return it.
+    """Base class of the sources that the functions of ``pixprep.read`` return.
 
     Attributes:
-        classes: Names of the labels, in order; empty if the source does not know them.
-        is_in_order: Whether samples can only be read in sequence; any other order restarts it. See ``iterable``.
-        notes: Problems found when the source was created, one line each; they are also logged as warnings.
-        fingerprint: A hash of 32 hexadecimal digits over names, sizes and annotations, which identifies the samples.
-            The contents of image files are not part of it. It is computed on first use.
+        classes: Names of the classes, in the order of their indices. Empty if the source does not have class names.
+        is_in_order: Whether samples can be read efficiently only in sequence. Reading a previous sample restarts the
+            iteration; see ``iterable``.
+        notes: Problems that were found when the source was created, one line each. They are also logged as warnings.
+        fingerprint: Hash that identifies the samples, 32 hexadecimal digits. It covers names, sizes and annotations,
+            but not the contents of image files. It is computed on first use.
     """
 
     classes: tuple[str, ...] = ()
     is_in_order = False
     notes: tuple[str, ...] = ()
-    types: Any = None  # declared types of the fields, of which ``types.typed`` makes an object
-    box_format: BoxSource = "xyxy"  # format of the field ``boxes`` of ``_sample``
-    _broken: Mapping[int, ImageError] = {}  # of samples that were found broken when the source was made
+    types: Any = None  # a ``Types`` object with the declared types of the fields; ``typed`` sets it
+    box_format: BoxSource = "xyxy"  # format of the field ``boxes`` that ``_sample`` returns
+    _broken: Mapping[int, ImageError] = {}  # errors of samples that were already broken when the source was created
 
     @property
     @abstractmethod
@@ -80,7 +84,7 @@ class Source(ABC):
 
     @abstractmethod
     def _sample(self, index: int) -> Sample:
-        """The sample of a number from 0."""
+        """Return the sample at a valid, nonnegative index."""
 
     def __getitem__(self, index: int) -> Sample:
         """Return the sample at an index. As in a list, negative indices count from the end.
@@ -91,7 +95,7 @@ class Source(ABC):
         """
         number, count = operator.index(index), len(self)
         if not -count <= number < count:
-            raise IndexError(f"no sample {number}: there are {count:,}")
+            raise IndexError(f"index must be from {-count:,} to {count - 1:,}, not {number:,}")
         number %= count
         if (error := self._broken.get(number)) is not None:
             raise ImageError(error.reason, error.detail)
@@ -103,12 +107,12 @@ class Source(ABC):
 
     @property
     def _type_tag(self) -> tuple[object, ...]:
-        """Declared types as a part of the fingerprint. Empty if no types are declared."""
+        """Declared types, as a part of the fingerprint. Empty if no types are declared."""
         return (self.types,) if self.types is not None and self.types.fields else ()
 
     @property
     def _tags(self) -> tuple[object, ...]:
-        """Parts of a fingerprint: the format of boxes and the declared types, unless they are the default."""
+        """Box format and declared types, as parts of the fingerprint. Defaults are omitted."""
         return (*([self.box_format] if self.box_format != "xyxy" else []), *self._type_tag)
 
     def __repr__(self) -> str:
@@ -118,12 +122,12 @@ class Source(ABC):
 
 
 def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview] | None = None) -> Encoded:
-    """Return the encoded bytes of a sample, read from its file if ``image`` is a path.
+    """Return the encoded bytes of a sample's image. They are read from a file if ``image`` is a path.
 
     Args:
-        sample: Sample as described above.
+        sample: Sample as described in the module's docstring.
         limits: Limits, which include the maximum size of a file.
-        room: Allocator that returns memory of a size in bytes for a file. Default: newly allocated memory.
+        room: Function that allocates memory of a size in bytes for a file. Default: new memory for each file.
 
     Raises:
         ImageError: The file cannot be read, is not a regular file, or is larger than the limit. The message contains
@@ -134,9 +138,9 @@ def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview]
         return image  # type: ignore[no-any-return]
     with naming(sample.get("name", "a sample")):
         try:
-            descriptor = os.open(image, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for its writer
-        except ValueError:  # of a NUL
-            raise ImageError("UNREADABLE", "is not a file name") from None
+            descriptor = os.open(image, os.O_RDONLY | os.O_NONBLOCK)  # without O_NONBLOCK, opening a FIFO would block
+        except ValueError:  # the path contains a NUL character
+            raise ImageError("UNREADABLE", "is not a valid file name, because it contains a NUL character") from None
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -150,8 +154,8 @@ def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview]
             os.close(descriptor)
 
 
-class naming:  # noqa: N801  (a context manager; of a generator it would take 2 us, and this 0.4)
-    """Says the name of a sample before the words of its error; a file that cannot be read is such an error."""
+class naming:  # noqa: N801  (a context manager; a class takes 0.4 us, and ``contextlib.contextmanager`` takes 2 us)
+    """Put the name of a sample in front of the message of an ImageError. An OSError becomes an ImageError."""
 
     def __init__(self, name: str) -> None:
         self._name = name

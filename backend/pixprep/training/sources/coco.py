@@ -1,4 +1,4 @@
-"""COCO's annotations of objects: one JSON file for all images."""
+"""A source for COCO object annotations, which are stored in one JSON file for all images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pixprep.training.sources.storage import (
     opening,
 )
 
-_Id = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # NumPy has 64 bits for it
+_Id = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # must fit in int64
 _MAX_PIXELS = 1e9
 _MAX_JSON_BYTES = 2 << 30
 
@@ -64,7 +64,7 @@ class _Category(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    """Images and annotations stay text until one by one they are read: a broken one costs itself."""
+    """A COCO file. Images and annotations are decoded separately, so that an invalid one does not affect the others."""
 
     images: list[msgspec.Raw]
     categories: list[_Category]
@@ -72,16 +72,16 @@ class _File(msgspec.Struct):
 
 
 class CocoImages(Source):
-    """The images of a COCO file with their boxes; see ``Source``. Made by ``coco``.
+    """The images of a COCO file with their boxes; see ``Source``. Returned by ``coco``.
 
-    A sample has ``image`` (a path), ``name`` and ``id``, ``size`` if it is annotated, ``boxes`` and ``labels``, and
-    for each box ``ids``, ``iscrowd`` and ``area``. With keypoints it has ``points``, and ``visible``: uint8 (n, k) with
-    COCO's 0 (not labeled), 1 (hidden) and 2 (visible). With masks it has ``masks``, which are drawn when NumPy requests
-    the array.
+    A sample has ``image`` (a path), ``name``, ``id``, ``size`` if the file contains it, ``boxes`` and ``labels``, and
+    for each box ``ids``, ``iscrowd`` and ``area``. With ``keypoints``, it also has ``points``, and ``visible``, uint8
+    (n, k) with the values of COCO: 0 (not labeled), 1 (labeled but hidden) and 2 (visible). With ``masks``, it has
+    ``masks``, which are rasterized when NumPy requests the array.
 
     Attributes:
-        category_ids: Category id of each class in the file.
-        sizes: Annotated (height, width) of each image, or zeros if the file does not contain them.
+        category_ids: Category id in the file for each class index.
+        sizes: Annotated (height, width) of each image, int32 (n, 2). Zeros if the file does not contain the size.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class CocoImages(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that is kept of the file."""
+        """Hash of the images, the classes and the annotations."""
         columns = (*self._images.values(), *self._boxes.values())
         shapes = () if self._shapes is None else (self._shapes.blob,)
         return fingerprint("coco", self.classes, self.category_ids, self._names.blob, *columns, *shapes)
@@ -142,49 +142,51 @@ def coco(
     crowd: bool = False,
     empty: bool = True,
 ) -> CocoImages:
-    """Read COCO's annotations of objects, with their keypoints and masks.
+    """Read COCO object annotations, optionally with keypoints and masks.
 
-    Labels are numbered from 0 in the order of the category ids, which have gaps. Images are ordered by their ids, as in
-    torchvision's ``CocoDetection``. COCO's boxes (left, top, width, height in float pixels) are converted; a box that
-    extends beyond the image is not clipped. An invalid annotation makes its image a broken sample, because a photo with
-    an unmarked object would teach a wrong label. An annotation of a missing image is reported in ``notes``.
+    Class indices start at 0 and follow the order of the category ids, which have gaps. Images are ordered by their ids,
+    as in torchvision's ``CocoDetection``. COCO's boxes (left, top, width and height in float pixels) are converted to
+    corners; boxes that extend beyond the image are not clipped. An image with an invalid annotation is a broken sample,
+    because training would otherwise treat the object as background. Annotations of missing images are reported in
+    ``notes``.
 
     >>> train = coco("train2017", "annotations/instances_train2017.json")      # doctest: +SKIP
 
     Args:
-        images: Folder of the images. Their names must not leave it.
-        annotations: The JSON file.
-        keypoints: Whether to read keypoints. Every category must define the same number of keypoints.
-        masks: Whether to read polygons and run lengths, for the op ``masks``. Each pixel equals that of pycocotools.
-        crowd: Whether to keep boxes around crowds (``iscrowd``), which a detector should not learn as one object.
-            torchvision's detection reference leaves them out, in training and in evaluation.
-        empty: Whether to keep images without boxes. torchvision's reference keeps them in evaluation, and trains
-        without
-            images that have no box larger than one pixel per side, which corresponds to ``empty=False``.
+        images: Folder of the images. All image files must be inside it.
+        annotations: Path of the JSON file.
+        keypoints: Whether to read keypoints. All categories must define the same number of keypoints.
+        masks: Whether to read polygons and run-length encodings, for the op ``masks``. The masks are identical to those
+            of pycocotools.
+        crowd: Whether to keep boxes around crowds (``iscrowd``), which a detector should not learn as a single object.
+            torchvision's detection reference removes them, in training and in evaluation.
+        empty: Whether to keep images without boxes. False keeps only images that have a box larger than one pixel in
+            both dimensions, as torchvision's detection reference does in training, but not in evaluation.
 
     Raises:
-        DataError: The file is not a file of COCO annotations.
+        DataError: The file cannot be read, or is not a valid COCO annotation file.
     """
     where, root = os.fspath(annotations), folder_of(images)
     with opening(where):
         if os.stat(where).st_size > _MAX_JSON_BYTES:  # noqa: PTH116
-            raise DataError(f"{where}: has more than the {_MAX_JSON_BYTES:,} bytes that are read")
+            raise DataError(f"{where}: is larger than the limit of {_MAX_JSON_BYTES:,} bytes")
         text = read_bytes(Path(where), most=_MAX_JSON_BYTES)
     try:
         file = msgspec.json.decode(text, type=_File)
     except msgspec.ValidationError as error:
-        raise DataError(f"{where}: is not a COCO annotation file: {error}") from None
+        raise DataError(f"{where}: is not a valid COCO annotation file: {error}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise DataError(f"{where}: is not JSON: {error}") from None
+        raise DataError(f"{where}: is not valid JSON: {error}") from None
     if not file.images:
-        raise DataError(f"{where}: has no images")
+        raise DataError(f"{where}: contains no images")
     categories = {each.id: each.name for each in sorted(file.categories, key=lambda each: each.id)}
     if len(categories) != len(file.categories):
         raise DataError(f"{where}: two categories have the same id")
     points = {len(each.keypoints) for each in file.categories} if keypoints else {0}
     if len(points) != 1 or (keypoints and points == {0}):
         raise DataError(
-            f"{where}: its categories name {sorted(points)} keypoints: all categories must name the same number"
+            f"{where}: keypoints=True requires that all categories define the same number of keypoints, at least one; "
+            f"they define {sorted(points)}"
         )
     name = Path(where).name
     broken: dict[int, ImageError] = {}
@@ -192,7 +194,7 @@ def coco(
     shapes: list[str] | None = [] if masks else None
     boxes, notes = _read_boxes(file.annotations, name, places, categories, broken, points=points.pop(), shapes=shapes)
     if not crowd and (count := int(boxes["iscrowd"].sum())):
-        notes.append(f"{count:,} boxes around crowds are left out: crowd=True keeps them")
+        notes.append(f"{count:,} boxes around crowds are ignored: use crowd=True to keep them")
         boxes = {field: column[~boxes["iscrowd"]] for field, column in boxes.items()}
     if not empty:
         names, images_, broken = _without_empty(names, images_, boxes, broken)
@@ -216,10 +218,12 @@ def _without_empty(
     boxes: dict[str, npt.NDArray[Any]],
     broken: Mapping[int, ImageError],
 ) -> tuple[Names, dict[str, npt.NDArray[Any]], dict[int, ImageError]]:
-    """The images that have a box of more than a pixel a side, or are broken; ``boxes`` become theirs.
+    """Return only the images that are broken, or that have a box larger than one pixel in both dimensions.
+
+    ``boxes`` is updated in place to the boxes of these images.
 
     Raises:
-        DataError: No annotation exists.
+        DataError: No image is left.
     """
     corners = boxes["boxes"]
     is_kept = np.zeros(len(names), np.bool_)
@@ -227,7 +231,7 @@ def _without_empty(
     is_kept[list(broken)] = True
     kept = np.flatnonzero(is_kept).tolist()
     if not kept:
-        raise DataError("no image has a box larger than one pixel per side: remove empty=False")
+        raise DataError("empty=False: no image has a box larger than one pixel in both dimensions: remove empty=False")
     places, of_kept = np.cumsum(is_kept) - 1, is_kept[boxes["image"]]
     boxes |= {field: column[of_kept] for field, column in boxes.items()}
     boxes["image"] = places[boxes["image"]]
@@ -241,34 +245,44 @@ def _without_empty(
 def _read_images(
     raws: Sequence[msgspec.Raw], where: str, broken: dict[int, ImageError]
 ) -> tuple[Names, dict[str, npt.NDArray[Any]], I64]:
-    """The images in the order of their ids, those that cannot be read last; and the ids that can, sorted."""
+    """Decode the images of a COCO file.
+
+    Args:
+        raws: Images as JSON.
+        where: Name of the file, for messages.
+        broken: Receives the errors, by the position of the image in the result.
+
+    Returns:
+        File names, the columns ``id`` and ``size``, and the sorted ids of the valid images. Names and columns are in
+        the order of the ids, with invalid images last.
+    """
     decode = msgspec.json.Decoder(_Image).decode
-    read, strange = [], []
+    read, invalid = [], []
     for number, raw in enumerate(raws):
         try:
             read.append(decode(raw))
             if "\0" in read[-1].file_name:
                 read.pop()
-                strange.append((number, "a name with a NUL"))
+                invalid.append((number, "the file name contains a NUL character"))
         except msgspec.MsgspecError as error:
-            strange.append((number, str(error)))
+            invalid.append((number, str(error)))
     read.sort(key=lambda image: image.id)
     ids = np.array([image.id for image in read], np.int64)
     for at in np.flatnonzero(ids[1:] == ids[:-1]).tolist():
         for index in (at, at + 1):
-            broken[index] = ImageError("BAD_RECORD", f"{where}, image {ids[at]}: two images have this id")
+            broken[index] = ImageError("BAD_RECORD", f"{where}, image {ids[at]}: several images have this id")
     sizes = np.zeros((len(raws), 2), np.int32)
     for index, image in enumerate(read):
         if image.height is not None and image.width is not None:
             if 0 < image.height < 1 << 31 and 0 < image.width < 1 << 31:
                 sizes[index] = image.height, image.width
             else:
-                text = f"its size is {image.height} x {image.width}"
+                text = f"has the invalid size {image.height} x {image.width}"
                 broken[index] = ImageError("BAD_RECORD", f"{where}, image {image.id}: {text}")
-    for index, (number, text) in enumerate(strange, len(read)):
+    for index, (number, text) in enumerate(invalid, len(read)):
         broken[index] = ImageError("BAD_RECORD", f"{where}, images[{number}]: {text}")
-    names = Names([[image.file_name for image in read] + [""] * len(strange)])
-    return names, {"id": np.append(ids, [-1] * len(strange)).astype(np.int64), "size": sizes}, ids
+    names = Names([[image.file_name for image in read] + [""] * len(invalid)])
+    return names, {"id": np.append(ids, [-1] * len(invalid)).astype(np.int64), "size": sizes}, ids
 
 
 def _read_boxes(
@@ -281,15 +295,26 @@ def _read_boxes(
     points: int,
     shapes: list[str] | None,
 ) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
-    """The columns of the boxes in the order of their images, ``image`` the first; and what belongs to no image.
+    """Decode the annotations of a COCO file.
 
-    Where ``shapes`` is given, it gets those of all annotations, and a column ``shape`` says which is whose.
+    Args:
+        raws: Annotations as JSON.
+        where: Name of the file, for messages.
+        ids: Sorted ids of the images.
+        categories: Names of the categories by id.
+        broken: Receives the errors, by the position of the image.
+        points: Number of keypoints per object. 0: they are not read.
+        shapes: Receives the segmentations of all annotations, as JSON. None: they are not read.
+
+    Returns:
+        Columns with one value per box, in the order of the images, and notes about annotations without an image. The
+        column ``image`` contains positions of images, and ``shape`` indices into ``shapes``.
     """
     decode = msgspec.json.Decoder(_Annotation).decode
     decode_points = msgspec.json.Decoder(_Keypoints).decode
     decode_shape = msgspec.json.Decoder(Shape).decode
     owner, category, number = array("q"), array("q"), array("q")
-    corners, area, crowd, spots = array("d"), array("f"), array("b"), array("f")
+    corners, area, crowd, keypoints = array("d"), array("f"), array("b"), array("f")
     notes, failed = [], list[tuple[int, int, str]]()
     for at, raw in enumerate(raws):
         try:
@@ -298,8 +323,8 @@ def _read_boxes(
             if points:
                 found = decode_points(raw).keypoints or [0.0] * (3 * points)
                 if len(found) != 3 * points:
-                    raise msgspec.ValidationError(f"{len(found)} numbers for {points} keypoints")
-                spots.extend(found)
+                    raise msgspec.ValidationError(f"{points} keypoints require {3 * points} numbers, not {len(found)}")
+                keypoints.extend(found)
         except msgspec.MsgspecError as error:
             failed.append((at, _image_of(raw), str(error)))
             continue
@@ -320,19 +345,21 @@ def _read_boxes(
     images, has_image = _found(ids, owners)
     numbers = np.frombuffer(number, np.int64)
     for at in np.flatnonzero(has_image & (wrong | ~has_label)).tolist():
-        what = f"its box is {xywh[at].tolist()}" if wrong[at] else f"there is no category {category[at]}"
+        what = f"has the invalid box {xywh[at].tolist()}" if wrong[at] else f"has the unknown category {category[at]}"
         text = f"annotation {number[at]}: {what}"
         broken.setdefault(int(images[at]), ImageError("BAD_RECORD", f"{where}, image {owner[at]}: {text}"))
     for at, image, text in failed:
         place_, is_there = _found(ids, np.array([image], np.int64))
         if is_there[0]:
-            words = f"{where}, image {image}: annotations[{at}]: {text}"
-            broken.setdefault(int(place_[0]), ImageError("BAD_RECORD", words))
+            message = f"{where}, image {image}: annotations[{at}]: {text}"
+            broken.setdefault(int(place_[0]), ImageError("BAD_RECORD", message))
         else:
             notes.append(f"annotations[{at}]: {text}")
     if lost := int(np.count_nonzero(~has_image)):
         first = int((~has_image).argmax())
-        notes.append(f"{lost:,} annotations of images that are not there, such as {number[first]} of {owner[first]}")
+        notes.append(
+            f"{lost:,} annotations refer to missing images, such as annotation {number[first]} to image {owner[first]}"
+        )
     kept = np.flatnonzero(has_image & has_label & ~wrong)
     kept = kept[np.argsort(images[kept], kind="stable")]
     columns: dict[str, npt.NDArray[Any]] = {
@@ -346,19 +373,19 @@ def _read_boxes(
     if shapes is not None:
         columns["shape"] = kept
     if points:
-        triples = np.frombuffer(spots, np.float32).reshape(-1, points, 3)[kept]
+        triples = np.frombuffer(keypoints, np.float32).reshape(-1, points, 3)[kept]
         columns |= {"points": np.ascontiguousarray(triples[:, :, :2]), "visible": triples[:, :, 2].astype(np.uint8)}
     return columns, notes
 
 
 def _found(sorted_: I64, values: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Find each value: its position, and whether it is there."""
+    """Return the position of each value in a sorted array, and whether the array contains it."""
     places = np.minimum(np.searchsorted(sorted_, values), len(sorted_) - 1)
     return places, sorted_[places] == values if len(sorted_) else np.zeros(len(values), np.bool_)
 
 
 def _image_of(raw: msgspec.Raw) -> int:
-    """The image that a broken annotation is of; -1 where not even that can be read."""
+    """Return the image id of an invalid annotation, or -1 if the id is also invalid."""
     try:
         return msgspec.json.decode(raw, type=_OfImage).image_id
     except msgspec.MsgspecError:

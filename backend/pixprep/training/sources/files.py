@@ -1,4 +1,4 @@
-"""Image files: folders as classes, a list, or a table."""
+"""Sources of image files and clips: folders as classes, lists of paths, and tables."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ from pixprep.training.sources.storage import (
 from pixprep.training.sources.types import NO_LABEL, FieldType, checked, converted, found_classes, guessed, typed
 
 SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
-_MAX_FOLDERS = 64  # one in another
+_MAX_FOLDERS = 64
+"""Maximum nesting depth of folders."""
 
 
 class ImageFiles(Source):
-    """Image files, or clips, by their paths; see ``Source``. Made by ``files``, ``table`` and ``videos``.
+    """Image files or clips; see ``Source``. Returned by ``files``, ``table`` and ``videos``.
 
-    A sample has ``image`` (a path), ``name`` (the path relative to the folder or, for a list, to the common folder),
-    ``label`` if there are labels, and the other columns of a table, as text.
+    A sample has ``image`` (a path), ``name`` (the path relative to the folder, or to the common folder of a list),
+    ``label`` if there are labels, and the other columns of a table as text.
 
     Attributes:
-        labels: Label of each sample, used for weights and for counting classes.
+        labels: Label of each sample, which determines balanced weights and the counts per class. None if there are no
+            labels.
     """
 
     holds: Literal["images", "clips"] = "images"
@@ -70,7 +72,7 @@ class ImageFiles(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of names, labels and columns."""
+        """Hash of the names, labels and columns."""
         labels = () if self.labels is None else self.labels
         columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
         return fingerprint("files", self.classes, self._names.blob, labels, *columns, *self._tags)
@@ -94,24 +96,22 @@ def files(
 ) -> ImageFiles:
     """Read image files from a folder or a list.
 
-    A folder of folders is read like torchvision's ``ImageFolder``: each folder is a class, classes and files are sorted
-    by
-    name, and a class can contain nested folders. A folder that contains only images has no labels. Names that begin
-    with a dot are ignored. A pattern such as ``train/*/*.jpg`` is the sorted list of the matching files, without
-    labels.
+    A folder that contains folders is read like torchvision's ``ImageFolder``: each folder is a class, classes and files
+    are sorted by name, and a class may contain nested folders. Samples from a folder that contains only images have no
+    labels. Names that begin with a dot are ignored. A pattern such as ``train/*/*.jpg`` stands for the sorted list of
+    matching files, without labels.
 
     >>> train = files("train/")                                            # doctest: +SKIP
     >>> valid = files("valid/", classes=train.classes)                     # doctest: +SKIP
 
     Args:
         where: A folder, a pattern, or a list of paths.
-        labels: For a list, the label of each path: the number of its class, a float, or a row of numbers.
-        classes: Names of the labels. For a folder, the folders that are classes, in this order, so that two data sets
-        get
-            the same labels. Default: all folders.
+        labels: Labels for a list of paths: one class index or float per path, or an array with one row per path.
+        classes: Names of the classes, in the order of their indices. For a folder, these are the names of its folders;
+            pass them to use the same labels for several data sets. Default: all folders, sorted.
 
     Raises:
-        DataError: The folder does not exist, or the folder or a class does not contain images.
+        DataError: The folder does not exist, or the folder or a class contains no images.
     """
     return _files(where, labels, classes, SUFFIXES)
 
@@ -124,9 +124,9 @@ def videos(
     >>> train = videos("train/")                                           # doctest: +SKIP
 
     Args:
-        where: A folder whose folders are classes, or a list of paths.
-        labels: For a list, the label of each path: the number of its class, a float, or a row of numbers.
-        classes: Names of the labels.
+        where: A folder that contains a folder per class, or a list of paths.
+        labels: Labels for a list of paths; see ``files``.
+        classes: Names of the classes; see ``files``.
 
     Raises:
         DataError: See ``files``.
@@ -146,7 +146,10 @@ def _files(
         where = archives(where)
     if isinstance(where, str | os.PathLike):
         if labels is not None:
-            raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
+            raise DataError(
+                f"{os.fspath(where)}: the labels of a folder are determined by its folders: remove labels, or pass a "
+                "list of paths"
+            )
         if not is_remote(where) and Path(where).is_file():
             raise DataError(
                 f"{os.fspath(where)}: is a file, not a folder: pass the list [path], or read a CSV "
@@ -158,34 +161,38 @@ def _files(
         raise DataError("the list of files is empty")
     numbers = None if labels is None else _numbers(labels, len(names))
     if any(map(is_remote, names)):
-        root = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  (whose last slash ends it)
+        root = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  (cut at its last slash)
         if not is_remote(root):
-            raise DataError("a list of files is of one bucket or server, or of none")
+            raise DataError("the files of a list must all be on the same server, in the same bucket, or local")
     else:
         root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
     inner = [name[len(root) :].lstrip("/") for name in names]
     if any("\0" in name for name in inner):
-        raise DataError("a file's name has a NUL in it")
+        raise DataError("a file name must not contain a NUL character")
     return ImageFiles(root, Names([inner]), numbers, tuple(classes or ()))
 
 
 def _numbers(labels: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
-    """Labels of a list: integers, floats, or a row of numbers for each file."""
+    """Validate the labels of a list, and return them as an array: int64 or floats, with one entry or row per file."""
     try:
         found = np.array(labels)
     except ValueError:
         raise DataError("labels must be one number per file, or rows of equal length") from None
     if found.ndim == 0 or len(found) != count:
-        raise DataError(f"{found.size:,} labels for {count:,} files")
+        raise DataError(f"labels must contain one entry per file: there are {found.size:,} for {count:,} files")
     if found.dtype.kind not in "biuf":
-        raise DataError(f"labels must be numbers, not {found.ravel()[0]!r}: pixprep.read.table supports class names")
+        raise DataError(f"labels must be numbers, not {found.ravel()[0]!r}: use pixprep.read.table for class names")
     if found.dtype.kind == "u" and found.size and int(found.max()) > np.iinfo(np.int64).max:
         raise DataError(f"labels must fit in signed 64-bit integers, but {found.max()} is larger")
     return found if found.dtype.kind == "f" else found.astype(np.int64)
 
 
 def _is_pattern(where: StrPath) -> bool:
-    """Tell whether a path names files by a pattern; a ``?`` begins a URL's query, and a folder may have a ``[``."""
+    """Return whether a path is a pattern.
+
+    In a URL, ``?`` starts the query and is not a wildcard. A path that exists, such as a folder with ``[`` in its name,
+    is not a pattern.
+    """
     is_there = not is_remote(where) and Path(where).exists()
     return any(sign in os.fspath(where) for sign in ("*{" if is_remote(where) else "*?[{")) and not is_there
 
@@ -197,32 +204,36 @@ def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...])
     inside_folders = (found for name in folders for found, _ in _walk(root, name, suffixes))
     if not folders or (images and classes is None and not any(inside_folders)):
         if classes is not None:
-            raise DataError(f"{root}: has no folders, which would be the classes")
+            raise DataError(f"{root}: contains no folders, which would be the classes: remove classes, or add folders")
         if not images:
-            raise DataError(f"{root}: no {kind} in this folder ({' '.join(suffixes)})")
+            raise DataError(f"{root}: contains no {kind} file ({' '.join(suffixes)})")
         if others or folders:
-            notes.append(f"{_some([*folders, *others])} passed over, as no {kind} by name")
+            notes.append(f"skipped, because these are not {kind} files: {_some([*folders, *others])}")
         return ImageFiles(root, Names([images]), None, (), notes=notes)
     if images:
-        notes.append(f"{_some(images)} passed over, as in no class's folder")
+        notes.append(f"skipped, because these files are not in the folder of a class: {_some(images)}")
     if classes is not None:
         if missing := [name for name in classes if name not in folders]:
-            raise DataError(f"{root}: has no folder for {_some(missing)}; there are {_some(folders)}")
+            raise DataError(f"{root}: has no folder for the classes {_some(missing)}; its folders are {_some(folders)}")
         if unknown := [name for name in folders if name not in classes]:
-            raise DataError(f"{root}: {_some(unknown)} is not a class; the classes are {_some(list(classes))}")
+            raise DataError(
+                f"{root}: the folders {_some(unknown)} are not classes; the classes are {_some(list(classes))}"
+            )
     names = tuple(classes or folders)
-    counts, parts, strange = [], [], []
+    counts, parts, skipped = [], [], []
     for name in names:
         part: list[str] = []
         for found, left in _walk(root, name, suffixes):
             part += found
-            strange += left
+            skipped += left
         if not part:
-            raise DataError(f"{root}: no {kind} in the folder of class {name!r} ({' '.join(suffixes)}): remove it")
+            raise DataError(
+                f"{root}: the folder of class {name!r} contains no {kind} file ({' '.join(suffixes)}): remove it"
+            )
         parts.append(part)
         counts.append(len(part))
-    if strange:
-        notes.append(f"{_some(strange)} passed over, as no {kind} by name")
+    if skipped:
+        notes.append(f"skipped, because these are not {kind} files: {_some(skipped)}")
     labels = np.repeat(np.arange(len(names)), counts)
     return ImageFiles(root, Names(parts), labels, names, notes=notes)
 
@@ -230,13 +241,22 @@ def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...])
 def _walk(
     root: str, folder: str, suffixes: tuple[str, ...], above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Walk a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
+    """Yield the images and the other files of a folder and of all folders in it, in the order of a sorted ``os.walk``.
+
+    Args:
+        root: Folder to which the paths are relative.
+        folder: Folder to walk, relative to ``root``.
+        suffixes: Suffixes of images.
+        above: Device and inode number of each parent folder, to detect loops of links.
+    """
     here = (0, len(above))
     if not is_remote(root):
         status = os.stat(f"{root}/{folder}")  # noqa: PTH116
         here = (status.st_dev, status.st_ino)
     if here in above or len(above) >= _MAX_FOLDERS:
-        raise DataError(f"{root}/{folder}: folders in a circle of links, or {_MAX_FOLDERS} deep")
+        raise DataError(
+            f"{root}/{folder}: links form a loop, or folders are nested more than {_MAX_FOLDERS} levels deep"
+        )
     folders, images, others = _listed(f"{root}/{folder}", suffixes)
     yield [f"{folder}/{name}" for name in images], [f"{folder}/{name}" for name in others]
     for name in folders:
@@ -244,7 +264,7 @@ def _walk(
 
 
 def _listed(path: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
-    """Return the sorted names of the folders, images and other files of a folder. Links are followed."""
+    """Return the sorted names of the folders, images and other files in a folder. Links are followed."""
     folders, images, others = [], [], []
     with opening(path):
         if is_remote(path):
@@ -278,30 +298,31 @@ def table(
     classes: Sequence[str] | None = None,
     types: Mapping[str, FieldType] | None = None,
 ) -> ImageFiles:
-    """Read the image files listed in a table: CSV, or TSV according to the suffix, with column names in the first line.
+    """Read the image files that a table lists: a CSV file, or a TSV file with the suffix ``.tsv``.
 
-    Each further line is a sample. Columns other than image, name and label become fields of the sample, as text unless
-    ``types`` declares them. A line that cannot be read is a broken sample.
+    The first line contains the names of the columns, and each further line is a sample. All columns except those of the
+    image and the label become fields of the sample. They contain text unless ``types`` declares them. A line that
+    cannot be read is a broken sample.
 
-    If all labels are integers, they stay integers. If all labels are words, they become classes. In ambiguous cases,
-    such as 0.5, an empty label, or numbers mixed with words, ``types`` must declare the type.
+    If all labels are integers, they remain integers. If all labels are words, they become class indices. In ambiguous
+    cases, such as 0.5, an empty label, or a mix of numbers and words, ``types`` must declare the type.
 
     >>> train = table("train.csv", image="file", label="species")        # doctest: +SKIP
 
     Args:
-        path: The table, in UTF-8. A quoted field must end in the line in which it begins.
-        image: Column of the paths. The paths must not leave ``root``.
-        label: Column of the labels, or None.
-        root: Folder to which paths are relative. Default: the folder of the table. ``"/"`` allows any absolute path.
-        classes: Names of the labels, in order. A line with a different label is a broken sample. Default: the sorted
-            values of the column.
+        path: Path of the table, in UTF-8. A quoted field must end on the line on which it begins.
+        image: Name of the column that contains the paths. All files must be inside ``root``.
+        label: Name of the column that contains the labels. None: the samples have no labels.
+        root: Folder to which paths are relative. Default: the folder of the table. ``"/"`` allows all absolute paths.
+        classes: Names of the classes, in the order of their indices. A line with a different label is a broken sample.
+            Default: the sorted values of the column.
         types: Types of columns, such as ``{"label": "float", "age": "int"}``: ``int``, ``float``, ``str``, ``classes``
-            (one name of ``classes``) or ``multi_hot`` (names of ``classes`` separated by blanks, as float32 of 0 and
-            1).
-            ``label`` refers to the column of the labels. A line with an invalid value is a broken sample.
+            (one of the class names, converted to its index) or ``multi_hot`` (class names separated by spaces,
+            converted to a float32 array of zeros and ones). The key of the label column is ``label``. A line with an
+            invalid value is a broken sample.
 
     Raises:
-        DataError: The table cannot be read, lacks a column, or is empty; or the type of its labels is ambiguous.
+        DataError: The table cannot be read, lacks a column or is empty, or the type of its labels is ambiguous.
     """
     where = os.fspath(path)
     folder = folder_of(root if root is not None else Path(where).parent)
@@ -309,12 +330,12 @@ def table(
     first = next(lines, None)
     header = first[1] if first else []
     if not header or not isinstance(header, list) or len(set(header)) != len(header):
-        raise DataError(f"{where}: its first line must contain the names of its columns, each once")
+        raise DataError(f"{where}: the first line must contain the names of the columns, without repetition")
     for column in (image, *([label] if label is not None else [])):
         if column not in header:
             known = ", ".join(map(repr, header[:20])) or "none"
             hint = "" if column == image else "; use label=None for a table without labels"
-            raise DataError(f"{where}: has no column {column!r}; there are {printable(known)}{hint}")
+            raise DataError(f"{where}: has no column {column!r}; its columns are {printable(known)}{hint}")
     broken: dict[int, ImageError] = {}
     others = [name for name in header if name not in (image, label)]
     columns: dict[str, list[str]] = {name: [] for name in header}
@@ -326,9 +347,9 @@ def table(
         if isinstance(row, str):
             problem = row
         elif len(row) != len(header):
-            problem = f"{len(row)} fields for {len(header)} columns"
+            problem = f"has {len(row)} fields, but the table has {len(header)} columns"
         elif any("\0" in field for field in row):
-            problem = "a NUL"
+            problem = "contains a NUL character"
         else:
             try:
                 inside(folder, row[header.index(image)])
@@ -353,15 +374,15 @@ def table(
             number = numbered[columns[label].index(doubtful)]
             raise DataError(
                 f"{where}: line {number}: the label {doubtful[:80]!r} may be a number or a class: declare the type of "
-                f'the column {label!r}: types={{"label": "float"}}, or "int", "classes", "multi_hot", "str"'
+                f'the column {label!r} with types={{"label": "float"}}, or "int", "classes", "multi_hot" or "str"'
             )
         if kind in ("classes", "multi_hot"):
             names = names or found_classes(kind, texts)
         values, errors = _labels(kind, texts, names)
         for index, text in enumerate(columns[label] if errors else ()):
             if index not in broken and text in errors:
-                words = f"{Path(where).name}, line {numbered[index]}: the label {errors[text]}"
-                broken[index] = ImageError("BAD_RECORD", words)
+                message = f"{Path(where).name}, line {numbered[index]}: the label {errors[text]}"
+                broken[index] = ImageError("BAD_RECORD", message)
         if kind in ("str", "multi_hot"):
             others.append("label")
             columns["label"] = columns[label]
@@ -384,10 +405,10 @@ def table(
 
 
 def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the number of each line that is not empty, with its fields or its error.
+    """Yield the number of each nonempty line, with its fields or an error message.
 
-    Lines are parsed one by one, so that a quote without an end costs its own line, and not all that follow. A line
-    without quotes is its pieces, which takes a tenth of the time.
+    Lines are parsed separately, so that an unterminated quote breaks only its own line and not all following ones.
+    Lines without quotes are split at the delimiter, which takes a tenth of the time of the CSV parser.
     """
     delimiter = "\t" if where.lower().endswith(".tsv") else ","
     if os.path.exists(where) and not os.path.isfile(where):  # noqa: PTH110, PTH113
@@ -406,7 +427,7 @@ def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
 
 
 def _labels(kind: FieldType, texts: Iterable[str], classes: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What each label becomes, and why some cannot."""
+    """Convert the labels. Return the converted values and the error messages, both by the text of the label."""
     made, errors = {}, {}
     for text in texts:
         try:

@@ -1,4 +1,4 @@
-"""Rows of an iterable, which has no row by its number: read in its order, again from its beginning for each epoch."""
+"""A source that reads an iterable, which supports no indexing, in sequence and from the start for each epoch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pixprep.training.sources.rows import Rows, plain
 from pixprep.training.sources.types import FieldType, named, typed
 
 _POSSIBLE = {"shuffle": (False,), "repeats": (1,), "on_error": ("raise", "skip")}
-"""Values of a Loader's arguments, besides None, that do not require access by sample number."""
+"""Values of the Loader's arguments, besides None, that do not require random access to samples."""
 
 
 class _Passes:
-    """Rows by rising numbers: what lies between two is passed over, and a smaller number begins another pass.
+    """Indexing for an iterable. Rows between two indices are skipped, and a smaller index restarts the iteration.
 
     Args:
-        begin: makes the iterator of a pass.
-        samples: rows of a pass.
+        begin: Function that returns a new iterator over the rows.
+        samples: Number of rows per iteration.
     """
 
     def __init__(self, begin: Callable[[], Iterator[Any]], samples: int) -> None:
@@ -47,7 +47,8 @@ class _Passes:
                 raise DataError(f"row {index:,} of the iterable: {type(error).__name__}: {error}") from error
             self._next = self._samples
         raise DataError(
-            f"the iterable ends before row {index:,}, but samples={self._samples:,}: set samples to its number of rows"
+            f"the iterable ended before row {index:,}, although samples={self._samples:,}: set samples to its "
+            "number of rows"
         )
 
 
@@ -64,10 +65,10 @@ def iterable(
 ) -> Rows:
     """Read the rows of an iterable as samples, in sequence.
 
-    A Loader reads them in one thread and without ``shuffle``: shuffle the iterable itself. Each epoch begins a new
-    iteration. Each shard reads all rows and keeps its own, and a resumed epoch skips the rows before its state. A
-    broken
-    sample is left out or ends the epoch, because it cannot be replaced. ``replay`` begins another iteration.
+    A Loader reads them in a single thread and does not support ``shuffle``: shuffle the iterable itself. Each epoch
+    starts a new iteration. Each shard reads all rows and keeps its own, and a resumed epoch skips the rows before its
+    position. A broken sample is skipped or ends the epoch, because it cannot be replaced. ``replay`` starts a new
+    iteration.
 
     >>> laion = iterable(datasets.load_dataset("laion", split="train", streaming=True),  # doctest: +SKIP
     ...                  samples=100_000, image="jpg", caption="txt")                    # doctest: +SKIP
@@ -75,32 +76,33 @@ def iterable(
     Args:
         items: An object that can be iterated repeatedly, or a function that returns an iterable.
         samples: Number of rows per epoch. Default: the length of ``items``.
-        image: Key or position of the image; see ``rows``.
-        classes: Names of the labels.
-        tag: A text that identifies these rows; see ``rows``.
+        image: Key or position of the image in a row; see ``rows``.
+        classes: Names of the classes, in the order of their indices.
+        tag: Text that identifies these rows; see ``rows``.
         box_format: Format of the field ``boxes``; see ``rows``.
         types: Types of fields; see ``table``.
         **fields: Further fields; see ``rows``.
 
     Raises:
-        DataError: ``items`` can be iterated only once, or has no length.
+        DataError: ``items`` cannot be iterated, can be iterated only once, or has no length while ``samples`` is not
+            given.
     """
     check_source_format(box_format)
     if not callable(items) and not hasattr(items, "__iter__"):
         raise DataError(
-            f"an iterable must have an iterator, which a {type(items).__name__} does not have: see pixprep.read"
+            f"items must be an iterable or a function that returns one, not {type(items).__name__}: see pixprep.read"
         )
     if isinstance(items, Iterator):
         raise DataError(
-            f"a {type(items).__name__} can be iterated only once, but each epoch iterates it: "
+            f"items is a {type(items).__name__}, which can be iterated only once, but every epoch iterates over it: "
             "pass the function that creates it"
         )
     if samples is None:
         if not isinstance(items, Sized):
-            raise DataError("the iterable has no length: pass samples=, the number of its rows or of those in an epoch")
+            raise DataError("the iterable has no length: pass the number of rows per epoch as samples")
         samples = len(items)
     if not isinstance(samples, int) or not 1 <= samples <= sys.maxsize:
-        raise DataError(f"samples must be a number of rows from 1 to {sys.maxsize:,}, not {samples!r}")
+        raise DataError(f"samples must be an integer from 1 to {sys.maxsize:,}, not {samples!r}")
     keys = named(image=image, **fields)
     rows, known = plain(items, keys)
     passes = _Passes(lambda: iter(rows() if callable(rows) else rows), samples)
@@ -110,15 +112,19 @@ def iterable(
 
 
 def check_in_order(source: object, **arguments: object) -> None:
-    """Reject a Loader's arguments that need samples by number if the source can be read only in its own order.
+    """Reject arguments of a Loader that require random access if the source can be read only in sequence.
+
+    Args:
+        source: Source of the Loader.
+        **arguments: Arguments of the Loader, by name.
 
     Raises:
-        PipelineError: An argument is not supported; the message names it.
+        PipelineError: An argument is not supported by the source.
     """
     if not getattr(source, "is_in_order", False):
         return
     for name, value in arguments.items():
         if value is not None and not (isinstance(value, bool | int | str) and value in _POSSIBLE.get(name, ())):
-            what = "can be read only in its own order, not by index"
-            remedy = 'use "skip" or "raise"' if name == "on_error" else "shuffle the iterable itself"
-            raise PipelineError(f"{name}: an iterable {what}: {remedy}")
+            what = f"{name}={value!r}" if isinstance(value, str | bool | int) else name
+            hint = 'use "skip" or "raise"' if name == "on_error" else "shuffle or sample in the iterable itself"
+            raise PipelineError(f"{what} is not supported for an iterable, which can be read only in sequence: {hint}")

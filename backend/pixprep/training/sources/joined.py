@@ -1,4 +1,4 @@
-"""Sources made of sources: some samples of one, or several, one behind the other. What a Loader asks of any source."""
+"""Concatenations and subsets of sources, and functions that validate sources and read their labels and sizes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pixprep.training.sources.types import NO_LABEL
 log = logging.getLogger(__name__)
 
 _READERS = 32
-"""Threads that read headers."""
+"""Number of threads that read image headers."""
 
 
 class Concat(Source):
-    """The samples of several sources, one behind the other; see ``Source``. Made by ``concat``.
+    """The concatenated samples of several sources; see ``Source``. Returned by ``concat``.
 
     Attributes:
-        sources: as given.
+        sources: The sources, in order.
     """
 
     def __init__(self, sources: Sequence[AnySource]) -> None:
@@ -42,18 +42,18 @@ class Concat(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the sources' fingerprints."""
+        """Hash of the fingerprints of the sources."""
         return storage.fingerprint("concat", *map(fingerprint, self.sources))
 
     @property
     def labels(self) -> npt.NDArray[Any] | None:
-        """Each sample's label, where all sources know theirs."""
+        """Label of each sample, or None unless the labels of all sources are available without reading the samples."""
         found = [labels for each in self.sources if (labels := labels_of(each)) is not None]
         return np.concatenate(found) if len(found) == len(self.sources) else None
 
     @property
     def sizes(self) -> npt.NDArray[Any]:
-        """(height, width) of each image; zeros where its source does not know it."""
+        """(height, width) of each image, int (n, 2). Zeros for images whose size the source does not provide."""
         return np.concatenate([_known_sizes(each) for each in self.sources])
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Concat(Source):
 
 
 class Subset(Source):
-    """Some samples of a source; see ``Source``. Made by ``subset``."""
+    """Selected samples of a source; see ``Source``. Returned by ``subset``."""
 
     def __init__(self, source: AnySource, indices: npt.NDArray[np.int64]) -> None:
         self.classes = getattr(source, "classes", ())
@@ -75,18 +75,18 @@ class Subset(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the source's fingerprint and the indices."""
+        """Hash of the fingerprint of the source and of the indices."""
         return storage.fingerprint("subset", fingerprint(self._source), self._indices)
 
     @property
     def labels(self) -> npt.NDArray[Any] | None:
-        """Each sample's label, where the source knows it."""
+        """Label of each sample, or None if the source does not provide labels without reading the samples."""
         labels = labels_of(self._source)
         return None if labels is None else labels[self._indices]
 
     @property
     def sizes(self) -> npt.NDArray[Any]:
-        """(height, width) of each image; zeros where the source does not know it."""
+        """(height, width) of each image, int (n, 2). Zeros for images whose size the source does not provide."""
         return _known_sizes(self._source)[self._indices]
 
     def __len__(self) -> int:
@@ -97,18 +97,18 @@ class Subset(Source):
 
 
 def concat(*sources: AnySource) -> Concat:
-    """Concatenate sources. ``Loader(concat(a, b), shares=(0.7, 0.3))`` draws a fixed fraction from each.
+    """Concatenate sources. ``Loader(concat(a, b), shares=(0.7, 0.3))`` samples a fixed fraction from each source.
 
     >>> train = concat(files("photos/"), tar("web-*.tar"))                      # doctest: +SKIP
 
     Args:
-        *sources: Sources of any kind, or lists of dicts.
+        *sources: One or more sources of any kind, or lists of dicts.
 
     Raises:
-        DataError: The list of sources is empty, a source is empty, or the labels refer to different classes.
+        DataError: There are no sources, a source is empty, or the sources have different classes.
     """
     if not sources or not all(map(len, sources)):
-        raise DataError("concat needs sources, and each needs a sample")
+        raise DataError("concat requires at least one source, and no source may be empty")
     return Concat(sources)
 
 
@@ -119,7 +119,7 @@ def subset(source: AnySource, indices: npt.ArrayLike | slice) -> Subset:
 
     Args:
         source: A source of any kind, or a list of dicts.
-        indices: Integers, a slice, or a bool for each sample.
+        indices: Indices of the samples, a slice, or a boolean mask with one value per sample.
 
     Raises:
         DataError: The selection is empty, or an index is out of range.
@@ -129,23 +129,31 @@ def subset(source: AnySource, indices: npt.ArrayLike | slice) -> Subset:
         which = np.arange(count)[indices] if isinstance(indices, slice) else np.asarray(indices)
         chosen = np.arange(count)[which if which.size else slice(0)]
     except IndexError as error:
-        raise DataError(f"the subset of {count:,} samples: {error}") from None
+        raise DataError(f"subset: the indices do not match the source of {count:,} samples: {error}") from None
     if chosen.ndim != 1 or len(chosen) == 0:
-        raise DataError(f"the subset of {count:,} samples is empty, or no row of indices")
+        raise DataError("subset: the indices must be one-dimensional and select at least one sample")
     return Subset(source, chosen)
 
 
 def _same(found: Sequence[Any], what: str) -> Any:
-    """Values of the sources that have one."""
-    said = list(dict.fromkeys(each for each in found if each))
-    if len(said) > 1:
-        text = " and ".join(", ".join(each[:3]) if isinstance(each, tuple) else str(each) for each in said[:2])
-        raise DataError(f"concat: the sources have different {what}: {text}: give them the same")
-    return said[0] if said else ()
+    """Return the value that all sources have in common. Sources without a value are ignored.
+
+    Raises:
+        DataError: The values differ.
+    """
+    values = list(dict.fromkeys(each for each in found if each))
+    if len(values) > 1:
+        text = " and ".join(", ".join(each[:3]) if isinstance(each, tuple) else str(each) for each in values[:2])
+        raise DataError(f"concat: the sources must have the same {what}, not {text}")
+    return values[0] if values else ()
 
 
 def fingerprint(source: AnySource) -> str:
-    """Fingerprint of a source: its own, or else the names and sizes of a list, or a count alone."""
+    """Return the fingerprint of a source.
+
+    For a list, it is a hash of the names and sizes of the images; for other objects without a fingerprint, only the
+    number of samples.
+    """
     if isinstance(found := getattr(source, "fingerprint", None), str):
         return found
     if not isinstance(source, list | tuple):
@@ -159,12 +167,12 @@ def fingerprint(source: AnySource) -> str:
 
 
 def _size(image: Any) -> object:
-    """Size of encoded bytes, or the shape of an array; of what is no image, which its reader refuses, None."""
+    """Return the size of encoded bytes, or the shape of an array. None for other objects, which the Loader rejects."""
     return getattr(image, "shape", None) or (len(image) if hasattr(image, "__len__") else getattr(image, "size", None))
 
 
 def labels_of(source: AnySource) -> npt.NDArray[Any] | None:
-    """Each sample's label, where that is known before the samples are read."""
+    """Return the integer label of each sample, or None if labels are not available without reading the samples."""
     found = getattr(source, "labels", None)
     if isinstance(source, list | tuple):
         found = [sample.get("label") for sample in source]
@@ -176,10 +184,14 @@ def labels_of(source: AnySource) -> npt.NDArray[Any] | None:
 
 
 def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.NDArray[np.float64] | None:
-    """Return the weights of the samples of a source: the given ones, or weights that make all classes equally likely.
+    """Return the sampling weights of a source, float64 (n,).
+
+    Args:
+        source: Source of the samples.
+        weights: Given weights, or ``"balanced"`` for weights that make all classes equally likely. None returns None.
 
     Raises:
-        DataError: the labels are not known.
+        DataError: The weights are "balanced", but the labels are not available without reading the samples.
         PipelineError: The weights are not numbers.
     """
     if weights is None:
@@ -194,8 +206,8 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
     labels = labels_of(source)
     if labels is None:
         raise DataError(
-            f'weights="balanced" needs all labels in advance, which a {type(source).__name__} does not have: '
-            "pass weights, one number per sample"
+            f'weights="balanced" requires integer labels that are known before samples are read, which this '
+            f"{type(source).__name__} does not provide: pass one number per sample as weights"
         )
     _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
     is_one = labels >= 0 if getattr(source, "classes", ()) else labels != NO_LABEL
@@ -204,31 +216,29 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
 
 _ROWS: tuple[tuple[Any, str], ...] = (
     ((str, Path), "pixprep.read.files(paths, labels=labels) reads paths"),
-    (bytes, 'write [{"image": each} for each in files]'),
-    (tuple, "pixprep.read.rows(rows, image=0, label=1) takes tuples"),
+    (bytes, 'use [{"image": each} for each in files]'),
+    (tuple, "pixprep.read.rows(rows, image=0, label=1) accepts tuples"),
 )
-"""Types that a list may have in place of samples, and what takes them."""
+"""Types of list elements that are not samples, and a hint for each."""
 
 
 def check_source(source: object) -> None:
     """Reject a source that cannot be indexed by sample number.
 
     Raises:
-        DataError: it is a path, or one image; or it has no length, or no samples.
+        DataError: The object is a path or a single image, lacks ``len()`` or indexing, or has no samples.
     """
     if isinstance(source, str | bytes | Path):
-        raise DataError(f"source: {source!r} is a path or a single image: pixprep.read.files reads a folder")
+        raise DataError(f"source must not be a path or a single image: use pixprep.read.files to read {source!r}")
     kind = type(source).__name__
     if isinstance(source, Mapping):
         raise DataError(
             f'source: a {kind} cannot be indexed by sample number: use pixprep.read.rows(columns, label="label")'
         )
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        remedy = (
-            "pixprep.read.iterable reads it in its own order" if hasattr(source, "__iter__") else "see pixprep.read"
-        )
-        raise DataError(f"source: a {kind} does not support len() or indexing: {remedy}")
-    if hasattr(source, "samples") and hasattr(source, "root") and hasattr(source, "loader"):  # torchvision's
+        hint = "use pixprep.read.iterable to read it in sequence" if hasattr(source, "__iter__") else "see pixprep.read"
+        raise DataError(f"source: the type {kind} does not support len() and indexing: {hint}")
+    if hasattr(source, "samples") and hasattr(source, "root") and hasattr(source, "loader"):  # as in torchvision
         raise DataError(
             f"source: a {kind} decodes its images itself: use "
             f"pixprep.read.files({str(source.root)!r}), which has the same classes"
@@ -237,26 +247,27 @@ def check_source(source: object) -> None:
         raise DataError("the source has no samples")
     if isinstance(source, list | tuple):
         first = next(iter(source))
-        for known, remedy in _ROWS:
+        for known, hint in _ROWS:
             if isinstance(first, known):
-                raise DataError(f'source: samples must be dicts with an "image", not {type(first).__name__}: {remedy}')
+                raise DataError(f'source: samples must be dicts with an "image", not {type(first).__name__}: {hint}')
 
 
 def groups_of(
     source: AnySource, group_by: npt.ArrayLike | str | None, *, is_upright: bool
 ) -> npt.NDArray[np.int64] | None:
-    """The groups of a source's samples: as given, or 1 of images that are at least as wide as high, and 0 of others.
+    """Return the group of each sample, int64 (n,), for the argument ``group_by`` of the Loader.
 
-    Sizes that the source does not know are read of the images' headers, by many threads. An image whose header cannot
-    be read is of group 0, and a warning says so.
+    With ``"aspect"``, the group is 1 for images that are at least as wide as high, and 0 for all others. Sizes that the
+    source does not provide are read from the image headers, in many threads. Images whose header cannot be read belong
+    to group 0, and a warning is logged.
 
     Args:
-        source: of images.
-        group_by: see ``Loader``.
-        is_upright: turn an image whose size is read of its header by its EXIF orientation.
+        source: Source of images.
+        group_by: See ``Loader``. None returns None.
+        is_upright: Whether the EXIF orientation is applied to sizes that are read from headers.
 
     Raises:
-        PipelineError: The groups are invalid.
+        PipelineError: ``group_by`` is invalid.
     """
     if group_by is None:
         return None
@@ -274,19 +285,22 @@ def groups_of(
             read = pool.map(lambda index: _header_size(source, index, is_upright=is_upright), unknown.tolist())
             sizes[unknown] = list(read)
         if count := np.count_nonzero(~sizes.all(axis=1)):
-            log.warning("group_by: no size of %s images can be read: they are of group 0, as high ones", f"{count:,}")
+            log.warning(
+                "group_by: the sizes of %s images cannot be read: they are put into group 0, with the tall images",
+                f"{count:,}",
+            )
     return (sizes[:, 1] >= np.maximum(sizes[:, 0], 1)).astype(np.int64)
 
 
 def _known_sizes(source: AnySource) -> npt.NDArray[Any]:
-    """(n, 2) height and width; zeros where a source does not know them."""
+    """Return the (height, width) of each image, int (n, 2). Zeros for sizes that the source does not provide."""
     found = getattr(source, "sizes", None)
     is_known = isinstance(found, np.ndarray) and found.shape == (len(source), 2)
     return found if is_known else np.zeros((len(source), 2), np.int32)  # type: ignore[return-value]
 
 
 def _header_size(source: AnySource, index: int, *, is_upright: bool) -> tuple[int, int]:
-    """(height, width) of one image; zeros of one that is broken."""
+    """Return the (height, width) of an image. Zeros if it is broken."""
     try:
         sample = source[index]
         image = sample["image"]
@@ -299,5 +313,5 @@ def _header_size(source: AnySource, index: int, *, is_upright: bool) -> tuple[in
         return size_of(image, is_upright=is_upright)
     except DataError:
         raise
-    except Exception:  # noqa: BLE001  (the epoch will say so)
+    except Exception:  # noqa: BLE001  (the epoch will report the error)
         return 0, 0

@@ -1,4 +1,4 @@
-"""LMDB: a store of keys and values in one file, such as LSUN's photos and the words of text recognition."""
+"""A source for LMDB, a key-value store in one file, as used by LSUN and by data sets for text recognition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERED = re.compile(r"[^%]*%0?\d*d[^%]*")
 
 
 class LmdbValues(Source):
-    """The values of an LMDB; see ``Source``. Made by ``lmdb``."""
+    """The values of an LMDB; see ``Source``. Returned by ``lmdb``."""
 
     def __init__(self, path: str, fields: Mapping[str, str], keys: Names | None, count: int, first: int) -> None:
         self._path, self._fields, self._keys, self._count, self._first = path, dict(fields), keys, count, first
@@ -30,7 +30,7 @@ class LmdbValues(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the keys, or hash of their patterns and number."""
+        """Hash of all keys, or of the patterns and the number of samples."""
         return fingerprint("lmdb", self._fields, self._count, self._keys.blob if self._keys else b"", *self._tags)
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class LmdbValues(Source):
             for field, key in keys.items():
                 value = transaction.get(key.encode(errors="surrogateescape"))
                 if value is None:
-                    raise ImageError("BAD_RECORD", f"no value of the key {key!r}")
+                    raise ImageError("BAD_RECORD", f"the LMDB has no key {key!r}")
                 LIMITS.get().check_bytes(len(value))
                 sample[field] = bytes(value) if field == "image" else _text(bytes(value), key)
         return sample
@@ -67,51 +67,51 @@ def lmdb(
     types: Mapping[str, FieldType] | None = None,
     **fields: str | None,
 ) -> LmdbValues:
-    """Read an LMDB with the package ``lmdb``. Open only trusted files: a forged file can crash the process.
+    """Read an LMDB with the package ``lmdb``. Open only trusted files, because a malicious file can crash the process.
 
     >>> bedrooms = lmdb("bedroom_train_lmdb")                                             # doctest: +SKIP
     >>> words = lmdb("MJ_train", image="image-%09d", text="label-%09d")                   # doctest: +SKIP
 
     Args:
-        path: Folder of the LMDB, or its file.
-        image: Pattern of the keys of the images, with an integer in it; the key ``num-samples`` contains their number.
-            Default: each value is an encoded image, in the order of the keys.
-        first: Number of the first sample in the pattern.
-        classes: Names of the labels.
+        path: Path of the LMDB: its folder or its file.
+        image: Pattern of the images' keys, with a placeholder for the number of the sample, such as ``image-%09d``. The
+            key ``num-samples`` contains the number of samples. Default: every value is an encoded image, in the order
+            of the keys.
+        first: Number of the first sample in the keys.
+        classes: Names of the classes, in the order of their indices.
         types: Types of fields; see ``table``. Fields without a type are strings.
-        **fields: Patterns of the keys of further fields, whose values are UTF-8.
+        **fields: Key patterns of further fields, whose values are UTF-8 text.
 
     Raises:
-        DataError: The LMDB cannot be opened or is empty, or a pattern has no number.
-        SetupError: The package is not installed.
+        DataError: The LMDB cannot be opened or is empty, or a pattern has no placeholder.
+        SetupError: The package ``lmdb`` is not installed.
     """
     if is_remote(path) or not Path(path).exists():
-        raise DataError(
-            f"{os.fspath(path)}: {'an LMDB is a local file' if is_remote(path) else 'no such folder or file'}"
-        )
+        problem = "an LMDB must be a local file: download it" if is_remote(path) else "no such file or folder"
+        raise DataError(f"{os.fspath(path)}: {problem}")
     patterns = named(image=image, **fields)
     if patterns and image is None:
         raise DataError(
-            f'{", ".join(patterns)}: other keys also require a pattern for the images, such as image="image-%09d"'
+            f'{", ".join(patterns)}: further fields require a key pattern for the images, such as image="image-%09d"'
         )
     for field, pattern in patterns.items():
         if not _NUMBERED.fullmatch(str(pattern)):
-            raise DataError(f"{field}={pattern!r} is not a key pattern: it must contain one number, such as image-%09d")
+            raise DataError(f"{field}={pattern!r} must contain exactly one placeholder for a number, as in image-%09d")
     whole = absolute(path)
     store = _store(whole)
     with store.reading() as transaction:
         if patterns:
-            said = transaction.get(_COUNT)
-            count, keys = _number(bytes(said or b""), whole), None
+            declared = transaction.get(_COUNT)
+            count, keys = _number(bytes(declared or b""), whole), None
             if count > (entries := transaction.stat()["entries"]):
                 raise DataError(
-                    f'{whole}: the key "{_COUNT.decode()}" declares {count:,} samples, but the total number of keys is '
-                    f"{entries:,}: store the number of samples under that key"
+                    f'{whole}: the key "{_COUNT.decode()}" declares {count:,} samples, but there are only {entries:,} '
+                    "keys: store the correct number of samples under that key"
                 )
         else:
             found = [bytes(key) for key in transaction.cursor().iternext(keys=True, values=False)]
             if any(b"\0" in key for key in found):
-                raise DataError(f"{whole}: a key has a NUL in it")
+                raise DataError(f"{whole}: a key contains a NUL character, which is not supported")
             keys = Names([[key.decode(errors="surrogateescape") for key in found]])
             count = len(keys)
     if count < 1:
@@ -122,13 +122,16 @@ def lmdb(
 
 
 class _Store:
-    """An open file, which closes when nothing reads it any more. LMDB demands one for each process and file."""
+    """An open LMDB. It is closed when it is no longer referenced.
+
+    LMDB requires that a process opens each file only once.
+    """
 
     def __init__(self, path: str) -> None:
         self._environment = _open(path)
 
     def reading(self) -> Any:
-        """A transaction; its values are views, which end with it."""
+        """Return a read transaction. Its values are views, which are valid only until it ends."""
         return self._environment.begin(buffers=True)
 
 
@@ -144,7 +147,7 @@ def _open(path: str) -> Any:
     try:
         return library.open(path, subdir=Path(path).is_dir(), readonly=True, lock=False, readahead=False, meminit=False)
     except library.Error as error:
-        raise DataError(f"{path}: is not an LMDB: {error}") from None
+        raise DataError(f"{path}: cannot be opened as an LMDB: {error}") from None
 
 
 def _number(text: bytes, path: str) -> int:
@@ -157,4 +160,4 @@ def _text(value: bytes, key: str) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise ImageError("BAD_RECORD", f"the value of the key {key!r} is not UTF-8") from None
+        raise ImageError("BAD_RECORD", f"the value of the key {key!r} is not valid UTF-8") from None

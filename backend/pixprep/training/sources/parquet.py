@@ -1,7 +1,7 @@
-"""Parquet files, a sample in each row: Hugging Face's data sets, and others.
+"""A source for Parquet files with one sample per row, such as the datasets of Hugging Face.
 
-A row group is the least that is read of a file. The last ones stay in memory, so ``shuffle=False`` and
-``shuffle="blocks"`` read each once.
+Files are read in row groups. The most recent ones are cached, so ``shuffle=False`` and ``shuffle="blocks"`` read each
+row group only once.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _READERS = 8
 
 
 class ParquetRows(Archives):
-    """The rows of Parquet files; see ``Source``. Made by ``parquet``.
+    """The rows of Parquet files; see ``Source``. Returned by ``parquet``.
 
     Attributes:
-        blocks: int64, the first sample of each row group: ``shuffle="blocks"`` shuffles these, and then in pools.
+        blocks: Index of the first sample of each row group, int64 (n,). ``shuffle="blocks"`` shuffles the row groups,
+            and then samples within pools of neighbouring ones.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class ParquetRows(Archives):
         footers: Sequence[Any],
         fields: Mapping[str, str],
         classes: Sequence[str],
-        most: int,
+        max_bytes: int,
     ) -> None:
-        self._footers, self._fields, self.classes, self._max_bytes = footers, dict(fields), tuple(classes), most
+        self._footers, self._fields, self.classes, self._max_bytes = footers, dict(fields), tuple(classes), max_bytes
         sizes = [
             np.array(needed("parquet").sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers
         ]
@@ -64,9 +65,10 @@ class ParquetRows(Archives):
         self.notes = noted(
             "parquet",
             [
-                f"{name}: a row group takes {size:,} bytes of memory, more than cache_bytes: write smaller ones"
+                f"{name}: a row group takes {size:,} bytes of memory, which is more than cache_bytes: write the file "
+                "with smaller row groups"
                 for name, size in zip(self._names, largest, strict=True)
-                if size > most
+                if size > max_bytes
             ],
         )
         self._begin()
@@ -91,14 +93,14 @@ class ParquetRows(Archives):
 
     @property
     def blocks(self) -> I64:
-        """See above."""
+        """Index of the first sample of each row group."""
         rows = np.concatenate([each[:, 0] for each in self._sizes])
         begins: I64 = rows.cumsum() - rows
         return begins
 
     @property
     def labels(self) -> npt.NDArray[Any] | None:
-        """Each sample's label; the column is read for it."""
+        """Label of each sample, or None if there are no labels. Reads the column of the labels."""
         if (name := self._fields.get("label")) is None:
             return None
         files = zip(self._files.paths, self._footers, strict=True)
@@ -115,19 +117,19 @@ class ParquetRows(Archives):
         with naming(sample["name"]):
             group = int(np.searchsorted(self._group_ends[file], row, side="right"))
             columns = self._columns(file, group)
-            row -= int(self._group_ends[file][group])  # from the end
+            row -= int(self._group_ends[file][group])  # a negative index, from the end of the row group
             for field, column in columns.items():
                 value = column[row].as_py()
                 if field == "image" and isinstance(value, Mapping):
                     sample["name"] += f", {value['path']}" if value.get("path") else ""
                     value = self._stored(file, value)
                 if value is None:
-                    raise ImageError("BAD_RECORD", f"its {self._fields[field]!r} is null")
+                    raise ImageError("BAD_RECORD", f"the column {self._fields[field]!r} is null in this row")
                 sample[field] = np.array(value) if isinstance(value, list) else value
         return sample
 
     def _stored(self, file: int, value: Mapping[str, Any]) -> Any:
-        """Return the image of a struct: its bytes, or the file at its path, relative to the Parquet file."""
+        """Return the image of a struct: its bytes, or the file at its path, which is relative to the Parquet file."""
         if value["bytes"] is None and value.get("path"):
             folder = self._files.paths[file].rpartition("/")[0]
             return image_at(inside(folder, value["path"]))
@@ -135,24 +137,24 @@ class ParquetRows(Archives):
 
     def _columns(self, file: int, group: int) -> Mapping[str, Any]:
         """Return the columns of a row group. After a sequential read, the next row group is read ahead."""
-        if os.getpid() != self._process:  # a fork, where the pool's threads are not
+        if os.getpid() != self._process:  # threads do not survive a fork
             self._begin()
         with self._lock:
-            found = self._asked(file, group)
+            found = self._requested(file, group)
             if (file, group - 1) in self._kept and group + 1 < len(self._sizes[file]):
-                self._asked(file, group + 1)
+                self._requested(file, group + 1)
             while len(self._kept) > 2 and sum(int(self._sizes[f][g][1]) for f, g in self._kept) > self._max_bytes:
                 self._kept.popitem(last=False)
         try:
             columns: Mapping[str, Any] = found.result()
         except (DataError, OSError):
             with self._lock:
-                self._kept.pop((file, group), None)  # the network may be back
+                self._kept.pop((file, group), None)  # try again on the next request, because the network may recover
             raise
         return columns
 
-    def _asked(self, file: int, group: int) -> Future[Any]:
-        """Future of a row group's columns."""
+    def _requested(self, file: int, group: int) -> Future[Any]:
+        """Return a future of the columns of a row group, and start reading it if it is not cached."""
         if (key := (file, group)) not in self._kept:
             number = int(self._numbers[file][group])
             path, footer = self._files.paths[file], self._footers[file]
@@ -173,20 +175,21 @@ def parquet(
 ) -> ParquetRows:
     """Read the rows of Parquet files.
 
-    An image is binary, or Hugging Face's struct of ``bytes`` and ``path``, whose class names are used. A name with dots
-    selects a field of a struct: ``image.bytes``. Lists become arrays. A row group is read as a whole and cached for its
-    other rows. Therefore use ``shuffle="blocks"``, which shuffles the row groups, and then 4,096 samples at a time.
+    The column of the images contains binary values, or structs with ``bytes`` and ``path`` as written by Hugging Face,
+    whose class names are also used. A name with dots selects a field of a struct: ``image.bytes``. Lists become arrays.
+    Row groups are read as a whole and cached. Therefore use ``shuffle="blocks"``, which shuffles the row groups, and
+    then the samples within pools of 4,096.
 
     >>> food = parquet("food101/train-*.parquet", label="label")             # doctest: +SKIP
 
     Args:
-        paths: Files, or patterns such as ``train-*.parquet``.
+        paths: Paths, or patterns such as ``train-*.parquet``.
         image: Column of the images.
-        classes: Names of the labels.
+        classes: Names of the classes, in the order of their indices.
         cache_bytes: Maximum size of the cached row groups in bytes. At least two row groups are cached.
         box_format: Format of the field ``boxes``; see ``rows``.
         types: Types of fields; see ``table``. Labels without a type must be integers.
-        **fields: Further fields, as name and column, such as ``label="label"``.
+        **fields: Further fields: the name of each, and its column, such as ``label="label"``.
 
     Raises:
         DataError: A file is missing or damaged, a column is missing or has an unsupported type, or there are no rows.
@@ -199,7 +202,7 @@ def parquet(
         files, lambda path: needed("parquet").described(path, columns, is_label_typed="label" in (types or {}))
     )
     if not any(footer.num_rows for footer, _ in found):
-        raise DataError(f"{files[0]}: contains no rows" + f" ({len(files):,} files, no rows)" * (len(files) > 1))
+        raise DataError(f"{files[0]}: contains no rows" + f" ({len(files):,} files without rows)" * (len(files) > 1))
     source = ParquetRows(
         files,
         [footer for footer, _ in found],

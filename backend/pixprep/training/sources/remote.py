@@ -1,8 +1,8 @@
-"""Objects of a bucket or a web server, by fsspec: ``s3://``, ``gs://``, ``https://`` and whatever else it knows.
+"""Reads remote objects through fsspec: ``s3://``, ``gs://``, ``https://`` and all other protocols that it supports.
 
-A piece that does not come is asked for again, five times in some three seconds. Then the network is broken, which ends
-an epoch with a DataError: it is no broken sample, of which an epoch may have some. Of a web server, which may send what
-it likes, no more is read than was asked for: see ``web``.
+A failed request is tried five times within about three seconds. After that, the network counts as broken: a DataError
+ends the epoch, and the sample does not count as broken. The size of a web server's responses is limited, because an
+untrusted server may send any amount of data; see ``web``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from pixprep.errors import DataError, ImageError, SetupError, needed
 T = TypeVar("T")
 TRIES = 5
 _FIRST_WAIT_S = 0.2
-_REFUSED: dict[type[OSError], str] = {
+_FINAL: dict[type[OSError], str] = {
     FileNotFoundError: "no such object",
     PermissionError: "permission denied",
     IsADirectoryError: "is a folder",
 }
-_WEB = re.compile(r"(?:^|::)(https?)://")  # behind :: in a chain of fsspec's
+"""Errors that are not retried, and their messages."""
+_WEB = re.compile(r"(?:^|::)(https?)://")  # "::" separates chained URLs of fsspec
 _LOG = logging.getLogger("pixprep.read")
 
 
 def read(url: str, offset: int, size: int) -> bytes:
-    """Return a range of bytes of an object; it is shorter if the object ends before.
+    """Read a range of bytes of an object. The result is shorter if the object ends before.
 
     Raises:
         OSError: The object does not exist, or permission is denied.
@@ -40,16 +41,19 @@ def read(url: str, offset: int, size: int) -> bytes:
     """
     data: bytes = b"" if size == 0 else _cat(url, size, start=offset, end=offset + size)
     if len(data) > size:
-        raise DataError(f"{url}: its server does not support range requests: download the file")
+        raise DataError(f"{url}: the server does not support range requests: download the file first")
     return data
 
 
 def image(url: str, limits: Limits) -> bytes:
-    """Return the bytes of an image. A web server reports the size in its response; other servers are asked before.
+    """Read an image.
+
+    The size limit is checked against the response of a web server. For other servers, the size is requested first.
 
     Raises:
-        ImageError: EMPTY: it has no bytes. TOO_LARGE_BYTES: it is over the limit. UNREADABLE: it is compressed.
-        OSError, DataError: The same errors as for ``read``.
+        ImageError: EMPTY: The object has no bytes. TOO_LARGE_BYTES: It exceeds the limit. UNREADABLE: The response is
+            compressed.
+        OSError, DataError: See ``read``.
     """
     if not _is_web(url):
         limits.check_bytes(size := size_of(url))
@@ -61,53 +65,54 @@ def image(url: str, limits: Limits) -> bytes:
         raise ImageError(error.reason, f"{error}{limit}") from None
 
 
-def _cat(url: str, most: int, **piece: int) -> bytes:
-    """Return the bytes of an object; for a web server, at most this number."""
+def _cat(url: str, max_bytes: int, **piece: int) -> bytes:
+    """Read an object or a range of it. The limit applies to responses of web servers."""
 
-    def ask() -> bytes:
+    def request() -> bytes:
         data: bytes = _call(url, "cat_file", **piece)
         return data
 
     if not _is_web(url):
-        return _again(url, ask)
-    token = needed("web").MOST.set(most)
+        return _retried(url, request)
+    token = needed("web").MAX_BYTES.set(max_bytes)
     try:
-        return _again(url, ask)
+        return _retried(url, request)
     finally:
-        needed("web").MOST.reset(token)
+        needed("web").MAX_BYTES.reset(token)
 
 
 def size_of(url: str) -> int:
-    """Bytes of an object.
+    """Return the size of an object in bytes.
 
     Raises:
-        OSError, DataError: as ``read``; or the server does not say it.
+        OSError: See ``read``.
+        DataError: See ``read``; or the server does not report the size.
     """
-    found = _again(url, lambda: _call(url, "size"))
+    found = _retried(url, lambda: _call(url, "size"))
     if not isinstance(found, int):
-        raise DataError(f"{url}: its server does not report the size of the file: download it")
+        raise DataError(f"{url}: the server does not report the size of the file: download it first")
     return found
 
 
 def listed(url: str) -> list[tuple[str, bool]]:
-    """Names in a folder, each with whether it is a folder.
+    """Return the name of each entry in a folder, and whether the entry is a folder.
 
     Raises:
-        OSError, DataError: as ``read``.
+        OSError, DataError: See ``read``.
     """
     _, folder = _opened(url)
     rows = [
         (row["name"].rstrip("/"), row["type"] == "directory")
-        for row in _again(url, lambda: _call(url, "ls", detail=True))
+        for row in _retried(url, lambda: _call(url, "ls", detail=True))
     ]
     decode = unquote if url.startswith("http") else str
     return [(decode(name.rpartition("/")[2]), is_folder) for name, is_folder in rows if name != folder.rstrip("/")]
 
 
 def matching(url: str) -> list[str]:
-    """URLs that a pattern such as ``s3://bucket/train-*.tar`` names, sorted."""
+    """Return the sorted URLs that match a pattern such as ``s3://bucket/train-*.tar``."""
     files, _ = _opened(url)
-    return sorted(map(files.unstrip_protocol, _again(url, lambda: _call(url, "glob"))))
+    return sorted(map(files.unstrip_protocol, _retried(url, lambda: _call(url, "glob"))))
 
 
 def _call(url: str, method: str, **options: Any) -> Any:
@@ -116,13 +121,13 @@ def _call(url: str, method: str, **options: Any) -> Any:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """The file system of a URL, which fsspec keeps, and the path in it."""
+    """Return fsspec's file system for a URL, and the path in it. fsspec caches its file systems."""
     own = {protocol: {"get_client": needed("web").client} for protocol in _WEB.findall(url)}
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(url, **own)
     except ImportError as error:
         raise SetupError(f'{url}: {error}: pip install "fsspec[http]" gcsfs s3fs') from None
-    except ValueError as error:  # fsspec does not know the protocol
+    except ValueError as error:  # fsspec does not support the protocol
         raise DataError(f"{url}: {error}") from None
     return found
 
@@ -131,17 +136,22 @@ def _is_web(url: str) -> bool:
     return _WEB.search(url) is not None
 
 
-def _again(url: str, ask: Callable[[], T]) -> T:
-    """Answer of a server that may fail a few times."""
+def _retried(url: str, request: Callable[[], T]) -> T:
+    """Return the result of a request, which is repeated if it fails.
+
+    Raises:
+        OSError: The object does not exist, or permission is denied.
+        DataError: All attempts have failed.
+    """
     for attempt in range(TRIES):
         try:
-            return ask()
+            return request()
         except (DataError, SetupError):
             raise
-        except Exception as error:  # noqa: BLE001  (each file system has errors of its own)
-            if isinstance(error, tuple(_REFUSED)) and not _hides_a_fault(error):
+        except Exception as error:  # noqa: BLE001  (each file system raises its own exceptions)
+            if isinstance(error, tuple(_FINAL)) and not _hides_a_fault(error):
                 raise OSError(
-                    0, next(words for kind, words in _REFUSED.items() if isinstance(error, kind)), url
+                    0, next(message for kind, message in _FINAL.items() if isinstance(error, kind)), url
                 ) from None
             last = f"{type(error).__name__}: {error}"
             _LOG.info("%s: %s", url, last)
@@ -151,7 +161,7 @@ def _again(url: str, ask: Callable[[], T]) -> T:
 
 
 def _hides_a_fault(error: Exception) -> bool:
-    """Return whether fsspec reports a missing file because it cannot reach the web server."""
+    """Return whether fsspec reports a missing file although the web server failed or could not be reached."""
     cause = error.__cause__
     is_of_web = type(cause).__module__.startswith("aiohttp")
     return is_of_web and getattr(cause, "status", None) not in (404, 410)

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files by pyarrow: what a file has, and the columns of one."""
+"""Reads the schema and the row groups of Parquet files with pyarrow."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.training.sources.storage import is_remote, remote
 
-_MAX_BYTES, _MAX_TIMES = 128 << 20, 16
-"""Maximum number of bytes of a row group in memory; or, if that is more, the multiple of its size in the file."""
+_MAX_BYTES, _MAX_RATIO = 128 << 20, 16
+"""Maximum size of a row group in memory: a number of bytes, or a multiple of its size in the file if that is more."""
 _MAX_ROWS = 1024
-"""Maximum number of rows that are read at once."""
+"""Maximum number of rows that are decoded at once."""
 Columns = Mapping[str, Any]
-"""Values of a row group by the samples' fields, indexed by the row's number; ``as_py`` makes one Python's."""
+"""Columns of a row group as pyarrow arrays, by the names of the samples' fields."""
 
 
 class _Object(io.RawIOBase):
-    """An object in a bucket, as pyarrow reads files."""
+    """File-like object for pyarrow that reads a remote object."""
 
     def __init__(self, path: str) -> None:
         self._path, self._at = path, 0
@@ -56,10 +56,10 @@ def _size_of(path: str) -> int:
 
 
 def opened(path: str, metadata: Any = None) -> pq.ParquetFile:
-    """A file, whose footer is read unless it is given.
+    """Open a Parquet file. Its footer is read unless it is given as ``metadata``.
 
     Raises:
-        OSError, pyarrow.ArrowException, DataError: it cannot be read.
+        OSError, pyarrow.ArrowException, DataError: The file cannot be read.
     """
     is_far = is_remote(path)
     where = _Object(path) if is_far else path
@@ -67,7 +67,12 @@ def opened(path: str, metadata: Any = None) -> pq.ParquetFile:
 
 
 def described(path: str, fields: Mapping[str, str], *, is_label_typed: bool = False) -> tuple[Any, tuple[str, ...]]:
-    """The footer of a file, and the classes that Hugging Face's has of its labels.
+    """Return the footer of a file, and the class names that Hugging Face has stored for its labels.
+
+    Args:
+        path: Path or URL of the file.
+        fields: Column of each field.
+        is_label_typed: Whether a type was declared for the label, so that it may have any type in the file.
 
     Raises:
         DataError: The file is not a Parquet file, lacks a column, or a column has a different type.
@@ -75,27 +80,27 @@ def described(path: str, fields: Mapping[str, str], *, is_label_typed: bool = Fa
     try:
         file = opened(path)
     except pa.ArrowException as error:
-        raise DataError(f"{path}: is not a Parquet file, or is damaged: {printable(error)[:200]}") from None
+        raise DataError(f"{path}: is not a valid Parquet file: {printable(error)[:200]}") from None
     for field, name in fields.items():
         found = _type_of(path, file.schema_arrow, name)
         if field == "image" and not _is_encoded(found):
             raise DataError(
-                f"{path}: the column {name!r} is {found}, not encoded images: those must be binary, or a struct with "
-                'binary "bytes"'
+                f"{path}: the column {name!r} must contain encoded images, as binary values or structs with binary "
+                f'"bytes", not {found}'
             )
         if field == "label" and not pa.types.is_integer(found) and not is_label_typed:
-            remedy = 'declare it, such as types={"label": "float"} or "classes", or give another name'
-            raise DataError(f"{path}: the column {name!r} is {found}, but labels must be integers: {remedy}")
+            hint = 'declare a type, such as types={"label": "float"} or "classes", or rename the field'
+            raise DataError(f"{path}: labels must be integers, but the column {name!r} contains {found}: {hint}")
     return file.metadata, _classes(file.schema_arrow.metadata or {}, fields.get("label"))
 
 
 def _type_of(path: str, schema: pa.Schema, name: str) -> pa.DataType:
-    """Return the type of a column, or that of a struct's field such as ``image.bytes``."""
+    """Return the type of a column, or of a struct's field such as ``image.bytes``."""
     top, *steps = [name] if name in schema.names else name.split(".")
     found = pa.struct(list(schema))
     for step in (top, *steps):
         if not pa.types.is_struct(found) or found.get_field_index(step) < 0:
-            raise DataError(f"{path}: has no column {name!r}; there are {', '.join(map(repr, schema.names))}")
+            raise DataError(f"{path}: has no column {name!r}; its columns are {', '.join(map(repr, schema.names))}")
         found = found.field(step).type
     return found
 
@@ -114,7 +119,7 @@ def _classes(metadata: Mapping[bytes, bytes], label: str | None) -> tuple[str, .
 
 
 def sizes(metadata: Any, names: Sequence[str]) -> list[tuple[int, int]]:
-    """Rows of each row group, and the bytes that the columns take when they are read."""
+    """Return the number of rows of each row group, and the size of the given columns in memory, in bytes."""
     wanted = _wanted(metadata, names)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [(each.num_rows, sum(each.column(place).total_uncompressed_size for place in wanted)) for each in groups]
@@ -130,45 +135,62 @@ def _wanted(metadata: Any, names: Sequence[str]) -> list[int]:
 
 
 def read(path: str, metadata: Any, group: int, fields: Mapping[str, str]) -> Columns:
-    """The columns of a row group, read a few rows at a time: a value of a dictionary may stand for many of them.
+    """Read columns of a row group.
+
+    A few rows are decoded at a time, so that a small file cannot fill the memory: with dictionary encoding, a value
+    that is stored once may occur in many rows.
+
+    Args:
+        path: Path or URL of the file.
+        metadata: Footer of the file.
+        group: Index of the row group.
+        fields: Column of each field.
 
     Raises:
-        ImageError: it is damaged, or takes far more memory than it has bytes in the file.
-        OSError: the file is not there any more.
-        DataError: the network is broken.
+        ImageError: CORRUPT: The row group is damaged. TOO_LARGE_BYTES: It takes far more memory than in the file.
+        OSError: The file does not exist any more, or cannot be read.
+        DataError: The network fails.
     """
     names = [*fields.values()]
     columns = [metadata.row_group(group).column(place) for place in _wanted(metadata, names)]
-    most = max(_MAX_BYTES, _MAX_TIMES * min(sum(each.total_compressed_size for each in columns), _size_of(path)))
-    said = sum(each.total_uncompressed_size for each in columns)
+    limit = max(_MAX_BYTES, _MAX_RATIO * min(sum(each.total_compressed_size for each in columns), _size_of(path)))
+    declared = sum(each.total_uncompressed_size for each in columns)
     try:
-        table = _table(opened(path, metadata), group, names, said, most)
+        table = _table(opened(path, metadata), group, names, declared, limit)
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.strerror:  # it is not there; of damage Arrow raises one without
+        if isinstance(error, OSError) and error.strerror:  # for corrupt data, Arrow raises an OSError without strerror
             raise
-        raise ImageError("CORRUPT", f"its row group {group} cannot be read: {printable(error)[:200]}") from None
+        raise ImageError("CORRUPT", f"the row group {group} cannot be read: {printable(error)[:200]}") from None
     if table is None:
-        what = f"its row group {group} takes more than {most:,} bytes of memory"
-        raise ImageError("TOO_LARGE_BYTES", f"{what}, far more than in the file: write smaller ones")
+        what = f"the row group {group} takes more than {limit:,} bytes of memory"
+        raise ImageError("TOO_LARGE_BYTES", f"{what}, far more than in the file: write smaller row groups")
     return {field: column(table, name) for field, name in fields.items()}
 
 
-def _table(file: pq.ParquetFile, group: int, names: Sequence[str], said: int, most: int) -> pa.Table | None:
-    """Columns of a row group, of which the footer says a size; None if they take more than the most."""
-    if said > most:
+def _table(file: pq.ParquetFile, group: int, names: Sequence[str], declared: int, limit: int) -> pa.Table | None:
+    """Return columns of a row group, or None if they take too much memory.
+
+    Args:
+        file: The Parquet file.
+        group: Index of the row group.
+        names: Names of the columns.
+        declared: Size of the columns in memory according to the footer, in bytes.
+        limit: Maximum size in bytes.
+    """
+    if declared > limit:
         return None
-    rows = min(max(most // max(said, 1), 1), _MAX_ROWS)
+    rows = min(max(limit // max(declared, 1), 1), _MAX_ROWS)
     batches = []
     for batch in file.iter_batches(rows, row_groups=[group], columns=[*names], use_threads=False):
         batches.append(batch)
-        most -= batch.nbytes
-        if most < 0:
+        limit -= batch.nbytes
+        if limit < 0:
             return None
     return pa.Table.from_batches(batches)
 
 
 def column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column, or a field of a struct."""
+    """Return a column, or a field of a struct such as ``image.bytes``."""
     if name in table.column_names:
         return table.column(name)
     top, *steps = name.split(".")

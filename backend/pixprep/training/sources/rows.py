@@ -1,4 +1,4 @@
-"""Rows of something else: a list, a Hugging Face dataset, a PyTorch dataset, anything with a length and numbers."""
+"""A source that reads the rows of any sequence, such as a list, a Hugging Face dataset or a PyTorch dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Key = str | int
 
 
 class Rows(Source):
-    """The rows of a sequence; see ``Source``. Made by ``rows``."""
+    """The rows of a sequence; see ``Source``. Returned by ``rows``."""
 
     def __init__(self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str) -> None:
         self.classes = classes
@@ -29,12 +29,12 @@ class Rows(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the tag, the fields, and the number of rows; their contents are not read."""
+        """Hash of the tag, the fields, and the number of rows, but not of their contents."""
         return fingerprint("rows", self._tag, self._fields, len(self), *self._tags)
 
     @property
     def labels(self) -> Any:
-        """Each row's label, of a Hugging Face dataset; else None: rows are not read before they are asked for."""
+        """Label of each row of a Hugging Face dataset. None for other sequences, which are read only on request."""
         key = self._fields.get("label")
         if key is None or not hasattr(self._items, "column_names"):
             return None
@@ -56,8 +56,9 @@ class Rows(Source):
             try:
                 value = row[key]
             except (KeyError, IndexError, TypeError):
-                known = f"there are {', '.join(map(repr, row))}" if isinstance(row, Mapping) else f"it is {_kind(row)}"
-                raise ImageError("BAD_RECORD", f"{name}: has no {key!r}: {known}") from None
+                is_dict = isinstance(row, Mapping)
+                known = f"its keys are {', '.join(map(repr, row))}" if is_dict else f"the row is a {_kind(row)}"
+                raise ImageError("BAD_RECORD", f"{name}: has no {key!r}; {known}") from None
             if field == "image":
                 value, path = _encoded(value, name)
                 sample |= {"name": f"{name}, {path}"} if path else {}
@@ -77,28 +78,24 @@ def rows(
 ) -> Rows:
     """Read the rows of a sequence as samples.
 
-    A row is a mapping or a tuple; a dict of columns is read row by row. The image of a row is encoded: bytes, a path,
-    or
-    Hugging Face's ``{"bytes": …, "path": …}``. For a pipeline that begins with ``pixels`` it is an array, a PyTorch
-    tensor
-    or a Pillow image. A Hugging Face dataset returns plain values, without its format and without decoded images, and
-    its
-    class names are used.
+    A row is a mapping or a tuple. A dict of columns is read row by row. The image of a row is encoded: bytes, a path,
+    or the dict ``{"bytes": …, "path": …}`` of Hugging Face. For a pipeline that begins with ``pixels``, it is an array,
+    a PyTorch tensor or a Pillow image. The rows of a Hugging Face dataset are read as plain Python values, without
+    decoding images, and its class names are used.
 
     >>> mnist = rows(datasets.load_dataset("mnist", split="train"), label="label")       # doctest: +SKIP
     >>> pets = rows(torchvision.datasets.ImageFolder("pets").samples, image=0, label=1)   # doctest: +SKIP
 
     Args:
-        items: An object with a length and integer indices from 0, which several threads can read at once; or a dict of
-            columns of equal length.
+        items: A sequence that several threads can read concurrently, or a dict of columns of equal length.
         image: Key or position of the image in a row.
-        classes: Names of the labels.
-        tag: A text that identifies these rows. It is part of the fingerprint, which does not depend on their content.
+        classes: Names of the classes, in the order of their indices.
+        tag: Text that identifies these rows. It is part of the fingerprint, which does not cover the contents of rows.
         box_format: Format of the field ``boxes``: ``xyxy``, ``xywh`` (left, top, width, height) or ``cxcywh`` (center,
-            width, height) in pixels; ``xyxy_normalized``, ``xywh_normalized`` or ``cxcywh_normalized`` relative to the
-            size of the image.
-        types: Types of fields; see ``table``. Fields without a type keep their values.
-        **fields: Further fields, as name and key or position, such as ``label="label"``.
+            width, height), in pixels; or ``xyxy_normalized``, ``xywh_normalized`` or ``cxcywh_normalized``, relative to
+            the size of the image.
+        types: Types of fields; see ``table``. The values of fields without a type are not converted.
+        **fields: Further fields: the name of each, and its key or position in a row, such as ``label="label"``.
 
     Raises:
         DataError: ``items`` is not a sequence, is empty, or lacks a column.
@@ -108,27 +105,34 @@ def rows(
         items = _Columns(items)
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise DataError(
-            f"rows must support len() and indexing, which {_kind(items)} does not: make a list of it, or see iterable"
+            f"items must support len() and indexing, which {_kind(items)} does not: convert it to a list, or use "
+            "pixprep.read.iterable"
         )
     if len(items) == 0:
-        raise DataError("there are no rows")
+        raise DataError("items must contain at least one row, but it is empty")
     keys = named(image=image, **fields)
     items, known = plain(items, keys)
     return typed(Rows(items, keys, tuple(classes or known), tag), types, keys, box_format)
 
 
 def plain(items: Any, fields: Mapping[str, _Key]) -> tuple[Any, tuple[str, ...]]:
-    """Plain values of a Hugging Face dataset, with encoded images, and its classes; all else as it is.
+    """Configure a Hugging Face dataset to return plain Python values and encoded images. Return it and its class names.
+
+    Other objects are returned unchanged.
+
+    Args:
+        items: Dataset or other object.
+        fields: Column of each field.
 
     Raises:
-        DataError: the dataset has no such column.
+        DataError: The dataset lacks a column.
     """
     features = getattr(items, "features", None)
     if not (isinstance(features, Mapping) and hasattr(items, "cast_column")):
         return items, ()
     for key in fields.values():
         if key not in features:
-            raise DataError(f"the dataset has no column {key!r}; there are {', '.join(map(repr, features))}")
+            raise DataError(f"the dataset has no column {key!r}; its columns are {', '.join(map(repr, features))}")
     if getattr(items, "format", {}).get("type") is not None:  # such as with_format("torch")
         items = items.with_format(None)
     image = fields["image"]
@@ -138,10 +142,10 @@ def plain(items: Any, fields: Mapping[str, _Key]) -> tuple[Any, tuple[str, ...]]
 
 
 class _Columns:
-    """Rows of columns by name.
+    """The rows of a dict of columns, as dicts.
 
     Raises:
-        DataError: they have different lengths, or are none.
+        DataError: The columns have different lengths, or are not sequences.
     """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
@@ -149,7 +153,7 @@ class _Columns:
         lengths = {name: len(each) if hasattr(each, "__len__") else -1 for name, each in columns.items()}
         if len({*lengths.values()}) > 1 or -1 in lengths.values():
             found = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items() if length >= 0)
-            raise DataError(f"columns must have the same length: {found or 'these have no length'}")
+            raise DataError(f"columns must be sequences of the same length: {found or 'these have no length'}")
         self._length = next(iter(lengths.values()), 0)
 
     def __len__(self) -> int:
@@ -160,7 +164,7 @@ class _Columns:
 
 
 def _encoded(value: Any, name: str) -> tuple[Any, str]:
-    """An encoded image, and its path where it has one; or an array, which the Loader checks."""
+    """Return an encoded image and its path, if it has one. An array is returned unchanged, and the Loader checks it."""
     if isinstance(value, Mapping) and {"bytes", "path"} & set(value):
         path = value.get("path")
         if value.get("bytes") is not None:
@@ -172,8 +176,8 @@ def _encoded(value: Any, name: str) -> tuple[Any, str]:
         return value, ""
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return value, ""
-    hint = "pass the encoded bytes or a path, so that pixprep decodes it"
-    raise ImageError("BAD_RECORD", f"{name}: its image is {_kind(value)}: {hint}")
+    hint = "pass the encoded bytes or a path, so that pixprep decodes the image"
+    raise ImageError("BAD_RECORD", f"{name}: the type of the image, {_kind(value)}, is not supported: {hint}")
 
 
 def _kind(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Parts that sources share: many names in little memory, open files, fingerprints, paths that stay inside."""
+"""Helpers for sources: compact lists of names, random access to files, fingerprints, and safe paths."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ _LOG = logging.getLogger("pixprep.read")
 _MAX_OPEN = 256
 _MAX_NOTES = 20
 _SCANNERS = 8
-_AHEAD_BYTES = 1 << 20  # of an object: what is scanned comes in pieces of this size, and a large member is passed over
+_AHEAD_BYTES = 1 << 20
+"""Minimum number of bytes per request when a remote object is scanned. Larger members are skipped without reading."""
 _MAX_FILES = 1_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 class Names:
-    """Many texts without a NUL in little memory: their UTF-8, one after the other, and where each ends.
+    """A compact list of strings: their concatenated UTF-8, and the position at which each one ends.
 
-    1.28 million paths of 30 letters take 34 bytes each, where a list of strings takes 87.
+    A path of 30 characters takes 34 bytes, compared with 87 bytes in a list of strings.
 
     Args:
-        parts: lists of texts, in order. A NUL would be an end of its own: callers refuse it.
+        parts: Lists of strings, which are concatenated. The caller must ensure that no string contains a NUL character.
 
     Attributes:
-        blob: the texts, each with a NUL behind it.
+        blob: The strings in UTF-8, each followed by a NUL character.
     """
 
     def __init__(self, parts: Iterable[Sequence[str]]) -> None:
@@ -62,9 +63,12 @@ class Names:
 
 
 class Files:
-    """Files that are read in pieces, addressed by number; several threads may read at once.
+    """Random access to a list of files. Thread-safe.
 
-    The first 256 that are read stay open until this object goes. A pickled one opens them again.
+    The first 256 files that are read stay open until this object is deleted. An unpickled copy opens them again.
+
+    Args:
+        paths: Paths or URLs of the files.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -72,11 +76,16 @@ class Files:
         self._descriptors: dict[int, int] = {}
 
     def read(self, file: int, offset: int, size: int) -> bytes:
-        """A piece of a file; shorter where the file ends.
+        """Read bytes of a file. The result is shorter if the file ends before.
+
+        Args:
+            file: Index of the file.
+            offset: Position of the first byte.
+            size: Number of bytes.
 
         Raises:
-            OSError: the file cannot be read.
-            DataError: the network is broken.
+            OSError: The file cannot be read.
+            DataError: The network fails.
         """
         descriptor = self._descriptors.get(file)
         if descriptor is not None:
@@ -101,10 +110,14 @@ class Files:
 
 
 class Opened:
-    """A file that is read from its beginning to its end, by pieces; an object a megabyte at a time.
+    """A file that is scanned from beginning to end. Remote objects are read ahead in pieces of a megabyte.
+
+    Args:
+        path: Path or URL of the file.
 
     Attributes:
-        size: in bytes.
+        path: Path or URL of the file.
+        size: Size of the file in bytes.
     """
 
     def __init__(self, path: str) -> None:
@@ -113,7 +126,7 @@ class Opened:
         self.size = remote().size_of(path) if self._descriptor < 0 else os.fstat(self._descriptor).st_size
         self._begin, self._ahead = 0, b""
 
-    def __enter__(self) -> Opened:  # noqa: PYI034  (typing.Self begins with Python 3.11)
+    def __enter__(self) -> Opened:  # noqa: PYI034  (typing.Self requires Python 3.11)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -121,7 +134,7 @@ class Opened:
             os.close(self._descriptor)
 
     def read(self, size: int, offset: int) -> bytes:
-        """A piece; shorter where the file ends."""
+        """Read bytes at an offset. The result is shorter if the file ends before."""
         if self._descriptor >= 0:
             return os.pread(self._descriptor, size, offset)
         begin = offset - self._begin
@@ -132,7 +145,7 @@ class Opened:
 
 
 class Archives(Source):
-    """Samples that are stored consecutively in larger files.
+    """Base class of sources whose samples are stored in archive files.
 
     Args:
         paths: Paths of the files.
@@ -148,28 +161,32 @@ class Archives(Source):
         return self._ends[-1]
 
     def _where(self, index: int) -> tuple[int, int]:
-        """The file of a sample, and its number in there."""
+        """Return the index of the file that contains a sample, and the sample's number in that file."""
         file = bisect_right(self._ends, index)
         return file, index - (self._ends[file - 1] if file else 0)
 
     def _piece(self, file: int, offset: int, size: int) -> bytes:
-        """Bytes of a file.
+        """Read a record or member of a file.
 
         Raises:
-            OSError: the file cannot be read.
-            ImageError: TRUNCATED; TOO_LARGE_BYTES: a sparse file of a few bytes holds gigabytes of zeros.
+            OSError: The file cannot be read.
+            ImageError: TRUNCATED: The file has become shorter. TOO_LARGE_BYTES: The size exceeds the limit, as a small
+                sparse file may pretend to contain gigabytes of zeros.
         """
-        if size > (most := max(_MAX_PIECE_BYTES, LIMITS.get().max_image_bytes)):
-            what = f"has {size:,} bytes; at most {most:,} are read (parameter max_image_bytes)"
-            raise ImageError("TOO_LARGE_BYTES", what)
+        if size > (limit := max(_MAX_PIECE_BYTES, LIMITS.get().max_image_bytes)):
+            raise ImageError(
+                "TOO_LARGE_BYTES", f"has {size:,} bytes, but the limit is {limit:,} (parameter max_image_bytes)"
+            )
         data = self._files.read(file, offset, size)
         if len(data) < size:
-            raise ImageError("TRUNCATED", f"has {len(data):,} of {size:,} bytes: the file has changed")
+            raise ImageError(
+                "TRUNCATED", f"only {len(data):,} of {size:,} bytes are left: the file has changed since it was opened"
+            )
         return data
 
 
 def fingerprint(*parts: object) -> str:
-    """32 hexadecimal digits of texts, bytes and arrays, in this order."""
+    """Return a hash of texts, bytes and arrays as 32 hexadecimal digits."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -182,7 +199,7 @@ def fingerprint(*parts: object) -> str:
 
 
 def noted(where: str, notes: Sequence[str]) -> tuple[str, ...]:
-    """Log unusual facts about a source, and keep them: the first 20, and the number of the others."""
+    """Log the problems of a source, and return the first 20 of them and the number of the others."""
     more = len(notes) - _MAX_NOTES
     kept = (*notes[:_MAX_NOTES], *([f"and {more:,} more"] if more > 0 else []))
     for note in kept:
@@ -191,29 +208,29 @@ def noted(where: str, notes: Sequence[str]) -> tuple[str, ...]:
 
 
 def inside(root: str, name: str) -> str:
-    """Return the path of the file that an annotation names; it must be inside the folder.
+    """Return the path of a file that an annotation names, after checking that it is inside the folder.
 
     Args:
-        root: an absolute path.
-        name: relative to it, or absolute.
+        root: Absolute path of the folder.
+        name: Path of the file, absolute or relative to ``root``.
 
     Raises:
-        ImageError: The name does not refer to a file in the folder.
+        ImageError: BAD_RECORD: The path is empty, or outside the folder.
     """
     path = os.path.join(root, name)  # noqa: PTH118
-    if is_remote(path) and (not is_remote(root) or "::" in name):  # which would be an address of its own
-        raise ImageError("BAD_RECORD", f"its file {name[:200]!r} is a URL, not a name in {root}")
+    if is_remote(path) and (not is_remote(root) or "::" in name):  # "::" would chain a different URL
+        raise ImageError("BAD_RECORD", f"the file name {name[:200]!r} is a URL, not a path in {root}")
     if name and not name.startswith("/") and ".." not in name and "\0" not in name:
         return path
     path = os.path.normpath(path)
     if not name or "\0" in name or not path.startswith(root if root.endswith("/") else f"{root}/"):
-        raise ImageError("BAD_RECORD", f"its file {name[:200]!r} is not inside {root}")
+        raise ImageError("BAD_RECORD", f"the file {name[:200]!r} is not inside {root}")
     return path
 
 
 @contextmanager
 def opening(where: str) -> Iterator[None]:
-    """Raise a DataError with the name of what cannot be read."""
+    """Convert an OSError in the block to a DataError that names the file or folder."""
     try:
         yield
     except OSError as error:
@@ -221,12 +238,12 @@ def opening(where: str) -> Iterator[None]:
 
 
 def is_remote(path: StrPath) -> bool:
-    """Tell whether a path is the URL of an object, such as ``s3://bucket/train.tar``."""
+    """Return whether a path is a URL, such as ``s3://bucket/train.tar``."""
     return "://" in os.fspath(path)
 
 
 def remote() -> Any:
-    """Our module for objects.
+    """Import the module for remote objects.
 
     Raises:
         SetupError: fsspec is not installed.
@@ -235,26 +252,26 @@ def remote() -> Any:
 
 
 def image_at(path: str) -> Path | bytes:
-    """The image of a sample: a path, or the bytes of an object, of which no more are read than ``LIMITS`` allow.
+    """Return the image of a sample: a local path, or the bytes of a remote object, up to the size in ``LIMITS``.
 
     Raises:
-        ImageError, OSError, DataError: as ``remote.image``.
+        ImageError, OSError, DataError: See ``remote.image``.
     """
     return remote().image(path, LIMITS.get()) if is_remote(path) else Path(path)
 
 
 def absolute(path: StrPath) -> str:
-    """A path that holds wherever the process goes."""
+    """Return an absolute path, which remains valid if the working directory changes. A URL loses its final slashes."""
     if is_remote(path):
         return os.fspath(path).rstrip("/")
     return os.path.abspath(os.fspath(path))  # noqa: PTH100  (Path.absolute keeps "..")
 
 
 def folder_of(path: StrPath) -> str:
-    """The absolute path of a folder that is there: else every sample would be missing, one by one.
+    """Return the absolute path of a folder that exists. Without this check, each sample would be reported as missing.
 
     Raises:
-        DataError: it is not, or is a file.
+        DataError: The folder does not exist, or is a file.
     """
     if not is_remote(path) and not Path(path).is_dir():
         raise DataError(f"{os.fspath(path)}: {'is a file, not a folder' if Path(path).exists() else 'no such folder'}")
@@ -262,34 +279,40 @@ def folder_of(path: StrPath) -> str:
 
 
 def archives(paths: StrPath | Sequence[StrPath]) -> list[str]:
-    """The files that paths and patterns such as ``train-*.tar`` name: those of a pattern sorted.
+    """Expand paths and patterns such as ``train-*.tar`` to absolute paths. The files of each pattern are sorted.
 
-    ``train-{000..127}.tar`` names 128 files, and ``{train,extra}.tar`` two: each must be there.
+    Braces are expanded as in a shell: ``train-{000..127}.tar`` stands for 128 files, ``{train,extra}.tar`` for two. All
+    of these files must exist.
 
     Raises:
-        DataError: one of them names no file.
+        DataError: A path does not exist, or a pattern does not match any file.
     """
     found: list[str] = []
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         whole = os.fspath(path)
         for text in [whole] if os.path.isfile(whole) else expanded(whole):  # noqa: PTH113
             if is_remote(text):
-                matching = remote().matching(text) if "*" in text else [text]  # a ? begins a query
+                matching = remote().matching(text) if "*" in text else [text]  # in a URL, ? is not a wildcard
             elif os.path.isfile(text):  # noqa: PTH113
                 matching = [text]
             else:
                 matching = sorted(filter(os.path.isfile, glob.glob(text, recursive=True)))  # noqa: PTH207
             if not matching:
-                folder = f"is a folder: write {os.path.join(text, '*')}, say" * os.path.isdir(text)  # noqa: PTH112, PTH118
-                raise DataError(f"{text}: {folder or 'no file with this name or matching this pattern'}")
+                is_folder = os.path.isdir(text)  # noqa: PTH112
+                hint = f"is a folder: use a pattern such as {os.path.join(text, '*')}"  # noqa: PTH118
+                raise DataError(f"{text}: {hint if is_folder else 'no file has this name or matches this pattern'}")
             found += map(absolute, matching)
     if not found:
-        raise DataError("no file is named")
+        raise DataError("the list of files is empty")
     return found
 
 
 def expanded(text: str) -> list[str]:
-    """Texts that a pattern with braces names, as a shell has them: ``{a,b}``, ``{00..12}``."""
+    """Expand the braces of a pattern as a shell does: ``{a,b}`` and ``{00..12}``.
+
+    Raises:
+        DataError: A range does not count up, or is too long.
+    """
     match = _BRACES.search(text)
     if match is None:
         return [text]
@@ -300,16 +323,16 @@ def expanded(text: str) -> list[str]:
     if bounds is not None:
         first, last, digits = int(bounds[1]), int(bounds[2]), max(map(len, bounds.groups()))
         if not 0 <= last - first < _MAX_FILES:
-            raise DataError(f"{text}: {{{match[1]}}} must count up, over at most {_MAX_FILES:,} numbers")
+            raise DataError(f"{text}: the range {{{match[1]}}} must be increasing, with at most {_MAX_FILES:,} numbers")
         choices = [f"{number:0{digits if bounds[1][0] == '0' else 1}}" for number in range(first, last + 1)]
     return [text[: match.start()] + choice + rest for choice in choices for rest in expanded(text[match.end() :])]
 
 
 def scan(paths: Sequence[str], read: Callable[[str], T]) -> list[T]:
-    """Return the result of ``read`` for each file. Several files are read at a time, because they may be remote.
+    """Return the result of ``read`` for each file. Eight files are read at a time, because they may be remote.
 
     Raises:
-        DataError: a file cannot be opened.
+        DataError: A file cannot be opened.
     """
 
     def one(path: str) -> T:

@@ -1,8 +1,8 @@
-"""Tar files as WebDataset has them: the members of a sample share a key, and stand next to each other.
+"""A source for tar files in WebDataset's layout, where the members of a sample are adjacent and share a key.
 
-``some/0001.jpg`` and ``some/0001.cls`` are sample ``some/0001``: a key ends at the first dot of the base name, and what
-follows is the suffix, in lower case. Nothing is ever unpacked to a disk. Sources: POSIX.1-2008's pax; GNU tar's manual;
-webdataset/tariterators.py.
+``some/0001.jpg`` and ``some/0001.cls`` form the sample ``some/0001``: the key ends at the first dot of the base name,
+and the rest is the suffix, which is converted to lower case. Files are never unpacked to disk. References: pax format
+of POSIX.1-2008; manual of GNU tar; webdataset/tariterators.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ _IMAGES = ("jpg", "jpeg", "png", "webp")
 
 @dataclass
 class _Shard:
-    """Index of one file: for each sample its key, and for each field the first byte and the size of its member."""
+    """Index of a tar file.
+
+    Attributes:
+        keys: Key of each sample.
+        members: Offset and size of the member for each sample and field, flattened. The offset is -1 if it is missing.
+        problems: Errors of broken samples, by the number of the sample.
+        notes: Problems of the file.
+    """
 
     keys: list[str] = field(default_factory=list)
     members: array[int] = field(default_factory=lambda: array("q"))
@@ -41,7 +48,7 @@ class _Shard:
 
 
 class TarSamples(Archives):
-    """The samples of tar files; see ``Source``. Made by ``tar``."""
+    """The samples of tar files; see ``Source``. Returned by ``tar``."""
 
     def __init__(
         self,
@@ -69,7 +76,7 @@ class TarSamples(Archives):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the files' names, the keys, and the position of each member."""
+        """Hash of the file names, the keys, and the position of each member."""
         return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members, *self._tags)
 
     def _sample(self, index: int) -> Sample:
@@ -78,25 +85,25 @@ class TarSamples(Archives):
         sample: Sample = {"name": f"{self._names[file]}, {key}", "key": key}
         with naming(sample["name"]):
             for number, text in enumerate(self._fields):
-                word, _, suffixes = text.partition("=")
+                name, _, suffixes = text.partition("=")
                 offset, size = (int(value) for value in self._members[index, number])
                 if offset < 0:
-                    raise ImageError("BAD_RECORD", f"has no member .{suffixes.replace(';', ' or .')}")
+                    raise ImageError("BAD_RECORD", f"has no member with the suffix .{suffixes.replace(';', ' or .')}")
                 data = self._piece(file, offset, size)
                 try:
-                    is_text = self._type_tag and word in self.types.fields and not suffixes.endswith("json")
-                    sample[word] = data if is_text else _value(suffixes, data)
+                    is_text = self._type_tag and name in self.types.fields and not suffixes.endswith("json")
+                    sample[name] = data if is_text else _value(suffixes, data)
                 except (ValueError, RecursionError) as error:
-                    raise ImageError("BAD_RECORD", f"its .{suffixes} is broken: {error}") from None
+                    raise ImageError("BAD_RECORD", f"the member .{suffixes} is invalid: {error}") from None
         return sample
 
 
 def _value(suffixes: str, data: bytes) -> Any:
-    """Value of a member, read by its suffix."""
+    """Convert the contents of a member according to its suffix."""
     match suffixes.rpartition(".")[2]:
         case "cls" | "index":
             if len(data) > 20:
-                raise ValueError(f"a number of {len(data):,} bytes")
+                raise ValueError(f"an integer must have at most 20 bytes, not {len(data):,}")
             return int(data)
         case "json":
             return msgspec.json.decode(data)
@@ -117,28 +124,26 @@ def tar(
 ) -> TarSamples:
     """Read the samples of tar files in WebDataset's layout.
 
-    The headers are read once, which takes about 4 us per member. A sample has ``image``, ``label``, ``key``, ``name``
-    (the
-    file and the key), and the requested fields. Members ``cls`` and ``index`` become integers, ``json`` is parsed,
-    ``txt``
-    becomes a string, and other members are bytes. A sample is broken if a member is missing or occurs twice, or if its
-    members are not adjacent. After a broken header, the rest of the file is one broken sample.
+    The headers are read once, when the source is created, which takes about 4 us per member. A sample has ``image``,
+    ``label``, ``key``, ``name`` (the file and the key), and the requested fields. The suffix of a member determines its
+    type: ``cls`` and ``index`` become integers, ``json`` is parsed, ``txt`` becomes a string, and all other members are
+    bytes. A sample is broken if a member is missing or occurs twice, or if its members are not adjacent. If a header is
+    corrupt, the rest of the file becomes a single broken sample.
 
     >>> samples = tar("train-*.tar", caption="txt", about="json")             # doctest: +SKIP
 
     Args:
-        paths: Files, or patterns such as ``train-*.tar``. Compressed files are rejected, because they do not allow
-        random
-            access.
+        paths: Paths, or patterns such as ``train-*.tar``. Compressed files are rejected, because they do not allow
+            random access.
         image: Suffix of the image, or several suffixes separated by semicolons.
-        label: Suffix of the label, or None.
-        classes: Names of the labels.
+        label: Suffix of the label. None: the samples have no labels.
+        classes: Names of the classes, in the order of their indices.
         box_format: Format of the field ``boxes``; see ``rows``.
-        types: Types of fields; see ``table``. The suffix determines the type of other fields.
-        **fields: Further fields, as name and suffix of the member.
+        types: Types of fields, which take precedence over their suffixes; see ``table``.
+        **fields: Further fields: the name of each, and the suffix of its member, such as ``caption="txt"``.
 
     Raises:
-        DataError: A file is missing, compressed, or not a tar file, or contains no sample.
+        DataError: A file is missing, compressed, or not a tar file, or there are no samples.
     """
     check_source_format(box_format)
     members: dict[str, str] = named(image=image, label=label, **fields)
@@ -162,7 +167,7 @@ def tar(
 
 @dataclass(frozen=True)
 class _Member:
-    """One member: its name, the place and size of its data, and why it cannot be taken."""
+    """A member of a tar file: its name, the offset and size of its data, and the error if it cannot be used."""
 
     name: str
     offset: int
@@ -171,15 +176,21 @@ class _Member:
 
 
 def _scanned(file: Opened, columns: Mapping[str, list[int]], count: int) -> _Shard:
-    """The samples of one file."""
+    """Scan a tar file.
+
+    Args:
+        file: The file.
+        columns: Numbers of the fields that use each suffix.
+        count: Number of fields.
+    """
     shard = _Shard()
     seen: dict[str, int] = {}
     suffixes: set[str] = set()
-    passed = 0
+    skipped = 0
     for member in _members(file, shard.notes):
         stem, dot, suffix = member.name.rpartition("/")[2].partition(".")
         if not stem or not dot:
-            passed += 1  # as WebDataset: a name without a suffix, or a hidden file
+            skipped += 1  # like WebDataset, skip names without a suffix, and hidden files
             continue
         key, suffix = member.name[: -len(suffix) - 1], suffix.lower()
         if not shard.keys or key != shard.keys[-1]:
@@ -187,57 +198,61 @@ def _scanned(file: Opened, columns: Mapping[str, list[int]], count: int) -> _Sha
             shard.keys.append(key)
             shard.members.extend((-1, 0) * count)
             if key in seen:
-                text = "its members are not next to each other: other samples are between them"
+                text = "the members are not adjacent: members of other samples are between them"
                 shard.problems[seen[key]] = shard.problems[len(shard.keys) - 1] = ImageError("BAD_RECORD", text)
             seen[key] = len(shard.keys) - 1
         number = len(shard.keys) - 1
         problem = member.problem
         if suffix in suffixes:
-            problem = ImageError("BAD_RECORD", f"has two members .{suffix[:80]}")
+            problem = ImageError("BAD_RECORD", f"has two members with the suffix .{suffix[:80]}")
         elif key.startswith("/") or ".." in key.split("/"):
-            problem = ImageError("BAD_RECORD", "its name leads out of where it would be unpacked")
+            problem = ImageError("BAD_RECORD", "the name is an absolute path, or contains ..")
         suffixes.add(suffix)
         if problem is not None:
             shard.problems.setdefault(number, problem)
         for column in [] if problem else columns.get(suffix, []):
             at = 2 * (number * count + column)
             if shard.members[at] >= 0:
-                shard.problems.setdefault(number, ImageError("BAD_RECORD", f"has another image or field .{suffix}"))
+                text = f"has several members for the same field, such as .{suffix}"
+                shard.problems.setdefault(number, ImageError("BAD_RECORD", text))
             shard.members[at], shard.members[at + 1] = member.offset, member.size
-    if passed:
-        shard.notes.append(f"{passed:,} members passed over: they have no suffix, or begin with a dot")
+    if skipped:
+        shard.notes.append(f"{skipped:,} members were skipped, because the name has no suffix or begins with a dot")
     return shard
 
 
 def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
-    """The members that are no folders, in order; the last may stand for all that is lost behind a broken header."""
+    """Yield the members of a tar file except folders, in order.
+
+    If the file is truncated or a header is corrupt, the last member represents the unreadable rest of the file.
+    """
     total = file.size
     offset, long_name, pax = 0, "", dict[str, str]()
 
     def lost(what: str, reason: Any = "CORRUPT") -> _Member:
-        text = f"{what} at byte {offset:,}: the {total - offset:,} bytes from there are lost"
+        text = f"{what} at byte {offset:,}: the {total - offset:,} bytes from there cannot be read"
         notes.append(text)
         return _Member(f"byte-{offset}.lost", 0, 0, ImageError(reason, text))
 
     while offset < total:
         header = file.read(_BLOCK, offset)
         if len(header) < _BLOCK:
-            yield lost("the file ends in a header", "TRUNCATED")
+            yield lost("the file is truncated in the header", "TRUNCATED")
             return
         if not any(header):
-            _look_behind(file, offset, notes)
+            _check_end(file, offset, notes)
             return
         size = _number(header[124:136])
         if size is None or not _is_intact(header):
             if offset == 0:
                 tool = _PACKED.get(header[:2])
-                text = f"is compressed: unpack it first: {tool} {Path(file.path).name}" if tool else "is not a tar file"
-                raise DataError(f"{file.path}: {text}")
-            yield lost("a broken header")
+                hint = f"is compressed: decompress it first, with {tool} {Path(file.path).name}"
+                raise DataError(f"{file.path}: {hint if tool else 'is not a tar file'}")
+            yield lost("corrupt header")
             return
         kind = header[156:157]
         start = offset + _BLOCK
-        if kind == b"S":  # GNU's old way of files with holes: more headers may follow
+        if kind == b"S":  # old GNU format of sparse files, in which further headers may follow
             at = header[482]
             while at and start < total:
                 at = (file.read(_BLOCK, start) + bytes(_BLOCK))[504]
@@ -249,7 +264,7 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
         end = start + -(-size // _BLOCK) * _BLOCK
         if kind in b"xgLK":
             if size > _MAX_PAX_BYTES:
-                yield lost(f"a header of {size:,} bytes")
+                yield lost(f"too large extended header ({size:,} bytes)")
                 return
             data = file.read(size, start)
             if kind == b"L":
@@ -257,15 +272,15 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
             elif kind == b"x":
                 found = _pax(data)
                 if found is None:
-                    yield lost("a broken pax header")
+                    yield lost("corrupt pax header")
                     return
                 pax = found
         else:
             name = (pax.get("path") or long_name or _name(header)).partition("\0")[0]
             if (beyond := start + size - total) > 0:
-                text = f"the file ends {beyond:,} byte{'s' * (beyond > 1)} before it does"
+                text = f"the tar file ends {beyond:,} byte{'s' * (beyond > 1)} before the end of this member"
                 yield _Member(name, 0, 0, ImageError("TRUNCATED", text))
-                notes.append(f"the file ends in its member {name}")
+                notes.append(f"the file is truncated in the member {name}")
                 return
             yield from _taken(name, kind, start, size, is_sparse=any(key.startswith("GNU.sparse") for key in pax))
             long_name, pax = "", {}
@@ -273,31 +288,33 @@ def _members(file: Opened, notes: list[str]) -> Iterator[_Member]:
 
 
 def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) -> Iterator[_Member]:
-    """A member, unless it is a folder."""
+    """Yield a member, unless it is a folder."""
     problem = None
     if len(name) > _MAX_NAME_BYTES:
-        name, problem = f"{name[:80].partition('.')[0]}.long", f"has a name of {len(name):,} letters"
+        problem = f"has a name of {len(name):,} characters, which is too long"
+        name = f"{name[:80].partition('.')[0]}.long"
     elif kind in b"12":
         problem = "is a link, which is not followed"
     elif kind == b"S" or is_sparse:
-        problem = "is a file with holes"
+        problem = "is a sparse file, which is not supported"
     elif kind == b"5":
         return
     elif kind not in b"0\x007":
-        problem = f"is a special file of type {kind!r}"
+        problem = f"is a special file of type {kind!r}, which is not supported"
     suffix = name.rpartition("/")[2].partition(".")[2]
-    yield _Member(name, start, size, ImageError("BAD_RECORD", f"its .{suffix[:80]} {problem}") if problem else None)
+    error = ImageError("BAD_RECORD", f"the member .{suffix[:80]} {problem}") if problem else None
+    yield _Member(name, start, size, error)
 
 
-def _look_behind(file: Opened, offset: int, notes: list[str]) -> None:
-    """Report a second archive after the end of the first one, as ``cat a.tar b.tar`` creates."""
+def _check_end(file: Opened, offset: int, notes: list[str]) -> None:
+    """Add a note if a second archive follows the end of the first one, as in the result of ``cat a.tar b.tar``."""
     rest = file.read(min(1 << 16, file.size - offset), offset)
     if any(rest):
-        notes.append(f"there is data behind the end of the archive at byte {offset:,}, which is not read")
+        notes.append(f"the archive ends at byte {offset:,}, and the data after its end is ignored")
 
 
 def _number(text: bytes) -> int | None:
-    """Return a number of a header, in octal or in GNU's base 256; None if it is invalid or negative."""
+    """Parse a number of a header, in octal or in GNU's base-256 format. None if it is invalid or negative."""
     if text[0] == 0x80:
         return int.from_bytes(text[1:], "big")
     digits = text.split(b"\0", 1)[0].strip()
@@ -307,7 +324,11 @@ def _number(text: bytes) -> int | None:
 
 
 def _is_intact(header: bytes) -> bool:
-    """Tell whether a header's checksum holds: the sum of its bytes, its own eight as blanks; some sum signed bytes."""
+    """Return whether the checksum of a header is valid.
+
+    It is the sum of all bytes, with the checksum field itself counted as eight spaces. Some implementations sum signed
+    bytes.
+    """
     check = _number(header[148:156])
     total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     return check == total or check == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
@@ -324,7 +345,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _pax(data: bytes) -> dict[str, str] | None:
-    """Return the records ``length key=value`` of a pax header; None if the header is invalid."""
+    """Parse the records ``length key=value`` of a pax header. None if the header is invalid."""
     found = {}
     while data:
         digits, blank, _ = data.partition(b" ")

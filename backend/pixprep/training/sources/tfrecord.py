@@ -1,7 +1,7 @@
-"""TFRecord files of ``tf.train.Example``, without TensorFlow and without a step that makes an index.
+"""A source for TFRecord files of ``tf.train.Example``, which requires neither TensorFlow nor an index file.
 
-A record is ``u64 length, u32 checksum of the length, data, u32 checksum of the data``, little-endian; the checksums are
-masked CRC-32C. Source: tensorflow/core/lib/io/record_writer.h.
+A record consists of ``u64 length, u32 checksum of the length, data, u32 checksum of the data``, little-endian. The
+checksums are masked CRC-32C. Reference: tensorflow/core/lib/io/record_writer.h.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pixprep.training.sources.types import FieldType, named, typed
 _HEADER, _FOOTER = 12, 4
 _MAX_INDEX_BYTES = 1 << 30
 _EXAMPLE: wire.Message = {1: {1: {1: "text", 2: "bytes"}}}
-_FEATURE: wire.Message = {1: {1: "bytes"}, 2: {1: "float"}, 3: {1: "integer"}}  # a list of one of the three
+_FEATURE: wire.Message = {1: {1: "bytes"}, 2: {1: "float"}, 3: {1: "integer"}}  # BytesList, FloatList or Int64List
 _KINDS = {1: "bytes", 2: "floats", 3: "integers"}
 _PACKED = {b"\x1f\x8b": "gunzip", b"\x78\x9c": "zlib-flate -uncompress <", b"\x78\x01": "zlib-flate -uncompress <"}
 
 Feature = str | Sequence[str]
 _Found = tuple[I64, I64, ImageError | None]
-"""Offset and framed size of each complete record of a file, and the error after the last one."""
+"""Offset and size of each complete record of a file, with length and checksums, and the error after the last record."""
 
 
 class Records(Archives):
-    """The records of TFRecord files; see ``Source``. Made by ``tfrecord``."""
+    """The records of TFRecord files; see ``Source``. Returned by ``tfrecord``."""
 
     def __init__(
         self,
@@ -75,19 +75,19 @@ class Records(Archives):
             try:
                 return {"name": name} | self._read(_example(self._record(file, number)))
             except wire.WireError as error:
-                raise ImageError("BAD_RECORD", f"is not a tf.train.Example: {error}") from None
+                raise ImageError("BAD_RECORD", f"is not a valid tf.train.Example: {error}") from None
 
     def _record(self, file: int, number: int) -> memoryview:
-        """The data of a record, checked."""
+        """Read the data of a record, and verify its length and checksums."""
         offset, size = int(self._offsets[file][number]), int(self._sizes[file][number])
         record = self._piece(file, offset, size)
         data = record[_HEADER:-_FOOTER]
         if int.from_bytes(record[:8], "little") != len(data):
-            raise ImageError("CORRUPT", f"its length is not the {len(data):,} bytes between it and the next")
+            raise ImageError("CORRUPT", f"the stored length differs from the {len(data):,} bytes of the record")
         if self._checksum is not None:
             for part, check, what in ((record[:8], record[8:12], "length"), (data, record[-4:], "data")):
                 if self._checksum(part) != int.from_bytes(check, "little"):
-                    raise ImageError("CORRUPT", f"the checksum of its {what} is wrong")
+                    raise ImageError("CORRUPT", f"the checksum of the {what} is wrong")
         return memoryview(data)
 
     def _read(self, features: Mapping[str, memoryview]) -> Sample:
@@ -98,7 +98,7 @@ class Records(Archives):
             if isinstance(feature, str):
                 values = _values(features, feature)
                 if len(values) != 1:
-                    raise ImageError("BAD_RECORD", f"its {feature!r} has {len(values):,} values instead of one")
+                    raise ImageError("BAD_RECORD", f"the feature {feature!r} must have one value, not {len(values):,}")
                 sample[field] = _single(field, values[0], feature)
             else:
                 sample[field] = _array(_values(features, feature[0]))
@@ -108,19 +108,20 @@ class Records(Archives):
             sample["boxes"] = self._boxes(features, sample.get("size"))
             count = len(sample["boxes"])
             if "labels" in sample and len(sample["labels"]) != count:
-                raise ImageError("BAD_RECORD", f"{len(sample['labels'])} labels for {count} boxes")
+                raise ImageError("BAD_RECORD", f"has {len(sample['labels'])} labels, but {count} boxes")
         return sample
 
     def _boxes(self, features: Mapping[str, memoryview], size: tuple[int, int] | None) -> Any:
-        """The boxes as xyxy in pixels; ``Shares`` where their size is not known."""
+        """Return the boxes as xyxy in pixels, or as ``Shares`` if they are normalized and the image size is unknown."""
         columns = [np.asarray(_values(features, name), np.float64) for name in self._features["boxes"]]
         if len({len(column) for column in columns}) != 1:
-            raise ImageError("BAD_RECORD", f"{', '.join(str(len(column)) for column in columns)} sides of boxes")
+            counts = ", ".join(str(len(column)) for column in columns)
+            raise ImageError("BAD_RECORD", f"the four features of the boxes must have the same length, not {counts}")
         rows = np.stack(columns, axis=1)
         found = rows if self._box_format == "xyxy" else to_xyxy(rows, self._box_format)
         corners = np.asarray(found)
         if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
-            raise ImageError("BAD_RECORD", "a box ends before it begins or is not finite")
+            raise ImageError("BAD_RECORD", "boxes must be finite, with xmin <= xmax and ymin <= ymax")
         if isinstance(found, Shares):
             return found if size is None else found.pixels(*size)
         return corners.astype(np.float32)
@@ -142,33 +143,33 @@ def tfrecord(
 ) -> Records:
     """Read the records of TFRecord files, each a ``tf.train.Example``.
 
-    A scan locates the records of the files, in about 2 us per record. Each argument names the feature for the field of
-    the
-    same name. A name selects a single value, and a list with one name selects all values as an array (for bytes, as a
-    list). ``labels`` always contains all values. A broken record affects only its sample. If a length is broken or the
-    file
-    is truncated, one broken sample represents the rest of the file, and a note reports it.
+    The records are located by a scan of the files, which takes about 2 us per record. Each argument names the feature
+    for the field of the same name. A name as a string selects a single value; a list with one name selects all values,
+    as an array, or as a list for bytes. ``labels`` always contains all values. A corrupt record affects only its own
+    sample. If a length is corrupt or the file is truncated, a single broken sample represents the rest of the file, and
+    a note reports it.
 
     >>> flowers = tfrecord("flowers-*.tfrecord", label="image/class/label")                           # doctest: +SKIP
     >>> objects = tfrecord("pets.tfrecord", boxes=tuple(f"image/object/bbox/{side}" for side in       # doctest: +SKIP
     ...     ("xmin", "ymin", "xmax", "ymax")), size=("image/height", "image/width"), labels="image/object/class/label")
 
     Args:
-        paths: Files, or patterns such as ``train-*.tfrecord``.
+        paths: Paths, or patterns such as ``train-*.tfrecord``.
         image: Feature of the encoded image.
-        boxes: Features of the left, top, right and bottom sides of the boxes, or those of ``box_format``.
-        size: Features of the height and the width.
-        normalized: Whether boxes are relative to the size of the image; otherwise they are in pixels.
-        box_format: Format of the boxes, in place of ``normalized``; see ``rows``.
-        index: DALI's index of each file, which replaces the scan: a text file with the offset and size of each record.
+        boxes: Features of the four coordinates of the boxes: xmin, ymin, xmax and ymax, or those of ``box_format``.
+        size: Features of the height and the width of the image.
+        normalized: Whether boxes are relative to the size of the image. False: they are in pixels.
+        box_format: Format of the boxes, which replaces ``normalized``; see ``rows``.
+        index: DALI's index file for each TFRecord file, which replaces the scan. It is a text file with the offset and
+            the size of each record.
         checksums: Whether to verify the checksum of each record when it is read.
-        classes: Names of the labels.
+        classes: Names of the classes, in the order of their indices.
         types: Types of fields; see ``table``. Fields without a type have the type of the feature.
-        **fields: Further features, such as ``label="image/class/label"``.
+        **fields: Features of further fields, such as ``label="image/class/label"``.
 
     Raises:
-        DataError: A file is missing or is not a TFRecord file.
-        SetupError: google-crc32c is missing and ``checksums`` is True.
+        DataError: A file is missing, or is not a TFRecord file.
+        SetupError: ``checksums`` is True, but google-crc32c is not installed.
     """
     files = archives(paths)
     form: BoxSource = box_format or ("xyxy_normalized" if normalized else "xyxy")
@@ -178,7 +179,7 @@ def tfrecord(
         features["labels"] = [labels]
     for field, feature in features.items():
         if not isinstance(feature, str) and len(feature) != 1:
-            raise DataError(f"{field} is the name of a feature, or a list of one name, not {feature!r}")
+            raise DataError(f"{field} must be the name of a feature, or a list with one name, not {feature!r}")
     features |= {name: value for name, value in (("boxes", boxes), ("size", size)) if value is not None}
     checksum = needed("checksums") if checksums else None
     if index is None:
@@ -186,18 +187,28 @@ def tfrecord(
     else:
         indices = archives(index)
         if len(indices) != len(files):
-            raise DataError(f"{len(indices):,} index files for {len(files):,} TFRecord files")
+            raise DataError(
+                f"index must contain one file per TFRecord file: there are {len(indices):,} for {len(files):,} files"
+            )
         by_file = dict(zip(files, indices, strict=True))
         found = scan(files, lambda path: _indexed(path, by_file[path]))
     if not any(len(offsets) for offsets, _, _ in found):
-        problem = next((problem.detail for _, _, problem in found if problem), "no record in it")
-        raise DataError(f"{files[0]}: {problem}" + f" ({len(files):,} files, no record)" * (len(files) > 1))
+        problem = next((problem.detail for _, _, problem in found if problem), "contains no records")
+        raise DataError(f"{files[0]}: {problem}" + f" ({len(files):,} files without records)" * (len(files) > 1))
     source = Records(files, found, features, classes=tuple(classes), box_format=form, checksum=checksum)
     return typed(source, types, features)
 
 
 def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
-    """Index of one file, from the lengths of its records."""
+    """Locate the records of a file by following their lengths.
+
+    Args:
+        path: Path or URL of the file.
+        checksum: Checksum function to verify the lengths. None: they are not verified.
+
+    Raises:
+        DataError: The file is compressed.
+    """
     offsets: list[int] = []
     offset, problem = 0, None
     unpack = struct.Struct("<QI").unpack
@@ -206,20 +217,22 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
         while offset < size:
             header = file.read(min(_HEADER, size - offset), offset)
             if len(header) < _HEADER:
-                problem = ImageError("TRUNCATED", f"the file ends in the middle of the record at byte {offset:,}")
+                problem = ImageError("TRUNCATED", f"the file is truncated in the record at byte {offset:,}")
                 break
             length, check = unpack(header)
             end = offset + _HEADER + length + _FOOTER
             is_wrong = checksum is not None and checksum(header[:8]) != check
             if offset == 0 and header[:2] in _PACKED and (is_wrong or end > size):
-                raise DataError(f"{path}: is compressed: unpack it first: {_PACKED[header[:2]]} {Path(path).name}")
+                raise DataError(
+                    f"{path}: is compressed: decompress it first, with {_PACKED[header[:2]]} {Path(path).name}"
+                )
             if is_wrong:
-                lost = f"the {size - offset:,} bytes from there are lost"
+                lost = f"the {size - offset:,} bytes from there cannot be read"
                 problem = ImageError("CORRUPT", f"the checksum of the length at byte {offset:,} is wrong: {lost}")
                 break
             if end > size:
-                early = f"{end - size:,} bytes too early"
-                problem = ImageError("TRUNCATED", f"the file ends in the record at byte {offset:,}, {early}")
+                missing = f"{end - size:,} bytes are missing"
+                problem = ImageError("TRUNCATED", f"the file is truncated in the record at byte {offset:,}: {missing}")
                 break
             offsets.append(offset)
             offset = end
@@ -228,11 +241,15 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
 
 
 def _indexed(path: str, index: str) -> _Found:
-    """The same from an index of DALI's; the records of which lie inside the file."""
+    """Read the records of a file from an index file of DALI.
+
+    Raises:
+        DataError: The index file is invalid, or a record is outside the file.
+    """
     with Opened(path) as records, Opened(index) as lines:
         size = records.size
         if lines.size > _MAX_INDEX_BYTES:
-            raise DataError(f"{index}: has more than {_MAX_INDEX_BYTES:,} bytes")
+            raise DataError(f"{index}: is larger than the limit of {_MAX_INDEX_BYTES:,} bytes")
         text = lines.read(lines.size, 0)
     try:
         rows = np.array(text.split(), np.int64).reshape(-1, 2)
@@ -244,13 +261,13 @@ def _indexed(path: str, index: str) -> _Found:
     wrong = (offsets < 0) | (sizes < _HEADER + _FOOTER) | (offsets > size) | (sizes > size - offsets)
     if wrong.any():
         row = int(wrong.argmax())
-        what = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
+        what = f"the record {offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
         raise DataError(f"{index}: line {row + 1}: {what}: create the index again")
     return offsets, sizes, None
 
 
 def _example(data: memoryview) -> dict[str, memoryview]:
-    """The features of an Example by name, each a message of its own."""
+    """Return the encoded features of an Example, by name."""
     found = {}
     for features in wire.read(data, _EXAMPLE)[1]:
         for entry in features[1]:
@@ -260,10 +277,14 @@ def _example(data: memoryview) -> dict[str, memoryview]:
 
 
 def _values(features: Mapping[str, memoryview], name: str) -> list[Any]:
-    """The values of a feature: integers, floats, or memoryviews."""
+    """Decode the values of a feature: integers, floats, or memoryviews.
+
+    Raises:
+        ImageError: BAD_RECORD: The feature does not exist.
+    """
     if name not in features:
         known = ", ".join(map(repr, sorted(features)[:20])) or "none"
-        raise ImageError("BAD_RECORD", f"has no feature {name!r}; there are {known}")
+        raise ImageError("BAD_RECORD", f"has no feature {name!r}; its features are {known}")
     lists = wire.read(features[name], _FEATURE)
     return [value for kind in _KINDS for values in lists[kind] for value in values[1]]
 
@@ -271,7 +292,7 @@ def _values(features: Mapping[str, memoryview], name: str) -> list[Any]:
 def _whole(features: Mapping[str, memoryview], name: str) -> int:
     values = _values(features, name)
     if len(values) != 1 or not isinstance(values[0], int):
-        raise ImageError("BAD_RECORD", f"its {name!r} is not an integer")
+        raise ImageError("BAD_RECORD", f"the feature {name!r} must be a single integer")
     return values[0]
 
 
@@ -282,9 +303,9 @@ def _array(values: list[Any]) -> Any:
 
 
 def _single(field: str, value: Any, feature: str) -> Any:
-    """A field of one value: the image is a piece of the record, a name is text, other bytes are a copy."""
+    """Convert a single value: an image stays a view of the record, a name becomes a string, other bytes are copied."""
     if field in ("image", "name") and not isinstance(value, memoryview):
-        raise ImageError("BAD_RECORD", f"its {feature!r} is a number")
+        raise ImageError("BAD_RECORD", f"the feature {feature!r} must contain bytes, not a number")
     if field == "name":
         return str(value, "utf-8", "replace")
     return bytes(value) if isinstance(value, memoryview) and field != "image" else value

@@ -1,4 +1,4 @@
-"""Types of fields: what a source's texts and numbers become, as ``types=`` of every function of ``read`` declares."""
+"""Declared types of fields: the argument ``types=`` of the functions of ``read``, and the conversion of values."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from pixprep.training.sources import Sample, Source, naming
 
 FieldType = Literal["int", "float", "str", "classes", "multi_hot"]
 TYPES: tuple[str, ...] = get_args(FieldType)
-_WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?")
-_BETWEEN = re.compile(r"[\s|;,]+")
+_INTEGER = re.compile(r"([+-]?\d+)(?:\.0*)?")
+_SEPARATOR = re.compile(r"[\s|;,]+")
 _MAX_DIGITS = 18
 NO_LABEL = int(np.iinfo(np.int64).min)
-"""Marks a missing or invalid label among integers, where any other value, such as -1, may be a label."""
+"""Value that marks a missing or invalid label in an array of labels. Other values, such as -1, may be labels."""
 S = TypeVar("S", bound=Source)
 
 
 @dataclass(frozen=True)
 class Types:
-    """Declared types of a source's fields.
+    """The declared types of a source's fields.
 
     Args:
-        fields: Type of each declared field.
-        classes: Names of the classes, for fields of the types ``classes`` and ``multi_hot``.
+        fields: Type of each declared field, by name.
+        classes: Names of the classes, for fields of type ``classes`` or ``multi_hot``.
     """
 
     fields: Mapping[str, FieldType]
     classes: tuple[str, ...] = ()
 
     def applied(self, sample: Sample) -> Sample:
-        """The sample with its declared fields converted.
+        """Convert the declared fields of a sample in place, and return it.
 
         Raises:
-            ImageError: BAD_RECORD: a value is not of its field's type.
+            ImageError: BAD_RECORD: A value cannot be converted to the type of its field.
         """
         with naming(sample["name"]):
             for field, kind in self.fields.items():
@@ -53,7 +53,7 @@ class Types:
         return sample
 
     def labels(self, values: Iterable[Any]) -> npt.NDArray[np.int64] | None:
-        """The integer of each label, ``NO_LABEL`` where it has none; None if labels are of another type."""
+        """Convert labels to int64, with ``NO_LABEL`` for invalid ones. None if the declared type is not an integer."""
         kind = self.fields.get("label", "int")
         if kind not in ("int", "classes"):
             return None
@@ -61,30 +61,32 @@ class Types:
 
 
 def typed(source: S, types: Mapping[str, FieldType] | None, fields: Iterable[str], box_format: BoxSource = "xyxy") -> S:
-    """The source, whose samples get the declared types.
+    """Set the declared types and the box format of a source, and return it.
 
     Args:
-        source: Source of samples.
-        types: Declared types; None: no field is converted.
+        source: Source to modify.
+        types: Declared type of each field. None: no field is converted.
         fields: Names of the fields of its samples.
         box_format: Format of the field ``boxes``.
 
     Raises:
-        DataError: a type or a field is unknown, or names of classes are missing.
+        DataError: A type or a field is unknown, or the class names are missing.
     """
     source.box_format = box_format
     source.types = Types(checked(types, [*fields]), source.classes)
     for field, kind in source.types.fields.items():
         if kind in ("classes", "multi_hot") and not source.classes:
-            raise DataError(f'types: "{field}" is "{kind}", which needs the class names: pass classes=["cat", "dog"]')
+            raise DataError(
+                f'types: the type "{kind}" of "{field}" requires class names: pass classes, such as ["cat", "dog"]'
+            )
     return source
 
 
 def checked(types: Mapping[str, FieldType] | None, fields: Sequence[str]) -> dict[str, FieldType]:
-    """Declared types, each of a known field.
+    """Return the declared types as a dict.
 
     Raises:
-        DataError: see above.
+        DataError: ``types`` is not a mapping, or contains an unknown type or field.
     """
     if types is not None and not isinstance(types, Mapping):
         raise DataError(f'types must be a dict such as {{"label": "float"}}, not {types!r}')
@@ -93,20 +95,20 @@ def checked(types: Mapping[str, FieldType] | None, fields: Sequence[str]) -> dic
             raise DataError(f'types: the type of "{field}" must be one of {", ".join(TYPES)}, not {kind!r}')
         if field in ("image", "name") or field not in fields:
             known = ", ".join(f'"{each}"' for each in fields if each not in ("image", "name")) or "none"
-            raise DataError(f'types: no field "{printable(field)}" can have a type; the fields are {known}')
+            raise DataError(f'types: unknown field "{printable(field)}"; the fields that can have a type are {known}')
     return dict(types or {})
 
 
 def named(**fields: Any) -> dict[str, Any]:
-    """The fields that a source is to read; None leaves one out, as ``label=None`` does."""
+    """Return the fields that a source reads. Fields that are None, such as ``label=None``, are omitted."""
     return {name: where for name, where in fields.items() if where is not None}
 
 
 def converted(kind: FieldType, value: Any, classes: Sequence[str]) -> Any:
-    """A value, or each value of a list, as its type has it; ``multi_hot`` is float32 (classes).
+    """Convert a value, or each value of a list, to a type. ``multi_hot`` values become float32 (classes,).
 
     Raises:
-        ValueError: it is not of this type.
+        ValueError: The value cannot be converted.
     """
     if isinstance(value, bytes | memoryview):
         value = str(value, "utf-8")
@@ -122,9 +124,9 @@ def converted(kind: FieldType, value: Any, classes: Sequence[str]) -> Any:
     return values if kind == "str" else np.array(values, np.float64 if kind == "float" else np.int64)
 
 
-def _whole(value: Any, _: Sequence[str] = ()) -> int:
+def _integer(value: Any, _: Sequence[str] = ()) -> int:
     if isinstance(value, str):
-        found = _WHOLE.fullmatch(value.strip())
+        found = _INTEGER.fullmatch(value.strip())
         if found and len(found[1]) <= _MAX_DIGITS:
             return int(found[1])
     elif isinstance(value, bool | int | float | np.number | np.bool_) and value == value // 1:
@@ -132,7 +134,7 @@ def _whole(value: Any, _: Sequence[str] = ()) -> int:
     raise ValueError(f"{str(value)[:80]!r} is not an integer")
 
 
-def _real(value: Any, _: Sequence[str] = ()) -> float:
+def _float(value: Any, _: Sequence[str] = ()) -> float:
     try:
         found = float("" if isinstance(value, str) and "_" in value else value)
     except (TypeError, ValueError):
@@ -143,21 +145,21 @@ def _real(value: Any, _: Sequence[str] = ()) -> float:
 
 
 def _class(value: Any, classes: Sequence[str]) -> int:
-    """Number of a class: of its name, where that is a text, else the number itself."""
+    """Return the index of a class, given its name or its index."""
     if isinstance(value, bytes | memoryview):
         value = str(value, "utf-8")
     if isinstance(value, str):
         name = value if value in classes else value.strip()
         if name in classes:
             return classes.index(name)
-    elif 0 <= (number := _whole(value)) < len(classes):
+    elif 0 <= (number := _integer(value)) < len(classes):
         return number
     raise ValueError(f"{str(value)[:80]!r} is not one of the classes")
 
 
 _CONVERT: Mapping[FieldType, Callable[[Any, Sequence[str]], Any]] = {
-    "int": _whole,
-    "float": _real,
+    "int": _integer,
+    "float": _float,
     "str": lambda value, _: str(value),
     "classes": _class,
 }
@@ -171,12 +173,16 @@ def _integer_or_none(kind: FieldType, value: Any, classes: Sequence[str]) -> int
 
 
 def guessed(texts: Iterable[str]) -> tuple[FieldType | None, str]:
-    """The type of a column of texts where it is certain; else None, and a text for which it is not."""
+    """Determine the type of a column of texts.
+
+    Returns:
+        ``int`` or ``classes``, and an empty string; or, if the type is ambiguous, None and a text that shows why.
+    """
     distinct = dict.fromkeys(texts)
     if all(text.removeprefix("-").isdecimal() and len(text) <= _MAX_DIGITS for text in distinct):
         return "int", ""
     for text in distinct:
-        parts = _BETWEEN.split(text)
+        parts = _SEPARATOR.split(text)
         is_list = len(parts) > 1 and not distinct.keys().isdisjoint(parts)
         if is_list or _is_number(text) or not any(map(str.isalpha, text)):
             return None, text
@@ -192,17 +198,18 @@ def _is_number(text: str) -> bool:
 
 
 def found_classes(kind: FieldType, texts: Iterable[str]) -> tuple[str, ...]:
-    """Sorted names of the classes of a column of texts.
+    """Return the sorted names of the classes that occur in a column of texts.
 
     Raises:
-        DataError: names of ``multi_hot`` are separated by something else than blanks.
+        DataError: The names in a ``multi_hot`` column are separated by other characters than spaces.
     """
     distinct = dict.fromkeys(texts)
     if kind == "multi_hot":
         for text in distinct:
             if re.search(r"[|;,]", text):
                 raise DataError(
-                    f'types: the names of "multi_hot" must be separated by spaces, unlike {text[:80]!r}: pass classes'
+                    f'types: class names of "multi_hot" must be separated by spaces, not as in {text[:80]!r}: pass '
+                    "classes if a name contains this character"
                 )
         distinct = dict.fromkeys(name for text in distinct for name in text.split())
     return tuple(sorted(distinct.keys() - {""}))

@@ -1,7 +1,7 @@
-"""Pascal VOC's annotations of objects: an XML file for each image.
+"""A source for Pascal VOC object annotations, which are stored in one XML file per image.
 
-A box of VOC's counts pixels from 1 and includes its last: ``xmin - 1, ymin - 1, xmax, ymax`` here. Source: the VOC2012
-development kit, section 3.
+VOC's pixel coordinates start at 1, and the end of a box is inclusive. Its boxes are therefore converted to
+``xmin - 1, ymin - 1, xmax, ymax``; see section 3 of the VOC2012 development kit.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ CLASSES = (
     "sofa", "train", "tvmonitor",
 )
 # fmt: on
-"""Classes of VOC2007 and VOC2012, in the alphabet's order."""
+"""Classes of VOC2007 and VOC2012, in alphabetical order."""
 _MAX_XML_BYTES = 4 << 20
 _MAX_LIST_BYTES = 1 << 30
 
 
 class VocImages(Source):
-    """The images of a VOC folder with their boxes; see ``Source``. Made by ``voc``.
+    """The images of a Pascal VOC folder with their boxes; see ``Source``. Returned by ``voc``.
 
-    A sample has ``image`` (a path), ``name``, ``size`` where the XML says it, ``boxes`` and ``labels``, and of each box
-    ``difficult`` and ``truncated``.
+    A sample has ``image`` (a path), ``name``, ``size`` if the XML file contains it, ``boxes`` and ``labels``, and for
+    each box the flags ``difficult`` and ``truncated``.
     """
 
     def __init__(self, root: str, stems: Names, images: Names, classes: tuple[str, ...], notes: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ class VocImages(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the names of images and classes. The XML files are not read for it."""
+        """Hash of the names of the images and classes, but not of the contents of the XML files."""
         return fingerprint("voc", self.classes, self._stems.blob, self._images.blob)
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class VocImages(Source):
         name = f"Annotations/{stem}.xml"
         with naming(name):
             if not image:
-                raise ImageError("UNREADABLE", "there is no such image in JPEGImages")
+                raise ImageError("UNREADABLE", "JPEGImages does not contain an image with this name")
             annotated = self._annotated(_parsed(f"{self._root}/{name}"))
             return {"image": image_at(f"{self._root}/JPEGImages/{image}"), "name": image} | annotated
 
@@ -81,14 +81,14 @@ class VocImages(Source):
             kind = (each.findtext("name") or "").strip()
             if kind not in self._labels:
                 raise ImageError(
-                    "BAD_RECORD", f"object {number}: {kind[:80]!r} is not one of the classes: pass classes="
+                    "BAD_RECORD", f"object {number}: the class {kind[:80]!r} is unknown: pass classes with its name"
                 )
             labels[number] = self._labels[kind]
             boxes[number] = [_real(each, f"bndbox/{side}", number) for side in ("xmin", "ymin", "xmax", "ymax")]
         boxes[:, :2] -= 1
         if (boxes[:, 2:] < boxes[:, :2]).any():
             number = int((boxes[:, 2:] < boxes[:, :2]).any(axis=1).argmax())
-            raise ImageError("BAD_RECORD", f"object {number}: its box ends before it begins")
+            raise ImageError("BAD_RECORD", f"object {number}: the box must have xmin <= xmax and ymin <= ymax")
         flags = {
             field: np.array([(each.findtext(field) or "0").strip() == "1" for each in objects], np.bool_)
             for field in ("difficult", "truncated")
@@ -99,19 +99,19 @@ class VocImages(Source):
 
 
 def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = CLASSES) -> VocImages:
-    """Read a folder of Pascal VOC: ``JPEGImages``, ``Annotations``, ``ImageSets/Main``.
+    """Read a Pascal VOC folder, with the subfolders ``JPEGImages``, ``Annotations`` and ``ImageSets/Main``.
 
-    An XML file is read when its sample is requested. An invalid XML file, or an object of an unknown class, makes its
-    sample broken. Unsafe XML is rejected: document types, which can define entities, and files over 4 MiB.
+    An XML file is read when its sample is requested. A sample is broken if its XML file is invalid or contains an
+    object of an unknown class. XML files with a document type, which could define entities, and XML files larger than
+    4 MiB are rejected.
 
     >>> train = voc("VOCdevkit/VOC2007", "trainval")                     # doctest: +SKIP
 
     Args:
-        folder: Folder that contains these three, or its URL.
-        split: Name of the list ``ImageSets/Main/SPLIT.txt`` of images, in its order. Default: all images that have an
-        XML
-            file.
-        classes: Names of the labels. Default: the twenty classes of VOC.
+        folder: Path or URL of the folder.
+        split: Name of the list of images, ``ImageSets/Main/SPLIT.txt``, which also determines their order. Default: all
+            images that have an XML file.
+        classes: Names of the classes, in the order of their indices. Default: the twenty classes of VOC.
 
     Raises:
         DataError: A folder or the list is missing or empty.
@@ -125,16 +125,16 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
         where = f"{root}/ImageSets/Main/{split}.txt"
         with opening(where):
             text = _bytes(where, _MAX_LIST_BYTES)
-        words = [line.split() for line in text.decode(errors="surrogateescape").splitlines()]
-        stems = [row[0] for row in words if row]
+        rows = [line.split() for line in text.decode(errors="surrogateescape").splitlines()]
+        stems = [row[0] for row in rows if row]
         if bad_ones := [stem for stem in stems if "/" in stem or "\0" in stem or stem in (".", "..")]:
-            raise DataError(f"{where}: {bad_ones[0][:80]!r} is not the name of an image")
+            raise DataError(f"{where}: {bad_ones[0][:80]!r} is not a valid name of an image")
     if not stems:
-        raise DataError(f"{root}: no image is annotated")
+        raise DataError(f"{root}: contains no annotated images")
     found = [images.get(stem, "") for stem in stems]
     if missing := [stem for stem, image in zip(stems, found, strict=True) if not image]:
         if len(missing) == len(stems):
-            raise DataError(f"{root}: none of the {len(stems):,} annotated images is in JPEGImages")
+            raise DataError(f"{root}: JPEGImages contains none of the {len(stems):,} annotated images")
         notes.append(f"{len(missing):,} annotated images are not in JPEGImages, such as {missing[0]}")
     return VocImages(root, Names([stems]), Names([found]), tuple(classes), notes)
 
@@ -144,43 +144,55 @@ def _names(path: str) -> list[str]:
         return [name for name, _ in remote().listed(path)] if is_remote(path) else os.listdir(path)  # noqa: PTH208
 
 
-def _bytes(path: str, most: int) -> bytes:
-    """The contents of a file or an object, or one byte more than the most."""
+def _bytes(path: str, limit: int) -> bytes:
+    """Return the contents of a local file or a remote object, truncated to one byte more than the limit."""
     if not is_remote(path):
-        return read_bytes(Path(path), most=most)
-    data: bytes = remote().read(path, 0, most + 1)
+        return read_bytes(Path(path), most=limit)
+    data: bytes = remote().read(path, 0, limit + 1)
     return data
 
 
 def _parsed(path: str) -> ET.Element:
-    """The root of an XML file.
+    """Parse an XML file, and return its root element.
 
-    The parser takes the bytes for UTF-8 whatever the file says of itself; it would only know UTF-16 by itself, which
-    cannot do without zeros. So these bytes are the only way to write what can define entities. Without one, XML costs
-    no more than its size.
+    A file cannot define entities without the bytes ``<!DOCTYPE``: the parser is told to assume UTF-8, regardless of the
+    declared encoding, and would recognize only UTF-16 by itself, which contains zero bytes. Without entities, the cost
+    of parsing is proportional to the size of the file.
+
+    Raises:
+        ImageError: BAD_RECORD: The file is too large, has a document type, or is not valid XML in UTF-8.
     """
     data = _bytes(path, _MAX_XML_BYTES)
     if len(data) > _MAX_XML_BYTES:
-        raise ImageError("BAD_RECORD", f"has more than {_MAX_XML_BYTES:,} bytes")
+        raise ImageError("BAD_RECORD", f"is larger than the limit of {_MAX_XML_BYTES:,} bytes")
     if b"\0" in data:
-        raise ImageError("BAD_RECORD", "is not UTF-8: it has zeros")
+        raise ImageError("BAD_RECORD", "is not UTF-8 text, because it contains zero bytes")
     if b"<!DOCTYPE" in data:
         raise ImageError("BAD_RECORD", "defines a document type, which is rejected because it can define entities")
     try:
-        return ET.fromstring(data, ET.XMLParser(encoding="utf-8"))  # noqa: S314  (as said above)
+        return ET.fromstring(data, ET.XMLParser(encoding="utf-8"))  # noqa: S314  (without entities, this is safe)
     except ET.ParseError as error:
-        raise ImageError("BAD_RECORD", f"is not XML: {error}") from None
+        raise ImageError("BAD_RECORD", f"is not valid XML: {error}") from None
 
 
 def _real(each: ET.Element, path: str, number: int) -> float:
-    """A finite number of an object."""
+    """Return a number in an object's XML element.
+
+    Args:
+        each: XML element of the object.
+        path: Path of the number inside the element.
+        number: Index of the object, for messages.
+
+    Raises:
+        ImageError: BAD_RECORD: It is not a finite number, or is too large.
+    """
     text = (each.findtext(path) or "").strip()
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not abs(value) < 1e9:
-        raise ImageError("BAD_RECORD", f"object {number}: its {path} is {text[:80]!r}")
+        raise ImageError("BAD_RECORD", f"object {number}: {path} must be a number below 1e9, not {text[:80]!r}")
     return value
 
 
