@@ -1,4 +1,6 @@
-"""Fixtures of a GPU that the CPU plays, and the folder of the kernels' shims: each set of options is built once."""
+"""Fixtures of a GPU mocked on the CPU, and the folder of the kernels' shims, which are built once per set of
+options.
+"""
 
 import importlib
 import sys
@@ -30,7 +32,10 @@ def folder(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_samples():
-    """A megapixel of a hundredth: each engine decodes eight samples of more. ``test_gpu_hour.py`` takes whole ones."""
+    """Use samples of a hundredth of a megapixel, because each engine decodes eight samples.
+
+    ``test_gpu_hour.py`` uses full-size ones.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "_MEGAPIXEL", 10_000)
         patch.setattr(samples, "_LARGE", (104, 100))
@@ -43,7 +48,7 @@ def small_samples():
 
 @pytest.fixture
 def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them small)
-    """CuPy and nvImageCodec, played, and pixprep's modules over them."""
+    """Mock CuPy and nvImageCodec, with pixprep's modules on top of them."""
     pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
     if cuda_shim.COMPILER is None:
         pytest.skip("NO C++ COMPILER: the CUDA kernels do not run here")

@@ -1,4 +1,4 @@
-"""The CUDA kernels as NVRTC builds them for every GPU, by the product's way: each set of options, and what it takes."""
+"""Builds the CUDA kernels with NVRTC for every GPU, as the product does, and reads the resources of each build."""
 
 import itertools
 import re
@@ -12,9 +12,9 @@ from pixprep.gpu import launch, nvrtc
 from pixprep.plan.profiles import PROFILES
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
-SLOW = pytest.mark.slow(reason="3 s a GPU; what the oldest one's build takes, newer ones have as a rule taken too")
+SLOW = pytest.mark.slow(reason="3 s per GPU; a build for the oldest GPU usually works for newer ones")
 EACH = [CAPABILITIES[0], *(pytest.param(newer, marks=SLOW) for newer in CAPABILITIES[1:])]
-"""The same as parameters of a test."""
+"""Return the same as test parameters."""
 REPORT = "--ptxas-options=-v"
 SAID = re.compile(
     r"Function properties for (?P<kernel>\w+)\n"
@@ -24,7 +24,7 @@ SAID = re.compile(
 
 
 class Usage(NamedTuple):
-    """Resources of one kernel: registers a thread, and bytes a block or a thread."""
+    """Resources of one kernel: registers per thread, and bytes per block or thread."""
 
     registers: int
     shared: int
@@ -33,7 +33,7 @@ class Usage(NamedTuple):
 
 
 def cuda():
-    """Return the major version of CUDA whose NVRTC is installed; None without one."""
+    """Return the major version of CUDA whose NVRTC is installed, or None."""
     for version in (13, 12):
         try:
             nvrtc.library(version)
@@ -44,9 +44,10 @@ def cuda():
 
 
 def builds():
-    """(code, options) of every set of options that a plan can ask for, the plain kernels in place of the fast too.
+    """Return (code, options) for every set of options that a plan can request, with the fast and with the plain
+    kernels.
 
-    Plans whose number of channels differs from the image's are built for three dtypes, with one resize only.
+    Plans whose number of channels differs from the image's are built for three dtypes, with only one resize.
     """
     made = {}
     for plan in other_channels():

@@ -1,7 +1,7 @@
-"""Plans and images that the CUDA kernels must get right: every library's every filter, odd sizes, every arithmetic.
+"""Plans and images for testing the CUDA kernels: every filter of every library, odd sizes, every arithmetic.
 
-``synthetic`` is a library of the tests, with random windows: they begin before the image and end after it. It covers
-every arithmetic except ``fixed``, which the windows of the real libraries cover.
+``synthetic`` is a library of the tests, with random filter taps that begin before the image and end after it. It covers
+every arithmetic except ``fixed``, which the taps of the real libraries cover.
 """
 
 from contextlib import contextmanager
@@ -18,10 +18,10 @@ from pixprep.spec import Like
 
 PASSES = [passes for passes in get_args(Passes) if passes != "fixed"]
 REAL = ("real", "lerp")
-"""Passes that round nothing to levels."""
+"""Passes that do not round to pixel values."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 WIDTHS = {"opencv_linear": 2, "lerp": 2, "opencv_cubic": 4}
-"""Positions per window, for passes whose windows all have the same number."""
+"""Number of positions per window, for passes whose windows all have the same number."""
 SCALES = {"opencv_linear": 1462, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
 """Factor by which the weights of a window become integers, for passes with a fixed scale.
 
@@ -42,13 +42,13 @@ def images(seed, channels=3):
 
 
 def cases(*, every=1):
-    """(plan, images): each ``every``-th of them."""
+    """Yield every ``every``-th pair of (plan, images)."""
     made = [*_libraries(), *_without_resize(), *_types(), *_synthetic(), *_real()]
     yield from ((plan, images(index, len(plan.channels))) for index, plan in enumerate(made[::every]))
 
 
 def resizes():
-    """The options of every resize that there is."""
+    """Return the options of every supported resize."""
     for like in get_args(Like):
         for name, antialias in PROFILES[like].methods:
             yield {"like": like, "filter": name, "antialias": antialias}
@@ -114,7 +114,9 @@ def _types():
 
 
 def other_channels():
-    """A fourth channel, and one of three, which nothing makes equal here: kernels write the first."""
+    """Return plans with a fourth channel, or one of three channels, which are not equal here: kernels write the
+    first.
+    """
     for like, dtype, layout in (("pillow", "uint8", "hwc"), ("opencv", "float16", "chw"), ("pillow", "float32", "hwc")):
         for ops in ([pp.resize(height=30, width=33, like=like)], [pp.letterbox(40, 44, like=like)]):
             levels = [] if dtype == "uint8" else [pp.normalize(mean=(0.1, 0.5, 0.9))]
@@ -161,7 +163,7 @@ def _windows(method, passes, axis):  # noqa: ARG001
 
 SYNTHETIC = Profile(
     title="synthetic",
-    original=PROFILES["pillow"].original,  # nobody asks
+    original=PROFILES["pillow"].original,  # never requested
     filters=PASSES,  # a filter names its passes
     antialiased=PASSES,
     antialias=True,
@@ -175,14 +177,14 @@ SYNTHETIC = Profile(
 
 @contextmanager
 def synthetic_library():
-    """``synthetic`` is a library until this ends: no other test is to meet it."""
+    """Register ``synthetic`` as a library inside the context, so that no other test uses it."""
     PROFILES["synthetic"] = SYNTHETIC
     yield
     del PROFILES["synthetic"]
 
 
 def synthetic(plan, passes):
-    """A plan with its resize made one of these passes."""
+    """Return a plan whose resize uses one of these passes."""
     resize = geometry_steps.Resize(**vars(plan.geometry.resize) | {"like": "synthetic", "filter": passes})
     return replace(plan, geometry=replace(plan.geometry, resize=resize))
 

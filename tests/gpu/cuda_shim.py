@@ -1,6 +1,6 @@
 """Builds the shim around a plan's kernels with the system's compiler, and launches them on NumPy memory.
 
-Run as a program it is the AddressSanitizer run: the sanitizer must be loaded before Python.
+Run as a program, it is the AddressSanitizer run, because the sanitizer must be loaded before Python.
 """
 
 import ctypes
@@ -25,30 +25,31 @@ SHIM = Path(__file__).parents[1] / "shim" / "shim.cpp"
 
 
 def build(plan, folder, *, sanitize=False, plain=False):
-    """The shim for a plan's types, as a loaded library."""
+    """Return the shim for a plan's types, as a loaded library."""
     code, options = launch.code(plan, plain=plain), launch.options(plan, plain=plain)
     return build_code(code, options, folder, sanitize=sanitize)
 
 
 def build_levels(plan, folder, *, sanitize=False):
-    """The shim of what changes levels, for a plan's types."""
+    """Return the shim of the kernels for steps on pixel values, for a plan's types."""
     return build_code(launch.levels_code(), launch.levels_options(plan), folder, sanitize=sanitize)
 
 
 def build_code(code, options, folder, *, sanitize=False):
-    """The shim around kernels compiled with these options, as a loaded library."""
+    """Return the shim around kernels compiled with these options, as a loaded library."""
     name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
     name += f"_{zlib.crc32(SHIM.read_bytes() + code.encode()):08x}"
     path = Path(folder, f"{name}.so")
     if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as own:  # a concurrent run only sees complete libraries
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # concurrent runs only see complete libraries
             written, made = Path(own, "shim.cu"), Path(own, "shim.so")
             written.write_text(code, encoding="utf-8")
             flags = "-std=c++17 -O1 -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC" + " -g" * sanitize
             command = [COMPILER, *flags.split(), *options]
             sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
             if COMPILER.endswith("g++") and not COMPILER.endswith("clang++"):
-                sanitizers.append("-fsanitize-sections=shared_memory")  # else variables with a section have no guards
+                # without this, variables with a section have no guards
+                sanitizers.append("-fsanitize-sections=shared_memory")
             command += [f'-DSOURCE="{written}"', *sanitizers * sanitize, "-o", str(made), str(SHIM)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
@@ -57,7 +58,7 @@ def build_code(code, options, folder, *, sanitize=False):
 
 
 def build_all(plans, folder, *, sanitize=False):
-    """Build the shims for all of the plans beforehand, two at a time."""
+    """Build the shims for all plans in advance, two at a time."""
     makers = {}
     for plan in plans:
         makers[tuple(launch.options(plan))] = build, plan
@@ -68,7 +69,7 @@ def build_all(plans, folder, *, sanitize=False):
 
 
 def odd(image, index):
-    """A copy whose rows begin at any byte, with a gap between them; and the bytes before it, which nobody may read."""
+    """Return a copy with unaligned rows and gaps between them, and the bytes before it, which must not be read."""
     height, width, channels = image.shape
     pitch = width * channels + 5 * index % 7
     guard = np.full(8 + index % 8 + (height - 1) * pitch + width * channels, 55, np.uint8)
@@ -78,7 +79,7 @@ def odd(image, index):
 
 
 def poison(guards, *, undo=False):
-    """Make AddressSanitizer, if it is loaded, reject accesses; it always rejects those beyond an array."""
+    """If AddressSanitizer is loaded, make it reject accesses. It always rejects accesses beyond an array."""
     function = getattr(ctypes.CDLL(None), f"__asan_{'un' * undo}poison_memory_region", None)
     if function is not None:
         for guard in guards:
@@ -86,7 +87,7 @@ def poison(guards, *, undo=False):
 
 
 class Room:
-    """See ``launch.Room``: the host's memory, poisoned, that the kernels read without a copy."""
+    """Replacement of ``launch.Room``: poisoned host memory that the kernels read without a copy."""
 
     def upload(self, n_bytes):
         self.memory = np.full(n_bytes, 99, np.uint8)
@@ -98,34 +99,34 @@ class Room:
 
 
 def placed(plan, images):
-    """The placement of each; images of one size share it, as in a batch."""
+    """Return a placement for each image. Images of equal size share it, as in a batch."""
     placements = {image.shape[:2]: plan.geometry.place(*image.shape[:2]) for image in images}
     return [placements[image.shape[:2]] for image in images]
 
 
 def prepare(plan, images, outs, *, room, placements=None, **options):
-    """The launch of a plan."""
+    """Return the launch of a plan."""
     pixels = [PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     tensors = [out.ctypes.data for out in outs]
     return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
 
 
 def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, spoil=None):
-    """The tensors of uint8 (height, width, channels) images, by the real kernels.
+    """Return the tensors that the real kernels compute for uint8 (height, width, channels) images.
 
     Args:
-        library: The library that ``build`` returned.
-        plan: which.
-        images: on the host.
+        library: Library that ``build`` returned.
+        plan: Plan to run.
+        images: Images on the host.
         placements: Placements of the images that replace the plan's own.
-        levels: The library that ``build_levels`` returned, if the plan needs it.
-        plain: as the library is.
-        middle_bytes: see ``launch.prepare``.
-        spoil: may change the launch.
+        levels: Library that ``build_levels`` returned, if the plan needs it.
+        plain: Whether the library contains the plain kernels.
+        middle_bytes: See ``launch.prepare``.
+        spoil: Function that may change the launch.
     """
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
-    room = Room()  # which must live until the end
+    room = Room()  # must live until the end
     prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain, middle_bytes=middle_bytes)
     if spoil:
         spoil(prepared)
@@ -148,7 +149,7 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
 
 
 def expected(plan, images, placements=None):
-    """The same by the CPU kernel, whose equality with Pillow has tests of its own."""
+    """Return the same from the CPU kernel, whose equality with Pillow is tested elsewhere."""
     kernel = CpuKernel(plan)
     outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
     padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
@@ -157,9 +158,9 @@ def expected(plan, images, placements=None):
 
 
 def sanitized(folder):
-    """Every seventh case, each time with another geometry, and lists of level steps.
+    """Run every seventh case, each time with a different geometry, and lists of steps on pixel values.
 
-    A write or read outside ends the process with its report.
+    An access outside of the arrays ends the process with a report.
     """
     from gpu.cuda_cases import cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
     from gpu.level_cases import cases as level_cases  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""CuPy mocked on the CPU: arrays are NumPy's, and kernels run in the shim. It only has the parts that are used.
+"""Mock of CuPy on the CPU: arrays are NumPy's, and kernels run in the shim. It contains only the parts that are used.
 
 ``compiler`` mocks NVRTC: its compiled code is the source itself. ``codecs`` mocks nvImageCodec, whose CPU decoder
 replaces the others. ``install`` installs all three for a whole process.
@@ -25,9 +25,9 @@ from pixprep import gpu
 from pixprep.engine.decoders.header import read_jpeg_header
 from pixprep.gpu.nvrtc import Compiled
 
-TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
-FREE = 100 << 30  # bytes of its memory
-COPIED = set()  # where in the host's memory something may still be read, until somebody synchronizes
+TURN = threading.Lock()  # the shim is one GPU, because its threads and shared memory are static
+FREE = 100 << 30  # size of its memory in bytes
+COPIED = set()  # ranges of host memory that the device may still read, until the next synchronization
 
 
 class CUDARuntimeError(RuntimeError):
@@ -57,7 +57,9 @@ class UnownedMemory:
 
 
 class Array(np.ndarray):
-    """It refuses what CuPy would compile a kernel of its own for, which the machine may lack the headers for."""
+    """Reject everything for which CuPy would compile its own kernel, because the machine may lack the headers for
+    it.
+    """
 
     def __new__(cls, shape, dtype, memptr, strides=None):
         shape = (shape,) if isinstance(shape, int) else shape
@@ -88,18 +90,18 @@ def asarray(values):
         return values
     if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
         return np.array(np.asarray(values)).view(Array)
-    interface = values.__cuda_array_interface__  # without a copy, after a wait
+    interface = values.__cuda_array_interface__  # without a copy, after waiting
     Stream.synchronized = (*Stream.synchronized, interface["stream"])
     return Array(interface["shape"], np.uint8, Pointer(interface["data"][0], values), interface["strides"])
 
 
 def ascontiguousarray(values):
-    """Copy as CuPy does, which compiles a kernel for arrays that are not contiguous yet."""
+    """Copy like CuPy, which compiles a kernel for arrays that are not contiguous."""
     return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
 
 
 def from_dlpack(tensor):
-    """A tensor of Triton's in device memory."""
+    """A tensor of Triton in device memory."""
     return tensor.__dlpack__()
 
 
@@ -108,9 +110,9 @@ def empty(shape, dtype):
 
 
 class Stream:
-    ptr = 0  # nvImageCodec sees it
+    ptr = 0  # nvImageCodec receives it
     made = destroyed = 0
-    ends = 0  # how often somebody has waited for all that was queued
+    ends = 0  # number of waits for all queued work
     waited_for = ()  # events of all streams
     synchronized = ()  # numbers of streams, for one array each
     _current = threading.local()
@@ -127,7 +129,7 @@ class Stream:
         assert self._stack().pop() is self
 
     def __del__(self):
-        type(self).destroyed += 1  # by itself: when Python ends, the module's names go first
+        type(self).destroyed += 1  # a separate reference, because the module's names are deleted first when Python ends
 
     def synchronize(self):
         synchronize()
@@ -171,7 +173,7 @@ class Device:
 
     @classmethod
     def depth(cls):
-        """Within how many of them the thread is; outside of all it is on the first GPU."""
+        """Number of nested device contexts in this thread. Outside of all, the thread uses the first GPU."""
         return getattr(cls._of_threads, "depth", 0)
 
 
@@ -188,7 +190,7 @@ class Event:
         self.time = perf_counter()
 
     def synchronize(self):
-        synchronize(ends=0)  # others may be busy still
+        synchronize(ends=0)  # others may still be busy
 
 
 class MemoryPool:
@@ -216,7 +218,7 @@ def memcpy_2d(*told):
         ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
 
 
-OWN_POOL = {}  # CUDA's own pool: the attributes that were set, and the size to which it was trimmed
+OWN_POOL = {}  # CUDA's own pool: the attributes that were set, and the size after the last trim
 
 
 def own_pool(device):
@@ -227,7 +229,7 @@ def own_pool(device):
 
 
 RUNTIME = SimpleNamespace(
-    poolless=False,  # as some virtual GPUs are
+    poolless=False,  # as on some virtual GPUs
     cudaMemPoolAttrReleaseThreshold=4,
     deviceGetDefaultMemPool=own_pool,
     memPoolSetAttribute=lambda pool, attr, value: OWN_POOL.update({attr: value}),  # noqa: ARG005
@@ -235,7 +237,7 @@ RUNTIME = SimpleNamespace(
     memsetAsync=memset,
     memcpy2DAsync=memcpy_2d,
     memcpyDeviceToDevice=3,
-    broken=None,  # what every call that waits for the device raises, as after an illegal address
+    broken=None,  # error that every waiting call raises, as after an illegal address
     CUDARuntimeError=CUDARuntimeError,
     deviceSynchronize=synchronize,
     getDevice=lambda: 0,
@@ -248,10 +250,10 @@ RUNTIME = SimpleNamespace(
 
 
 def modules(folder):
-    """A ``cupy`` whose Module builds its shims in a folder, from what ``compiler`` gives."""
+    """Return a mock of ``cupy`` whose Module builds its shims in a folder, from the code that ``compiler`` returns."""
 
     class Module:
-        changes = ()  # texts of the kernels, and what this GPU does in their place
+        changes = ()  # texts of the kernels, and functions that replace them on this GPU
 
         def load(self, cubin):
             self._code, self._options = json.loads(cubin)
@@ -315,7 +317,7 @@ def modules(folder):
 
 
 def compiler():
-    """A ``pixprep.gpu.nvrtc`` whose image is the code, for ``Module``."""
+    """Return a mock of ``pixprep.gpu.nvrtc`` whose machine code is the source, for ``Module``."""
 
     def compiled(code, options, *, capability, cuda):
         assert any(name in code for name in ("second_pass", "change_levels", "show_surface"))
@@ -326,11 +328,11 @@ def compiler():
 
 
 class Image:
-    """Image that nvImageCodec decodes to, whose rows are padded; used again, it has its memory still."""
+    """Image into which nvImageCodec decodes, with padded rows. A reused image keeps its memory."""
 
     buffer_kind = nvimgcodec.ImageBufferKind.STRIDED_DEVICE
 
-    real = None  # nvImageCodec's, once that has decoded into it
+    real = None  # nvImageCodec's image after decoding
 
     def __init__(self):
         self._memory = np.zeros(0, np.uint8)
@@ -362,12 +364,12 @@ class Image:
         return self._pixels.__array_interface__ | {"stream": self.stream}
 
 
-DECODED = {}  # by how and what: pixels of nvImageCodec's CPU decoder, as each engine decodes the same samples
+DECODED = {}  # pixels of nvImageCodec's CPU decoder by options and file, because every engine decodes the same samples
 TURNS = "apply_exif_orientation"
 
 
 class CodeStream:
-    """nvImageCodec's, and the bytes, which it does not copy."""
+    """nvImageCodec's code stream, with the bytes, which nvImageCodec does not copy."""
 
     def __init__(self, encoded):
         self.encoded = np.frombuffer(encoded, np.uint8)
@@ -376,22 +378,22 @@ class CodeStream:
 
 
 def codecs():
-    """An ``nvidia.nvimgcodec`` whose decoders all decode on the CPU, and have the GPU decoders' habits."""
+    """Return a mock of ``nvidia.nvimgcodec`` whose decoders all decode on the CPU, but behave like the GPU decoders."""
     played = ModuleType("nvidia.nvimgcodec")
     played.__dict__.update(vars(nvimgcodec))
 
     class Decoder:
-        refused = ()  # the places of images in a call that it decodes to nothing
-        reused = ()  # images of an earlier call, whose memory the last one may write into
+        refused = ()  # indices of images in a call for which it returns nothing
+        reused = ()  # images of an earlier call, whose memory the last call may overwrite
         padding = 13  # bytes after each row
-        hardware = None  # how many images the hardware engine decodes at once; None: no engine
+        hardware = None  # number of images that the hardware engine decodes at once, or None without an engine
         engines = 1  # number of hardware engines; with several, the images of a call decide how each is decoded
-        shares = ()  # for each call: how many images the engine decoded, and how many CUDA
+        shares = ()  # for each call, the numbers of images that the engine and CUDA decoded
         changes = {}  # noqa: RUF012  ("cuda" or a way of the hardware: what it makes of pixels)
-        largest = None  # bytes of the pixels that there is memory for
-        fault = None  # what a call raises
-        is_turning = True  # shows images that EXIF turns upright
-        made = ()  # the arguments of each that was made
+        largest = None  # bytes of pixels for which there is memory
+        fault = None  # error that a call raises
+        is_turning = True  # applies the EXIF orientation
+        made = ()  # arguments of each decoder that was created
         outside = 0  # calls outside of every device
 
         def __init__(self, device_id=-1, max_num_cpu_threads=0, backends=(), options=""):
@@ -402,7 +404,7 @@ def codecs():
             self._hardware = Decoder.hardware if nvimgcodec.HW_GPU_ONLY in kinds else None
             self._is_legacy = "nvjpeg_hw_decoder:force_legacy_batch=1" in options.split()
             self._options, self._threads = options, max_num_cpu_threads
-            self._most = 0  # images of a call that the engine decodes: fixed by the first
+            self._most = 0  # number of images of a call that the engine decodes, fixed by the first call
             cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
             none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
             self._real = nvimgcodec.Decoder(device_id=none, backends=cpu, options=options)
@@ -424,7 +426,7 @@ def codecs():
             again = {"images": [images[index] and images[index].real for index in new]} if images else {}
             reals = dict(zip(new, self._real.decode([streams[i].real for i in new], **again, **arguments), strict=True))
             DECODED.update((keys[index], None if real is None else np.array(real)) for index, real in reals.items())
-            changed = {}  # pixels by decoder, changed once: a call contains many identical images
+            changed = {}  # pixels by decoder, changed once, because a call contains many identical images
             by_hardware, hardware = self._by_hardware(streams), self._way(streams)
             results = []
             for index, (stream, key) in enumerate(zip(streams, keys, strict=True)):
@@ -445,7 +447,7 @@ def codecs():
             return results
 
         def _by_hardware(self, streams):
-            """Baseline JPEGs, the largest first, as many of a call as of the first."""
+            """Return the baseline JPEGs, the largest first, at most as many as in the first call."""
             if self._hardware is None:
                 return set()
             if not self._most:
@@ -455,7 +457,7 @@ def codecs():
             return set([index for index in order if headers[index].frame == 0xC0][: self._most])
 
         def _way(self, streams):
-            """The one of nvImageCodec 0.9's three that its hardware decoder takes for a call."""
+            """Return which of nvImageCodec 0.9's three methods its hardware decoder uses for a call."""
             if self._is_legacy or Decoder.engines == 1:
                 return "hardware"
             if len(streams) == 1:
@@ -465,7 +467,7 @@ def codecs():
 
         def _shown(self, pixels, encoded):
             header = read_jpeg_header(encoded.data)
-            if header.is_rgb:  # three components are YCbCr for nvJPEG
+            if header.is_rgb:  # nvJPEG takes three components for YCbCr
                 pixels = np.asarray(PIL.Image.fromarray(pixels, "YCbCr").convert("RGB"))
             is_turned = pixels.shape[:2] != (header.height, header.width)
             return pixels if Decoder.is_turning or not is_turned else pixels.transpose(1, 0, 2)
@@ -477,7 +479,7 @@ def codecs():
 
 
 def install(folder):
-    """Play CuPy, NVRTC, nvImageCodec's GPU decoders and, where there is PyAV, PyNvVideoCodec from now on."""
+    """Mock CuPy, NVRTC, nvImageCodec's GPU decoders and, if PyAV is installed, PyNvVideoCodec from now on."""
     gpu.nvrtc = sys.modules["pixprep.gpu.nvrtc"] = compiler()
     nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)

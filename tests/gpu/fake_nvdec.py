@@ -1,6 +1,6 @@
-"""PyNvVideoCodec played by PyAV: names, arguments and habits of its wheel (2.2.4), as far as they are used.
+"""Mock of PyNvVideoCodec that uses PyAV, with the names, arguments and behaviour of its wheel (2.2.4) that are used.
 
-This behavior was observed with the wheel's own code over a mock of NVIDIA's driver (tests/gpu/test_nvdec_contract.py):
+The behaviour was observed with the wheel's own code over a mock of NVIDIA's driver (tests/gpu/test_nvdec_contract.py):
 a packet is an address and a number of bytes; one without bytes ends the stream; frames are NV12 with consecutive rows,
 in memory that the next call overwrites; and damage is not an error.
 """
@@ -33,7 +33,7 @@ class Pixel_Format(enum.Enum):  # noqa: N801
 
 
 class PacketData:
-    """It refuses, as the real one, what it has no name for."""
+    """Reject unknown names, like the real class."""
 
     __slots__ = ("bsl", "bsl_data", "pts")
 
@@ -58,11 +58,11 @@ class DecodedFrame:
 class PyNvDecoder:
     made = 0
     packets = 0
-    fault = None  # what a call raises
-    lost = ()  # frames, by the count of those decoded, that never come
-    change = None  # what this GPU makes of the planes of a frame
-    codecs = frozenset(cudaVideoCodec)  # that it decodes
-    outside = 0  # calls outside of the lane's stream
+    fault = None  # error that a call raises
+    lost = ()  # indices of decoded frames that are never returned
+    change = None  # function that this GPU applies to the planes of a frame
+    codecs = frozenset(cudaVideoCodec)  # codecs that it decodes
+    outside = 0  # calls outside of the worker's stream
 
     def __init__(self, codec, stream):
         assert isinstance(stream, int)
@@ -79,7 +79,7 @@ class PyNvDecoder:
         type(self).packets += 1
         type(self).outside += fake_cupy.Device.depth() == 0
         for memory in self._given:
-            memory[:] = 99  # the next frames come here
+            memory[:] = 99  # the next frames are written here
         if type(self).fault:
             raise PyNvVCException(type(self).fault)
         if self._codec not in type(self).codecs:
@@ -122,7 +122,7 @@ def surface(frame):
 
 
 def played():
-    """A ``PyNvVideoCodec``, whose ``PyNvDecoder`` is its own."""
+    """Return a mock of ``PyNvVideoCodec`` with its own ``PyNvDecoder``."""
     module = ModuleType("PyNvVideoCodec")
     decoder = type("PyNvDecoder", (PyNvDecoder,), {})
 

@@ -1,4 +1,4 @@
-"""Lists of steps that levels.cu must do as the CPU does: each kind by itself, and long random lists."""
+"""Lists of steps that levels.cu must compute like the CPU: each kind alone, and long random lists."""
 
 from typing import get_args
 
@@ -25,7 +25,7 @@ from pixprep.spec import ColorLike, PaddingMode
 
 LIKES, MODES = get_args(ColorLike), get_args(PaddingMode)
 TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)
-"""A rotation, exactly, and a little further."""
+"""An exact rotation by a quarter turn, and one by slightly more."""
 
 
 SIZE = (31, 37)
@@ -39,7 +39,7 @@ TYPES = {
 
 
 def plan_with_levels(name):
-    """A plan of one of ``TYPES`` whose kernels know levels; the tests give it lists of their own."""
+    """Return a plan of one of ``TYPES`` whose kernels support steps on pixel values. The tests replace its steps."""
     color, layout, dtype, channels = TYPES[name]
     normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.4, std=0.3)]
     resize = pp.resize(height=SIZE[0], width=SIZE[1])
@@ -48,7 +48,7 @@ def plan_with_levels(name):
 
 
 def photo(channels, seed=3):
-    """Noise, a part of one colour, and a gray one."""
+    """Return noise with a uniform part and a gray part."""
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (60, 50, channels), dtype=np.uint8)
     image[:20] = rng.integers(0, 256, channels)
@@ -57,7 +57,7 @@ def photo(channels, seed=3):
 
 
 def cases(*, seed=0, count=20):
-    """(plan, images, placements) of each type: one step each, and random lists."""
+    """Yield (plan, images, placements) for each type: one step each, and random lists."""
     for name in TYPES:
         plan = plan_with_levels(name)
         image, channels = photo(len(plan.channels)), len(plan.channels)
@@ -68,13 +68,13 @@ def cases(*, seed=0, count=20):
 
 
 def singles(channels):
-    """(names, lists) of one step each."""
+    """Return (names, lists) of one step each."""
     made = dict(every(*SIZE, channels))
     return [*made], [(step, ending([step], SIZE, SIZE, channels)) for step in made.values()]
 
 
 def every(height, width, channels):
-    """(name, step) of each kind and way, for an image of this size."""
+    """Yield (name, step) of each kind and variant, for an image of this size."""
     fill = (200, 3, 90)[:channels]
     yield "curve", solarize(100)
     yield "erase", Erase(1, 2, max(1, height // 2), 2 * width, fill)
@@ -128,7 +128,7 @@ def every(height, width, channels):
 
 
 def matrices(height, width):
-    """Return names and numbers of matrices, some of which map far outside of the image."""
+    """Yield names and numbers of matrices. Some map far outside of the image."""
     return {
         "turned": TURNED,
         "scaled": (0.37, 0.0, 1.5, 0.0, 1.9, -2.0),
@@ -143,7 +143,7 @@ def matrices(height, width):
 
 
 def gaussian(count):
-    """Weights, whose sum is 1 in float32 or nearly so."""
+    """Return weights whose sum is 1 in float32 or nearly so."""
     weights = np.exp(-0.5 * (np.arange(count) - count // 2) ** 2 / max(0.3, 0.2 * count))
     return tuple((weights / weights.sum()).astype(np.float32).tolist())
 
@@ -159,7 +159,7 @@ def lists_of(rng, size, channels, *, count, longest=12):
 
 
 def ending(steps, size, target, channels, *, mirror=False):
-    """Ops that bring an image of a size, after steps, to the tensor's."""
+    """Return ops that resize an image of a given size, after the steps, to the tensor's size."""
     height, width = size_after(steps, *size)
     top, left = (height - target[0]) // 2, (width - target[1]) // 2
     return Take(top, left, *target, (mirror, False), (1, 2, 3)[:channels])
@@ -195,7 +195,7 @@ def _random(rng, size, channels):
     if kind == 7:
         return Erase(max(0, top), max(0, left), *sides, fill)
     matrix = tuple((np.array([1, 0, 0, 0, 1, 0]) + rng.normal(0, [0.4, 0.4, width / 4, 0.4, 0.4, height / 4])).tolist())
-    if rng.integers(4) == 0:  # no turn
+    if rng.integers(4) == 0:  # no rotation
         matrix = (matrix[0], 0.0, matrix[2], 0.0, *matrix[4:])
     elif rng.integers(3) == 0:
         matrix += tuple((rng.normal(0, 0.4, 2) / (width, height)).tolist())

@@ -1,7 +1,7 @@
-"""PyNvVideoCodec itself, its wheel's own code, with no GPU: over a driver that PyAV and the host's memory play.
+"""Runs the code of PyNvVideoCodec's wheel without a GPU, over a mock of NVIDIA's driver that uses PyAV and host memory.
 
-Runs as a program, where the loader finds ``libraries``, and prints the results of clips as JSON. CuPy is mocked as
-well.
+It runs as a program, because the loader must find ``libraries``, and prints the results for clips as JSON. CuPy is also
+mocked.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")
 
 
 def libraries(folder):
-    """Build the driver's libraries into a folder."""
+    """Build the driver's libraries in a folder."""
     built = Path(folder, LIBRARIES[0])
     source = Path(__file__).parents[1] / "shim" / "driver.c"
     subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-Wall", "-o", built, source], check=True)
@@ -46,7 +46,7 @@ class Played(ctypes.Structure):
 
 
 class Driver:
-    """Decoder: a context of PyAV for each parser."""
+    """Decoder with one PyAV context for each parser."""
 
     END, TIME = 1, 2
 
@@ -82,7 +82,7 @@ class Driver:
 
 
 def outcome(encoded, pipeline):
-    """Tell whether the tensors are the CPU's, and how many clips the CPU decoded."""
+    """Return whether the tensors equal the CPU's, and how many clips the CPU decoded."""
     with pp.Engine(pipeline) as cpu, pp.Engine(pipeline, device="gpu") as gpu:
         ours, theirs = cpu.run_batch(encoded), gpu.run_batch(encoded)
         return {
@@ -93,7 +93,7 @@ def outcome(encoded, pipeline):
 
 
 def main(folder):
-    """See above."""
+    """Run the clips, and print the results."""
     fake_cupy.install(folder)
     fake_cupy.Stream.ptr, fake_cupy.Device.id = STREAM, 0
     sys.modules.pop("PyNvVideoCodec", None)

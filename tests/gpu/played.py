@@ -1,4 +1,4 @@
-"""Engines on a GPU that the CPU plays (fixture ``gpu`` of ``tests/gpu``), and their images."""
+"""Engines on a GPU that is mocked on the CPU (fixture ``gpu`` of ``tests/gpu``), and their images."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def mixed():
 
 
 def damaged():
-    """A hundred JPEGs with flipped bits or cut off, between good ones."""
+    """Return a hundred JPEGs with flipped bits or truncated, between valid ones."""
     numbers = np.random.default_rng(2)
     images = [photo(), jpeg(60, 50, 1)]
     for index in range(100):
@@ -48,7 +48,7 @@ def same(ours, theirs):
 
 
 def decoder_of(gpu, budget=1 << 30, **options):
-    """A decoder without an engine."""
+    """Return a decoder without an engine."""
     options = EngineOptions(**{"threads": 16, "damage": "strict"} | options)
     return gpu.GpuDecoder(PIPELINE.plan, options, budget=budget)
 

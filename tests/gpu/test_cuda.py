@@ -1,4 +1,4 @@
-"""The CUDA kernels with no GPU: NVRTC compiles them, and the same code runs on the CPU through a shim."""
+"""The CUDA kernels without a GPU: NVRTC compiles them, and the same code runs on the CPU through a shim."""
 
 import os
 import subprocess
@@ -34,8 +34,8 @@ def _synthetic():
     ("capability", "every"),
     [(90, 6), *(pytest.param(each, 1, marks=cuda_builds.SLOW) for each in cuda_builds.CAPABILITIES)],
 )
-def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability, every):
-    """A spilled register is in slow memory; ``make gpu-installs`` checks all other sets of options."""
+def test_the_kernels_compile_for_every_gpu_without_register_spills(capability, every):
+    """A spilled register would be in slow memory. ``make gpu-installs`` checks all other sets of options."""
     plans = [*(plan for plan, _ in cases()), *other_channels()]
     variants = {tuple(launch.options(plan)): launch.code(plan) for plan in plans}
     assert len({*variants.values()}) == 2  # fast.cu and plain.cu
@@ -50,8 +50,8 @@ def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability, eve
 
 
 @needs_nvrtc
-def test_registers_that_are_spilled_are_seen():
-    """A negative control: a kernel that needs 126 registers, compiled for 42."""
+def test_register_spills_are_detected():
+    """As a negative control, a kernel that needs 126 registers is compiled for 42."""
     plan = plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8"))
     code = launch.code(plan).replace("__launch_bounds__(THREADS, 2)", "__launch_bounds__(THREADS, 6)")
     usage = cuda_builds.usage(code, launch.options(plan), 90)["first_pass"]
@@ -62,13 +62,14 @@ def test_registers_that_are_spilled_are_seen():
 
 @needs_nvrtc
 @pytest.mark.parametrize(("like", "dtype"), [("opencv", "float32"), ("tensorflow", "float16"), ("pillow", "float32")])
-def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(like, dtype):
-    """Each product and sum specifies its rounding; ``make gpu-installs`` tests every set of options."""
+def test_the_passes_do_not_depend_on_fused_multiply_add(like, dtype):
+    """Each product and sum specifies its rounding. ``make gpu-installs`` tests every set of options."""
     plan = plan_of(pp.resize(height=30, width=30, like=like), pp.normalize(), pp.tensor(dtype=dtype))
     code = launch.code(plan)
     assert not is_contracted(code, plan)
     plain = code.replace("__fadd_rn(sums[c], __fmul_rn(value, weight))", "sums[c] + value * weight")
-    assert is_contracted(plain, plan) == (like != "pillow")  # a negative control; Pillow's passes have no such sum
+    # a negative control, because Pillow's passes do not have such a sum
+    assert is_contracted(plain, plan) == (like != "pillow")
 
 
 def is_contracted(code, plan):
@@ -88,7 +89,7 @@ def test_structs_and_tiles_are_the_same_on_both_sides(folder):
     assert list(sizes) == [*(struct.itemsize for struct in those), *structs.TILE, structs.TILE_ROWS]
 
 
-ALL = pytest.param(1, marks=pytest.mark.slow(reason="all of the cases, by the same kernels"))
+ALL = pytest.param(1, marks=pytest.mark.slow(reason="all of the cases, with the same kernels"))
 
 
 @needs_compiler
@@ -110,10 +111,10 @@ def test_the_kernels_equal_the_cpu_bit_for_bit(folder, every):
 
 @needs_compiler
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
-def test_dalis_ties_go_where_they_go_on_the_cpu(folder, color):
-    """The ties are halves, and rows of two values doubled.
+def test_dalis_ties_are_rounded_as_on_the_cpu(folder, color):
+    """The ties are halves, and rows of two values enlarged by 2.
 
-    A negative control: if all go to even, some values differ.
+    As a negative control, some values differ if all ties are rounded to even.
     """
     tensor, count, differing = pp.tensor(dtype="uint8"), 1 if color == "gray" else 3, 0
     halves, doubles = ({"height": side, "width": 43, "like": "dali", "antialias": False} for side in (32, 128))
@@ -141,8 +142,8 @@ def test_dalis_ties_go_where_they_go_on_the_cpu(folder, color):
 
 
 @needs_compiler
-def test_the_plain_kernels_do_what_the_fast_ones_do(folder):
-    """They are the ones that are left where the fast ones do not work."""
+def test_the_plain_kernels_equal_the_fast_ones(folder):
+    """They are used if the fast ones do not work."""
     count = 0
     for plan, batch in cases(every=7):
         if launch.is_fast(plan):
@@ -154,7 +155,7 @@ def test_the_plain_kernels_do_what_the_fast_ones_do(folder):
 
 @needs_compiler
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_fourth_channel_and_one_of_three_are_the_cpus(folder, plain):
+def test_a_fourth_channel_and_one_of_three_equal_the_cpu(folder, plain):
     for plan in other_channels():
         library = cuda_shim.build(plan, folder, plain=plain)
         batch = images(5)
@@ -163,8 +164,8 @@ def test_a_fourth_channel_and_one_of_three_are_the_cpus(folder, plain):
 
 
 @needs_compiler
-def test_float16_is_rounded_once_and_ties_go_to_even(folder):
-    bits = np.arange(0x7BFF, dtype=np.uint16)  # every float16 of at least 0, but the largest
+def test_float16_is_rounded_once_and_ties_to_even(folder):
+    bits = np.arange(0x7BFF, dtype=np.uint16)  # every non-negative float16 except the largest
     low, high = (b.view(np.float16).astype(np.float64) for b in (bits, bits + np.uint16(1)))
     tie = (low + high) / 2
     values = np.concatenate([low, tie, np.nextafter(tie, 0), np.nextafter(tie, np.inf), [65519.999, 1e-300]])
@@ -179,8 +180,8 @@ def test_float16_is_rounded_once_and_ties_go_to_even(folder):
 @needs_compiler
 @pytest.mark.parametrize("wrong", ["first", "count", "weights"])
 @pytest.mark.parametrize("like", ["pillow", "synthetic"])
-def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
-    """A negative control: one number of one window of each axis off, and the tensors differ."""
+def test_the_comparison_detects_a_wrong_window(folder, wrong, like):
+    """As a negative control, one number of one window of each axis changes, and the tensors differ."""
     plan = plan_of(pp.resize(height=20, width=20, filter="bicubic"), pp.tensor(dtype="uint8"))
     if like == "synthetic":
         plan = synthetic(plan, "float_even")
@@ -202,8 +203,8 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
 
 @needs_compiler
 @pytest.mark.parametrize("passes", PASSES)
-def test_the_comparison_sees_another_arithmetic(folder, passes):
-    """A negative control: each arithmetic computed as another, on the same windows."""
+def test_the_comparison_detects_a_different_arithmetic(folder, passes):
+    """As a negative control, each arithmetic is replaced by another one on the same filter taps."""
     dtype = "float32" if passes in REAL else "uint8"
     plan = synthetic(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype=dtype)), passes)
     batch = images(4)[3:]
@@ -219,8 +220,10 @@ def test_the_comparison_sees_another_arithmetic(folder, passes):
 
 @needs_compiler
 @pytest.mark.parametrize("barrier", range(3))
-def test_the_comparison_sees_that_a_barrier_is_missing(folder, barrier):
-    """A negative control. Two are needed where a block stages its rows in parts, one where it has read the tables."""
+def test_the_comparison_detects_a_missing_barrier(folder, barrier):
+    """Negative control. Two barriers are needed if a block stages its rows in parts, and one after it has read the
+    tables.
+    """
     plan = plan_of(pp.resize(height=20, width=70, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = [np.random.default_rng(5).integers(0, 256, (40, 6000, 3), np.uint8)]
     kept = launch.code(plan).split("__syncthreads()")
@@ -245,8 +248,10 @@ BUT_ONE = f"if (thread != 77 || blockIdx.x + blockIdx.y == 0) {STAGED}"
     ],
     ids=["with its barrier", "without, where nobody but thread 0 writes", "a value that only the first block writes"],
 )
-def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, changes, is_right):
-    """Negative controls: threads one after the other, in memory that keeps the last block's tables, bear them all."""
+def test_threads_run_in_random_order_and_shared_memory_begins_with_noise(folder, changes, is_right):
+    """Without this, the negative controls pass: threads in sequence, in memory with the last block's tables, hide
+    mistakes.
+    """
     plan = plan_of(pp.resize(height=64, width=80, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = [np.random.default_rng(6).integers(0, 256, (90, 100, 3), np.uint8)]
     code = launch.code(plan)
@@ -260,7 +265,7 @@ def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, chan
 @pytest.mark.slow(reason="half a minute of builds; run make test-slow after a change of a kernel")
 @needs_compiler
 def test_nothing_is_read_or_written_outside(folder):
-    """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first.
+    """Runs AddressSanitizer on a part of the cases, in a separate process, because it must be loaded first.
 
     UndefinedBehaviorSanitizer also checks alignment: a misaligned vector is an error on a GPU.
     """
@@ -279,7 +284,7 @@ def test_nothing_is_read_or_written_outside(folder):
     assert int(done.stdout.split()[0]) > 200
 
 
-def test_images_of_one_size_share_their_windows():
+def test_images_of_equal_size_share_their_filter_taps():
     plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
     batch = [np.zeros((100, width, 3), np.uint8) for width in (70, 60, 70)]
     room = cuda_shim.Room()
@@ -310,7 +315,7 @@ def test_a_launch_covers_every_pixel_of_the_batch(name):
 
 
 @pytest.mark.parametrize("most", [0, 1, 20_000, 40_000, 10**9])
-def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
+def test_images_are_launched_in_parts_that_fit_into_the_intermediate_memory(most):
     plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
     batch = [np.zeros((100 + 37 * index % 90, 60, 3), np.uint8) for index in range(13)]
     room = cuda_shim.Room()

@@ -1,4 +1,6 @@
-"""The level steps of a plan in CUDA, with no GPU: NVRTC compiles them, and the same code runs on the CPU by a shim."""
+"""A plan's steps on pixel values in CUDA without a GPU: NVRTC compiles them, and the same code runs on the CPU through
+a shim.
+"""
 
 import itertools
 
@@ -31,7 +33,7 @@ def made(folder, plan, batch, placements, *, change=None, **options):
 
 
 def one_launch(folder, plan, lists, **options):
-    """The tensors of a photo after each list, by the kernels and by the CPU."""
+    """Return the tensors of a photo after each list of steps, from the kernels and from the CPU."""
     image = photo(len(plan.channels))
     (placement,) = cuda_shim.placed(plan, [image])
     placements = [placement._replace(levels=steps) for steps in lists]
@@ -42,8 +44,8 @@ def one_launch(folder, plan, lists, **options):
 @needs_nvrtc
 @pytest.mark.parametrize("capability", cuda_builds.EACH)
 @pytest.mark.parametrize("name", ["rgb", "gray"])
-def test_the_kernel_compiles_for_every_gpu_and_spills_no_register(capability, name):
-    """``make gpu-installs`` looks at every other set of options; a thread of 512 may have 128 registers."""
+def test_the_kernel_compiles_for_every_gpu_without_register_spills(capability, name):
+    """``make gpu-installs`` tests every other set of options. Each of 512 threads may use 128 registers."""
     options = launch.levels_options(plan_with_levels(name))
     (usage,) = cuda_builds.usage(launch.levels_code(), options, capability).values()
     assert 0 < usage.registers <= 128
@@ -52,7 +54,7 @@ def test_the_kernel_compiles_for_every_gpu_and_spills_no_register(capability, na
 
 @needs_nvrtc
 @pytest.mark.parametrize("plain", [False, True])
-def test_the_passes_that_write_canvases_compile_and_spill_no_register(plain):
+def test_the_passes_that_write_canvases_compile_without_register_spills(plain):
     plan = plan_with_levels("rgb")
     usages = cuda_builds.usage(launch.code(plan, plain=plain), launch.options(plan, plain=plain), 90)
     assert set(usages) == {"first_pass", "second_pass"}
@@ -60,7 +62,7 @@ def test_the_passes_that_write_canvases_compile_and_spill_no_register(plain):
 
 
 @needs_nvrtc
-def test_the_compiler_fuses_no_product_with_a_sum_but_those_that_the_cpu_fuses():
+def test_the_compiler_fuses_only_the_products_and_sums_that_the_cpu_fuses():
     options = launch.levels_options(plan_with_levels("rgb"))
 
     def image(*more):
@@ -72,7 +74,7 @@ def test_the_compiler_fuses_no_product_with_a_sum_but_those_that_the_cpu_fuses()
 
 @needs_compiler
 @pytest.mark.parametrize("name", TYPES)
-def test_every_step_equals_the_cpus_bit_for_bit(folder, name):
+def test_every_step_equals_the_cpu_bit_for_bit(folder, name):
     plan = plan_with_levels(name)
     names, lists = singles(len(plan.channels))
     ours, theirs = one_launch(folder, plan, lists)
@@ -87,7 +89,7 @@ def test_every_step_equals_the_cpus_bit_for_bit(folder, name):
 
 @needs_compiler
 @pytest.mark.parametrize("name", TYPES)
-def test_long_random_lists_equal_the_cpus_bit_for_bit(folder, name):
+def test_long_random_lists_equal_the_cpu_bit_for_bit(folder, name):
     """All images are in one launch, each with different steps and sizes; some do not have steps."""
     plan = plan_with_levels(name)
     rng = np.random.default_rng(len(name))
@@ -100,7 +102,7 @@ def test_long_random_lists_equal_the_cpus_bit_for_bit(folder, name):
 
 @needs_compiler
 @pytest.mark.parametrize("plain", [False, True])
-def test_canvases_of_many_sizes_are_made_in_one_launch(folder, plain):
+def test_canvases_of_many_sizes_are_computed_in_one_launch(folder, plain):
     """The shorter side is resized, and the crop follows a step on the whole image."""
     rotated = pp.rotate(30, filter="bilinear", expand=True, fill=(1, 2, 3))
     plan = plan_of(pp.resize(40), rotated, pp.equalize(), pp.center_crop(33, 35), pp.normalize(), pp.tensor())
@@ -123,7 +125,7 @@ def test_canvases_of_many_sizes_are_made_in_one_launch(folder, plain):
     ("number", "arithmetic", "middle"),
     [("max", "float64", []), ("mean", "divide", [pp.equalize()]), ("max", "divide", [pp.rotate(30), pp.contrast(0.2)])],
 )
-def test_an_image_is_scaled_by_a_number_of_its_own_levels(folder, number, arithmetic, middle, dtype):
+def test_an_image_can_be_scaled_by_its_own_maximum(folder, number, arithmetic, middle, dtype):
     normalize = pp.normalize(mean=(0.485, 0.456, 0.406), std=0.225, scale=number, arithmetic=arithmetic)
     ops = [pp.letterbox(24, 20, fill=(9, 0, 1)), *middle, normalize, pp.tensor(dtype=dtype)]
     for color in ("bgr", "gray"):
@@ -137,7 +139,7 @@ def test_an_image_is_scaled_by_a_number_of_its_own_levels(folder, number, arithm
 
 
 @needs_compiler
-def test_margins_before_the_resize_and_the_fill_of_a_letterbox_are_levels_too(folder):
+def test_padding_before_the_resize_and_the_fill_of_a_letterbox_are_processed(folder):
     square = pp.pad(square=True, fill=(1, 200, 3))
     for ops in ([square, pp.resize(height=29, width=40)], [pp.letterbox(50, 60, fill=(0, 114, 255))]):
         plan = plan_of(*ops, pp.contrast(1.5), pp.hue(0.2), pp.flip(), pp.tensor(dtype="uint8"), color="bgr")
@@ -151,8 +153,8 @@ def test_margins_before_the_resize_and_the_fill_of_a_letterbox_are_levels_too(fo
     ("like", "dtype", "layout"),
     [("pillow", "float16", "hwc"), ("tensorflow", "float32", "chw"), ("pillow", "uint8", "chw")],
 )
-def test_rectangles_of_the_tensor_are_erased_in_their_order(folder, like, dtype, layout):
-    """This includes profiles that do not round to pixel values; the fill values are the tensor's."""
+def test_rectangles_of_the_tensor_are_erased_in_order(folder, like, dtype, layout):
+    """This includes profiles that do not round to pixel values. The fill values are the tensor's."""
     normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.5, std=0.25)]
     value = (7.0, 8.0, 9.0) if dtype == "uint8" else (0.1, -1.7, 1e-3)
     erasing = pp.random_erasing(value=value, p=1.0)
@@ -177,7 +179,7 @@ def test_rectangles_of_the_tensor_are_erased_in_their_order(folder, like, dtype,
     assert all(map(np.array_equal, ours, theirs))
 
 
-def test_a_plan_without_levels_is_launched_as_ever():
+def test_a_plan_without_steps_is_launched_without_their_kernels():
     plan = plan_of(pp.resize(height=30, width=34), pp.tensor())
     batch = images(2)
     prepared = cuda_shim.prepare(plan, batch, batch, room=cuda_shim.Room())
@@ -186,7 +188,7 @@ def test_a_plan_without_levels_is_launched_as_ever():
     assert not canvases.needs_canvases(plan)
 
 
-def test_what_steps_need_of_memory_does_not_overlap():
+def test_memory_areas_of_steps_do_not_overlap():
     """Each image has separate memory for the passes, the canvas, and the intermediate results of a step."""
     plan = plan_with_levels("rgb")
     batch = images(5)
@@ -244,19 +246,19 @@ WRONG = {
 }
 
 
-SLOW = pytest.mark.slow(reason="a build each, of the same comparison")
+SLOW = pytest.mark.slow(reason="one build each, of the same comparison")
 FIRST, *OTHERS = WRONG
 
 
 @needs_compiler
 @pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
-def test_the_comparison_sees_what_is_wrong(folder, wrong):
-    """Negative controls."""
+def test_the_comparison_detects_mistakes(folder, wrong):
+    """These are negative controls."""
     plan = plan_with_levels("rgb")
     _, lists = singles(3)
     lists += [
         (Filter("blur", "torchvision", rows=(1.0,), columns=(0.5, 0.0, 0.5)),),  # ties
-        (Hue(0.1, "pillow"), Take(0, 0, *SIZE, (True, True), (0, 0, 0))),  # the one writes where the other reads
+        (Hue(0.1, "pillow"), Take(0, 0, *SIZE, (True, True), (0, 0, 0))),  # one writes where the other reads
         *level_cases.lists_of(np.random.default_rng(8), SIZE, 3, count=100),
     ]
     ours, theirs = one_launch(folder, plan, lists, change=WRONG[wrong])

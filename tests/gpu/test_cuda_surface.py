@@ -1,4 +1,4 @@
-"""surface.cu: NV12 to RGB by the real kernel, on the CPU, against FFmpeg's own conversion."""
+"""surface.cu: NV12 to RGB by the real kernel, on the CPU, compared with FFmpeg's own conversion."""
 
 import ctypes
 
@@ -22,7 +22,7 @@ def library(folder):
 
 
 def noise(height, width, form="yuv420p", matrix=0, color_range=0):
-    """A frame of FFmpeg's, and its planes."""
+    """Return a frame from FFmpeg, and its planes."""
     numbers = np.random.default_rng((height, width, matrix))
     frame = av.VideoFrame(width, height, form)
     planes = []
@@ -35,7 +35,7 @@ def noise(height, width, form="yuv420p", matrix=0, color_range=0):
 
 
 def shown(library, planes, numbers, *, turn=0, gap=0):
-    """Return the RGB that the kernel makes of planes in NVDEC's layout."""
+    """Return the RGB that the kernel computes from planes in NVDEC's layout."""
     height, width = planes.luma.shape
     surface = np.full((height + height // 2, width + gap), 77, np.uint8)
     surface[:height, :width] = planes.luma
@@ -52,8 +52,8 @@ def shown(library, planes, numbers, *, turn=0, gap=0):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("form", ["yuv420p", "yuvj420p"])
 @pytest.mark.parametrize("matrix", MATRICES)
-def test_a_frame_has_the_colours_that_ffmpeg_gives_it(library, size, form, matrix):
-    for color_range in (0, 1, 2):  # not named, limited, full
+def test_a_frame_has_the_same_colours_as_in_ffmpeg(library, size, form, matrix):
+    for color_range in (0, 1, 2):  # unspecified, limited, full
         frame, planes = noise(*size, form, matrix, color_range)
         expected = frame.to_ndarray(format="rgb24")
         numbers = surfaces.coefficients(planes, expected)
@@ -63,14 +63,14 @@ def test_a_frame_has_the_colours_that_ffmpeg_gives_it(library, size, form, matri
 
 @pytest.mark.parametrize("turn", [0, 1, 2, 3])
 @pytest.mark.parametrize("gap", [0, 6])
-def test_a_frame_is_turned_while_it_is_shown(library, turn, gap):
+def test_a_frame_is_rotated_during_the_conversion(library, turn, gap):
     frame, planes = noise(50, 174)
     expected = frame.to_ndarray(format="rgb24")
     numbers = surfaces.coefficients(planes, expected)
     np.testing.assert_array_equal(shown(library, planes, numbers, turn=turn, gap=gap), np.rot90(expected, turn))
 
 
-def test_another_matrix_or_range_would_be_seen():
+def test_a_different_matrix_or_range_is_detected():
     frame, planes = noise(48, 64, matrix=BT709)
     right = surfaces.coefficients(planes, frame.to_ndarray(format="rgb24"))
     for matrix, color_range in ((BT601, 1), (BT709, 2), (9, 1)):
@@ -81,7 +81,7 @@ def test_another_matrix_or_range_would_be_seen():
         assert surfaces.coefficients(planes, other.to_ndarray(format="rgb24")) not in (right, None)
 
 
-def test_no_coefficients_are_made_up_for_other_arithmetic():
+def test_unknown_matrices_are_not_approximated():
     frame, planes = noise(48, 64)
     expected = frame.to_ndarray(format="rgb24")
     expected[3, 5, 1] ^= 1
@@ -90,6 +90,6 @@ def test_no_coefficients_are_made_up_for_other_arithmetic():
 
 @pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 @pytest.mark.parametrize("capability", cuda_builds.EACH)
-def test_it_compiles_for_a_gpu(capability):
+def test_the_kernel_compiles_for_a_gpu(capability):
     image, remarks = nvrtc.compiled(launch.surface_code(), [], capability=capability, cuda=cuda_builds.cuda())
     assert (image[:4], remarks) == (b"\x7fELF", "")

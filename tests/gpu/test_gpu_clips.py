@@ -1,4 +1,4 @@
-"""Clips on a GPU, with no GPU: PyNvVideoCodec played by PyAV, a fake CuPy, and the real kernels through the shim."""
+"""Clips on a GPU without a GPU: PyNvVideoCodec mocked with PyAV, a fake CuPy, and the real kernels through the shim."""
 
 import io
 import logging
@@ -23,7 +23,7 @@ made = cache(clip)
 
 @pytest.fixture
 def played(monkeypatch, gpu):  # noqa: ARG001  (it plays CuPy and nvImageCodec)
-    """PyNvVideoCodec, played too; its decoder."""
+    """Return the decoder class of the mocked PyNvVideoCodec."""
     from gpu import fake_nvdec  # noqa: PLC0415  (needs nvImageCodec)
 
     module = fake_nvdec.played()
@@ -32,7 +32,10 @@ def played(monkeypatch, gpu):  # noqa: ARG001  (it plays CuPy and nvImageCodec)
 
 
 def results(encoded, pipeline=PIPELINE, **options):
-    """The errors of clips, the same on both devices, as are the tensors; how many the CPU decoded for the GPU."""
+    """Assert equal errors and tensors on both devices.
+
+    Return the errors, and how many clips the CPU decoded for the GPU.
+    """
     batches = []
     for device in ("cpu", "gpu"):
         with pp.Engine(pipeline, device=device, **options) as engine:
@@ -47,7 +50,7 @@ def results(encoded, pipeline=PIPELINE, **options):
     return errors, on_gpu.fallbacks
 
 
-def test_clips_that_nvdec_decodes_have_the_tensors_of_the_cpu(played):
+def test_clips_decoded_by_nvdec_have_the_tensors_of_the_cpu(played):
     encoded = [made(name) for name in ON_NVDEC]
     assert len(encoded) == 11
     assert results(encoded) == ([None] * 11, 0)
@@ -56,7 +59,7 @@ def test_clips_that_nvdec_decodes_have_the_tensors_of_the_cpu(played):
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h264-refresh.mp4", "h265.mkv", "vp9.webm"])
-def test_every_frame_of_a_clip_is_the_one_that_is_wanted(played, name):
+def test_the_requested_frames_of_a_clip_are_decoded(played, name):
     pipeline = pp.Pipeline([pp.decode_video(frames=70), pp.resize(height=96, width=160), pp.tensor(layout="tchw")])
     assert results([made(name)], pipeline) == ([None], 0)
     by_host = pp.gaussian_blur(5, 1.0, like="opencv")
@@ -68,7 +71,7 @@ def test_every_frame_of_a_clip_is_the_one_that_is_wanted(played, name):
 
 
 @pytest.mark.parametrize("name", ["h264-open.mkv", "h265.mp4", "vp9.webm", "av1.webm"])
-def test_a_clip_that_was_cut_between_key_frames_begins_where_it_does_on_the_cpu(played, name):
+def test_a_clip_cut_between_key_frames_begins_at_the_same_frame_as_on_the_cpu(played, name):
     encoded = clip(name, cut=5)
     count = []
     video.decode(encoded, lambda frames: count.append(len(frames.times)) or [0], pp.Limits())
@@ -81,8 +84,8 @@ def test_a_clip_that_was_cut_between_key_frames_begins_where_it_does_on_the_cpu(
     assert played.made > 4
 
 
-def test_packets_after_the_last_frame_that_is_wanted_and_before_its_key_frame_are_not_decoded(played):
-    encoded = made("h264.mp4")  # a key frame every 30
+def test_packets_outside_the_needed_range_are_not_decoded(played):
+    encoded = made("h264.mp4")  # a key frame every 30 frames
     pipeline = pp.Pipeline([pp.decode_video(frames=2, sample={"step": 1}, start="middle"), *AFTER])
     with pp.Engine(pipeline, device="gpu") as engine:
         before = played.packets
@@ -90,7 +93,7 @@ def test_packets_after_the_last_frame_that_is_wanted_and_before_its_key_frame_ar
         assert played.packets - before < 12
 
 
-def test_pictures_that_are_shown_before_the_first_are_not_decoded(played):
+def test_pictures_displayed_before_the_first_are_not_decoded(played):
     """Pictures after a CRA picture of H.265 may reference pictures before it, which NVDEC does not have."""
     encoded, wanted = made("h265.mp4"), 30
     with av.open(io.BytesIO(encoded)) as file:
@@ -110,7 +113,7 @@ def test_pictures_that_are_shown_before_the_first_are_not_decoded(played):
 
 
 @pytest.mark.parametrize("turn", ["clockwise", "anticlockwise", "upside down"])
-def test_a_turned_clip_is_turned_by_the_kernel(played, turn):
+def test_a_rotated_clip_is_rotated_by_the_kernel(played, turn):
     a, b = {"clockwise": (0, 1), "anticlockwise": (0, -1), "upside down": (-1, 0)}[turn]
     turned = bytearray(made("h264.mp4"))
     at = turned.index(b"tkhd") + 44
@@ -121,13 +124,13 @@ def test_a_turned_clip_is_turned_by_the_kernel(played, turn):
 
 @pytest.mark.parametrize("matrix", [1, 4, 5, 7, 9])
 @pytest.mark.parametrize("form", ["yuv420p", "yuvj420p"])
-def test_colours_are_by_the_matrix_and_the_range_of_the_stream(played, matrix, form):
+def test_colours_use_the_matrix_and_the_range_of_the_stream(played, matrix, form):
     encoded = clip("h264.mp4", 5, colorspace=matrix, pixel_format=form)
     assert results([encoded]) == ([None], 0)
     assert played.made == 4 + 1
 
 
-def test_times_and_edit_lists_are_those_of_the_cpu(played):
+def test_timestamps_and_edit_lists_are_handled_as_on_the_cpu(played):
     stamps = [0, 10, 20, 400, 410, 420, 1000, 1500, 1501, 3000]
     irregular = clip("h264.mp4", len(stamps), stamps=stamps)
     trimmed = bytearray(made("h264.mp4"))
@@ -141,7 +144,7 @@ def test_times_and_edit_lists_are_those_of_the_cpu(played):
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4"])
-def test_parts_that_an_edit_list_joins_have_their_own_frames(played, name):
+def test_parts_joined_by_an_edit_list_have_their_own_frames(played, name):
     joined = edited(made(name), (5, 9), (42, 9))
     every = pp.Pipeline([pp.decode_video(frames=18), *AFTER])
     assert results([joined], every) == ([None], 0)
@@ -176,7 +179,7 @@ def of_bt709():
 
 
 def two_matrices():
-    """A clip whose second half names another matrix, by parameters inside it."""
+    """Return a clip whose second half declares a different matrix in its in-band parameter sets."""
     one, other = of_bt709(), clip("h264.mp4", 60, colorspace=5)
     with av.open(io.BytesIO(other)) as file:
         extra = file.streams.video[0].codec_context.extradata
@@ -198,7 +201,7 @@ def two_matrices():
 
 
 def nested(count=8):
-    """Return key frames and as many frames, each of which is shown after one. All frames between seem to be needed."""
+    """Return key frames and as many frames that are each displayed after one. All frames between seem to be needed."""
     memory, packets = io.BytesIO(), []
     with av.open(memory, "w", format="mp4") as file:
         options = {"g": "500", "forced-idr": "1", "tune": "zerolatency"}
@@ -206,7 +209,7 @@ def nested(count=8):
         track.width, track.height, track.pix_fmt = 160, 96, "yuv420p"
         for index in range(2 * count):
             frame = av.VideoFrame.from_ndarray(pixels(index), format="rgb24")
-            frame.pict_type = int(index < count)  # I, or as the encoder likes
+            frame.pict_type = int(index < count)  # intra, or as the encoder chooses
             packets += track.encode(frame)
         for index, packet in enumerate([*packets, *track.encode()]):
             packet.dts, packet.pts = index, 2 * (index % count) + index // count + 2 * count
@@ -232,13 +235,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_nvdec_might_show_otherwise_goes_to_the_cpu_and_is_counted(played, why):
+def test_clips_that_nvdec_might_decode_differently_use_the_cpu_and_are_counted(played, why):
     make, pipeline = REFUSED[why]
     assert results([make(), made("h265.mp4")], pipeline) == ([None, None], 2 if why == "gray" else 1)
     assert played.made == 4 + (why != "gray")
 
 
-def test_a_clip_of_two_matrices_would_be_seen():
+def test_wrong_colours_in_a_clip_of_two_matrices_are_detected():
     found = video.decode(two_matrices(), lambda _: [3, 50], pp.Limits())
     plain = video.decode(of_bt709(), lambda _: [3, 50], pp.Limits())
     apart = [np.abs(a.astype(int) - b).max() for a, b in zip(found.frames, plain.frames, strict=True)]
@@ -247,7 +250,7 @@ def test_a_clip_of_two_matrices_would_be_seen():
 
 
 @pytest.mark.parametrize("how", ["a fault", "frames that never come"])
-def test_where_nvdec_fails_the_cpu_decodes_and_it_is_said_once(played, caplog, how):
+def test_if_nvdec_fails_the_cpu_decodes_with_one_warning(played, caplog, how):
     with pp.Engine(PIPELINE, device="gpu") as engine:
         if how == "a fault":
             played.fault = "HandlePictureDecode :\nError code : 700\nat NvDecoder.cpp:885"
@@ -265,7 +268,7 @@ def test_where_nvdec_fails_the_cpu_decodes_and_it_is_said_once(played, caplog, h
     assert all("Error code : 700 at NvDecoder.cpp:885" in each for each in said)
 
 
-def test_a_codec_whose_sample_has_other_pixels_is_not_given_to_nvdec(played, caplog):
+def test_a_codec_whose_sample_has_wrong_pixels_is_not_decoded_by_nvdec(played, caplog):
     played.change = lambda memory: memory ^ (np.arange(memory.size).reshape(memory.shape) == 777)
     assert results([made("h264.mp4")]) == ([None], 1)
     assert played.made == 4
@@ -273,7 +276,7 @@ def test_a_codec_whose_sample_has_other_pixels_is_not_given_to_nvdec(played, cap
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), MemoryError("no"), RuntimeError("no")])
-def test_no_error_in_a_sample_keeps_an_engine_from_starting(played, caplog, error):
+def test_an_error_in_a_sample_does_not_keep_an_engine_from_starting(played, caplog, error):
     def fail(_):
         raise error
 
@@ -282,7 +285,7 @@ def test_no_error_in_a_sample_keeps_an_engine_from_starting(played, caplog, erro
     assert caplog.text.count("because NVDEC cannot be used") == 4
 
 
-def test_a_codec_that_a_gpu_does_not_know_is_not_given_to_it(played, caplog):
+def test_a_codec_that_a_gpu_does_not_support_is_decoded_on_the_cpu(played, caplog):
     played.codecs = {codec for codec in played.codecs if codec.name != "AV1"}
     assert results([made("av1.mp4"), made("h264.mp4")]) == ([None, None], 1)
     assert played.made == 4 + 1
@@ -292,16 +295,16 @@ def test_a_codec_that_a_gpu_does_not_know_is_not_given_to_it(played, caplog):
 
 
 @pytest.mark.parametrize("options", [{"damage": "strict"}, {"decoder": "cpu"}])
-def test_who_asks_for_the_cpu_gets_it(played, options):
+def test_the_decoder_option_cpu_is_respected(played, options):
     assert results([made("h264.mp4")], **options) == ([None], 0)
     assert played.made == 0
 
 
 @pytest.mark.parametrize("name", ["PyNvVideoCodec", "a driver"])
-def test_without_it_the_cpu_decodes_and_the_frames_are_uploaded(played, monkeypatch, caplog, name):
+def test_without_pynvvideocodec_the_cpu_decodes_and_the_frames_are_uploaded(played, monkeypatch, caplog, name):
     if name == "PyNvVideoCodec":
         monkeypatch.setitem(sys.modules, name, None)
-    else:  # as its __init__ raises, at length
+    else:  # like its __init__, at length
         monkeypatch.setitem(sys.modules, "PyNvVideoCodec", None)
         monkeypatch.setattr(sys, "meta_path", [NoDriver(), *sys.meta_path])
         monkeypatch.delitem(sys.modules, "PyNvVideoCodec")
@@ -312,7 +315,7 @@ def test_without_it_the_cpu_decodes_and_the_frames_are_uploaded(played, monkeypa
 
 
 class NoDriver:
-    """Finds a PyNvVideoCodec that does not load."""
+    """Finds a PyNvVideoCodec that fails to load."""
 
     def find_spec(self, name, path=None, target=None):  # noqa: ARG002
         if name == "PyNvVideoCodec":
@@ -328,7 +331,7 @@ def bad_clips():
     ]
 
 
-def test_bad_clips_have_the_reasons_of_the_cpu(played):
+def test_invalid_clips_have_the_same_reasons_as_on_the_cpu(played):
     errors, fallbacks = results([*bad_clips(), made("h264.mp4")])
     assert [bool(each) for each in errors] == [True] * 9 + [False]
     assert (fallbacks, played.made) == (0, 4 + 1)
@@ -337,14 +340,14 @@ def test_bad_clips_have_the_reasons_of_the_cpu(played):
 @pytest.mark.parametrize(
     "limit", [{"max_clip_s": 2}, {"max_clip_frames": 60}, {"max_clip_pixels": 4 * 96 * 160}, {"max_side": 100}]
 )
-def test_limits_are_looked_at_before_nvdec_sees_a_clip(played, limit):
+def test_limits_are_checked_before_nvdec_receives_a_clip(played, limit):
     ((error,), fallbacks) = results([made("h264.mp4")], limits=pp.Limits(**limit))
     assert next(iter(limit)) in error[1]
     assert (fallbacks, played.made) == (0, 4)
 
 
-def test_damage_inside_a_packet_is_not_seen_but_by_strict(played):
-    """Rules of NVDEC's docs, as the played one follows them: it hides what PyAV refuses."""
+def test_damage_inside_a_packet_is_found_only_by_strict(played):
+    """The mock follows NVDEC's documentation: it conceals damage that PyAV rejects."""
     whole = made("h264.mp4")
     rng = np.random.default_rng(1)
     begin, end = whole.index(b"mdat") + 4, whole.index(b"moov")
@@ -361,8 +364,8 @@ def test_damage_inside_a_packet_is_not_seen_but_by_strict(played):
     assert played.made
 
 
-def test_what_a_decoder_wrote_over_is_not_shown(played):
-    """Its memory is written again by the next call: the numbers of frames would change."""
+def test_overwritten_frames_are_never_returned(played):
+    """The next call reuses its memory, so the numbers in the frames would change."""
     pipeline = pp.Pipeline(
         [pp.decode_video(frames=5), pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
     )

@@ -1,8 +1,8 @@
-"""Parts of CuPy and nvImageCodec that we use are in their wheels, and the fakes have it too: neither needs a GPU.
+"""The parts of CuPy and nvImageCodec that pixprep uses exist in their wheels and in the mocks; this needs no GPU.
 
 The used API is read from the sources: attribute chains on the two modules and on the results of their functions, and
-the arguments of each call. The used attributes of objects are those of the fakes, because every GPU test runs on these.
-CuPy is not among the everyday packages: ``make gpu-installs`` runs this file with each of its versions.
+the arguments of each call. The used attributes of objects are those of the mocks, because every GPU test runs on these.
+CuPy is not installed by default: ``make gpu-installs`` runs this file with each of its versions.
 """
 
 import ast
@@ -26,7 +26,7 @@ SOURCES = [
     *(each for name in ("tools/gpu_hour", "tests/gpu/hardware") for each in sorted((ROOT / name).glob("*.py"))),
 ]
 MODULES = {"cupy": "cupy", "nvimgcodec": "nvimgcodec", "codec": "nvimgcodec"}
-"""Names of them in the sources."""
+"""Names of the modules in the sources."""
 RETURNS = {
     "cuda.get_current_stream": "cuda.Stream",
     "get_default_memory_pool": "cuda.MemoryPool",
@@ -36,14 +36,14 @@ OPTION = re.compile(r":(\w+)=")
 
 
 class Call(NamedTuple):
-    """How something is called: positional arguments, and the names of others; None: it is only named."""
+    """A call: number of positional arguments, and the names of keyword arguments."""
 
     count: int
     names: frozenset[str]
 
 
 def used(module):
-    """(chain, call or None) of a module, for each use in the sources."""
+    """Yield (chain, call or None) of a module, for each use in the sources."""
     found = set()
     for path in SOURCES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def used(module):
 
 
 def _chain(node, module):
-    """``cuda.Stream.synchronize`` of ``cupy.cuda.get_current_stream().synchronize``; None of other modules."""
+    """Return ``cuda.Stream.synchronize`` for ``cupy.cuda.get_current_stream().synchronize``; None for other modules."""
     if isinstance(node, ast.Name):
         return "" if MODULES.get(node.id) == module else None
     if isinstance(node, ast.Call):
@@ -71,19 +71,19 @@ def _chain(node, module):
 
 
 def resolve(module, chain):
-    """Return the object that a chain names; an AttributeError names the missing part."""
+    """Return the object that a chain names. An AttributeError names the missing part."""
     for part in chain.split("."):
         module = getattr(_example(module), part)
     return module
 
 
 def _example(thing):
-    """Return a stream for CuPy's Stream, because only an instance has ``ptr``; other classes represent themselves."""
+    """Return a stream for CuPy's Stream, because only an instance has ``ptr``. Other classes represent themselves."""
     return getattr(thing, "null", thing)
 
 
 def signatures(function):
-    """Return (positional names, other names, required names) of each overload; empty without documentation."""
+    """Return (positional names, keyword names, required names) of each overload; empty without documentation."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -101,7 +101,9 @@ def signatures(function):
 
 
 def _written(line):
-    """The parameters of a signature as Cython and pybind11 write it: ``bytes cubin``, ``src: CodeStream = None``."""
+    """Yield the parameters of a signature as Cython and pybind11 write it: ``bytes cubin``, ``src: CodeStream =
+    None``.
+    """
     inside, depth, parts = line[line.index("(") + 1 :], 1, [""]
     for character in inside:
         depth += (character in "([{<") - (character in ")]}>")
@@ -135,7 +137,7 @@ def takes(function, call):
 
 
 def missing(module, name):
-    """Parts used of a module that are not there, or cannot be called like that."""
+    """Return the used parts of a module that do not exist or cannot be called in this way."""
     found, uses = [], used(name)
     assert len(uses) > 10
     for chain, call in uses:
@@ -151,7 +153,7 @@ def missing(module, name):
 
 @pytest.fixture(scope="module")
 def cupy():
-    with contextlib.suppress(SetupError):  # it makes CuPy importable without a home folder
+    with contextlib.suppress(SetupError):  # makes CuPy importable without a home folder
         device_for("gpu")
     return pytest.importorskip("cupy", reason="NO CUPY: make gpu-installs runs this with each of its versions")
 
@@ -161,20 +163,20 @@ def fake(tmp_path):
     return fake_cupy.modules(tmp_path)
 
 
-def test_what_is_used_of_nvimagecodec_is_in_its_wheel():
+def test_the_used_parts_of_nvimagecodec_are_in_its_wheel():
     assert missing(nvimgcodec, "nvimgcodec") == []
 
 
-def test_what_is_used_of_cupy_is_in_its_wheel(cupy):
+def test_the_used_parts_of_cupy_are_in_its_wheel(cupy):
     assert missing(cupy, "cupy") == []
 
 
-def test_what_is_used_of_cupy_is_in_the_fake(fake):
+def test_the_used_parts_of_cupy_are_in_the_mock(fake):
     assert missing(fake, "cupy") == []
 
 
-def test_the_options_of_the_decoder_are_those_of_nvimagecodec():
-    """It does not refuse what it does not know."""
+def test_the_decoder_options_are_those_of_nvimagecodec():
+    """nvImageCodec does not reject unknown options."""
     words = [each.value for path in OURS for each in ast.walk(ast.parse(path.read_text())) if _is_text(each)]
     options = {option for word in words for option in OPTION.findall(word)}
     assert {"fancy_upsampling", "fast_idct"} <= options
@@ -188,8 +190,8 @@ def _is_text(node):
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def test_the_fakes_have_nothing_that_the_real_ones_do_not(cupy, fake):
-    """The fakes' classes have what pixprep uses: every name, and every parameter of a method."""
+def test_the_mocks_have_only_what_the_real_libraries_have(cupy, fake):
+    """The mocks' classes have what pixprep uses: every name, and every parameter of a method."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES]
     attributes = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     pairs = {
@@ -214,17 +216,17 @@ def test_the_fakes_have_nothing_that_the_real_ones_do_not(cupy, fake):
     assert len(checked) > 8, checked
 
 
-def test_the_errors_of_the_driver_are_those_that_an_engine_explains(cupy):
-    """The decoder's and the kernels' faults are caught as RuntimeError."""
+def test_driver_errors_are_those_that_an_engine_explains(cupy):
+    """Errors of the decoder and the kernels are caught as RuntimeError."""
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
     assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
 
 
 class Strange:
-    """For the negative controls below."""
+    """Module for the negative controls below."""
 
     def decode(self, src, *, image=None):
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ class Strange:
         (Call(1, frozenset({"images"})), False),
     ],
 )
-def test_a_call_that_does_not_fit_is_seen(call, expected):
+def test_an_invalid_call_is_detected(call, expected):
     def written():
         """decode(self: a.b, src: a.CodeStream | None, *, image: typing.X[int, str] | None = <E.X: 1>) -> object"""
 
@@ -246,6 +248,6 @@ def test_a_call_that_does_not_fit_is_seen(call, expected):
     assert (positional, others, required) == (["src"], ["image"], {"src"})
 
 
-def test_a_name_that_is_not_there_is_seen(fake):
+def test_a_missing_name_is_detected(fake):
     del fake.asarray
     assert any("asarray" in each for each in missing(fake, "cupy"))

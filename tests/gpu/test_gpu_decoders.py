@@ -1,4 +1,4 @@
-"""Decoding for a GPU: who takes which image, chunks, buffers, and what a failure of nvImageCodec costs."""
+"""Decoding for a GPU: which decoder decodes which image, chunks, buffers, and the effect of nvImageCodec's failures."""
 
 import io
 import re
@@ -16,14 +16,14 @@ from support.images import cmyk, noise, photo, png, read, with_exif
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_nvimagecodec_does_not_read_goes_to_the_cpu_decoder_and_is_counted():
+def test_images_that_nvimagecodec_does_not_support_use_the_cpu_and_are_counted():
     with on_gpu() as engine:
         assert engine.run_batch([jpeg(50, 70), png(noise(60, 61)), cmyk(), b"refused", photo()[:900]]).fallbacks == 2
         assert engine.run_batch([jpeg(50, 70)]).fallbacks == 0
 
 
-def test_what_the_cpu_decodes_is_begun_first_and_on_all_threads(gpu, monkeypatch):
-    """Two of its images and the call of nvImageCodec meet: one after the other would wait for ever."""
+def test_cpu_decoding_starts_first_on_all_threads(gpu, monkeypatch):
+    """Two of its images and the call of nvImageCodec wait for each other, so sequential execution would hang."""
     decoder, meeting = decoder_of(gpu, damage="structural", threads=2), threading.Barrier(3, timeout=60)
     by_cpu, by_gpu = decoder._by_cpu, gpu.codec.Decoder.decode
     monkeypatch.setattr(decoder, "_by_cpu", lambda *given: (meeting.wait(), by_cpu(*given))[1])
@@ -43,7 +43,7 @@ SIDES = {
 
 
 @pytest.mark.parametrize("name", SIDES)
-def test_an_image_of_another_format_counts_with_its_own_bytes(gpu, name):
+def test_an_image_of_another_format_is_counted_with_its_own_bytes(gpu, name):
     file = io.BytesIO()
     Image.fromarray(noise(50, 70)).save(file, name.split()[0], **SIDES[name])
     decoder = decoder_of(gpu, budget=4 * ONE, damage="structural")
@@ -65,7 +65,7 @@ def test_an_image_of_another_format_counts_with_its_own_bytes(gpu, name):
     ],
     ids=str,
 )
-def test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap(gpu, options, sizes):
+def test_a_batch_is_divided_by_the_memory_of_its_pixels_so_that_chunks_overlap(gpu, options, sizes):
     images = [jpeg(50, 70, seed) for seed in range(9)]
     whole, _ = pixels(decoder_of(gpu), images)
     found, cut = pixels(decoder_of(gpu, **options), images)
@@ -80,13 +80,16 @@ def test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap(g
         ("structural", 600, [128, 128, 128, 128, 88]), ("strict", 40, [20, 20]), ("strict", 100, [25] * 4),
     ],
 )  # fmt: skip
-def test_a_chunk_is_as_large_as_lets_two_overlap_and_no_larger_than_the_first_call(gpu, damage, count, sizes):
+def test_a_chunk_is_small_enough_for_overlap_and_at_most_as_large_as_the_first_call(gpu, damage, count, sizes):
     decoder = decoder_of(gpu, damage=damage)
     assert [len(chunk.images) for chunk in decoder.chunks([jpeg(9, 9)] * count, [PIPELINE.plan.place] * count)] == sizes
 
 
-def test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or_the_next(engine, gpu):
-    """nvImageCodec returns None without a reason. Buffers are reused: one client might get another's picture."""
+def test_an_nvimagecodec_failure_affects_no_other_image_in_this_batch_or_the_next(engine, gpu):
+    """nvImageCodec returns None without a reason.
+
+    Because buffers are reused, a client might get another client's picture.
+    """
     images, decoder = [jpeg(50, 70, seed) for seed in range(3)], decoder_of(gpu)
     with pp.Engine(PIPELINE) as cpu:
         expected = cpu.run_batch(images)
@@ -98,7 +101,7 @@ def test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or
         assert len({id(image) for image in gpu.codec.Decoder.reused}) == len(gpu.codec.Decoder.reused)
 
 
-def test_buffers_are_used_again_and_batches_of_any_size_stay_right(engine, gpu):
+def test_buffers_are_reused_and_batches_of_any_size_are_right(engine, gpu):
     with pp.Engine(PIPELINE) as cpu:
         for count in (1, 1, 3, 7, 2, 7, 1):
             images = [jpeg(50 + index, 70 + count, index) for index in range(count)]
@@ -109,8 +112,8 @@ def test_buffers_are_used_again_and_batches_of_any_size_stay_right(engine, gpu):
         assert not gpu.codec.Decoder.reused
 
 
-def test_a_call_of_more_images_than_the_last_and_a_refused_one_cost_no_buffer(gpu):
-    """nvImageCodec makes those that are missing."""
+def test_larger_calls_and_rejected_calls_do_not_lose_buffers(gpu):
+    """nvImageCodec allocates missing buffers."""
     decoder, codec = decoder_of(gpu), gpu.codec.Decoder
     pixels(decoder, baseline(3))
     pixels(decoder, baseline(5))
@@ -125,7 +128,7 @@ def test_a_call_of_more_images_than_the_last_and_a_refused_one_cost_no_buffer(gp
     assert all(map(np.array_equal, found, map(read, baseline(7))))
 
 
-def test_buffers_do_not_all_grow_to_the_largest_image_in_time(gpu, monkeypatch):
+def test_buffers_do_not_all_grow_to_the_largest_image(gpu, monkeypatch):
     small, large = jpeg(20, 20), jpeg(300, 400, 1)
     large_bytes = 3 * 300 * 400
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "KEPT_BYTES", 2 * large_bytes)
@@ -136,8 +139,8 @@ def test_buffers_do_not_all_grow_to_the_largest_image_in_time(gpu, monkeypatch):
     assert 2 * large_bytes < most < 4 * large_bytes  # the limit, and one more; without it: 12
 
 
-def test_a_header_is_read_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
-    """Before the chunk is decoded, also of an image that the CPU decoder then takes."""
+def test_a_header_is_parsed_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
+    """It is parsed before the chunk is decoded, even for an image that the CPU decoder then decodes."""
     sizes = []
 
     class Counted(pp.Limits):
@@ -153,8 +156,8 @@ def test_a_header_is_read_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake o
         assert sizes[3:] == [(20, 30)] * 2  # Pillow's reader also checks
 
 
-def test_an_image_is_placed_once_whoever_decodes_it(gpu):
-    """The CPU's decoder takes all but the first: it is CMYK, or refused by nvImageCodec, or a PNG."""
+def test_an_image_is_placed_once_whichever_decoder_decodes_it(gpu):
+    """The CPU decoder decodes all but the first: they are CMYK, rejected by nvImageCodec, or PNG."""
     images, placed = [photo(), cmyk(), jpeg(50, 70), png(noise(30, 20))], []
 
     def placing(number):
@@ -169,8 +172,8 @@ def test_an_image_is_placed_once_whoever_decodes_it(gpu):
             assert sorted(placed) == [0, 1, 2, 3]
 
 
-def test_an_encoded_image_is_not_copied_on_its_way_to_nvimagecodec(engine, gpu, monkeypatch):
-    """Triton's views of its own buffer come so; nvImageCodec keeps them alive."""
+def test_an_encoded_image_is_not_copied_for_nvimagecodec(engine, gpu, monkeypatch):
+    """Triton passes views of its own buffer. nvImageCodec keeps them alive."""
     seen = []
 
     class CodeStream(gpu.codec.CodeStream):
@@ -189,8 +192,11 @@ def test_an_encoded_image_is_not_copied_on_its_way_to_nvimagecodec(engine, gpu, 
 
 
 @pytest.mark.parametrize("name", ["turned", "padded"])
-def test_an_image_of_another_shape_than_its_header_says_goes_to_the_cpu(engine, gpu, name):
-    """As if nvImageCodec did not turn it; the CPU decoder's pixels are right, and padding is not in the picture."""
+def test_an_image_whose_shape_contradicts_its_header_is_decoded_on_the_cpu(engine, gpu, name):
+    """As if nvImageCodec had not rotated it.
+
+    The CPU decoder's pixels are right, and padding is not part of the picture.
+    """
     images = [with_exif(orientation) for orientation in range(1, 9)]
     if name == "turned":
         gpu.codec.Decoder.is_turning = False
@@ -202,7 +208,7 @@ def test_an_image_of_another_shape_than_its_header_says_goes_to_the_cpu(engine, 
     assert batch.fallbacks == (4 if name == "turned" else 0)
 
 
-def test_a_lack_of_memory_is_the_cpus_work_and_said_once(engine, gpu, monkeypatch, caplog):
+def test_if_memory_is_insufficient_the_cpu_decodes_with_one_warning(engine, gpu, monkeypatch, caplog):
     images = [jpeg(50, 70), jpeg(90, 90), jpeg(40, 60)]
     with pp.Engine(PIPELINE) as cpu:
         expected = cpu.run_batch(images)
@@ -217,7 +223,7 @@ def test_a_lack_of_memory_is_the_cpus_work_and_said_once(engine, gpu, monkeypatc
         assert [record.getMessage() for record in caplog.records] == [said.format(word) for word in words]
 
 
-def test_a_call_that_fails_is_the_cpus_work_and_said_once(engine, gpu, caplog):
+def test_if_a_call_fails_the_cpu_decodes_with_one_warning(engine, gpu, caplog):
     images = [jpeg(50, 70, seed) for seed in range(5)]
     with pp.Engine(PIPELINE) as cpu:
         expected = cpu.run_batch(images)
@@ -241,13 +247,13 @@ def test_a_profiler_sees_ranges_around_decoding_copies_and_kernels(engine, gpu):
         return dict(nvtx.ranges)
 
     assert ranges() == {"pixprep:decode": 1, "pixprep:copy": 1, "pixprep:kernels": 1}
-    # the CPU decodes, and each image is copied; a range also ends where a call fails
+    # the CPU decodes, and each image is copied; a range also ends if a call fails
     assert ranges(fault="out of memory") == {"pixprep:decode": 1, "pixprep:copy": 6, "pixprep:kernels": 1}
     nvtx.available = False
     assert ranges() == {}
 
 
-def test_plugins_for_other_formats_are_not_missed_on_stderr():
+def test_missing_plugins_for_other_formats_are_not_reported_on_stderr():
     pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
     code = """
 import os, sys, unittest.mock

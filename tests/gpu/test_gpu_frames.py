@@ -10,7 +10,7 @@ from pixprep.serving.triton.warm_up import warm_up
 from support.images import scene
 
 
-def test_a_batch_is_handed_to_cupy_where_it_lies(gpu):
+def test_a_batch_is_handed_to_cupy_in_place(gpu):
     """Pixels on the GPU are not copied; host arrays are uploaded; texts stay on the host."""
     source = [{"image": jpeg(60 + index, 80, index), "label": index, "name": str(index)} for index in range(8)]
     for device in ("gpu", "cpu"):
@@ -25,7 +25,7 @@ def test_a_batch_is_handed_to_cupy_where_it_lies(gpu):
 
 
 class OfTriton:
-    """A tensor of Triton's Python backend in device memory, as CUDA shared memory gives it."""
+    """A tensor of Triton's Python backend in device memory, as CUDA shared memory provides it."""
 
     def __init__(self, array):
         self._array = array
@@ -38,7 +38,7 @@ class OfTriton:
 
 
 @pytest.mark.parametrize("given", ["rgb", "bgr"])
-def test_frames_are_taken_where_they_lie(gpu, given):
+def test_frames_in_device_memory_are_used_in_place(gpu, given):
     pipeline = pp.Pipeline([pp.pixels(color="rgb", given=given), *AFTER_DECODE])
     photos = [scene(60 + 7 * n, 90 - 5 * n, n) for n in range(9)]
     expected = pp.Engine(pipeline, threads=1).run_batch(photos)
@@ -70,7 +70,7 @@ def test_a_frame_in_device_memory_is_not_copied(gpu):
     device.close()
 
 
-def test_operators_get_arrays_of_the_library_that_they_take(gpu):
+def test_operators_receive_arrays_of_the_library_that_they_declare(gpu):
     seen = []
 
     @pp.operator("acme.either", version=1, arrays=("numpy", "cupy"))

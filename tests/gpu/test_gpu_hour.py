@@ -1,6 +1,6 @@
-"""The hour on a GPU with no GPU: each step runs to its end over the fake CuPy, and its rows become the page.
+"""The hour on a GPU without a GPU: each step runs to its end with the fake CuPy, and its rows become the page.
 
-In processes of their own, where the fake has CuPy's name. What they measure means nothing here.
+The steps run in separate processes, in which the mock has CuPy's name. Their measurements have no meaning here.
 """
 
 import importlib
@@ -64,8 +64,8 @@ sys.exit(pytest.main([*words, "-k", "default or consistent or swapped or rates a
 """
 REHEARSED = pytest.mark.slow(reason="every step of the hour: 12 s of computing")
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
-pytest.importorskip("av", reason="NO PYAV: no clip was made")
-pytest.importorskip("pytriton", reason="NO PYTRITON: nothing is served")
+pytest.importorskip("av", reason="NO PYAV: clips cannot be encoded")
+pytest.importorskip("pytriton", reason="NO PYTRITON: serving is not tested")
 
 
 def run(*command, **environment):
@@ -83,7 +83,7 @@ def run(*command, **environment):
 
 @pytest.fixture(scope="module")
 def module():
-    """``module(name)`` of tools/gpu_hour."""
+    """Return ``module(name)``, which imports a module of tools/gpu_hour."""
     sys.path.append(str(HOUR.parent))
     yield importlib.import_module
     sys.path.remove(str(HOUR.parent))
@@ -108,8 +108,8 @@ def of(rows, step):
 
 
 @REHEARSED
-def test_the_pixel_table_sees_that_neighbours_change_pixels(rows):
-    """The played engine has two ways without the option: one image alone, and several."""
+def test_the_pixel_table_detects_that_a_batch_changes_pixels(rows):
+    """The mocked engine has two decoding methods without the option: for one image alone, and for several."""
     table = [row for row in of(rows, "pixels") if "kind" in row]
     default = [row for row in table if row["way"] == "default"]
     unsteady = {row["kind"] for row in default if row["distinct"] > 1}
@@ -142,7 +142,7 @@ def test_every_contender_and_kernel_is_measured(rows):
 
 
 @REHEARSED
-def test_the_page_shows_what_was_measured_and_what_was_wrong(rows, module):
+def test_the_page_shows_measurements_and_failures(rows, module):
     page = module("gpu_page").page
     wrong = {"step": "memcheck", "ended": "time-out", "said": "== ERROR SUMMARY: 1 error\nlast | words"}
     text = page([*rows, wrong, {"step": "tests", "test": "test_x", "outcome": "failed", "why": "no"}])
@@ -155,7 +155,7 @@ def test_the_page_shows_what_was_measured_and_what_was_wrong(rows, module):
     assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
 
 
-def test_the_page_is_that_of_the_results(module):
+def test_the_page_matches_the_results(module):
     page = module("gpu_page")
     assert page.PAGE.read_text(encoding="utf-8") == page.page(page.read())
     assert "**Not run.**" in page.page([])
@@ -170,7 +170,7 @@ with open(os.environ["PIXPREP_GPU_RESULTS"], "a") as file:
 AFTER = {"fine": "", "red": "print('why'); sys.exit(3)", "slow": "subprocess.Popen(['sleep', '97']); time.sleep(97)"}
 
 
-def test_no_step_stops_the_next_and_rows_are_written_as_they_come(module, tmp_path, monkeypatch):
+def test_a_failed_step_does_not_stop_the_next_and_rows_are_written_at_once(module, tmp_path, monkeypatch):
     hour = module("hour")
     monkeypatch.setattr(hour, "PLACE", tmp_path)
     steps = {name: hour.Step(60.0, [sys.executable, "-c", STEP.format(after=after)]) for name, after in AFTER.items()}
@@ -189,7 +189,7 @@ def test_no_step_stops_the_next_and_rows_are_written_as_they_come(module, tmp_pa
     assert "why" in out.with_suffix(".log").read_text()
 
 
-def test_every_step_of_every_call_is_there_and_what_it_calls_too(module):
+def test_every_step_of_every_call_exists_with_the_files_that_it_runs(module):
     hour = module("hour")
     assert {name for groups in hour.CALLS.values() for group in groups for name in group} == set(hour.STEPS)
     for groups in hour.CALLS.values():
@@ -208,7 +208,7 @@ def test_every_step_of_every_call_is_there_and_what_it_calls_too(module):
     assert len(chosen) > 10
 
 
-def test_wheels_are_unpacked_once_and_one_that_is_cut_when_its_last_part_is_there(module, tmp_path, monkeypatch):
+def test_wheels_are_unpacked_once_and_split_wheels_after_their_last_part(module, tmp_path, monkeypatch):
     hour, prepare = module("hour"), module("prepare_hour")
     monkeypatch.setattr(hour, "PLACE", tmp_path / "machine")
     monkeypatch.setattr(hour, "CARRIED", tmp_path / "carried")

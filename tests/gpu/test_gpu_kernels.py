@@ -1,4 +1,4 @@
-"""Comparison of the kernels with the CPU before an engine starts, and refusals of a GPU that cannot do."""
+"""Comparison of the kernels with the CPU before an engine starts, and rejection of unsuitable GPUs."""
 
 import contextlib
 import re
@@ -23,7 +23,7 @@ from pixprep.serving.embedded import doctor
 WRONG_COLUMN = (("+ c * LEVELS + thread", "+ c * LEVELS"), ("+ (int)level]", "+ 0]"))
 
 
-def test_a_compiler_that_is_not_there_is_a_setup_error(gpu):
+def test_a_missing_compiler_is_a_setup_error(gpu):
     def missing(*_, **__):
         raise RuntimeError("NVRTC of CUDA 13 cannot be loaded (libnvrtc.so.13: no such file)")
 
@@ -39,7 +39,7 @@ def test_a_compiler_that_is_not_there_is_a_setup_error(gpu):
         (False, r"NVRTC cannot compile for sm_90: dp4a: sm_61 or later"),
     ],
 )
-def test_fast_kernels_that_fail_are_not_used_but_the_plain_ones(gpu, caplog, compiles, fault):
+def test_failing_fast_kernels_are_replaced_by_the_plain_ones(gpu, caplog, compiles, fault):
     make = gpu.nvrtc.compiled
 
     def compiled(code, options, **target):
@@ -56,7 +56,7 @@ def test_fast_kernels_that_fail_are_not_used_but_the_plain_ones(gpu, caplog, com
     assert re.fullmatch(f"{said}: {fault}", record.getMessage())
 
 
-def test_no_engine_computes_something_else_than_the_cpu(gpu):
+def test_an_engine_never_computes_something_different_from_the_cpu(gpu):
     gpu.cupy.cuda.Module.changes = (("level > 255 ? 255", "level > 255 ? 254"),)
     assert re.match(
         f"{re.escape(NO_KERNELS)}[\\d,]+ of 7,776 values differ from the CPU's, by up to 1\\): run pip", refusal()
@@ -72,7 +72,7 @@ def test_no_engine_computes_something_else_than_the_cpu(gpu):
         (pp.crop(top=9000, left=1000, height=64, width=64), False),
     ],
 )
-def test_kernels_are_checked_with_images_that_the_plan_takes(gpu, op, is_checked):
+def test_kernels_are_checked_with_images_that_the_plan_accepts(gpu, op, is_checked):
     gpu.cupy.cuda.Module.changes = WRONG_COLUMN
     pipeline = pp.Pipeline([pp.decode(), op, pp.tensor(dtype="uint8")])
     with pytest.raises(pp.SetupError, match="differ from the CPU's") if is_checked else contextlib.nullcontext():
@@ -81,13 +81,13 @@ def test_kernels_are_checked_with_images_that_the_plan_takes(gpu, op, is_checked
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_kernels_that_are_the_cpus_are_taken_without_a_word(color, caplog):
+def test_correct_kernels_are_used_without_a_message(color, caplog):
     on_gpu(pp.Pipeline([pp.decode(color=color), *AFTER_DECODE])).close()
     assert not caplog.records
 
 
-def test_a_gpu_decoder_that_is_not_there_or_decodes_nothing_stops_the_engine(gpu):
-    """Without nvJPEG the decoder rejects every image: the CPU would silently do all the work."""
+def test_a_gpu_decoder_that_is_missing_or_decodes_nothing_is_an_engine_error(gpu):
+    """Without nvJPEG, the decoder rejects every image, and the CPU would silently do all the work."""
     last = 'choose the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
     gpu.codec.Decoder.refused = range(128)
     assert refusal() == f"nvImageCodec cannot decode any sample JPEG on this GPU: {REMEDY}{last}"
@@ -99,7 +99,7 @@ def test_a_gpu_decoder_that_is_not_there_or_decodes_nothing_stops_the_engine(gpu
     assert refusal() == f"nvImageCodec cannot create a decoder (no backend): {REMEDY}{last}"
 
 
-def test_a_gpu_that_is_not_there_is_a_setup_error(gpu, monkeypatch):
+def test_a_missing_gpu_is_a_setup_error(gpu, monkeypatch):
     with pytest.raises(pp.SetupError, match=r'device "gpu:3": this machine has 1 GPU\(s\), numbered from 0'):
         pp.Engine(PIPELINE, device="gpu:3")
 
@@ -113,11 +113,11 @@ def test_a_gpu_that_is_not_there_is_a_setup_error(gpu, monkeypatch):
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("limits", [pp.Limits(formats=("png",)), pp.Limits(max_pixels=100)])
-def test_limits_that_no_sample_keeps_stop_no_engine(limits):
+def test_limits_that_reject_all_samples_do_not_stop_an_engine(limits):
     on_gpu(limits=limits).close()
 
 
-def test_doctor_says_whether_the_engine_works_on_a_gpu(gpu):
+def test_doctor_reports_whether_the_engine_works_on_a_gpu(gpu):
     found = doctor.gpu_engine("gpu:0")
     assert (found.ok, found.found.partition(" by ")[0]) == (True, "the engine starts; JPEGs are decoded")
     gpu.cupy.cuda.Module.changes = WRONG_COLUMN
@@ -146,13 +146,13 @@ WRONG_STEPS = {
     "a window": ("step.flip_y ? step.height - 1 - y : y", "y"),
     "a rectangle": ("x < step.left + step.width)", "x < step.left + step.width - 1)"),
 }
-SLOW = pytest.mark.slow(reason="a build each, of the same comparison")
+SLOW = pytest.mark.slow(reason="one build each, of the same comparison")
 FIRST, *OTHERS = WRONG_STEPS
 
 
 @pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
-def test_no_engine_changes_levels_as_the_cpu_does_not(gpu, wrong):
-    """Every kind of step is compared, whatever the example's numbers ask for."""
+def test_an_engine_whose_steps_differ_from_the_cpu_is_rejected(gpu, wrong):
+    """Every kind of step is compared, whatever the example's numbers request."""
     before, _ = WRONG_STEPS[wrong]
     assert before in launch.levels_code()
     gpu.cupy.cuda.Module.changes = (WRONG_STEPS[wrong],)

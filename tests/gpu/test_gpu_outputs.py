@@ -1,4 +1,4 @@
-"""Outputs of an engine on a GPU equal the CPU's: fixed and open sizes, and numbers from requests or random draws."""
+"""Outputs of an engine on a GPU equal the CPU's: fixed and open sizes, per-request inputs and random ops."""
 
 import sys
 
@@ -53,7 +53,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 @pytest.mark.parametrize("case", GIVEN)
-def test_numbers_that_come_with_an_image_give_the_cpu_engines_values_and_errors(case, color):
+def test_per_request_inputs_give_the_cpu_engines_values_and_errors(case, color):
     ops, inputs = GIVEN[case]
     pipeline = pp.Pipeline([pp.decode(color=color), *ops])
     images = [jpeg(80, 60), jpeg(64, 64, 1), jpeg(50, 90, 2)]
@@ -66,7 +66,7 @@ def test_numbers_that_come_with_an_image_give_the_cpu_engines_values_and_errors(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batch(case):
+def test_every_output_error_and_count_equals_the_cpu_engine_alone_and_in_a_batch(case):
     decode, options = CASES[case]
     pipeline, images = pp.Pipeline([pp.decode(**decode), *AFTER_DECODE]), mixed()
     if "damage" in options:
@@ -118,14 +118,14 @@ OPEN = {
 
 
 @pytest.mark.parametrize("case", OPEN)
-def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(case):
+def test_open_sizes_and_their_padding_equal_the_cpu_engine(case):
     pipeline = pp.Pipeline([pp.decode(), *OPEN[case]])
     images = [jpeg(50, 60), jpeg(30, 200, 1), b"junk", jpeg(90, 31, 2), jpeg(50, 60, 3), jpeg(31, 31)]
     with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
         batch, expected = ours.run_batch(images), theirs.run_batch(images)
         alone = [ours.run([image])[0] for image in images]
     assert isinstance(batch["tensor"], list) == (case != "of one size")
-    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros of failed images are on the GPU as well
+    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros of failed images are also on the GPU
     for index, tensor in enumerate(expected["tensor"]):
         assert np.array_equal(batch["tensor"][index], tensor), index
         assert index == 2 or np.array_equal(alone[index], tensor), index
@@ -134,7 +134,7 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
 
 
 @pytest.mark.parametrize("fields", [{}, {"layout": "hwc", "max_patches": 99}, {"flat": False}], ids=str)
-def test_patches_equal_the_cpu_engines_and_are_joined_on_the_gpu(fields):
+def test_patches_equal_the_cpu_engine_and_are_joined_on_the_gpu(fields):
     resize = pp.resize_to_pixels(multiple=8, min_pixels=500, max_pixels=3000)
     patches = pp.patches(8, name="patches", **fields)
     pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(), patches, pp.patch_grid(8, name="grid")])
@@ -150,8 +150,8 @@ def test_patches_equal_the_cpu_engines_and_are_joined_on_the_gpu(fields):
 
 @pytest.mark.parametrize("like", ["pillow", "opencv"])
 @pytest.mark.parametrize("channels", [1, 4])
-def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like):
-    """Rows of 37 pixels end in the middle of four values; noise is erased of one channel as of the first of three."""
+def test_stacked_tensors_with_other_channels_equal_the_cpu_engine(channels, like):
+    """Rows of 37 pixels end in the middle of four values. Noise in one channel equals that in the first of three."""
     gray, value = [pp.grayscale()] * (channels == 1), None if channels == 1 else 5
     for ops in (
         [],
@@ -172,7 +172,7 @@ def test_stacked_tensors_of_other_channels_equal_the_cpu_engines(channels, like)
 
 @pytest.mark.parametrize("padding", [{}, {"multiple": 8}, {"min_width": 66}], ids=str)
 @pytest.mark.parametrize("between", [[], [pp.elastic(40, 1)]], ids=["", "elastic"])
-def test_what_is_erased_of_tensors_that_follow_the_image_is_the_cpus(padding, between):
+def test_erasing_in_tensors_of_open_size_equals_the_cpu(padding, between):
     ops = [pp.resize(32, max_size=64), *between, pp.normalize(), pp.random_erasing(1.0, value="random")]
     pipeline = pp.Pipeline([pp.pixels(), *ops, pp.tensor(**padding)]).for_training()
     images = [scene(50, 60), scene(70, 64, 1), scene(90, 51, 2)]
@@ -184,7 +184,7 @@ def test_what_is_erased_of_tensors_that_follow_the_image_is_the_cpus(padding, be
         assert np.array_equal(batch["tensor"][index], tensor), index
 
 
-def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
+def test_every_image_is_decoded_at_full_size_even_if_a_fraction_would_suffice():
     """This includes images that fall back to the CPU, so that the pixels do not depend on the decoder."""
     images = [jpeg(200, 300, 5), jpeg(300, 200, progressive=True), cmyk(), photo(), png(noise(200, 300))]
     reduced = pp.Pipeline([pp.decode(reduced=True), *AFTER_DECODE])
@@ -192,8 +192,8 @@ def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
         same(ours.run_batch(images), theirs.run_batch(images))
 
 
-def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no_other():
-    """nvImageCodec does not report damage of a JPEG; the CPU rejects files that it does not decode at all."""
+def test_without_strict_a_gpu_rejects_only_structural_damage():
+    """nvImageCodec does not report damage in a JPEG. The CPU rejects files that nvImageCodec cannot decode at all."""
     images = damaged()
     with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
         found, all_of_it = ours.run_batch(images), theirs.run_batch(images)
@@ -206,8 +206,8 @@ def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no
             assert structure.structures([np.frombuffer(encoded, np.uint8)]) != [None]
 
 
-def test_a_jpeg_of_red_green_and_blue_gets_the_cpu_decoders_pixels():
-    """nvImageCodec would take them for YCbCr. The CPU's rule is libjpeg's."""
+def test_an_rgb_jpeg_has_the_cpu_decoders_pixels():
+    """nvImageCodec would take it for YCbCr. The CPU follows libjpeg's rule."""
     rgb = encode(scene(61, 83), keep_rgb=True)
     ycc = encode(scene(61, 83), subsampling=0)
     with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
@@ -231,7 +231,7 @@ def test_the_passes_of_every_library_have_the_cpu_engines_order(like):
         same(ours.run_batch(images), theirs.run_batch(images))
 
 
-def test_the_command_run_takes_a_gpu(tmp_path, capsys):
+def test_the_command_run_accepts_a_gpu(tmp_path, capsys):
     PIPELINE.save(tmp_path / "pipeline.json")
     (tmp_path / "photo.jpg").write_bytes(photo())
     (tmp_path / "broken.jpg").write_bytes(photo()[:999])
@@ -248,7 +248,7 @@ def test_the_command_run_takes_a_gpu(tmp_path, capsys):
 
 @pp.operator("acme.host", version=1)
 def host(pixels):
-    """An operator of the user's, for the host."""
+    """A user's operator for the host."""
     return np.minimum(pixels, 99)
 
 
@@ -298,13 +298,13 @@ DRAWN = {
     "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
     "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
 }  # fmt: skip
-"""Fields of ``decode``, and the ops; ``TENSOR`` is appended if there is no other tensor."""
+"""Fields of ``decode``, and the ops. ``TENSOR`` is appended unless they contain a tensor."""
 
 
 @pytest.mark.parametrize(
     ("name", "most"), [*((name, None) for name in DRAWN), *((name, 60_000) for name in [*DRAWN][:3])]
 )
-def test_what_is_drawn_is_the_cpus(name, most, monkeypatch):
+def test_random_ops_equal_the_cpu(name, most, monkeypatch):
     decode, ops = DRAWN[name]
     tail = [] if isinstance(ops[-1], type(TENSOR)) else [TENSOR]
     pipeline, whole = (pp.Pipeline([pp.decode(**decode | more), *ops, *tail]) for more in ({}, {"reduced": False}))
@@ -317,7 +317,7 @@ def test_what_is_drawn_is_the_cpus(name, most, monkeypatch):
             monkeypatch.setattr(sys.modules["pixprep.gpu.kernel"], "MIDDLE_BYTES", most)
         ours = engine.run_batch(images, places=ours_at)
         same(ours, cpu.run_batch(images, places=theirs_at))
-        assert sum(error is None for error in ours.errors) >= 26  # a long one may not fit
+        assert sum(error is None for error in ours.errors) >= 26  # a long image may not fit
         assert len(np.unique(ours["tensor"][:24].reshape(24, -1), axis=0)) == 24
 
 
@@ -335,14 +335,14 @@ SERVED = {
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_levels_that_are_served_are_the_cpus(name):
+def test_served_pixel_values_equal_the_cpu(name):
     pipeline, images = pp.Pipeline([pp.decode(), *SERVED[name]]), mixed()
     with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
         same(engine.run_batch(images), cpu.run_batch(images))
 
 
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
-def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(on_error):
+def test_a_loader_has_the_batches_of_the_cpu_even_with_broken_samples(on_error):
     pipeline = pp.Pipeline([*PIPELINE.ops[:2], pp.random_flip(), *PIPELINE.ops[2:]]).for_training()
     source = [
         {"image": b"no image" if index in (3, 9) else jpeg(60 + index, 80, index), "label": index}

@@ -1,6 +1,6 @@
-"""The GPU's tests with no GPU: each runs to its end over the fake CuPy, so that none first runs on a GPU.
+"""The GPU tests without a GPU: each runs to its end with the fake CuPy, so that none runs on a GPU for the first time.
 
-In processes of their own, where the fake has CuPy's name. What they measure means nothing here.
+They run in separate processes, in which the mock has CuPy's name. Their measurements have no meaning here.
 """
 
 import json
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
 pytestmark = [
     pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"),
-    pytest.mark.slow(reason="minutes; the other files run the product's own GPU code over the same fake"),
+    pytest.mark.slow(reason="takes minutes; the other files run the product's own GPU code with the same mock"),
 ]
 
 
@@ -33,12 +33,12 @@ def run(command, **environment):
     )
 
 
-def test_every_gpu_test_passes_on_the_fake_one_with_its_first_parameters(folder, tmp_path):
-    """Run a few; the whole takes a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu/hardware."""
+def test_every_gpu_test_passes_on_the_mock_with_its_first_parameters(folder, tmp_path):
+    """This runs a few. All take a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu/hardware."""
     results = tmp_path / "results.json"
     environment = {"PIXPREP_FAKE_GPU": str(folder), "PIXPREP_GPU_RESULTS": str(results)}
     pytest_ = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    served = "--ignore=tests/gpu/hardware/test_served.py"  # tests/serving/server/test_served.py is its rehearsal
+    served = "--ignore=tests/gpu/hardware/test_served.py"  # rehearsed by tests/serving/server/test_served.py
     collected = run([*pytest_, "--collect-only", served, "tests/gpu/hardware"], **environment)
     tests = {line.partition("[")[0]: line for line in reversed(collected.stdout.splitlines()) if "::" in line}
     assert len(tests) > 20, collected.stdout

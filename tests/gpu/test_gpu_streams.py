@@ -17,13 +17,13 @@ from support.images import noise
 
 
 @pytest.mark.parametrize("most", [1, 10_000, 30_000])
-def test_a_batch_is_launched_in_parts_where_too_much_memory_would_lie_between_the_passes(gpu, monkeypatch, most):
+def test_a_batch_is_launched_in_parts_to_limit_the_intermediate_memory(gpu, monkeypatch, most):
     images = [jpeg(50 + index % 7, 900, index) for index in range(28)]
     taken, empty = [], gpu.cupy.empty
     gpu.cupy.empty = lambda shape, dtype: taken.append(shape) or empty(shape, dtype)
 
     def between(encoded):
-        """The bytes between the passes of a batch, which the engine has no memory of yet."""
+        """Return the size of a batch's intermediate results for which the engine has not allocated memory yet."""
         engine.trim()
         taken.clear()
         same(engine.run_batch(encoded), cpu.run_batch(encoded))
@@ -37,8 +37,8 @@ def test_a_batch_is_launched_in_parts_where_too_much_memory_would_lie_between_th
             assert 0 < between(images) <= max(most, largest_alone)
 
 
-def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gpu):
-    """nvImageCodec frees memory on the stream that it was allocated on, whenever that is."""
+def test_a_stream_outlives_its_thread_and_its_device_and_is_reused(gpu):
+    """nvImageCodec frees memory on the stream on which it was allocated, at any later time."""
     fake = gpu.cupy.cuda.Stream
 
     def streams():
@@ -51,7 +51,7 @@ def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gp
         with ThreadPoolExecutor(1) as pool:
             return {stream(), pool.submit(stream).result(), stream(), pool.submit(stream).result()}
 
-    gc.collect()  # what earlier tests have left
+    gc.collect()  # from earlier tests
     made, destroyed = fake.made, fake.destroyed
     first = streams()
     assert len(first) == 2
@@ -62,7 +62,7 @@ def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gp
 
 
 class DeviceImage:
-    """An image of nvImageCodec's in device memory, whose rows may have a pitch."""
+    """An image of nvImageCodec in device memory, whose rows may have a pitch."""
 
     def __init__(self, gpu, values, stream, *, gap):
         height, width, channels = values.shape
@@ -79,8 +79,8 @@ class DeviceImage:
 
 
 @pytest.mark.parametrize("gap", [0, 5])
-def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, gap):
-    """Waiting would cost a synchronize for each; for a different stream it is necessary."""
+def test_pixels_from_the_workers_own_stream_do_not_cause_a_wait(gpu, gap):
+    """Waiting would cost a synchronize for each. For a different stream it is necessary."""
     to_array = sys.modules["pixprep.gpu.nvimagecodec"].to_array
     values, stream = noise(30, 41), gpu.cupy.cuda.Stream(non_blocking=True)
     stream.ptr = 4711
@@ -95,8 +95,8 @@ def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, ga
         assert np.array_equal(array, values)
 
 
-def test_memory_may_be_given_back_while_a_batch_runs(engine):
-    """The watchdog's thread calls it: the images that a lane works on live until it has done with them."""
+def test_memory_can_be_freed_while_a_batch_runs(engine):
+    """The watchdog's thread calls it. The images that a worker is processing live until they are finished."""
     images = [jpeg(50, 70, seed) for seed in range(64)]
     whole = engine.run_batch(images)
 
@@ -112,8 +112,10 @@ def test_memory_may_be_given_back_while_a_batch_runs(engine):
         trimmed.result()
 
 
-def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
-    """An output may reuse the memory of a tensor that the caller has dropped. The caller's model may still read it."""
+def test_the_kernels_wait_for_work_that_the_caller_has_queued(engine, gpu):
+    """An output may reuse the memory of a tensor that the caller has freed, but that the caller's model may still be
+    reading.
+    """
     fake = gpu.cupy.cuda.Stream
     for _ in range(2):
         fake.waited_for = ()
@@ -123,7 +125,7 @@ def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
 
 
 def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
-    """The thread is the same and has not waited for its stream. The fake raises on writes to memory in use."""
+    """The thread is the same and has not waited for its stream. The mock raises on writes to memory in use."""
     plan = PIPELINE.plan.outputs["tensor"]
     pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
     expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
@@ -136,7 +138,7 @@ def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
     assert np.array_equal(outs.get(), expected)
 
 
-def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):
+def test_a_closed_engine_has_no_threads_and_no_decoder(gpu):
     before = threading.active_count()
     with on_gpu(PIPELINE.inserting(pp.gaussian_blur(5, 1.0, like="opencv")), threads=1) as engine:  # on the host
         engine.run_batch(mixed())
@@ -147,7 +149,7 @@ def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):
     engine.close()  # a user may close an engine that a with statement has closed
 
 
-def test_it_says_when_the_gpu_has_stopped_working(engine, gpu, monkeypatch):
+def test_an_error_reports_that_the_gpu_has_stopped_working(engine, gpu, monkeypatch):
     """For example after an illegal address, every CUDA call of this process fails."""
     runtime = gpu.cupy.cuda.runtime
     monkeypatch.setattr(runtime, "broken", "cudaErrorIllegalAddress: an illegal memory access was encountered")
@@ -159,20 +161,20 @@ def test_it_says_when_the_gpu_has_stopped_working(engine, gpu, monkeypatch):
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, (1, 1)), (5, (5, 5)), (12, (12, 8)), (96, (12, 8))])
-def test_nvimagecodec_has_no_more_threads_and_streams_than_its_memory_allows(gpu, monkeypatch, threads, expected):
-    """Nor as many threads as there are cores: it would warn of each decoder, and take one less."""
+def test_nvimagecodec_uses_only_as_many_threads_and_streams_as_memory_allows(gpu, monkeypatch, threads, expected):
+    """Nor does it use as many threads as there are cores, because it would warn for each decoder and use one less."""
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 13)
     with on_gpu(threads=threads):
         made = gpu.codec.Decoder.made[-1]
     assert (made.threads, made.options[0]) == (expected[0], f":num_cuda_streams={expected[1]}")
 
 
-def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, gpu):
-    """It happens between batches. The first call of the new decoder is a full one as well."""
+def test_a_used_decoder_is_recreated_to_free_memory(engine, gpu):
+    """This happens between batches. The first call of the new decoder is also a full batch."""
     decoder = gpu.codec.Decoder
 
     def made():
-        """How many since the engine began; only the last one lives."""
+        """Return the number of decoders since the engine started. Only the last one is alive."""
         assert len(decoder.alive) == 1
         return len(decoder.made) - at_first
 
@@ -187,15 +189,15 @@ def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, 
     engine.trim()
     assert made() == 1
     engine.run_batch(baseline(3))
-    decoder.fault = "out of memory"  # for the new one: the old one stays
+    decoder.fault = "out of memory"  # for the new one, because the old one keeps its stream
     engine.trim()
     assert made() == 2
     decoder.fault = None
     assert engine.run_batch(baseline(3)).fallbacks == 0
 
 
-def test_cudas_own_pool_keeps_what_is_freed_until_a_trim(gpu):
-    """nvImageCodec's buffers come from there."""
+def test_cudas_own_pool_keeps_freed_memory_until_a_trim(gpu):
+    """nvImageCodec's buffers are allocated from this pool."""
     from gpu import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
     fake_cupy.OWN_POOL.clear()
@@ -205,14 +207,14 @@ def test_cudas_own_pool_keeps_what_is_freed_until_a_trim(gpu):
         assert fake_cupy.OWN_POOL["trimmed"] == 0
 
 
-def test_a_gpu_without_a_pool_of_cudas_does_without(gpu, monkeypatch):
+def test_a_gpu_without_cudas_memory_pool_is_supported(gpu, monkeypatch):
     monkeypatch.setattr(gpu.cupy.cuda.runtime, "poolless", True)
     with on_gpu() as engine:
         assert engine.run_batch(baseline(1)).errors == [None]
         engine.trim()
 
 
-def test_no_decoder_goes_while_its_images_are_worked_on(gpu):
+def test_no_decoder_is_freed_while_its_images_are_in_use(gpu):
     decoder = decoder_of(gpu)
     at_first = len(gpu.codec.Decoder.made)
     (chunk,) = decoder.chunks(baseline(3), [PIPELINE.plan.place] * 3)
@@ -223,8 +225,11 @@ def test_no_decoder_goes_while_its_images_are_worked_on(gpu):
     assert len(gpu.codec.Decoder.made) == at_first + 1
 
 
-def test_nvimagecodec_is_called_on_the_engines_gpu_alone(gpu):
-    """When it is made, compared with the CPU, at work, and made again; outside it would be the first GPU."""
+def test_nvimagecodec_is_only_called_on_the_engines_gpu(gpu):
+    """This applies to creation, comparison with the CPU, decoding, and recreation.
+
+    Elsewhere it would use the first GPU.
+    """
     gpu.codec.Decoder.hardware = 7
     with on_gpu() as engine:
         engine.run_batch(baseline(40))
@@ -234,7 +239,7 @@ def test_nvimagecodec_is_called_on_the_engines_gpu_alone(gpu):
     assert gpu.codec.Decoder.outside > 0  # the negative control
 
 
-def test_warm_up_fills_both_lanes(gpu):
+def test_warm_up_runs_on_both_workers(gpu):
     with on_gpu() as engine:
         gpu.codec.Decoder.shares = ()
         warm_up(engine)

@@ -19,7 +19,7 @@ COUNT, SIZE = 80, 8
 
 
 class Late:
-    """A GPU whose streams run when the test demands it, and whose stream pools reuse memory."""
+    """A GPU whose streams run when the test requests it, and whose stream pools reuse memory."""
 
     def __init__(self, seed=0):
         self.random = random.Random(seed)
@@ -27,7 +27,7 @@ class Late:
         self.current = self.default = Stream(self)
 
     def advance(self, steps):
-        """So many steps of any streams that wait for nothing."""
+        """Run this many steps of any streams that need not wait."""
         for _ in range(steps):
             ready = [each for each in self.streams if each.is_ready()]
             if not ready:
@@ -35,7 +35,7 @@ class Late:
             self.random.choice(ready).run()
 
     def memory(self, like):
-        """Memory of the current stream: what its pool has, or new."""
+        """Return memory of the current stream, from its pool or newly allocated."""
         pool = self.pool[self.current, like.shape]
         for place, (_, events) in enumerate(pool):
             if all(event.query() for event in events):
@@ -82,7 +82,7 @@ class Dtype(str):
 
 
 class Tensor:
-    """An array on the host, or memory on the GPU, which goes back to the pool of its stream when nobody has it."""
+    """An array on the host, or memory on the GPU, which returns to the pool of its stream when it is unreferenced."""
 
     def __init__(self, gpu, array, stream=None):
         self.gpu, self.array, self.stream, self.users = gpu, array, stream, []
@@ -125,7 +125,7 @@ class Tensor:
         raw = np.frombuffer((np.ctypeslib.ctypes.c_char * like.nbytes).from_address(place), like.dtype).reshape(
             like.shape
         )
-        self.gpu.current.add(lambda: target.__setitem__(..., raw))  # no reference: it reads late
+        self.gpu.current.add(lambda: target.__setitem__(..., raw))  # not a reference, because it is read later
         return Tensor(self.gpu, target, self.gpu.current)
 
 
@@ -142,7 +142,7 @@ class Using:
 
 @pytest.fixture
 def play(monkeypatch):
-    """``play(seed)``: a late GPU, whose PyTorch is the one that is imported now."""
+    """Return ``play(seed)``, which creates a late GPU and installs its PyTorch for imports."""
 
     def played(seed):
         gpu = Late(seed)
@@ -191,13 +191,14 @@ def loader():
 
 
 def trained(gpu, steps, **options):
-    """Return the batches of each training step in two epochs; after each step the GPU has done a part of its work."""
+    """Return the batches of each training step in two epochs. After each step, the GPU has run a part of its work."""
     seen = []
     with loader() as ours:
         for _ in range(2):
             for batch in ours:
                 images, labels = batch.torch("tensor", "label", device="cuda", non_blocking=True, **options)
-                arrays = images.array, labels.array  # GPU arrays: a kernel does not hold references to the tensors
+                # GPU arrays, because a kernel does not hold references to the tensors
+                arrays = images.array, labels.array
                 gpu.default.add(lambda arrays=arrays: seen.append([each.copy() for each in arrays]))
                 gpu.advance(steps)
                 del batch, images, labels
@@ -221,7 +222,7 @@ def test_every_step_sees_its_batch_however_late_the_copies_are(play, steps):
         assert equal(trained(gpu, steps), expected())
 
 
-def test_memory_is_pinned_from_the_first_copy_on_and_used_again(play):
+def test_memory_is_pinned_from_the_first_copy_on_and_reused(play):
     gpu, _ = play(0)
     trained(gpu, 50)
     images = {each.nbytes for each in gpu.pinned if each.nbytes > SIZE * 3 * 24 * 24 * 4}
@@ -230,7 +231,7 @@ def test_memory_is_pinned_from_the_first_copy_on_and_used_again(play):
     assert 1 <= len(large) <= 5  # out of 20 batches
 
 
-def test_a_copy_that_fails_pins_nothing(play, monkeypatch):
+def test_a_failed_copy_pins_nothing(play, monkeypatch):
     play(0)
 
     def missing(_):
@@ -243,7 +244,7 @@ def test_a_copy_that_fails_pins_nothing(play, monkeypatch):
     assert recycling.COPIES.allocate is recycling._pageable
 
 
-def test_a_copy_that_has_ended_is_let_go_at_the_next_one():
+def test_a_finished_copy_is_released_at_the_next_one():
     copies, first = recycling.Copies(), np.empty(3)
     copies.hold(first, lambda: True)
     there = weakref.ref(first)
@@ -253,26 +254,26 @@ def test_a_copy_that_has_ended_is_let_go_at_the_next_one():
     assert there() is None
 
 
-def test_memory_that_is_used_again_while_a_copy_reads_it_is_seen(play, monkeypatch):
-    """The negative control: without what holds it, or what the copies are waited for by, a step sees another batch."""
+def test_reuse_of_memory_that_a_copy_is_reading_is_detected(play, monkeypatch):
+    """As a negative control, a step sees a wrong batch if the references or the waits for copies are removed."""
     gpu, _ = play(0)
     monkeypatch.setattr(type(recycling.COPIES), "hold", lambda *_: None)
     assert not equal(trained(gpu, 1), expected())
 
 
 @pytest.mark.parametrize("method", ["wait_event", "record_stream"])
-def test_a_reader_that_does_not_wait_is_seen(play, monkeypatch, method):
+def test_a_reader_that_does_not_wait_is_detected(play, monkeypatch, method):
     gpu, _ = play(0)
     monkeypatch.setattr(Stream if method == "wait_event" else Tensor, method, lambda *_: None)
     assert not equal(trained(gpu, 6), expected())
 
 
-def test_a_copy_runs_beside_the_step_before_it(play):
+def test_a_copy_runs_in_parallel_with_the_previous_step(play):
     gpu, side = play(0)
     with loader() as ours:
         batches = iter(ours)
         one = next(batches).torch("tensor", device="cuda", non_blocking=True)
-        gpu.default.add(lambda: None, Event())  # a step that takes for ever
+        gpu.default.add(lambda: None, Event())  # a step that never ends
         two = next(batches).torch("tensor", device="cuda", non_blocking=True)
         gpu.advance(100)
         assert not side.queue
@@ -281,7 +282,7 @@ def test_a_copy_runs_beside_the_step_before_it(play):
         del batches
 
 
-def test_floats_become_another_float_and_whole_numbers_stay(play):
+def test_floats_are_converted_to_the_requested_type_and_integers_are_not(play):
     gpu, _ = play(0)
     seen = trained(gpu, 6, dtype="float16")
     assert {(images.dtype.name, labels.dtype.name) for images, labels in seen} == {("float16", "int64")}

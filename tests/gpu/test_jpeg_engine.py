@@ -18,7 +18,7 @@ RGB_709 = np.array([[1, 0, 1.5748], [1, -0.1873, -0.4681], [1, 1.8556, 0]])  # f
 
 
 def recoded(pixels, change, to_rgb=None):
-    """Pixels after a change of their YCbCr."""
+    """Return the pixels after a change of their YCbCr values."""
     ycc = change(pixels @ YCC.T)
     return np.clip(np.rint(ycc @ (np.linalg.inv(YCC) if to_rgb is None else to_rgb).T), 0, 255).astype(np.uint8)
 
@@ -49,21 +49,21 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("decoder", ["consistent", "cuda"])
-def test_a_gpu_decoder_that_decodes_something_else_stops_the_engine(gpu, lie, decoder):
+def test_a_gpu_decoder_with_wrong_pixels_is_an_engine_error(gpu, lie, decoder):
     gpu.codec.Decoder.hardware = 7
     gpu.codec.Decoder.changes = {"cuda": LIES[lie]}
     said = r"on this GPU, nvImageCodec's pixels of a sample JPEG \(.*\) differ from .* by \d+\.\d on average: run pip"
     assert re.match(said, refusal(decoder=decoder))
 
 
-def test_a_gpu_decoder_that_rounds_another_way_is_taken(gpu):
+def test_a_gpu_decoder_with_different_rounding_is_accepted(gpu):
     gpu.codec.Decoder.hardware = 7
     gpu.codec.Decoder.changes = dict.fromkeys(("cuda", "hardware"), lambda pixels: pixels ^ 1)
     on_gpu().close()
 
 
 def calls(gpu, engine, images):
-    """How many images of a batch the hardware engine decodes, and how many CUDA."""
+    """Return how many images of a batch the hardware engine decodes, and how many CUDA decodes."""
     gpu.codec.Decoder.shares = ()
     batch = engine.run_batch(images)
     assert batch.fallbacks == 0
@@ -71,8 +71,8 @@ def calls(gpu, engine, images):
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 9])
-def test_the_hardware_engine_decodes_all_that_it_can_however_many_come(gpu, at_once):
-    """nvImageCodec keeps to the number of the first call: so that is a full one."""
+def test_the_hardware_engine_decodes_as_many_as_it_can_in_any_batch(gpu, at_once):
+    """nvImageCodec keeps the number of the first call, so the first call is a full batch."""
     gpu.codec.Decoder.hardware = at_once
     progressive = [jpeg(44, 44, index, progressive=True) for index in range(30)]
     with on_gpu() as engine:
@@ -83,8 +83,8 @@ def test_the_hardware_engine_decodes_all_that_it_can_however_many_come(gpu, at_o
         assert calls(gpu, engine, baseline(200)) == [200, 0]
 
 
-def test_a_first_call_of_one_image_would_leave_the_hardware_engine_with_few(gpu):
-    """The negative control of the test before."""
+def test_a_first_call_of_one_image_would_limit_the_hardware_engine(gpu):
+    """This is the negative control of the previous test."""
     gpu.codec.Decoder.hardware = 7
     kinds = (gpu.codec.HW_GPU_ONLY, gpu.codec.GPU_ONLY)
     decoder = gpu.codec.Decoder(backends=[gpu.codec.Backend(kind) for kind in kinds])
@@ -95,7 +95,7 @@ def test_a_first_call_of_one_image_would_leave_the_hardware_engine_with_few(gpu)
 
 
 @pytest.mark.parametrize("decoder", ["consistent", "cuda"])
-def test_the_hardware_engine_has_baseline_jpegs_and_cuda_the_others_unless_cuda_is_chosen(gpu, decoder):
+def test_the_hardware_engine_decodes_baseline_jpegs_unless_cuda_is_chosen(gpu, decoder):
     gpu.codec.Decoder.hardware = 7
     gpu.codec.Decoder.changes = {"hardware": lambda pixels: pixels ^ 1}
     progressive = [jpeg(44, 44, index, progressive=True) for index in range(30)]
@@ -109,8 +109,8 @@ WAYS = {
 }
 
 
-def test_an_image_has_the_same_pixels_alone_and_among_any_others(gpu, monkeypatch):
-    """nvImageCodec 0.9 has three ways for several hardware engines, and chooses by the images of a call."""
+def test_an_image_has_the_same_pixels_alone_and_in_any_batch(gpu, monkeypatch):
+    """With several hardware engines, nvImageCodec 0.9 has three methods, and chooses by the images of a call."""
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 8)
     gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
     gpu.codec.Decoder.changes = WAYS
@@ -123,8 +123,8 @@ def test_an_image_has_the_same_pixels_alone_and_among_any_others(gpu, monkeypatc
 
 
 @pytest.mark.parametrize("way", ["single", "hardware"])
-def test_a_hardware_engine_whose_pixels_change_with_the_call_decodes_nothing(gpu, monkeypatch, caplog, way):
-    """Where nvImageCodec does not know the option any more that has it take one way."""
+def test_a_hardware_engine_whose_pixels_depend_on_the_call_is_not_used(gpu, monkeypatch, caplog, way):
+    """This happens if nvImageCodec no longer supports the option that makes it use one method."""
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "_ONE_WAY", "")
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 8)
     gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
@@ -138,7 +138,7 @@ def test_a_hardware_engine_whose_pixels_change_with_the_call_decodes_nothing(gpu
     ]
 
 
-def test_a_hardware_engine_that_decodes_something_else_decodes_nothing(gpu, caplog):
+def test_a_hardware_engine_with_wrong_pixels_is_not_used(gpu, caplog):
     gpu.codec.Decoder.hardware = 7
     gpu.codec.Decoder.changes = {"hardware": LIES["BT.709"]}
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
@@ -150,8 +150,8 @@ def test_a_hardware_engine_that_decodes_something_else_decodes_nothing(gpu, capl
     )
 
 
-def test_kinds_of_jpegs_that_no_sample_has_go_to_the_cpu(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
-    """nvImageCodec decodes them all, one knows not how."""
+def test_kinds_of_jpegs_without_a_sample_are_decoded_on_the_cpu(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
+    """nvImageCodec decodes them all, but in an unknown way."""
     pixels, large = scene(61, 83), scene(1000, 1001)
     ours = [encode(large, subsampling=css, quality=60) for css in (0, 1, 2)]
     ours += [with_exif(orientation) for orientation in range(1, 9)]
@@ -165,8 +165,8 @@ def test_kinds_of_jpegs_that_no_sample_has_go_to_the_cpu(gpu):  # noqa: ARG001  
             assert batch.fallbacks == fallbacks
 
 
-def test_a_kind_of_samples_that_nvimagecodec_refuses_goes_to_the_cpu(gpu):
-    gpu.codec.Decoder.refused = [[*samples.samples()].index("4:2:2") - 1]  # without the sample of red, green and blue
+def test_a_kind_of_sample_that_nvimagecodec_rejects_is_decoded_on_the_cpu(gpu):
+    gpu.codec.Decoder.refused = [[*samples.samples()].index("4:2:2") - 1]  # without the RGB sample
     with on_gpu() as engine:
         gpu.codec.Decoder.refused = ()
         assert engine.run_batch([jpeg(50, 70, subsampling=css) for css in range(3)]).fallbacks == 1
@@ -185,7 +185,7 @@ def test_a_kind_of_samples_that_nvimagecodec_refuses_goes_to_the_cpu(gpu):
         ("cpu", 7, "libjpeg-turbo (nvImageCodec's)"),
     ],
 )
-def test_an_engine_says_what_decodes(gpu, decoder, hardware, words):
+def test_an_engine_reports_its_decoders(gpu, decoder, hardware, words):
     gpu.codec.Decoder.hardware = hardware
     with on_gpu(decoder=decoder) as engine:
         assert engine.decoders == words

@@ -1,6 +1,6 @@
 """PyNvVideoCodec's own code, over a mocked driver, behaves as pixprep requires and as fake_nvdec.py does.
 
-It is not among the everyday packages: pip install --no-deps --target FOLDER PyNvVideoCodec, and PYTHONPATH=FOLDER.
+It is not installed by default: pip install --no-deps --target FOLDER PyNvVideoCodec, and set PYTHONPATH=FOLDER.
 """
 
 import importlib.util
@@ -19,15 +19,15 @@ from gpu import cuda_shim, fake_nvdec, nvdec_driver
 TESTS = Path(__file__).parents[1]
 SPEC = importlib.util.find_spec("PyNvVideoCodec")
 pytestmark = [
-    pytest.mark.skipif(SPEC is None, reason="NO PYNVVIDEOCODEC: make gpu-installs has it"),
+    pytest.mark.skipif(SPEC is None, reason="NO PYNVVIDEOCODEC: make gpu-installs installs it"),
     pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"),
-    pytest.mark.skipif(nvdec_driver.COMPILER is None, reason="NO C COMPILER: nothing plays the driver"),
+    pytest.mark.skipif(nvdec_driver.COMPILER is None, reason="NO C COMPILER: the driver cannot be mocked"),
 ]
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """Output of tests/gpu/nvdec_driver.py."""
+    """Return the output of tests/gpu/nvdec_driver.py."""
     folder, shims = tmp_path_factory.mktemp("driver"), tmp_path_factory.mktemp("shim")
     nvdec_driver.libraries(folder)
     environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}
@@ -37,13 +37,13 @@ def said(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_it_is_the_wheel_that_runs(said):
+def test_the_code_of_the_wheel_runs(said):
     assert said["file"] == SPEC.origin
     assert int(said["version"].split(".")[0]) >= 2
 
 
 @pytest.mark.parametrize("frames", ["5", "70"])
-def test_its_frames_become_the_tensors_of_the_cpu(said, frames):
+def test_its_frames_give_the_tensors_of_the_cpu(said, frames):
     assert said[frames] == {"equal": True, "errors": 0, "fallbacks": 0}
 
 
@@ -52,16 +52,16 @@ def test_a_packet_without_bytes_ends_the_stream(said):
     assert said["flags"] == [time, end | time]
 
 
-def test_frames_are_copied_on_the_stream_of_the_lane_alone(said):
+def test_frames_are_only_copied_on_the_workers_stream(said):
     assert said["streams"] == nvdec_driver.STREAM
 
 
-def test_an_error_of_the_driver_is_raised_and_the_cpu_decodes(said):
+def test_a_driver_error_is_raised_and_the_cpu_decodes(said):
     assert said["errors"] == [True, True]
     assert said["fault"] == {"equal": True, "errors": 0, "fallbacks": 2}
 
 
-def test_the_played_one_has_nothing_that_the_wheel_has_not(said):
+def test_the_mock_has_only_what_the_wheel_has(said):
     module = fake_nvdec.played()
     for name, members in said["members"].items():
         played = {each for each in vars(getattr(module, name)) if not each.startswith("_")}

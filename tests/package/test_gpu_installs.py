@@ -103,7 +103,7 @@ def test_nvimagecodec_finds_nvjpeg():
     assert "nvjpeg library" not in done.stderr
 
 
-def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(cuda):
+def test_the_passes_do_not_depend_on_fused_multiply_add(cuda):
     """Each product and sum of the passes specifies its rounding; levels.cu and formulas.h rely on --fmad=false."""
     passes = [(code, options) for code, options in cuda_builds.builds() if "LEVEL_CURVE" not in code]
     assert len(passes) >= 50

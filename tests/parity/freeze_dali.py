@@ -1,9 +1,10 @@
-"""Write tests/parity/frozen/dali: serialized DALI pipelines, and what DALI's CPU operators make of the two photos.
+"""Write tests/parity/frozen/dali: serialized DALI pipelines, and the results of DALI's CPU operators for the two
+photos.
 
     .venv-frozen/bin/python tests/parity/freeze_dali.py
 
-It needs nvidia-dali (2.4 wrote the committed files) and no GPU. The files keep everything but the paths and source
-lines of this script, which DALI puts into each operator.
+It needs nvidia-dali (2.4 wrote the committed files) and no GPU. The files contain everything except the paths and
+source lines of this script, which DALI writes into each operator.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ MEAN, STD = ([255 * x for x in values] for values in ((0.485, 0.456, 0.406), (0.
 
 
 def classic(encoded: Any, device: str = "cpu") -> Any:
-    """Pipeline as nearly every classifier has it in DALI."""
+    """The pipeline of almost every classifier in DALI."""
     pixels = fn.decoders.image(encoded, device=device, output_type=types.RGB)
     pixels = fn.resize(pixels, resize_shorter=256, interp_type=types.INTERP_LINEAR)
     return fn.crop_mirror_normalize(
@@ -36,7 +37,7 @@ def classic_gpu(encoded: Any) -> Any:
 
 
 def mirrored(encoded: Any) -> Any:
-    """Another filter, rounding, layout and dtype; a scale and a shift."""
+    """Different filter, rounding, layout and dtype, with a scale and a shift."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_longer=48, interp_type=types.INTERP_CUBIC)
     return fn.crop_mirror_normalize(
         pixels, dtype=types.FLOAT16, output_layout="HWC", crop_h=25, crop_w=33, rounding="truncate", mirror=1,
@@ -45,7 +46,7 @@ def mirrored(encoded: Any) -> Any:
 
 
 def cover(encoded: Any) -> Any:
-    """BGR levels; no antialias, so that the two filters are one."""
+    """BGR values without antialiasing, so that the two filters are equal."""
     pixels = fn.decoders.image(encoded, output_type=types.BGR)
     pixels = fn.resize(
         pixels, size=[30, 40], mode="not_smaller", min_filter=types.INTERP_LANCZOS3, mag_filter=types.INTERP_LANCZOS3,
@@ -55,27 +56,27 @@ def cover(encoded: Any) -> Any:
 
 
 def gray(encoded: Any) -> Any:
-    """One channel, a fast IDCT, both sides given; cast and transposed by operators of their own."""
+    """One channel, a fast IDCT, both sides given; separate operators for the cast and the transposition."""
     pixels = fn.decoders.image(encoded, output_type=types.GRAY, use_fast_idct=True, adjust_orientation=False)
     pixels = fn.resize(pixels, resize_x=29, resize_y=33, subpixel_scale=False)
     return fn.transpose(fn.cast(pixels, dtype=types.FLOAT), perm=[2, 0, 1])
 
 
 def cropped(encoded: Any) -> Any:
-    """Cropped while it is decoded; flipped, and normalized by an operator of its own."""
+    """Crop during decoding, flip, and a separate operator for the normalization."""
     pixels = fn.decoders.image_crop(encoded, crop=(300, 401))
     pixels = fn.flip(fn.resize(pixels, size=[24, 24], interp_type=types.INTERP_TRIANGULAR), vertical=1)
     return fn.normalize(fn.copy(pixels), mean=127.5, stddev=60, scale=2)
 
 
 def corner(encoded: Any) -> Any:
-    """The upper left corner of a nearest neighbour."""
+    """The upper left corner, with nearest neighbour."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=50, interp_type=types.INTERP_NN)
     return fn.crop_mirror_normalize(pixels, crop=(20, 30), crop_pos_x=0, crop_pos_y=0, std=255.0)
 
 
 def padded(encoded: Any) -> Any:
-    """On a canvas, and normalized by expressions."""
+    """Canvas, and normalization with expressions."""
     pixels = fn.pad(
         fn.resize(fn.decoders.image(encoded), resize_longer=40), axes=(0, 1), shape=(42, 44), fill_value=114
     )
@@ -83,21 +84,21 @@ def padded(encoded: Any) -> Any:
 
 
 def turned(encoded: Any) -> Any:
-    """Rotate by half a turn, then by a quarter; each expression has a different form."""
+    """Rotate by half a turn, then by a quarter. Each expression has a different form."""
     pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=180, keep_size=True)
     pixels = fn.rotate(pixels, angle=-90)
     return 0.5 * (fn.cast(pixels, dtype=types.FLOAT) / 255) + 3.0
 
 
 def two_outputs(encoded: Any) -> Any:
-    """Two that part after the resize."""
+    """Two outputs that branch after the resize."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=40)
     thumbnail = fn.crop(pixels, crop=(16, 16), name="thumbnail")
     return thumbnail, fn.crop_mirror_normalize(pixels, crop=(32, 32), mean=127, std=128.0)
 
 
 def random_mirror(encoded: Any) -> Any:
-    """As for training: an argument that another operator computes."""
+    """As in training: an argument that another operator computes."""
     pixels = fn.resize(fn.decoders.image(encoded), size=32)
     return fn.crop_mirror_normalize(pixels, mirror=fn.random.coin_flip())
 
@@ -109,7 +110,7 @@ def stretched(encoded: Any) -> Any:
 
 
 def letterboxed(encoded: Any) -> Any:
-    """The letterbox of Ultralytics' guide to DALI: inside 640 x 640, in the middle of a gray canvas."""
+    """The letterbox of Ultralytics' guide to DALI: fitted into 640 x 640, in the centre of a gray canvas."""
     pixels = fn.decoders.image(encoded, device="cpu", output_type=types.RGB)
     pixels = fn.resize(
         pixels, resize_x=640, resize_y=640, mode="not_larger", interp_type=types.INTERP_LINEAR, antialias=False
@@ -121,14 +122,14 @@ def letterboxed(encoded: Any) -> Any:
 
 
 def small_letterbox(encoded: Any) -> Any:
-    """In the middle of a canvas of one gray, as detectors are served."""
+    """In the centre of a gray canvas, as detectors are served."""
     pixels = fn.resize(fn.decoders.image(encoded), size=[60, 64], mode="not_larger", antialias=False)
     pixels = fn.crop(pixels, crop=(60, 64), out_of_bounds_policy="pad", fill_values=114)
     return fn.crop_mirror_normalize(pixels, dtype=types.FLOAT, std=[255.0, 255.0, 255.0])
 
 
 def exact_letterbox(encoded: Any) -> Any:
-    """The same with the margins of Ultralytics, computed of the size in the header."""
+    """The same with Ultralytics' padding, computed from the size in the header."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_longer=64, antialias=False, subpixel_scale=False)
     height, width = sides(encoded)
     scale = 64 / dmath.max(height, width)
@@ -142,7 +143,7 @@ def exact_letterbox(encoded: Any) -> Any:
 
 
 def sliced_letterbox(encoded: Any) -> Any:
-    """Compute a letterbox's sides and corner in floats; return the size with the tensor."""
+    """Compute a letterbox's size and corner in floats; return the size with the tensor."""
     height, width = sides(encoded)
     scale = dmath.min(64 / width, 60 / height)
     rows, columns = dmath.floor(height * scale + 0.5), dmath.floor(width * scale + 0.5)
@@ -156,7 +157,7 @@ def sliced_letterbox(encoded: Any) -> Any:
 
 
 def whole_letterbox(encoded: Any) -> Any:
-    """Sides computed in integers; pasted on a canvas."""
+    """Sizes computed in integers; pasted on a canvas."""
     shape = fn.peek_image_shape(encoded)
     height, width = shape[0:1], shape[1:2]
     most = fn.reductions.max(fn.cat(width, height), axes=[0])
@@ -175,7 +176,7 @@ def canvas(encoded: Any) -> Any:
 
 
 def corner_padded(encoded: Any) -> Any:
-    """Padded with 0 when values are normalized; the shorter side limited by the longer one."""
+    """Padding with 0 after normalization, and the shorter side limited by the longer one."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=40, max_size=50)
     return fn.crop_mirror_normalize(
         pixels, crop=(52, 51), crop_pos_x=0, crop_pos_y=0, out_of_bounds_policy="pad", mean=MEAN, std=STD
@@ -183,7 +184,7 @@ def corner_padded(encoded: Any) -> Any:
 
 
 def colours(encoded: Any) -> Any:
-    """Apply operators on colors to the pixels of BGR photos."""
+    """Apply colour operators to the pixels of BGR photos."""
     pixels = fn.decoders.image(encoded, output_type=types.BGR)
     pixels = fn.resize(pixels, size=[40, 44], interp_type=types.INTERP_NN)
     return (
@@ -196,7 +197,7 @@ def colours(encoded: Any) -> Any:
 
 
 def blurred(encoded: Any) -> Any:
-    """Blurred by a deviation and by a window; rectangles erased."""
+    """Blur with a sigma and with a window size; erase rectangles."""
     pixels = fn.gaussian_blur(fn.resize(fn.decoders.image(encoded), size=[40, 44]), sigma=1.2)
     pixels = fn.gaussian_blur(pixels, window_size=3)
     return fn.erase(pixels, anchor=[2, 3, 20, 30], shape=[9, 8, 50, 7], axis_names="HW", fill_value=[9, 200, 30])
@@ -228,7 +229,7 @@ def sides(encoded: Any) -> tuple[Any, Any]:
 
 
 def slanted(encoded: Any) -> Any:
-    """Two rotations by other than right angles: one that expands, and one that keeps the size."""
+    """Two rotations by angles that are not multiples of 90 degrees: one expands, and one keeps the size."""
     pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=33.3, fill_value=114)
     return fn.rotate(pixels, angle=-8, keep_size=True, interp_type=types.INTERP_NN)
 
@@ -251,11 +252,11 @@ PIPELINES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 _LARGE = ("classic", "classic_gpu", "random_mirror", "stretched", "letterboxed")
 RUN = tuple(name for name in PIPELINES if name not in _LARGE)
-"""Names of those that are small, and give the same each time."""
+"""Names of the pipelines that are small and deterministic."""
 
 
 def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:
-    """A pipeline without a GPU; ``mixed`` operators can be written so, but not run."""
+    """A pipeline without a GPU. ``mixed`` operators can be serialized, but not run."""
     pipeline = Pipeline(batch_size=batch_size, num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipeline:
         outputs = build(fn.external_source(device="cpu", name="DALI_INPUT_0", dtype=types.UINT8, ndim=1))
@@ -293,13 +294,13 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
+    """Encode a varint: seven bits per byte, the lowest first."""
     low, high = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + varint(high) if high else bytes([low])
 
 
 def unvarint(data: bytes, offset: int) -> tuple[int, int]:
-    """The number, and where the next field begins."""
+    """Return the number, and the offset of the next field."""
     value = shift = 0
     while True:
         byte = data[offset]
@@ -310,7 +311,7 @@ def unvarint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def run(pipeline: Pipeline, encoded: Sequence[bytes]) -> list[list[np.ndarray[Any, Any]]]:
-    """For each output what becomes of each image."""
+    """Return the result for each image, for each output."""
     pipeline.build()
     pipeline.feed_input("DALI_INPUT_0", [np.frombuffer(image, np.uint8) for image in encoded])
     return [[np.array(array) for array in output] for output in pipeline.run()]

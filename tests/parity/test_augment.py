@@ -1,4 +1,4 @@
-"""The policies compared with torchvision v2 and timm: their tables, the draws from them, and the pixels."""
+"""The policies compared with torchvision v2 and timm: tables, distributions of the random parameters, and pixels."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ import pixprep as pp
 from pixprep.plan.draws.kinds import KINDS, POLICIES
 from support.policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, pipeline_of, sampled
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not compared with")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not compared")
 
 from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 
@@ -18,19 +18,19 @@ THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": 
 LIKES = ["pillow", "torchvision"]
 FILL = (123, 117, 104)
 DRAWS = 300
-"""Draws of each kind."""
+"""Number of samples of each kind."""
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
 
 
-torch.set_num_threads(1)  # two of them wait for each other where a machine is busy: 20 times slower
+torch.set_num_threads(1)  # two threads would wait for each other on a busy machine: 20 times slower
 
 
 # ----------------------------------------------------------------------------------------------------- the tables
 
 
 @pytest.mark.parametrize("table", THEIRS)
-def test_every_magnitude_of_every_table_is_torchvisions(table):
+def test_every_magnitude_of_every_table_equals_torchvision(table):
     theirs = THEIRS[table]._AUGMENTATION_SPACE
     assert list(theirs) == list(KINDS[table])
     compared = 0
@@ -49,13 +49,13 @@ def test_every_magnitude_of_every_table_is_torchvisions(table):
     assert compared > 40_000
 
 
-def test_an_aug_mix_without_all_ops_has_torchvisions_other_table():
+def test_aug_mix_without_all_ops_has_torchvisions_other_table():
     assert list(KINDS["mix_partial"]) == list(v2.AugMix._PARTIAL_AUGMENTATION_SPACE)
     assert all(KINDS["mix"][name] is kind for name, kind in KINDS["mix_partial"].items())
 
 
-def test_the_middle_of_a_table_tells_a_rounding_twice_from_once():
-    """Angles reckoned from the nearer end, and others, differ: the comparison above sees it."""
+def test_the_middle_of_a_table_distinguishes_double_rounding():
+    """Angles computed from the nearer end differ from others, so the comparison above detects it."""
     last = 150.0 / 331.0 * 640
     step = np.float32(last) / np.float32(30)
     once = [KINDS["rand"]["TranslateX"].magnitude(index, 31, 480, 640) for index in range(31)]
@@ -66,7 +66,7 @@ def test_the_middle_of_a_table_tells_a_rounding_twice_from_once():
 
 
 def expected_of(pixels, steps, op):
-    """Image that torchvision's own step makes, for the kind and the magnitude drawn."""
+    """Return the image from torchvision's own step, for the sampled kind and magnitude."""
     theirs = v2.RandAugment(interpolation=InterpolationMode(op.filter), fill=op.fill)
     image = as_theirs(pixels, op.like)
     for each in steps:
@@ -78,7 +78,7 @@ def expected_of(pixels, steps, op):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize(("filter_", "fill"), [("nearest", FILL), ("bilinear", None), ("bilinear", FILL)], ids=str)
-def test_every_value_of_a_trivial_augment_is_torchvisions(like, filter_, fill):
+def test_every_value_of_trivial_augment_equals_torchvision(like, filter_, fill):
     found = differing(pp.trivial_augment(filter=filter_, fill=fill, like=like), 16 * DRAWS + 1000, expected_of)
     for kind, total in sorted(found.items()):
         print(f"{like}, {filter_}, {kind}: {total['differing']} of {total['values']:,}, by {total['largest']}")
@@ -88,7 +88,7 @@ def test_every_value_of_a_trivial_augment_is_torchvisions(like, filter_, fill):
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_every_value_of_a_rand_augment_is_torchvisions(like):
+def test_every_value_of_rand_augment_equals_torchvision(like):
     found = differing(pp.rand_augment(num_ops=3, magnitude=17, fill=FILL, like=like), 6 * DRAWS, expected_of)
     assert min(total["draws"] for total in found.values()) >= DRAWS
     assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
@@ -98,7 +98,7 @@ POLICIES_OF = {policy.value: policy for policy in v2.AutoAugmentPolicy}
 
 
 @pytest.mark.parametrize("policy", POLICIES_OF)
-def test_the_pairs_of_every_policy_are_torchvisions(policy):
+def test_the_pairs_of_every_policy_equal_torchvision(policy):
     theirs = [
         [(kind, p, index or 0) for kind, p, index in pair] for pair in v2.AutoAugment(POLICIES_OF[policy])._policies
     ]
@@ -107,20 +107,23 @@ def test_the_pairs_of_every_policy_are_torchvisions(policy):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("policy", POLICIES_OF)
-def test_every_value_of_an_auto_augment_is_torchvisions(policy, like):
+def test_every_value_of_auto_augment_equals_torchvision(policy, like):
     op = pp.auto_augment(policy, fill=FILL, like=like, filter="bilinear" if policy == "svhn" else "nearest")
     found = differing(op, 2 * DRAWS, expected_of)
     assert len(found) >= 9
     assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
 
 
-def test_bicubic_moves_pixels_of_pil_images_as_torchvision_does():
+def test_bicubic_warps_of_pil_images_equal_torchvision():
     found = differing(pp.trivial_augment(filter="bicubic", fill=FILL), 2 * DRAWS, expected_of)
     assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
 
 
 def mixed(pixels, words, op, like="torchvision"):
-    """Image of torchvision's own AugMix, if its numbers are those drawn; shorter chains do nothing at their end."""
+    """Return the image from torchvision's own AugMix for the sampled numbers.
+
+    Shorter chains end with steps without effect.
+    """
     depth = max(map(len, words["chains"]))
     theirs = v2.AugMix(1, len(words["chains"]), depth, interpolation=InterpolationMode(op.filter), fill=op.fill)
     own, *weights = words["weights"]
@@ -147,7 +150,7 @@ def mixed(pixels, words, op, like="torchvision"):
     ],
     ids=["usual", "one chain", "four"],
 )
-def test_every_value_of_an_aug_mix_is_torchvisions_of_images_and_tensors(op, like):
+def test_every_value_of_aug_mix_equals_torchvision_for_images_and_tensors(op, like):
     found = differing(op, 4 * DRAWS, lambda *drawn: mixed(*drawn, like))
     print({kind: total["draws"] for kind, total in found.items()})
     assert set(found) == set(KINDS["mix" if op.all_ops else "mix_partial"])
@@ -159,7 +162,7 @@ def test_every_value_of_an_aug_mix_is_torchvisions_of_images_and_tensors(op, lik
 
 
 def theirs_drawn(transform, count):
-    """Steps that torchvision's own generator draws, as ours write them."""
+    """Return the steps that torchvision's own generator samples, in our notation."""
     torch.manual_seed(2)
     image = as_theirs(np.zeros((24, 40, 3), np.uint8), "pillow")
     samples = []
@@ -192,22 +195,24 @@ def theirs_drawn(transform, count):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_steps_and_magnitudes_are_as_frequent_as_torchvisions(op, theirs, another):
+def test_steps_and_magnitudes_have_torchvisions_frequencies(op, theirs, another):
     expected = theirs_drawn(theirs, 4000)
     assert chi_square(sampled(op, 4000), expected) < 3.3
     assert chi_square(sampled(another, 4000), expected) > 10
 
 
 def largest_gap(ours, theirs):
-    """Kolmogorov and Smirnov's of two samples, in what one of 1,000 pairs of one distribution exceeds."""
+    """Return the Kolmogorov-Smirnov statistic of two samples, relative to the 0.1 % significance threshold."""
     places = np.concatenate([ours, theirs])
     shares = [np.searchsorted(np.sort(sample), places, "right") / len(sample) for sample in (ours, theirs)]
     return abs(shares[0] - shares[1]).max() / (1.949 * (1 / len(ours) + 1 / len(theirs)) ** 0.5)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
-def test_weights_are_distributed_as_torchvisions(alpha):
-    """Compares the weights of the image, of each chain, the maximum, and each chain's fraction of the chains' sum."""
+def test_weights_have_torchvisions_distribution(alpha):
+    """The test compares the weights of the image, of each chain, the maximum, and each chain's fraction of the chains'
+    sum.
+    """
 
     def drawn(alpha, count=4000):
         plan = pipeline_of(pp.aug_mix(alpha=alpha)).for_training().plan
@@ -231,7 +236,7 @@ def test_weights_are_distributed_as_torchvisions(alpha):
 
 
 @pytest.mark.parametrize("case", [case for case in FROZEN if not case[0].startswith("timm")], ids=" ".join)
-def test_what_was_frozen_for_machines_without_torchvision_is_still_its_own(case):
+def test_the_frozen_results_still_equal_torchvision(case):
     pixels, op, draws, _ = frozen_draws(*case)
     theirs = mixed if case[0] == "aug_mix" else expected_of
     assert digest(np.stack([theirs(pixels, steps, op) for steps in draws])) == FROZEN[case]

@@ -1,4 +1,6 @@
-"""Choices compared with torchvision v2: each draw, repeated with torchvision's own functions in the drawn order."""
+"""Choices compared with torchvision v2: each sample is repeated with torchvision's own functions in the sampled
+order.
+"""
 
 import io
 
@@ -10,8 +12,8 @@ import pixprep as pp
 from pixprep.importers.torchvision import from_torchvision
 from support.images import png, scene
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: its choices were not compared with")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: its choices were not compared with")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its choices were not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its choices were not compared")
 
 from torchvision import tv_tensors  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402 - needs what conftest.py defines
@@ -35,7 +37,7 @@ RECIPE = v2.Compose(
 
 
 def expected(image, draws):
-    """Return the result of torchvision's functions for one image, step by step as in its draw."""
+    """Return the result of torchvision's functions for one image, step by step as in its recorded parameters."""
     steps = {
         "random_resized_crop": lambda x, d: F.resized_crop(x, d["top"], d["left"], d["height"], d["width"], [32, 32]),
         "random_crop": lambda x, d: F.crop(x, d["top"], d["left"], d["height"], d["width"]),
@@ -68,8 +70,11 @@ def expected(image, draws):
     return F.to_dtype(F.to_image(image), torch.float32, scale=True).numpy()
 
 
-def test_detrs_two_chains_are_torchvisions_functions_given_the_draw():
-    """One of: a resize; a resize, a window of random size, and a resize of that. With the boxes and the mask."""
+def test_detrs_two_chains_equal_torchvisions_functions():
+    """One of: a resize; or a resize, a crop of random size, and a resize of it.
+
+    This includes the boxes and the mask.
+    """
     sizes = (48, 56, 64)
     chains = [
         pp.random_shortest_size(sizes, 90),
@@ -122,7 +127,7 @@ def jittered(image, draw):
     return image
 
 
-def test_an_imported_choice_is_torchvisions_given_the_draw():
+def test_an_imported_choice_equals_torchvision_with_the_same_parameters():
     pipeline = from_torchvision(training=RECIPE).for_training()
     photos = [png(scene(60 + i, 90 - i)) for i in range(10)]
     source = [{"image": photos[index % 10]} for index in range(DRAWS)]
@@ -134,4 +139,4 @@ def test_an_imported_choice_is_torchvisions_given_the_draw():
         assert np.array_equal(expected(image, draws), batch["tensor"][index]), draws
         turned = {**draws, "random_order#0": {"chosen": draws["random_order#0"]["chosen"][::-1]}}
         wrong += not np.array_equal(expected(image, turned), batch["tensor"][index])
-    assert wrong > DRAWS * 0.9  # the order is seen
+    assert wrong > DRAWS * 0.9  # the order is visible

@@ -1,4 +1,4 @@
-"""Odd images that other projects collected: pixprep and Pillow accept the same ones and get the same pixels.
+"""Unusual images that other projects collected: pixprep and Pillow accept the same ones and decode the same pixels.
 
 If results differ, ``DIFFERENCES`` lists the file with the reason. ``PIXPREP_CORPORA=1`` (``make corpora``) runs the
 checks: 100 MB of downloads, kept in pytest's cache.
@@ -22,10 +22,10 @@ WARNED = "Pillow alone: [CORRUPT] libjpeg-turbo:"
 DEEP = "Pillow alone: [UNSUPPORTED] 32 bits per sample"
 UNKNOWN = "Pillow alone: [UNKNOWN_FORMAT]"
 DIFFERENCES = {
-    # libjpeg-turbo warns of what may have cost pixels or colours. Lenient reads both, with Pillow's pixels.
-    "hopper_bad_exif.jpg": WARNED,  # 1,214 bytes too many among the scan's
-    "jpeg_ff00_header.jpg": WARNED,  # four bytes after Adobe's segment, which alone specifies the color space
-    # Modes I and F: no file specifies the range of its values, and Pillow clips them at 255.
+    # libjpeg-turbo warns about possible damage to pixels or colours; lenient decodes both, with Pillow's pixels
+    "hopper_bad_exif.jpg": WARNED,  # 1,214 extra bytes in the scan
+    "jpeg_ff00_header.jpg": WARNED,  # four bytes after Adobe's segment, which alone specifies the colour space
+    # modes I and F: no file specifies the range of its values, and Pillow clips them at 255
     **dict.fromkeys(
         [
             "10ct_32bit_128.tiff", "16_bit_binary_pgm.tiff", "16bit.s.tif", "gray.f4.tif", "gray.i2.tif", "gray.i4.tif",
@@ -34,17 +34,17 @@ DIFFERENCES = {
         ],
         DEEP,
     ),
-    # BigTIFF, for files over 4 GB: no client sends one, and its tags would need checks of their own.
+    # BigTIFF, for files over 4 GB: clients do not send it, and its tags would need separate checks
     "gray.bigtiff.u1.tif": UNKNOWN,
     "hopper_bigtiff.tif": UNKNOWN,
-    # Only XMP contains the orientation, and pixprep does not read XMP (docs/operators.md).
+    # only XMP contains the orientation, and pixprep does not read XMP (docs/operators.md)
     "xmp_tags_orientation.png": "different",
     "xmp_tags_orientation_exiftool.png": "different",
 }  # fmt: skip
 
 
 def compared(files):
-    """Findings of another process about each file, in order; fewer if it died."""
+    """Return the findings of a separate process about each file, in order; fewer if it died."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "support.corpora"], input="".join(f"{path}\n" for path in files),
         capture_output=True, text=True, check=False, timeout=600, cwd=Path(__file__).parents[1],
@@ -78,8 +78,8 @@ def test_pixprep_and_pillow_agree_on_every_file(request, source):
     print(f"{source}: {len(files)} files; strict {dict(strict)}; lenient {dict(lenient)}")
 
 
-def test_a_file_that_differs_is_found(tmp_path):
-    """The negative controls of the comparison: a cut file, one of another format, and a whole one."""
+def test_a_file_that_differs_is_detected(tmp_path):
+    """Negative controls of the comparison: a truncated file, one of a different format, and an intact one."""
     from support.images import jpeg, scene  # noqa: PLC0415  (the worker needs it in its own path anyway)
 
     whole = jpeg(scene(24, 33))

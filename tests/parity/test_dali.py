@@ -1,4 +1,4 @@
-"""DALI's rules of sizes against its CPU ``fn.resize``: frozen results, and DALI itself where it is installed.
+"""DALI's size rules compared with its CPU ``fn.resize``: frozen results, and DALI itself if it is installed.
 
 test_profiles.py compares each filter between given sizes.
 """
@@ -20,9 +20,9 @@ from pixprep.plan.profiles import PROFILES
 from support.images import noise, png
 from support.resize_cases import assert_equal
 
-MODES = [method for method in PROFILES["dali"].methods if method != ("nearest", True)]  # the same either way
+MODES = [method for method in PROFILES["dali"].methods if method != ("nearest", True)]  # equal in both cases
 HAS_DALI = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
-live = pytest.mark.skipif(not HAS_DALI, reason="NO DALI: its resize was compared frozen only")
+live = pytest.mark.skipif(not HAS_DALI, reason="NO DALI: its resize was only compared with frozen results")
 
 
 def op_of(height=1, width=1, **fields):
@@ -30,7 +30,7 @@ def op_of(height=1, width=1, **fields):
 
 
 def resized(pixels, op):
-    """Image that pixprep makes of it."""
+    """Return the image from pixprep."""
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
     step = pipeline.plan.outputs["tensor"].geometry.resize
     placement = Geometry((), step, ()).place(*pixels.shape[:2])
@@ -39,7 +39,7 @@ def resized(pixels, op):
 
 
 def equals_the_installed(pairs):
-    """(pixels, op)."""
+    """Yield (pixels, op) for a rule."""
     assert_equal((str(op), resized(pixels, op), Originals().resizer(op).run(pixels)) for pixels, op in pairs)
 
 
@@ -53,7 +53,7 @@ RULES = {
 SHAPES = [
     (30, 21), (21, 30), (17, 13), (33, 35), (40, 15), (15, 40), (24, 32), (1, 2), (60, 2), (9, 13), (61, 45), (7, 7),
 ]  # fmt: skip
-"""Sides that are rounded up, down and at a tie, or are all but nothing."""
+"""Sizes that are rounded up, down and at a tie, or are almost 0."""
 DIGESTS = {
     ("shorter", False): "6aeccc48ca73acb3",
     ("shorter", True): "98e7194ec2c9a3aa",
@@ -66,11 +66,11 @@ DIGESTS = {
     ("at most", False): "8267cdd2429aa934",
     ("at most", True): "f18c2fa017849998",
 }
-"""The SHA-256 of what DALI 2.4 made of noise of ``SHAPES``, by rule, with the nearest neighbour, which has no ties."""
+"""SHA-256 of DALI 2.4's results for noise of ``SHAPES``, by rule, with nearest neighbour, which does not have ties."""
 
 
 def by_rule(rule, *, subpixel, filter_name="nearest"):
-    """(pixels, op) of every shape."""
+    """Yield (pixels, op) for every shape."""
     op = msgspec.structs.replace(RULES[rule], subpixel=subpixel, filter=filter_name)
     return [(noise(*shape), op) for shape in [*SHAPES, *[(400, 1)] * (rule in ("longer", "fit"))]]
 
@@ -80,14 +80,14 @@ def digest(results):
 
 
 @pytest.mark.parametrize(("rule", "subpixel"), DIGESTS)
-def test_a_rule_gives_dalis_sizes_and_levels(rule, subpixel):
+def test_a_rule_equals_dalis_sizes_and_values(rule, subpixel):
     pairs = by_rule(rule, subpixel=subpixel)
     assert digest(resized(*pair) for pair in pairs) == DIGESTS[rule, subpixel]
 
 
 @live
 @pytest.mark.parametrize(("rule", "subpixel"), DIGESTS)
-def test_a_rule_gives_what_the_installed_dali_gives(rule, subpixel):
+def test_a_rule_equals_the_installed_dali(rule, subpixel):
     for filter_name in PROFILES["dali"].filters:
         equals_the_installed(by_rule(rule, subpixel=subpixel, filter_name=filter_name))
     theirs = (Originals().resizer(op).run(pixels) for pixels, op in by_rule(rule, subpixel=subpixel))
@@ -95,7 +95,7 @@ def test_a_rule_gives_what_the_installed_dali_gives(rule, subpixel):
 
 
 def parts(filter_name, antialias):
-    """(pixels, op) of parts that begin and end anywhere, some before they begin, some beyond the image; all rules."""
+    """Yield (pixels, op) of regions with any edges, some reversed, some outside the image, with all rules."""
     rng = np.random.default_rng(len(filter_name))
     for index in range(60):
         height, width = map(int, rng.integers(2, (6, 200)[index % 5 > 0], 2))
@@ -113,13 +113,13 @@ def parts(filter_name, antialias):
 
 @live
 @pytest.mark.parametrize(("filter_name", "antialias"), MODES)
-def test_a_part_is_resized_as_the_installed_dali_does(filter_name, antialias):
+def test_a_region_is_resized_like_the_installed_dali(filter_name, antialias):
     equals_the_installed(parts(filter_name, antialias))
 
 
 @live
-def test_sides_of_one_scale_are_those_that_are_given():
-    """Squares, and images of the ratio that is asked for, whose nearest pixels are ties."""
+def test_sizes_of_one_scale_equal_the_given_ones():
+    """Squares, and images of the requested aspect ratio, whose nearest pixels are ties."""
     for size in (31, 59, 75, 113, 115):
         rules = [ops.Resize(size, like="dali"), ops.Resize(size, side="longer", like="dali")]
         rules += [op_of(size, 2 * size, mode=mode) for mode in ("fit", "cover")] + [op_of(size, size, mode="fit")]
@@ -131,16 +131,16 @@ def test_sides_of_one_scale_are_those_that_are_given():
             )
 
 
-def test_a_swap_of_rows_and_columns_is_seen_in_nearest():
-    """DALI adds the ratio up from row to row: a product puts some rows elsewhere."""
+def test_a_swap_of_rows_and_columns_is_visible_in_nearest():
+    """DALI accumulates the ratio from row to row. A product would select different rows in some places."""
     pixels = noise(14, 115)
     turned = resized(pixels.swapaxes(0, 1), op_of(45, 21, filter="nearest"))
     assert not np.array_equal(resized(pixels, op_of(21, 45, filter="nearest")), turned.swapaxes(0, 1))
 
 
 @live
-def test_verify_gives_dali_one_channel_behind_gray():
-    """With three channels, ties in a row's remainder would be rounded differently. A right pipeline would then fail."""
+def test_verify_gives_dali_one_channel_after_gray():
+    """With three channels, ties in a row's remainder would be rounded differently, and a right pipeline would fail."""
     gray = ops.ColorMatrix(((0.299, 0.587, 0.114, 0.0),) * 3)
     tensor = ops.Tensor(dtype="uint8", layout="hwc", channels=1)
     pipeline = Pipeline([ops.Decode(), gray, op_of(192, 86, antialias=False), tensor])

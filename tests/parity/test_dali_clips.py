@@ -1,4 +1,4 @@
-"""Clips of DALI graphs against DALI: the same frames, and pixels that its conversion of colours leaves near."""
+"""Clips in DALI graphs compared with DALI: the same frames, and pixels that are close despite its colour conversion."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import pixprep as pp
 from pixprep.importers.dali import from_dali
 from support import clips
 
-dali = pytest.importorskip("nvidia.dali", reason="NO DALI: clips are compared with it alone")
+dali = pytest.importorskip("nvidia.dali", reason="NO DALI: clips can only be compared with it")
 fn = dali.fn
 GRAPHS = {
     "first": lambda video: fn.decoders.video(video, sequence_length=6),
@@ -30,7 +30,7 @@ def run(build, clip):
 
 @pytest.mark.parametrize("name", ["vp9.webm", "vp8.webm"])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_the_frames_are_those_that_dali_takes(name, graph):
+def test_the_frames_equal_those_of_dali(name, graph):
     def cropped(video):
         return fn.crop(GRAPHS[graph](video), crop=(96, 160))
 
@@ -43,7 +43,7 @@ def test_the_frames_are_those_that_dali_takes(name, graph):
     assert difference.max() <= 25
 
 
-def test_a_resized_clip_is_within_a_few_levels():
+def test_a_resized_clip_differs_only_slightly():
     ours, theirs = run(lambda video: fn.resize(GRAPHS["first"](video), size=[48, 80]), clips.clip("vp9.webm", 20))
     assert np.abs(ours.astype(int) - theirs).max() <= 12
 
@@ -58,7 +58,7 @@ FOURTH = [
 
 @pytest.mark.parametrize("layout", ["FCHW", "FHWC", "CFHW"])
 @pytest.mark.parametrize(("options", "value"), FOURTH)
-def test_the_fourth_channel_of_a_clip_is_dalis(layout, options, value):
+def test_the_fourth_channel_of_a_clip_equals_dali(layout, options, value):
     def padded(video):
         how = {"crop": (120, 200), "out_of_bounds_policy": "pad", "pad_output": True, "output_layout": layout}
         return fn.crop_mirror_normalize(GRAPHS["first"](video), **how, **options)

@@ -1,4 +1,4 @@
-"""DALI graphs whose numbers or frames come with the request, against DALI itself: the same inputs, 26 images."""
+"""DALI graphs whose numbers or frames are per-request inputs, compared with DALI for the same inputs and 26 images."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from pixprep.importers.dali import from_dali
 from support.compare import EQUAL, Tolerance, assert_close
 from support.images import jpeg, photo, png, scene, with_exif
 
-dali = pytest.importorskip("nvidia.dali", reason="NO DALI: graphs with inputs are compared with it alone")
+dali = pytest.importorskip("nvidia.dali", reason="NO DALI: graphs with inputs can only be compared with it")
 fn, types = dali.fn, dali.types
 
 SIZES = [(120, 90), (75, 200), (333, 77), (61, 47), (60, 60), (99, 101), (640, 480), (427, 641), (51, 300), (224, 224)]
@@ -152,7 +152,7 @@ FORMS = {
 
 
 def both(build, images, numbers, change=None, **options):
-    """Ours and DALI's tensors, image by image."""
+    """Return our and DALI's tensors, image by image."""
     pipe = dali.Pipeline(batch_size=COUNT, num_threads=2, device_id=None)
     with pipe:
         pipe.set_outputs(build())
@@ -178,13 +178,13 @@ def assert_near(pairs, tolerance):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_numbers_of_a_request_give_what_dali_gives(name):
+def test_per_request_numbers_equal_dali(name):
     build, numbers, options = GRAPHS[name]
     assert_near(both(build, PHOTOS, numbers, **options), WARPS if name in ("an angle", "an affine map") else EQUAL)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_frames_give_what_dali_gives(form):
+def test_frames_equal_dali(form):
     make, frames, tolerance = FORMS[form]
     layout = "CHW" if form == "CHW" else "HWC"
     assert_near(both(lambda: fn.crop(make(), crop=(40, 41)), frames, {}), EQUAL)
@@ -207,7 +207,7 @@ def test_frames_give_what_dali_gives(form):
         ("a part", {"roi": ("B", "B[1]", "A", "A[1]")}),
     ],
 )
-def test_the_comparison_sees(name, changes):
+def test_the_comparison_detects_differences(name, changes):
     build, numbers, options = GRAPHS[name]
 
     def change(op):
@@ -222,7 +222,7 @@ def test_the_comparison_sees(name, changes):
 
 
 @pytest.mark.parametrize("unit", ["share", "share32"])
-def test_shares_of_a_slice_are_dalis_windows(unit):
+def test_normalized_slices_equal_dalis_crops(unit):
     count = 4000
     lengths = RNG.integers(5, 6000, count)
     begins = (RNG.integers(0, lengths * 19 // 20) + 0.5) / lengths * RNG.choice([1, 1 - 1e-7, 1 + 1e-7], count)

@@ -1,4 +1,4 @@
-"""The conventions of ``decode``: the fast IDCT against TensorFlow's decoder, alpha against transformers' conversion."""
+"""Options of ``decode``: the fast IDCT compared with TensorFlow's decoder, and alpha with transformers' conversion."""
 
 import io
 import warnings
@@ -28,8 +28,10 @@ MANY = {name: encoded for name, encoded in jpegs().items() if name not in ("cmyk
 MANY |= {f"progressive {quality}": jpeg(scene(70, 91), progressive=True, quality=quality) for quality in (20, 60, 95)}
 
 
-@pytest.mark.skipif(find_spec("tensorflow") is None, reason="NO TENSORFLOW: its JPEG decoder was compared frozen only")
-def test_the_fast_idct_is_the_installed_tensorflows():
+@pytest.mark.skipif(
+    find_spec("tensorflow") is None, reason="NO TENSORFLOW: its JPEG decoder was only compared with frozen results"
+)
+def test_the_fast_idct_equals_the_installed_tensorflow():
     assert len(MANY) >= 40
     for encoded in (*MANY.values(), photo("flower")):
         for idct, chroma, color in (
@@ -40,8 +42,10 @@ def test_the_fast_idct_is_the_installed_tensorflows():
             assert_close(pixels, Originals().decoder(op).run(encoded), EQUAL)
 
 
-@pytest.mark.skipif(find_spec("tensorflow") is None, reason="NO TENSORFLOW: its JPEG decoder was compared frozen only")
-def test_chroma_of_every_sampling_is_the_installed_tensorflows_or_refused():
+@pytest.mark.skipif(
+    find_spec("tensorflow") is None, reason="NO TENSORFLOW: its JPEG decoder was only compared with frozen results"
+)
+def test_chroma_of_every_sampling_equals_the_installed_tensorflow_or_is_rejected():
     found = Counter()
     for factors in SAMPLINGS:
         encoded = sampled(factors)
@@ -56,7 +60,7 @@ def test_chroma_of_every_sampling_is_the_installed_tensorflows_or_refused():
 
 
 def odd_sampling():
-    """A JPEG whose chroma planes are sampled unlike each other: TurboJPEG has no name for it, Pillow reads it."""
+    """Return a JPEG whose chroma planes have different samplings: TurboJPEG has no name for it, Pillow decodes it."""
     encoded = bytearray(jpeg(scene(48, 64)))
     frame = encoded.index(b"\xff\xc0")
     encoded[frame + 11], encoded[frame + 14], encoded[frame + 17] = 0x12, 0x21, 0x12  # as many blocks as 4:2:0
@@ -64,8 +68,8 @@ def odd_sampling():
 
 
 @pytest.mark.parametrize("encoded", [jpegs()["cmyk"], jpegs()["ycck"], odd_sampling()], ids=["cmyk", "ycck", "odd"])
-def test_a_jpeg_that_only_pillow_reads_is_refused_with_the_fast_idct(encoded):
-    """Pillow cannot choose the IDCT, and wrong pixels are worse than none."""
+def test_a_jpeg_that_only_pillow_decodes_is_rejected_with_the_fast_idct(encoded):
+    """Pillow cannot choose the IDCT, and wrong pixels are worse than an error."""
     assert str(decode(encoded, idct="fast")) == (
         '[UNSUPPORTED] this kind of JPEG, such as CMYK, is not supported with "idct": "fast"'
     )
@@ -73,12 +77,12 @@ def test_a_jpeg_that_only_pillow_reads_is_refused_with_the_fast_idct(encoded):
 
 
 @pytest.mark.parametrize("name", others())
-def test_the_idct_changes_no_other_format(name):
+def test_the_idct_does_not_affect_other_formats(name):
     assert_close(decode(others()[name], idct="fast"), decode(others()[name]), EQUAL)
 
 
 def transparent():
-    """Every kind of transparency that Pillow reads from a file, by name."""
+    """Return every kind of transparency that Pillow reads from a file, by name."""
     pixels, alpha = scene(24, 33), Image.fromarray(noise(24, 33, 1)[:, :, 0])
     rgb = Image.fromarray(pixels)
     rgba, la = rgb.copy(), rgb.convert("L")
@@ -106,7 +110,7 @@ ROUNDED = Tolerance(1, 0.9, "Pillow divides by 255 in integers")
 
 
 def on_white(encoded):
-    """The definition, in float64: (height, width, 3) levels, not rounded."""
+    """Return the definition in float64: (height, width, 3) pixel values, not rounded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rgba = np.asarray(read(encoded).convert("RGBA")).astype(np.float64)
@@ -115,7 +119,7 @@ def on_white(encoded):
 
 
 @pytest.mark.parametrize("name", TRANSPARENT)
-def test_white_shows_through_what_is_transparent(name):
+def test_transparent_pixels_are_blended_with_white(name):
     encoded = TRANSPARENT[name]
     assert_close(decode(encoded, alpha="white"), np.rint(on_white(encoded)), ROUNDED)
     with pytest.raises(AssertionError):
@@ -123,24 +127,24 @@ def test_white_shows_through_what_is_transparent(name):
 
 
 @pytest.mark.parametrize("name", OPAQUE)
-def test_an_opaque_image_is_the_same_on_white(name):
+def test_an_opaque_image_is_unchanged_on_white(name):
     assert_close(decode(OPAQUE[name], alpha="white"), decode(OPAQUE[name]), EQUAL)
 
 
 @pytest.mark.parametrize("name", TRANSPARENT)
-def test_gray_is_that_of_the_image_on_white(name):
+def test_gray_is_computed_from_the_image_on_white(name):
     colour = Image.fromarray(decode(TRANSPARENT[name], alpha="white"))
     gray = decode(TRANSPARENT[name], alpha="white", is_gray=True)
     assert_close(gray[:, :, 0], np.asarray(colour.convert("L")), EQUAL)
 
 
-@pytest.mark.skipif(find_spec("transformers") is None, reason="NO TRANSFORMERS: alpha was not compared with it")
-def test_white_is_transformers_convert_to_rgb():
+@pytest.mark.skipif(find_spec("transformers") is None, reason="NO TRANSFORMERS: alpha was not compared")
+def test_white_equals_transformers_convert_to_rgb():
     from transformers.image_transforms import convert_to_rgb  # noqa: PLC0415  (takes seconds)
 
     for encoded in (*TRANSPARENT.values(), *OPAQUE.values()):
         image = Image.open(io.BytesIO(encoded))
-        if image.mode.startswith("I;16"):  # transformers does not turn these into 8 bits
+        if image.mode.startswith("I;16"):  # transformers does not convert these to 8 bits
             continue
         theirs = convert_to_rgb(image, return_numpy=True)
         assert_close(decode(encoded, alpha="white"), theirs, EQUAL)

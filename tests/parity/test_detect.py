@@ -1,4 +1,4 @@
-"""docs/detection.md's recipe for a package with code of its own equals that code, and the boxes are the package's."""
+"""docs/detection.md's recipe for a package with its own code: the same preprocessing and the same boxes."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,19 +41,22 @@ def run(pipeline, encoded):
 ENCODED = [*photos(), *(png(make(*size)) for make in (scene, noise) for size in ((320, 320), (99, 641), (731, 202)))]
 
 
-def test_the_recipe_is_the_packages_own_preprocessing_bit_for_bit(recipe):
+def test_the_recipe_equals_the_packages_preprocessing_bit_for_bit(recipe):
     for encoded in ENCODED:
         assert_close(run(recipe, encoded)["tensor"], nudenet._read_image(encoded)[0][0])
 
 
-def test_the_convention_of_the_metadata_is_told_from_it():
+def test_the_convention_is_detected_from_the_metadata():
     for encoded in ENCODED[:3]:
         imported = run(import_pipeline(str(MODEL)), encoded)["tensor"]
         assert (imported != nudenet._read_image(encoded)[0][0]).mean() > 0.5
 
 
-def test_the_boxes_are_the_packages_own(recipe):
-    """Detect in any photo, by higher scores before the suppression; the package cuts coordinates off to whole ones."""
+def test_the_boxes_equal_the_packages(recipe):
+    """Any photos, with a higher score threshold before the suppression.
+
+    The package truncates coordinates to integers.
+    """
     session = onnxruntime.InferenceSession(str(MODEL), providers=["CPUExecutionProvider"])
     compared = 0
     for encoded in photos():
@@ -70,7 +73,7 @@ def test_the_boxes_are_the_packages_own(recipe):
             (theirs,) = nudenet._postprocess([alone], x_pad, y_pad, x_ratio, y_ratio, width, height, 320, 320)
             (ours,) = boxes_to_original(found[:, :4, index], transform, [height, width], format="cxcywh")
             left, top, *sides = convert([ours], "cxcywh", "xywh")[0]
-            if left > 0 and top > 0:  # there the package moves a box, and does not cut it
+            if left > 0 and top > 0:  # there the package moves a box instead of clipping it
                 assert np.abs(np.subtract([left, top, *sides], theirs["box"])).max() <= 1.001
                 compared += 1
     assert compared >= 20

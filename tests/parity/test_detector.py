@@ -1,4 +1,4 @@
-"""Detections against Ultralytics' own suppression and scaling, on outputs that are drawn as its exports are formed."""
+"""Detections compared with Ultralytics' own suppression and scaling, on random outputs in the form of its exports."""
 
 import sys
 
@@ -18,7 +18,7 @@ EXTRA = {"detect": 0, "segment": 8, "pose": 17 * 3, "obb": 1}
 
 
 def export(task, seed):
-    """An output of [4 + 3 classes + extra, 400], few of whose candidates are sure."""
+    """Return a random output [4 + 3 classes + extra, 400] with few candidates of high score."""
     rng = np.random.default_rng(seed)
     boxes = np.concatenate([rng.uniform(60, 260, (2, 400)), rng.uniform(20, 120, (2, 400))])
     scores = rng.uniform(0, 1, (3, 400)) ** 6
@@ -27,7 +27,9 @@ def export(task, seed):
 
 
 def greedily(rows):
-    """Rows of x, y, width, height, score, class and angle that stay by Ultralytics' likeness, one after the other."""
+    """Return the rows (x, y, width, height, score, class, angle) that remain after Ultralytics' suppression, one by
+    one.
+    """
     scores, classes = rows[:, 4:7].max(1)
     left = [row for row in scores.argsort(descending=True).tolist() if scores[row] > 0.25]
     likeness = metrics.batch_probiou(boxes := torch.cat([rows[:, :4], rows[:, 7:]], 1), boxes)
@@ -40,8 +42,8 @@ def greedily(rows):
 
 @pytest.mark.parametrize("task", EXTRA)
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_found_is_what_ultralytics_finds(task, seed, monkeypatch):
-    monkeypatch.delitem(sys.modules, "torchvision", raising=False)  # Ultralytics then suppresses by its own function
+def test_detections_equal_ultralytics(task, seed, monkeypatch):
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)  # Ultralytics then suppresses with its own function
     output = export(task, seed)
     rng = np.random.default_rng(seed)
     prototypes = rng.normal(size=(8, 80, 80)).astype(np.float32)
@@ -49,7 +51,7 @@ def test_what_is_found_is_what_ultralytics_finds(task, seed, monkeypatch):
     ours = pp.detections(outputs | BACK, task, keypoints=(17, 3) if task == "pose" else None, most=300)
     given = torch.from_numpy(output)[None].clone()
     (theirs,) = nms.non_max_suppression(given, 0.25, 0.45, nc=3, rotated=task == "obb")
-    if task == "obb":  # their "fast" suppression also removes boxes that overlap a removed box
+    if task == "obb":  # its "fast" suppression also removes boxes that overlap a removed box
         theirs = greedily(given[0].T)
     assert len(theirs) > 10
     assert np.array_equal(ours.scores, theirs[:, 4].numpy())

@@ -1,4 +1,4 @@
-"""The elastic transform against torchvision v2: the pixels of a field, and the field of a noise."""
+"""The elastic transform compared with torchvision v2: the pixels for a field, and the field for noise."""
 
 import math
 
@@ -12,8 +12,8 @@ from pixprep.plan.steps.warps import Elastic
 from support import elastic_twin
 from support.images import scene
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: its elastic transform was not compared with")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: its elastic transform was not compared with")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its elastic transform was not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its elastic transform was not compared")
 
 from torchvision.transforms import functional as v1  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms import v2  # noqa: E402
@@ -38,7 +38,7 @@ FIELDS = {
 
 
 def made(fields, draws=DRAWS):
-    """Yield (photo, our pixels, our displacement in torchvision's form) per draw.
+    """Yield (photo, our pixels, our displacement in torchvision's form) per sample.
 
     The images are large enough for the blur.
     """
@@ -61,7 +61,7 @@ def made(fields, draws=DRAWS):
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
 @pytest.mark.parametrize("how", ["nearest", "bilinear"])
 @pytest.mark.parametrize("name", FIELDS)
-def test_the_values_of_a_field_are_torchvisions_of_tensors_and_of_images(name, how, like):
+def test_pixels_of_a_field_equal_torchvision_for_tensors_and_images(name, how, like):
     count, fields = 0, FIELDS[name]
     colour = np.broadcast_to(fields.get("fill", 0), 3).tolist()
     for photo, ours, field in made(fields | {"filter": how}, DRAWS):
@@ -71,7 +71,7 @@ def test_the_values_of_a_field_are_torchvisions_of_tensors_and_of_images(name, h
 
 
 @pytest.mark.parametrize(("how", "fill"), [("nearest", 9), ("bilinear", 0)])
-def test_the_values_of_v1_are_the_same_but_for_a_fill_that_it_blends(how, fill):
+def test_pixels_of_v1_are_equal_except_for_blended_fill(how, fill):
     wrong = [0, 0]
     for index, colour in enumerate((fill, 255)):
         for photo, ours, field in made(FIELDS["strong"] | {"filter": how, "fill": colour}, 60):
@@ -81,7 +81,7 @@ def test_the_values_of_v1_are_the_same_but_for_a_fill_that_it_blends(how, fill):
     assert (wrong[1] == 0) == (how == "nearest")
 
 
-def test_the_places_of_no_displacement_are_pytorchs_of_every_side():
+def test_positions_without_displacement_equal_pytorch_for_every_size():
     for side in range(1, 2500):
         theirs = torch.linspace((-side + 1) / side, (side - 1) / side, side)
         assert np.array_equal(elastic.identity(side), theirs), side
@@ -89,8 +89,11 @@ def test_the_places_of_no_displacement_are_pytorchs_of_every_side():
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 2e-7), (torch.float32, 5e-6)], ids=str)
 @pytest.mark.parametrize("fields", [{}, {"alpha": [30.0, 80.0], "sigma": [1.7, 4.3]}, {"sigma": 0.0}], ids=str)
-def test_the_field_of_a_noise_is_torchvisions(fields, dtype, most, monkeypatch):
-    """Blur in float64 and round: PyTorch's sum of float32 is further away. Without a blur they are the same."""
+def test_the_field_of_given_noise_equals_torchvision(fields, dtype, most, monkeypatch):
+    """The blur is computed in float64 and rounded, because PyTorch's float32 sum is less exact.
+
+    Without a blur both are equal.
+    """
     theirs = v2.ElasticTransform(**fields)
     farthest = largest = 0
     for seed in range(12):
@@ -108,7 +111,7 @@ def test_the_field_of_a_noise_is_torchvisions(fields, dtype, most, monkeypatch):
     assert farthest == 0 or theirs.sigma[0] or dtype == torch.float64
 
 
-def test_fields_are_as_long_and_as_smooth_as_torchvisions():
+def test_fields_have_the_amplitude_and_smoothness_of_torchvisions():
     height, width, count = 72, 90, 60
     theirs = v2.ElasticTransform(sigma=[2.0, 4.0])
     torch.manual_seed(5)
@@ -128,7 +131,7 @@ def test_fields_are_as_long_and_as_smooth_as_torchvisions():
         said[who] = np.stack([np.sqrt(power), *along, *down])
         assert abs(field.mean()) < power.max() ** 0.5 / 20
     print(said)
-    # White noise after a Gaussian blur: exp(-lag^2 / (4 sigma^2)).
+    # white noise after a Gaussian blur: exp(-lag^2 / (4 sigma^2))
     assert said["ours"][1:] == pytest.approx(np.repeat(np.exp([-0.25, -1.0] * 2), 2).reshape(4, 2), abs=0.06)
     assert said["ours"][0] == pytest.approx(said["theirs"][0], rel=0.05)
     assert said["ours"][1:] == pytest.approx(said["theirs"][1:], abs=0.06)

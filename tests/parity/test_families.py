@@ -1,6 +1,6 @@
-"""The files of docs/models give the tensors of the packages whose models they are for: ``make models``.
+"""The files of docs/models produce the tensors of the packages of their models: ``make models``.
 
-Each row of ``CALLS`` calls a package's own code, without its weights: of most packages one module, without the
+Each row of ``CALLS`` calls a package's own code, without its weights. For most packages this is one module, without the
 enclosing packages and their imports. ``mtcnn`` and ``retinaface`` repeat the composition in their code.
 """
 
@@ -35,7 +35,7 @@ DOCTR = ((0.798, 0.785, 0.772), (0.264, 0.2749, 0.287)), ((0.694, 0.695, 0.693),
 
 
 def module(name, *around, **stands_in):
-    """Import a module of a package; the packages ``around`` it are represented by their folders and ``stands_in``."""
+    """Import a module of a package. The packages ``around`` it are represented by their folders and ``stands_in``."""
     if not SITE.joinpath(name.split(".")[0]).exists():
         pytest.skip(f"make models installs {name.split('.')[0]}")
     for package in around:
@@ -74,7 +74,7 @@ def segment_anything():
 
 
 def easyocr(name):
-    sys.modules.setdefault("skimage", ModuleType("skimage")).io = None  # which reads files
+    sys.modules.setdefault("skimage", ModuleType("skimage")).io = None  # reads files
     return module(f"easyocr.{name}", "easyocr")
 
 
@@ -111,7 +111,7 @@ def doctr(height, width, mean_std, **how):
 
 
 def ultralytics(*, rect):
-    """Tasks but classification: detection, segmentation, pose and rotated boxes."""
+    """All tasks except classification: detection, segmentation, pose and rotated boxes."""
     predictor = module("ultralytics.engine.predictor").BasePredictor
     model = SimpleNamespace(format="pt", stride=32, fp16=False)
     fake = SimpleNamespace(args=SimpleNamespace(rect=rect), imgsz=(640, 640), scale_fill=False, model=model)
@@ -125,7 +125,7 @@ def open_clip():
 
 
 def grounding_dino():
-    """The size that its resize asks Paddle for."""
+    """Return the size that its resize requests from Paddle."""
     for name in ("paddle", "paddle.vision", "paddle.vision.transforms"):
         sys.modules.setdefault(name, ModuleType(name))
     sys.modules["paddle.vision.transforms"].resize = lambda _, size: size
@@ -147,7 +147,7 @@ def parseq():
 
 
 def anomalib():
-    """The reader of its inferencers: an exported model holds the resize and the normalization."""
+    """Return the reader of its inferencers. An exported model contains the resize and the normalization."""
     for name in ("tifffile", "matplotlib", "matplotlib.figure"):
         vars(sys.modules.setdefault(name, ModuleType(name))).setdefault("Figure", object)
     read = module("anomalib.data.utils.image", "anomalib", "anomalib.data", "anomalib.data.utils").read_image
@@ -172,7 +172,7 @@ def deepface():
 
 
 def efficientdet():
-    """``ResizePad`` of effdet, and the line of its loader, which runs on a GPU alone."""
+    """``ResizePad`` of effdet, and the line of its loader that needs a GPU."""
     resize = module("effdet.data.transforms", "effdet", "effdet.data").ResizePad(512, fill_color=(124, 116, 104))
     mean, std = (torch.tensor([255 * x for x in numbers]).view(-1, 1, 1) for numbers in IMAGENET)
 
@@ -198,7 +198,7 @@ def mtcnn():
 
 
 def retinaface():
-    """``resize_image`` and ``preprocess_image`` of retina-face: one scale for both sides, given to OpenCV."""
+    """``resize_image`` and ``preprocess_image`` of retina-face: one scale for both sides, passed to OpenCV."""
 
     def prepare(encoded):
         rgb = rgb_of(encoded)
@@ -210,7 +210,7 @@ def retinaface():
     return prepare
 
 
-CALLS = {  # a file, the package's code, and a part of the file without which it is wrong
+CALLS = {  # a file, the package's code, and a part of the file without which the result is wrong
     "anomalib": (anomalib, ', "arithmetic": "multiply"'),
     "deepface": (deepface, ', "like": "opencv"'),
     "doctr-detector": (lambda: doctr(1024, 1024, DOCTR[0], symmetric_pad=True), '{"op": "flip"},'),
@@ -246,7 +246,7 @@ IMPORTED = {
 
 
 def apart(pipeline, theirs, photos):
-    """Distance of the tensors of each photo; 1e9 where they have other sizes or types."""
+    """Return the distance of the tensors of each photo, or 1e9 if sizes or types differ."""
     (name,) = (name for name, output in pipeline.outputs.items() if output.spec.layout)
     found = []
     with pp.Engine(pipeline, threads=1) as engine:
@@ -262,7 +262,7 @@ def test_every_file_is_compared():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_file_gives_the_tensors_of_its_package_bit_for_bit_and_a_wrong_one_does_not(name):
+def test_a_file_gives_the_tensors_of_its_package_and_a_wrong_file_does_not(name):
     original, part = CALLS[name]
     theirs, photos = original(), LINES if name == "easyocr-recognizer" else PHOTOS
     found = apart(FAMILIES[name], theirs, photos)
@@ -281,7 +281,7 @@ def test_an_imported_processor_gives_the_tensors_of_its_class(name):
     assert max(apart(pipeline, theirs, PHOTOS)) == 0
 
 
-def test_detrs_own_rounding_of_sides_is_that_of_2000_images():
+def test_detrs_rounding_of_sizes_is_equal_for_2000_images():
     theirs, others = grounding_dino(), 0
     original, hf = (pp.resize(800, max_size=1333, rounding=name)._step for name in ("detr_original", "detr"))
     for sides in np.random.default_rng(0).integers(64, 4000, (2000, 2)).tolist():

@@ -1,4 +1,4 @@
-"""Albumentations' Compose, imported, against itself on photos and noise: equal to the last bit."""
+"""Imported Albumentations pipelines compared with Albumentations on photos and noise: equal to the last bit."""
 
 import json
 import math
@@ -24,12 +24,12 @@ from support.refusals import rows
 from support.sources import NAMES, compose
 
 if find_spec("albumentations") is None:
-    pytest.skip("NO ALBUMENTATIONS: its importer was not compared with it", allow_module_level=True)
+    pytest.skip("NO ALBUMENTATIONS: its importer was not compared", allow_module_level=True)
 
 import cv2
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it asks PyPI for a newer version of itself
+    warnings.simplefilter("ignore")  # it would query PyPI for a newer version
     import albumentations as A  # noqa: N812 - as everyone writes it
 import albumentations.augmentations.geometric.functional as G  # noqa: N812
 from albumentations.pytorch import ToTensorV2
@@ -40,7 +40,7 @@ SIZES = [(97, 61), (41, 300), (224, 224), (1, 7), (160, 33), (33, 64)]
 
 @cache
 def images():
-    """Encoded images, each with its RGB pixels."""
+    """Return encoded images, each with its RGB pixels."""
     encoded = [photo("flower"), *(png(make(*size)) for make in (noise, scene) for size in SIZES)]
     return [(image, np.asarray(read(image).convert("RGB"))) for image in encoded]
 
@@ -66,7 +66,7 @@ def affine(rng):
 
 
 def resizes(rng):
-    """Return a random resize, or transforms that act as one."""
+    """Return a random resize, or transforms with the same effect."""
     how = {"interpolation": rng.choice([0, 1, 1, 3, 4])}
     side, pair = rng.randint(5, 90), (rng.randint(5, 90), rng.randint(5, 90))
     position = rng.choice(["center", "top_left"])
@@ -107,7 +107,7 @@ def values(rng):
 
 
 def evaluation(seed):
-    """A random chain as people write it for evaluation."""
+    """Return a random chain as users write it for evaluation."""
     rng = random.Random(seed)
     flips = [A.HorizontalFlip(p=rng.choice([0, 1])), A.VerticalFlip(p=rng.choice([0, 1])), A.NoOp(), A.Transpose(p=1)]
     sized, moved = resizes(rng), rng.sample(flips, rng.randint(0, 3))
@@ -128,7 +128,7 @@ def test_evaluation_is_exact(part):
             (actual,) = ours(pipeline, [encoded])
             try:
                 expected = np.asarray(transforms(image=pixels)["image"])
-            except ValueError:  # CropSizeError is one: the image is too small
+            except ValueError:  # for example CropSizeError: the image is too small
                 assert isinstance(actual, ImageError)
                 continue
             assert not isinstance(actual, Exception), (transforms, actual)
@@ -138,7 +138,8 @@ def test_evaluation_is_exact(part):
     assert compared > 100
 
 
-# ------------------------------------------------------------------------------------------- training, given the draw
+# ------------------------------------------------------------------------------------------- training, given the
+# parameters
 
 
 def rising(rng, low, high):
@@ -178,7 +179,7 @@ def blur(rng):
 
 
 def deviation(params, _):
-    """Words of a blur, by the thousandth of a pixel that its kernel has."""
+    """Return the random parameters of a blur, by the kernel's sigma in thousandths of a pixel."""
     middle, *others = params["kernel"][len(params["kernel"]) // 2 :]
     return {"sigma": [round(math.sqrt(-0.5 / math.log(others[0] / middle)), 3) if others else 0.1] * 2}
 
@@ -229,11 +230,11 @@ DRAWN = {
         lambda params, _: dict(zip(("hue", "saturation", "value"), params.values(), strict=True)),
     ),
 }
-"""Maker of each, and for its parameters, as ``ReplayCompose`` names them, the words of the op's draw."""
+"""Functions that create each transform and convert its parameters from ``ReplayCompose`` to the op's parameters."""
 
 
 def replayed(transform, words, encoded, pixels):
-    """The tensor of one draw of the library's, and the library's own."""
+    """Return our tensor for one sample of the library, and the library's own tensor."""
     end = [] if "Crop" in type(transform).__name__ else [A.CenterCrop(440, 640, pad_if_needed=True)]
     made = A.ReplayCompose([transform, *end])(image=pixels)
     params = made["replay"]["transforms"][0]["params"]
@@ -249,7 +250,7 @@ def replayed(transform, words, encoded, pixels):
 
 @pytest.mark.filterwarnings("ignore:ShiftScaleRotate is")
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_draw_of_the_library_gives_its_pixels(name):
+def test_the_librarys_random_parameters_give_its_pixels(name):
     make, words = DRAWN[name]
     if words is matrix and cv2.__version__ >= "5":
         pytest.skip(f"OPENCV {cv2.__version__} INTERPOLATES IN ANOTHER WAY: warps were not compared with it")
@@ -265,7 +266,7 @@ def test_a_draw_of_the_library_gives_its_pixels(name):
 
 
 OLD = ("mask_value", "max_holes")
-"""Names of fields that 2.0 does not read."""
+"""Names of fields that version 2.0 does not read."""
 TABLE = [call for call, _ in rows("importers", "imports.txt") if call.startswith("a(")]
 
 
@@ -281,7 +282,7 @@ def test_a_source_of_the_table_gives_the_librarys_pixels(call):
     assert compared > 5
 
 
-def test_one_gray_channel_and_images_of_their_own_size_are_exact():
+def test_one_gray_channel_and_images_of_any_size_are_exact():
     gray = [A.ToGray(num_output_channels=1, p=1), A.PadIfNeeded(50, 60, border_mode=0, fill=9), A.Normalize(0.4, 0.3)]
     chains = [[A.Resize(40, 50), *gray, ToTensorV2()], [A.Resize(40, 50), A.InvertImg(p=1)], [A.Normalize(MEAN, STD)]]
     for chain in map(A.Compose, chains):
@@ -291,7 +292,7 @@ def test_one_gray_channel_and_images_of_their_own_size_are_exact():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_labels_and_boxes_move_as_the_librarys(seed):
+def test_labels_and_boxes_move_like_the_librarys(seed):
     rng = random.Random(seed)
     size, angle, side = (rng.randint(20, 90), rng.randint(20, 90)), rng.uniform(-90, 90), rng.randint(9, 90)
     moves = [A.Resize(*size), A.LongestMaxSize(side), A.Rotate((angle, angle), border_mode=0, fill_mask=255, p=1)]
@@ -348,7 +349,7 @@ def test_the_same_points_give_the_librarys_perspective(size):
 
 @pytest.mark.parametrize("name", [name for name, (_, words) in DRAWN.items() if words is matrix])
 @pytest.mark.filterwarnings("ignore:ShiftScaleRotate is")
-def test_a_draw_beside_it_gives_other_pixels(name):
+def test_slightly_different_parameters_give_different_pixels(name):
     transform, (encoded, pixels) = DRAWN[name][0](random.Random(1)), images()[0]
 
     def beside(params, size):
@@ -375,7 +376,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_another_chain_is_not_equal(name):
+def test_a_different_chain_is_not_equal(name):
     chain, another = (A.Compose(transforms) for transforms in OTHERS[name])
     encoded, pixels = images()[0]
     (actual,) = ours(from_albumentations(chain), [encoded])
@@ -391,7 +392,7 @@ def test_verify_compares_with_albumentations():
     assert certificate.rows[-1].original.endswith(f"Albumentations {A.__version__}")
 
 
-def test_verify_compares_draws_with_albumentations():
+def test_verify_compares_random_parameters_with_albumentations():
     chain = [A.RandomCrop(90, 80), jitter(random.Random(3)), A.HueSaturationValue(p=1), A.ToGray(p=0.5)]
     chain += [A.RandomBrightnessContrast(p=1), A.OneOf([A.HorizontalFlip(p=1), A.ToGray(p=3e-1)], p=1)]
     pipeline = from_albumentations(training=A.Compose([*chain, A.Normalize(MEAN, STD), ToTensorV2()]))
@@ -400,7 +401,7 @@ def test_verify_compares_draws_with_albumentations():
     assert any("Albumentations" in row.original for row in certificate.rows if row.stage == "levels")
 
 
-def test_the_pages_operator_runs():
+def test_the_operator_of_the_page_runs():
     text = (Path(__file__).parents[2] / "docs" / "own-operators.md").read_text(encoding="utf-8")
     (program,) = (
         code for code in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if "A.CLAHE" in code

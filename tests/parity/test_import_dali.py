@@ -1,6 +1,6 @@
-"""Imported DALI pipelines against DALI itself, whose CPU operators run the same graph.
+"""Imported DALI pipelines compared with DALI, whose CPU operators run the same graph.
 
-All are equal but where colours are mixed, or a shear is by angles. ``pytest -s`` prints how much differs.
+All are equal except where colours are mixed, or a shear uses angles. ``pytest -s`` prints the differences.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
 
 @pytest.fixture(scope="module")
 def dali():
-    """The script that made the frozen pipelines."""
+    """Return the script that wrote the frozen pipelines."""
     spec = importlib.util.spec_from_file_location("freeze_dali", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -48,7 +48,7 @@ def images(name):
 
 
 def both(dali, name, encoded, pipeline=None):
-    """Ours and DALI's, output by output and image by image."""
+    """Return our and DALI's results, output by output and image by image."""
     pipeline = pipeline or from_dali(FROZEN / f"{name}.dali")
     theirs = dali.run(dali.make(dali.PIPELINES[name], len(encoded)), encoded)
     with pp.Engine(pipeline, threads=1) as engine:
@@ -60,7 +60,7 @@ def both(dali, name, encoded, pipeline=None):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_imported_pipeline_gives_what_dali_gives(dali, name):
+def test_an_imported_pipeline_equals_dali(dali, name):
     for actual, expected in both(dali, name, images(name)):
         assert actual.dtype == expected.dtype
         difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
@@ -69,12 +69,12 @@ def test_an_imported_pipeline_gives_what_dali_gives(dali, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_frozen_pipeline_is_what_the_script_writes(dali, name):
+def test_the_script_writes_the_frozen_pipelines(dali, name):
     ours = dali.without_traces(dali.make(dali.PIPELINES[name]).serialize())
     assert from_dali(ours).ops == from_dali(FROZEN / f"{name}.dali").ops
 
 
-def test_the_model_of_the_docs_is_the_frozen_one(tmp_path):
+def test_the_model_in_the_docs_is_the_frozen_one(tmp_path):
     page = (SCRIPT.parents[2] / "docs" / "dali.md").read_text(encoding="utf-8")
     model, request = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "dali.py").write_text(model)
@@ -108,7 +108,7 @@ another().serialize(filename="mine.dali")
 
 
 @pytest.mark.parametrize("is_antialiased", [True, False])
-def test_triangular_is_linear_antialiased_or_not(dali, is_antialiased):
+def test_triangular_equals_linear_with_and_without_antialiasing(dali, is_antialiased):
     def triangular(encoded):
         pixels = dali.fn.decoders.image(encoded)
         how = {"interp_type": dali.types.INTERP_TRIANGULAR, "antialias": is_antialiased}
@@ -121,8 +121,8 @@ def test_triangular_is_linear_antialiased_or_not(dali, is_antialiased):
         assert_close(engine.run_batch(encoded)["tensor"], np.stack(theirs), EQUAL)
 
 
-def test_dali_decodes_images_that_exif_turns_without_the_fast_idct(dali):
-    """So that ``use_fast_idct`` is refused with ``adjust_orientation``."""
+def test_dali_decodes_images_with_exif_orientation_without_the_fast_idct(dali):
+    """``use_fast_idct`` is therefore rejected with ``adjust_orientation``."""
 
     def decoded(orientation, is_fast):
         encoded = [with_exif(orientation, size=(61, 83))]
@@ -141,7 +141,7 @@ SHRUNK = {
 
 
 @pytest.mark.parametrize("name", SHRUNK)
-def test_a_part_that_a_large_reduction_trims_is_counted_from_its_first_pixel(dali, name):
+def test_a_region_trimmed_by_a_large_reduction_is_counted_from_its_first_pixel(dali, name):
     sides, size, way, is_turned = SHRUNK[name]
 
     def build(data):
@@ -177,8 +177,8 @@ def warped(dali, angle, matrix, index):
         yield pipeline, dali.run(dali.make(decoded, len(encoded)), encoded)[0], way == "INTERP_NN"
 
 
-def test_rotations_and_affine_maps_are_dalis(dali):
-    """120 angles and matrices, some of tenths; turns that show places halfway between two pixels are among them."""
+def test_rotations_and_affine_maps_equal_dali(dali):
+    """The 120 angles and matrices include tenths, and rotations with sampling positions halfway between two pixels."""
     rng = np.random.default_rng(3)
     wrong = 0
     for index in range(120):
@@ -202,7 +202,7 @@ def steps_of(op, image):
     return image
 
 
-def test_a_rotation_expands_as_dalis(dali):
+def test_a_rotation_expands_like_dalis(dali):
     rng = np.random.default_rng(5)
     sizes = [(int(height), int(width)) for height, width in rng.integers(1, 160, (300, 2))]
     angles = [float(np.float32(angle)) for angle in (*rng.uniform(-400, 400, 280), *range(-450, 450, 45))][:300]
@@ -233,7 +233,7 @@ POLICIES = {
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_crop_refuses_or_pads_the_images_that_dali_does(dali, policy):
+def test_a_crop_rejects_or_pads_the_same_images_as_dali(dali, policy):
     def build(encoded):
         return POLICIES[policy](dali.fn, encoded)
 
@@ -259,7 +259,7 @@ TIES = [noise(96, 86), checkerboard(96, 86), checkerboard(96, 86, cell=3), noise
 
 @pytest.mark.parametrize("color", ["RGB", "BGR", "GRAY"])
 @pytest.mark.parametrize("size", [(48, 43), (48, 172), (192, 43), (192, 172), (48, 86), (96, 43)])
-def test_ties_are_dalis_through_crops_and_mirrors(dali, color, size):
+def test_ties_equal_dali_through_crops_and_mirrors(dali, color, size):
     encoded = [jpeg(image, quality=100, subsampling=0) for image in TIES]
     for way in ("LINEAR", "CUBIC", "LANCZOS3"):
 
@@ -288,8 +288,11 @@ GRAYS = {
 }
 
 
-def test_ties_of_gray_are_dalis_of_as_many_channels(dali):
-    """One channel before the resize, or three. The remainder of a row, where ties are rounded away from 0, differs."""
+def test_ties_of_gray_equal_dali_with_the_same_number_of_channels(dali):
+    """There are one or three channels before the resize.
+
+    The remainder of a row, where ties are rounded away from 0, differs.
+    """
     encoded = [png(np.repeat(image[:, :, :1], 3, 2)) for image in TIES]  # DALI's gray has the same values
     seen = []
     for size in ((48, 43), (192, 86), (24, 86), (40, 43)):
@@ -309,7 +312,7 @@ def test_ties_of_gray_are_dalis_of_as_many_channels(dali):
 
 
 @pytest.mark.parametrize("way", ["CUBIC", "LANCZOS3"])
-def test_a_resize_behind_a_rotation_is_as_near_as_the_rotation(dali, way):
+def test_a_resize_after_a_rotation_is_as_close_as_the_rotation(dali, way):
     def build(data):
         pixels = dali.fn.rotate(sized(dali, data), angle=33.0, fill_value=7)
         return dali.fn.resize(pixels, size=[71, 50], interp_type=getattr(dali.types, f"INTERP_{way}"))
@@ -369,7 +372,7 @@ def erased(dali, encoded):
 
 
 def divided(dali, height, width):
-    """The sides of PaddleOCR's detector."""
+    """Return the sizes of PaddleOCR's detector."""
     largest, least = dali.dmath.max, dali.dmath.min
     scale = least(960 / largest(height, width), 1.0)
     return tuple(largest(dali.dmath.floor(side * scale / 32 + 0.5) * 32, 32.0) for side in (height, width))
@@ -472,7 +475,7 @@ BUILDS = {
 
 
 @pytest.mark.parametrize("name", BUILDS)
-def test_a_graph_gives_what_dali_gives(dali, name):
+def test_a_graph_equals_dali(dali, name):
     def build(encoded):
         return BUILDS[name](dali, encoded)
 
@@ -491,7 +494,7 @@ def test_a_graph_gives_what_dali_gives(dali, name):
 
 
 @pytest.mark.parametrize("is_share", [False, True])
-def test_a_decoder_that_slices_by_numbers_of_the_request_is_dalis(dali, is_share):
+def test_a_decoder_with_a_per_request_slice_equals_dali(dali, is_share):
     pipe = dali.Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipe:
         inputs = [dali.fn.external_source(name=name) for name in "ESL"]
@@ -510,7 +513,7 @@ def test_a_decoder_that_slices_by_numbers_of_the_request_is_dalis(dali, is_share
             assert_close(engine.run_batch([encoded], inputs=rows)["tensor"][0], expected, EQUAL)
 
 
-def test_frames_whose_channels_are_exchanged_are_dalis(dali):
+def test_frames_with_swapped_channels_equal_dali(dali):
     pipe = dali.Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipe:
         frames = dali.fn.external_source(name="F", layout="HWC")
@@ -532,8 +535,8 @@ SCALES = {
 
 
 @pytest.mark.parametrize("name", SCALES)
-def test_fractional_sides_of_a_computed_scale_are_dalis(dali, name):
-    """A side that misses 200 by a bit moves each pixel by a hundred-thousandth, which of noise some levels show."""
+def test_fractional_sizes_of_a_computed_scale_equal_dali(dali, name):
+    """A size that misses 200 by one bit moves each pixel by 0.00001, which is visible in some values of noise."""
 
     def build(data):
         height, width = dali.sides(data)
@@ -553,7 +556,7 @@ def test_fractional_sides_of_a_computed_scale_are_dalis(dali, name):
             assert 0 < (engine.run_batch(encoded)["tensor"] != theirs).mean() < 1e-3
 
 
-def test_sides_of_one_scale_are_dalis_where_they_lie_halfway_between_two_multiples(dali):
+def test_sizes_of_one_scale_halfway_between_two_multiples_equal_dali(dali):
     rng = np.random.default_rng(2)
     parts, each = rng.integers(2, 129, (2, 9000))
     sizes = np.stack([each * rng.integers(1, parts), each * parts], axis=1)
@@ -572,7 +575,7 @@ def test_sides_of_one_scale_are_dalis_where_they_lie_halfway_between_two_multipl
     assert not np.array_equal(exact, theirs)
 
 
-def test_the_cpus_chroma_is_that_of_its_decoder(dali):
+def test_the_cpus_chroma_equals_its_decoder(dali):
     encoded = [jpeg(scene(*size), subsampling=2) for size in LARGE[:4]]
     theirs = dali.run(dali.make(dali.classic, len(encoded)), encoded)[0]
     found = []
@@ -604,7 +607,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("mistake", WRONG)
-def test_the_comparison_sees(dali, mistake):
+def test_the_comparison_detects_differences(dali, mistake):
     name, index, changes = WRONG[mistake]
     ops = list(from_dali(FROZEN / f"{name}.dali").ops)
     ops[index] = msgspec.structs.replace(ops[index], **changes)

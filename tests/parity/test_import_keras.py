@@ -1,4 +1,4 @@
-"""Against Keras itself: the table of its applications, its loaders and its preprocessing layers, to the last bit."""
+"""Comparison with Keras: the table of its applications, its loaders and its preprocessing layers, to the last bit."""
 
 import inspect
 import io
@@ -17,7 +17,7 @@ from support.images import photo, scene
 from support.importing import awkward, ours
 
 if find_spec("keras") is None or find_spec("tensorflow") is None:
-    pytest.skip("NO KERAS: its importer was not compared with it", allow_module_level=True)
+    pytest.skip("NO KERAS: its importer was not compared", allow_module_level=True)
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -31,8 +31,8 @@ TARGETS = [64, (96, 40), (150, 299)]
 
 
 def preprocess_input(application):
-    """``preprocess_input`` of the module of Keras which has the application."""
-    if application.startswith("MobileNetV3"):  # its module exports no more
+    """Return ``preprocess_input`` of the Keras module that contains the application."""
+    if application.startswith("MobileNetV3"):  # its module does not export more
         return keras.applications.mobilenet_v3.preprocess_input
     return next(
         module.preprocess_input
@@ -59,7 +59,7 @@ def test_the_table_has_every_application():
 
 
 @pytest.mark.parametrize("application", APPLICATIONS)
-def test_every_level_is_what_preprocess_input_makes_of_it(application):
+def test_every_pixel_value_equals_preprocess_input(application):
     levels = np.tile(np.arange(256, dtype=np.float32)[:, None, None], (1, 1, 3))
     (plan,) = from_keras(application).plan.outputs.values()
     expected = preprocess_input(application)(levels.copy())
@@ -71,7 +71,7 @@ def test_every_level_is_what_preprocess_input_makes_of_it(application):
 def test_the_default_size_is_that_of_the_applications_weights(application):
     make = getattr(keras.applications, application)
     shape = from_keras(application).outputs["tensor"].spec.shape
-    if application.startswith("MobileNetV3"):  # which takes any shape; its weights are of 224
+    if application.startswith("MobileNetV3"):  # accepts any shape; its weights are for 224
         assert make(weights=None).input_shape == (None, None, None, 3)
         assert shape == (224, 224, 3)
         return
@@ -81,7 +81,7 @@ def test_the_default_size_is_that_of_the_applications_weights(application):
 
 @pytest.mark.parametrize("size", TARGETS, ids=str)
 @pytest.mark.parametrize("application", ["ResNet50", "MobileNetV2", "DenseNet121", "EfficientNetB0"])
-def test_load_img_and_preprocess_input_bit_for_bit(application, size):
+def test_load_img_and_preprocess_input_are_equal_bit_for_bit(application, size):
     target = (size, size) if isinstance(size, int) else size
     with Engine(from_keras(application, size=size)) as engine:
         for encoded in IMAGES.values():
@@ -91,7 +91,7 @@ def test_load_img_and_preprocess_input_bit_for_bit(application, size):
 
 @pytest.mark.parametrize("size", TARGETS, ids=str)
 @pytest.mark.parametrize("application", ["ResNet50", "EfficientNetB0"])
-def test_image_dataset_from_directory_and_preprocess_input_bit_for_bit(tmp_path, application, size):
+def test_image_dataset_from_directory_and_preprocess_input_are_equal_bit_for_bit(tmp_path, application, size):
     target = (size, size) if isinstance(size, int) else size
     for index, encoded in enumerate(IMAGES.values()):
         (tmp_path / f"{index:02}.jpg").write_bytes(encoded)  # the contents decide, not the name
@@ -125,7 +125,7 @@ HEADS = {
 
 @pytest.mark.parametrize("loader", ["decode_image", "load_img"])
 @pytest.mark.parametrize("head", HEADS)
-def test_preprocessing_layers_bit_for_bit(head, loader):
+def test_preprocessing_layers_are_equal_bit_for_bit(head, loader):
     model = keras.Sequential([keras.Input((None, None, 3)), *HEADS[head]])
     with Engine(from_keras(config(model), loader=loader)) as engine:
         for encoded in IMAGES.values():
@@ -134,7 +134,7 @@ def test_preprocessing_layers_bit_for_bit(head, loader):
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # Keras saving, NumPy 2.4
-def test_a_saved_model_runs_its_layers_here_or_there(tmp_path):
+def test_a_saved_model_runs_its_layers_in_pixprep_or_in_keras(tmp_path):
     inputs = keras.Input((64, 48, 3))
     head = LAYERS.Rescaling(1 / 255, name="head")(LAYERS.RandomZoom(0.2)(inputs))
     model = keras.Model(inputs, LAYERS.Conv2D(2, 3)(head))
@@ -147,7 +147,7 @@ def test_a_saved_model_runs_its_layers_here_or_there(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(AUGMENTATIONS))
-def test_an_augmentation_does_nothing_at_inference(name):
+def test_an_augmentation_has_no_effect_at_inference(name):
     cls = getattr(LAYERS, name)
     needed = {"factor": 1, "height_factor": 0.1, "width_factor": 0.1}
     layer = cls(**{key: value for key, value in needed.items() if key in inspect.signature(cls).parameters})
@@ -160,7 +160,7 @@ def test_an_augmentation_does_nothing_at_inference(name):
     [("resnet50", {"loader": "image_dataset"}, {}), ("resnet50", {}, {"interpolation": "bilinear"}), ("vgg16", {}, {})],
     ids=["another loader", "another filter", "another mode"],
 )
-def test_the_comparison_sees(application, options, how):
+def test_the_comparison_detects_differences(application, options, how):
     other = "ResNet50V2" if application == "vgg16" else "ResNet50"
     expected = preprocess_input(other)(loaded(photo(), (224, 224), **how))
     with pytest.raises(AssertionError, match="largest difference"):
@@ -168,14 +168,14 @@ def test_the_comparison_sees(application, options, how):
 
 
 def test_a_compiled_division_differs_in_the_last_bit():
-    """The docs contain "eagerly" because TensorFlow multiplies by the reciprocal inside a graph."""
+    """The docs say "eagerly" because TensorFlow multiplies by the reciprocal inside a graph."""
     levels = np.tile(np.arange(256, dtype=np.float32)[:, None, None], (1, 1, 3))
     compiled = tf.function(preprocess_input("DenseNet121"))(tf.constant(levels)).numpy()
     (plan,) = from_keras("DenseNet121").plan.outputs.values()
     assert 0 < np.abs(plan.table.T[:, None] - compiled).max() < 1e-6
 
 
-# --------------------------------------------------------------------------------------------- the side of training
+# --------------------------------------------------------------------------------------------- training
 
 
 def augmented(*layers, height=72, width=96):
@@ -185,7 +185,7 @@ def augmented(*layers, height=72, width=96):
 
 
 def trained(pipeline, images, epoch=0):
-    """(tensors, the draws of each) of the training side."""
+    """Return (tensors, the random parameters of each) in training."""
     side = pipeline.for_training()
     drawn = side.plan.draw(seed=4, epoch=epoch, indices=range(len(images)))
     with Engine(side) as engine:
@@ -194,8 +194,8 @@ def trained(pipeline, images, epoch=0):
 
 
 @pytest.mark.parametrize("mode", ["horizontal", "vertical"])
-def test_a_random_flip_is_one_of_the_two_that_the_layer_makes(mode):
-    """Use draws of the layer itself, some of which flip and some of which do not."""
+def test_a_random_flip_equals_one_of_the_layers_two_results(mode):
+    """Use several calls of the layer itself: some flip and some do not."""
     layer = LAYERS.RandomFlip(mode)
     pipeline = from_keras(config(augmented()), training=config(augmented(layer)), loader="decode_image")
     images = [photo(), photo("flower")] * 10
@@ -213,7 +213,7 @@ def test_a_random_flip_is_one_of_the_two_that_the_layer_makes(mode):
         assert_close(tensor, np.asarray(expected)[::-1, ::-1])
 
 
-def test_a_random_crop_is_the_layers_own_of_the_same_draw():
+def test_a_random_crop_equals_the_layers_with_the_same_parameters():
     layer = LAYERS.RandomCrop(48, 40)
     pipeline = from_keras(
         config(augmented(height=48, width=40)), training=config(augmented(layer)), loader="decode_image"
@@ -230,15 +230,15 @@ def test_a_random_crop_is_the_layers_own_of_the_same_draw():
     assert len(set(tops)) > 5
 
 
-def test_one_draw_of_the_layer_flips_both_axes():
-    """Which is why two ops would be another thing: the image is turned, or stays."""
+def test_one_sample_of_the_layer_flips_both_axes():
+    """Two separate ops would differ: the layer either rotates the image by half a turn, or does not change it."""
     image = tf.constant(scene(9, 7), tf.float32)
     layer = LAYERS.RandomFlip("horizontal_and_vertical", seed=3)
     made = {np.asarray(layer(image, training=True)).tobytes() for _ in range(40)}
     assert made == {np.asarray(image).tobytes(), np.ascontiguousarray(np.asarray(image)[::-1, ::-1]).tobytes()}
 
 
-def test_both_sides_of_a_model_with_random_layers_are_one_file():
+def test_a_model_with_random_layers_gives_one_file_for_both_modes():
     model = config(augmented(LAYERS.RandomFlip("horizontal")))
     pipeline = from_keras(model, training=model, loader="decode_image")
     assert [op.only for op in pipeline.ops] == [None] * 5

@@ -1,4 +1,6 @@
-"""Every ``pretrained_cfg`` of timm, imported, against timm's own transform on PIL images: equal to the last bit."""
+"""Every ``pretrained_cfg`` of timm, imported and compared with timm's own transform on PIL images: equal to the last
+bit.
+"""
 
 import json
 from collections import defaultdict
@@ -14,13 +16,13 @@ from support.images import noise, png, read
 from support.importing import ours, photos, refusal
 
 if find_spec("timm") is None:
-    pytest.skip("NO TIMM: its importer was not compared with it", allow_module_level=True)
+    pytest.skip("NO TIMM: its importer was not compared", allow_module_level=True)
 
 import timm
 from timm.data import create_transform, resolve_data_config
 
 EXACT_SHARE = 1.0
-"""Measured with timm 1.0.31: 1,826 of 1,826 configurations, 173 of them distinct; none is refused."""
+"""Measured with timm 1.0.31: 1,826 of 1,826 configurations are exact, 173 of them distinct; none is rejected."""
 
 
 def theirs(config, images=None, **options):
@@ -30,15 +32,15 @@ def theirs(config, images=None, **options):
 
 @cache
 def configurations():
-    """Every model's name and its ``pretrained_cfg``, as a dictionary."""
+    """Return every model's name and its ``pretrained_cfg``, as a dictionary."""
     return {name: timm.models.get_pretrained_cfg(name).to_dict() for name in timm.list_pretrained()}
 
 
 def sweep(configs, **options):
-    """Compare every configuration; those that make the same transform only once.
+    """Compare every configuration, but configurations of equal transforms only once.
 
     Returns:
-        The names that are exact, and those refused with the reason.
+        The names that are exact, and those rejected with the reason.
     """
     groups, refused = defaultdict(list), {}
     for name, config in configs.items():
@@ -62,14 +64,14 @@ def sweep(configs, **options):
     return exact, refused
 
 
-def test_every_configuration_is_exact_or_refused_by_a_named_field(capsys):
+def test_every_configuration_is_exact_or_rejected_by_a_named_field(capsys):
     with capsys.disabled():
         exact, refused = sweep(configurations())
     assert len(exact) + len(refused) == len(configurations()) > 1800
     assert len(exact) >= EXACT_SHARE * len(configurations())
 
 
-def test_the_sizes_for_tests_are_exact_too(capsys):
+def test_the_test_sizes_are_also_exact(capsys):
     tested = {name: config for name, config in configurations().items() if config.get("test_input_size")}
     assert len(tested) > 300
     with capsys.disabled():
@@ -96,7 +98,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_no_model_has_is_exact_too(variant):
+def test_values_that_no_model_has_are_also_exact(variant):
     config = CONFIG | VARIANTS[variant]
     images = [*photos(), png(noise(97, 61)), png(noise(41, 300)), png(noise(96, 96)), png(noise(1, 7))]
     for actual, expected in zip(ours(from_timm(config), images), theirs(config, images), strict=True):
@@ -111,13 +113,13 @@ def test_what_no_model_has_is_exact_too(variant):
     ],
     ids=str,
 )  # fmt: skip
-def test_another_configuration_gives_another_tensor(change):
+def test_a_different_configuration_gives_a_different_tensor(change):
     for actual, expected in zip(ours(from_timm(CONFIG), photos()), theirs(CONFIG | change), strict=True):
         with pytest.raises(AssertionError, match="worst at"):
             assert_close(actual, expected)
 
 
-def test_a_name_and_the_file_of_its_hub_give_the_same_ops(tmp_path):
+def test_a_name_and_its_hub_file_give_the_same_ops(tmp_path):
     name = "resnet50.a1_in1k"
     config = configurations()[name]
     path = tmp_path / "config.json"
@@ -141,7 +143,7 @@ def test_a_name_and_the_file_of_its_hub_give_the_same_ops(tmp_path):
     ids=str,
 )
 @pytest.mark.parametrize("is_fixed", [True, False])
-def test_the_arguments_of_a_saved_model_change_its_size_as_in_timm(arguments, is_fixed, tmp_path):
+def test_the_arguments_of_a_saved_model_change_its_size_like_in_timm(arguments, is_fixed, tmp_path):
     config = CONFIG | {"fixed_input_size": is_fixed}
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"architecture": "vit", "model_args": arguments, "pretrained_cfg": config}))
@@ -150,5 +152,5 @@ def test_the_arguments_of_a_saved_model_change_its_size_as_in_timm(arguments, is
 
 
 @pytest.mark.parametrize("name", ["resnet_50", "resnet50.no_such_tag", "", "../resnet50"])
-def test_a_name_that_timm_does_not_know_is_refused(name):
+def test_a_name_unknown_to_timm_is_rejected(name):
     assert refusal(from_timm, name).startswith("timm does not have a pretrained")

@@ -1,4 +1,6 @@
-"""torchvision's transforms, imported, against themselves on PIL images and on uint8 tensors: equal to the last bit."""
+"""Imported torchvision transforms, compared with torchvision on PIL images and on uint8 tensors: equal to the last
+bit.
+"""
 
 from collections import defaultdict
 from functools import cache
@@ -15,7 +17,7 @@ from support.images import jpegs, noise, others, png, read, with_exif
 from support.importing import ours, photos, refusal
 
 if find_spec("torchvision") is None:
-    pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)
+    pytest.skip("NO TORCHVISION: its importer was not compared", allow_module_level=True)
 
 import torch
 import torchvision
@@ -29,7 +31,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @cache
 def all_sizes():
-    """Also noise, in sizes where windows are cut off, grow long and are few."""
+    """Return photos and noise, in sizes where filters are cut off, become long, or have few positions."""
     sizes = [(97, 61), (41, 300), (224, 224), (1, 7), (600, 33)]
     return [*photos(), *(png(noise(height, width)) for height, width in sizes)]
 
@@ -51,7 +53,7 @@ def assert_exact(transforms, given, images):
 
 @cache
 def all_weights():
-    """Every entry of every enumeration of weights, by its name."""
+    """Return every entry of every enumeration of weights, by its name."""
     found = {}
     for model in models.list_models():
         for weights in models.get_model_weights(model):
@@ -60,7 +62,7 @@ def all_weights():
 
 
 @pytest.mark.parametrize("given", INPUTS)
-def test_all_weights_are_exact_or_refused_by_their_preset(given, capsys):
+def test_all_weights_are_exact_or_rejected_by_their_preset(given, capsys):
     groups, refused = defaultdict(list), {}
     for name, weights in all_weights().items():
         try:
@@ -88,7 +90,7 @@ MODES = {mode.value: mode for mode in InterpolationMode}
 
 
 def classic(*, size=64, crop=56, mode="bilinear", antialias=True, mean=MEAN, std=STD):
-    """Transforms that everyone writes, for PIL images."""
+    """Common transforms for PIL images."""
     return v1.Compose(
         [v1.Resize(size, MODES[mode], antialias=antialias), v1.CenterCrop(crop), v1.ToTensor(), v1.Normalize(mean, std)]
     )
@@ -115,7 +117,7 @@ def test_v1_on_pil_images(mode, size):
 @pytest.mark.parametrize("size", [64, (50, 71), 300], ids=str)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_v1_on_tensors(mode, size):
-    """In float32: see ``plan.profiles.torch``."""
+    """The arithmetic is float32; see ``plan.profiles.torch``."""
     transforms = v1.Compose([v1.Resize(size, MODES[mode]), v1.CenterCrop(56), v1.ConvertImageDtype(torch.float32)])
     pipeline = assert_exact(transforms, "tensor", all_sizes())
     assert pipeline.origin.profile == ("torchvision" if mode.startswith("nearest") else "torch")
@@ -126,7 +128,7 @@ def test_v1_on_tensors(mode, size):
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "lanczos"])
 def test_v2_on_tensors(mode, size, antialias):
     transforms = modern(mode=mode, size=size, antialias=antialias)
-    if mode == "lanczos" and not antialias:  # which torchvision has not either
+    if mode == "lanczos" and not antialias:  # torchvision does not support it either
         assert "lanczos" in refusal(from_torchvision, transforms, input="tensor")
         return
     assert assert_exact(transforms, "tensor", all_sizes()).origin.profile == "torchvision"
@@ -186,8 +188,8 @@ def test_a_chain_of_transforms(chain):
 
 
 @pytest.mark.parametrize("given", INPUTS)
-def test_images_are_decoded_as_pil_does(given):
-    """The EXIF orientation is not applied, alpha is dropped."""
+def test_images_are_decoded_like_pil(given):
+    """The EXIF orientation is not applied, and alpha is dropped."""
     images = [with_exif(6), others()["png alpha"], others()["png palette"], jpegs()["gray"], jpegs()["cmyk"]]
     assert_exact(models.ResNet18_Weights.DEFAULT.transforms(), given, images)
 
@@ -209,7 +211,7 @@ def test_images_are_decoded_as_pil_does(given):
         ),
     ],
 )
-def test_another_transform_gives_another_tensor(given, transforms, neighbour):
+def test_a_different_transform_gives_a_different_tensor(given, transforms, neighbour):
     pipeline = from_torchvision(transforms, input=given)
     for actual, expected in zip(ours(pipeline, photos()), theirs(neighbour, photos(), given), strict=True):
         with pytest.raises(AssertionError, match=r"worst at|shape"):
@@ -292,11 +294,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_supported_is_refused_by_name(message):
+def test_unsupported_transforms_are_rejected_by_name(message):
     assert message in refusal(from_torchvision, v1.Compose(REFUSED[message]))
 
 
-def test_a_subclass_may_do_anything_and_is_refused():
+def test_a_subclass_is_rejected_because_it_may_behave_differently():
     class Shrink(v1.Resize):
         pass
 
@@ -306,5 +308,5 @@ def test_a_subclass_may_do_anything_and_is_refused():
 
 
 @pytest.mark.parametrize("name", ["ResNet50_Weights.V9", "NoSuch_Weights.DEFAULT", "resnet50", "", "a.b.c"])
-def test_unknown_weights_are_refused(name):
+def test_unknown_weights_are_rejected(name):
     assert refusal(from_torchvision, name).startswith('torchvision has no weights "')

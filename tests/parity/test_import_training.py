@@ -1,8 +1,8 @@
-"""Training transforms of torchvision and timm, imported, against themselves.
+"""Imported training transforms of torchvision and timm, compared with the originals.
 
 If every range of a transform is a single number and every p is 1, it is not random, and its own ``forward`` is compared
 with the pipeline. The ranges are compared as fields; ``test_augment``, ``test_random_geometry`` and the parity tests of
-each op compare the draws. torchvision draws float32 numbers, so most values of float64 cannot occur.
+each op compare random parameters. torchvision samples float32 numbers, so most values of float64 cannot occur.
 """
 
 import random
@@ -23,7 +23,7 @@ from support.images import noise, png, read, scene
 from support.importing import photos, refusal
 
 if find_spec("torchvision") is None:
-    pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)
+    pytest.skip("NO TORCHVISION: its importer was not compared", allow_module_level=True)
 
 import torch
 import torchvision.transforms as v1
@@ -35,7 +35,7 @@ BILINEAR = InterpolationMode.BILINEAR
 NEAREST = v2.InterpolationMode.NEAREST
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
-torch.set_num_threads(1)  # two of them wait for each other where a machine is busy: 20 times slower
+torch.set_num_threads(1)  # two threads would wait for each other on a busy machine: 20 times slower
 
 
 def images():
@@ -43,7 +43,7 @@ def images():
 
 
 def trained(pipeline, encoded, seed=0):
-    """(tensors, the draws of each) of a training side."""
+    """Return (tensors, the random parameters of each) in training."""
     side = pipeline.for_training()
     drawn = side.plan.draw(seed=seed, epoch=0, indices=range(len(encoded)))
     with pp.Engine(side, threads=2) as engine:
@@ -53,14 +53,14 @@ def trained(pipeline, encoded, seed=0):
 
 
 def theirs(transform, encoded, given):
-    """Images that the transform makes, as arrays."""
+    """Return images from the transform, as arrays."""
     opened = [read(image).convert("RGB") for image in encoded]
     if given == "tensor":
         opened = [torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous() for image in opened]
     return [np.asarray(transform(image)) for image in opened]
 
 
-# ------------------------------------------------------------------------------- transforms that draw nothing, whole
+# ------------------------------------------------------------------------------- complete transforms without randomness
 
 ALWAYS = {
     "flips": lambda m: [m.RandomHorizontalFlip(1.0), m.RandomVerticalFlip(1.0)],
@@ -103,12 +103,12 @@ KINDS = {
     "v2 on tensors": ("tensor", v2, [v2.ToDtype(torch.float32, scale=True)]),
 }
 NEAR = {"a blur": 1}
-"""Levels that may differ; any other chain is exact."""
+"""Maximum number of pixel values that may differ; any other chain is exact."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chain", ALWAYS)
-def test_a_transform_that_draws_one_thing_gives_its_own_pixels(chain, kind):
+def test_a_transform_with_a_single_outcome_gives_its_own_pixels(chain, kind):
     given, module, end = KINDS[kind]
     parts = ALWAYS[chain](module)
     last = [part for part in parts if type(part).__name__ == "RandomErasing"]
@@ -127,8 +127,8 @@ def test_a_transform_that_draws_one_thing_gives_its_own_pixels(chain, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ratio", [(1.0, 1.0), (2.0, 2.0), (0.375, 0.375)])
-def test_the_fallback_of_a_resized_crop_is_theirs(kind, ratio):
-    """The whole area of a ratio that no image has fits nowhere: the middle is taken."""
+def test_the_fallback_of_a_resized_crop_is_equal(kind, ratio):
+    """The whole area with an aspect ratio that no image has fits nowhere, so the centre is used."""
     given, module, end = KINDS[kind]
     transform = module.Compose([module.RandomResizedCrop((48, 56), (1.0, 1.0), ratio), *end])
     encoded = [png(noise(97, 61)), png(noise(41, 130))]
@@ -140,7 +140,7 @@ def test_the_fallback_of_a_resized_crop_is_theirs(kind, ratio):
 @pytest.mark.parametrize(
     "part", [v2.RandomShortestSize(70, 90), v2.RandomShortestSize([51], 4000), v2.ScaleJitter((80, 60), (1.5, 1.5))]
 )
-def test_a_size_that_is_one_alone_gives_its_own_pixels_of_any_size(part, kind):
+def test_a_single_possible_size_gives_the_transforms_own_pixels_for_any_image_size(part, kind):
     given, _, end = KINDS[kind]
     transform = v2.Compose([part, v2.RandomHorizontalFlip(1.0), *end, v2.Normalize(MEAN, STD)])
     ours, _ = trained(from_torchvision(training=transform, input=given), images())
@@ -149,11 +149,11 @@ def test_a_size_that_is_one_alone_gives_its_own_pixels_of_any_size(part, kind):
 
 
 TIES = [(s, r) for s in (0.0225, 0.2025, 0.3025, 0.9025, 0.25) for r in (1.0, 0.25, 2.25)]
-"""Shares of the area of 10 x 10 pixels that make sides that end in a half, but for what float32 loses."""
+"""Fractions of the area of 10 x 10 pixels whose sides end in a half, apart from float32 errors."""
 
 
 @pytest.mark.parametrize(("share", "ratio"), [*TIES, (0.36, 0.5625)])
-def test_a_window_of_one_area_and_one_ratio_has_their_sides(share, ratio):
+def test_a_crop_of_one_area_and_one_ratio_has_the_same_size(share, ratio):
     crop = v2.RandomResizedCrop((9, 9), (share, share), (ratio, ratio))
     expected = crop.make_params([read(png(noise(10, 10)))])
     _, (draws,) = trained(from_torchvision(training=v2.Compose([crop, v2.ToImage()])), [png(noise(10, 10))])
@@ -162,7 +162,7 @@ def test_a_window_of_one_area_and_one_ratio_has_their_sides(share, ratio):
 
 
 @pytest.mark.parametrize(("share", "ratio"), [*TIES, (0.36, 0.4), (0.49, 0.81), (0.25, 1 / 1.21)])
-def test_a_rectangle_of_one_area_and_one_ratio_has_their_sides(share, ratio):
+def test_a_rectangle_of_one_area_and_one_ratio_has_the_same_size(share, ratio):
     erasing = v2.RandomErasing(1.0, (share, share), (ratio, ratio))
     expected = erasing.make_params([torch.zeros(3, 10, 10)])
     chain = v2.Compose([v2.CenterCrop(10), v2.ToImage(), v2.ToDtype(torch.float32), erasing])
@@ -184,7 +184,7 @@ NEIGHBOURS = [
 
 @pytest.mark.parametrize(("chain", "others"), NEIGHBOURS, ids=lambda value: value if isinstance(value, str) else "")
 @pytest.mark.parametrize("kind", ["v2 on PIL images", "v2 on tensors"])
-def test_another_transform_gives_other_pixels(chain, others, kind):
+def test_a_different_transform_gives_different_pixels(chain, others, kind):
     given, _, end = KINDS[kind]
     ours, _ = trained(
         from_torchvision(training=v2.Compose([v2.Resize((90, 110)), *ALWAYS[chain](v2), *end]), input=given), images()
@@ -194,7 +194,7 @@ def test_another_transform_gives_other_pixels(chain, others, kind):
 
 
 @pytest.mark.parametrize("given", ["pil", "tensor"])
-def test_the_other_input_gives_other_pixels(given):
+def test_the_other_input_kind_gives_different_pixels(given):
     transform = v2.Compose(
         [v2.Resize((90, 110)), v2.ColorJitter(hue=(0.13, 0.13)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     )
@@ -203,7 +203,7 @@ def test_the_other_input_gives_other_pixels(given):
     assert not any(map(np.array_equal, ours, theirs(transform, photos(), other)))
 
 
-def test_an_erased_rectangle_is_where_the_draw_says():
+def test_an_erased_rectangle_is_at_the_recorded_position():
     transform = v2.Compose(
         [
             v2.Resize((64, 80)),
@@ -316,15 +316,16 @@ ERASING = [
 
 
 @pytest.mark.parametrize(("transform", "op"), ERASING)
-def test_what_is_erased_after_the_normalization(transform, op):
+def test_erasing_after_the_normalization(transform, op):
     chain = [v1.RandomCrop(32), v1.ToTensor(), v1.Normalize(MEAN, STD), transform]
     assert from_torchvision(training=v1.Compose(chain)).ops[-2] == op
 
 
-# ----------------------------------------------------------------------------------------------------- both sides
+# ----------------------------------------------------------------------------------------------------- training and
+# serving
 
 
-def test_both_sides_of_torchvisions_own_recipe_are_one_file():
+def test_torchvisions_own_recipe_gives_one_file_for_both_modes():
     train = v1.Compose(
         [
             v1.RandomResizedCrop(176), v1.RandomHorizontalFlip(), v1.TrivialAugmentWide(), v1.PILToTensor(),
@@ -395,7 +396,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_not_exact_is_refused_by_its_place(message, chain):
+def test_inexact_transforms_are_rejected_by_position(message, chain):
     assert message in refusal(from_torchvision, training=v2.Compose(chain))
 
 
@@ -413,11 +414,11 @@ def test_what_is_not_exact_is_refused_by_its_place(message, chain):
         ),
     ],
 )
-def test_a_fill_that_is_no_colour_is_refused_where_it_matters(message, transform):
+def test_a_fill_that_is_not_a_colour_is_rejected_where_it_matters(message, transform):
     assert message in refusal(from_torchvision, training=transform, input="tensor")
 
 
-def test_sides_that_do_not_go_together_are_refused():
+def test_incompatible_modes_are_rejected():
     serve = v2.Compose([v2.Resize((64, 64)), v2.ToImage(), *V2_END])
     train = v2.Compose([v2.RandomResizedCrop(64), v1.ToTensor(), v1.Normalize((0.5,) * 3, STD)])
     assert "must be the same in training" in refusal(from_torchvision, serve, training=train)
@@ -438,7 +439,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("case", OTHERWISE)
-def test_sides_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, caplog):
+def test_modes_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, caplog):
     serve, train, kept = OTHERWISE[case]
     pipeline = from_torchvision(serve, training=train)
     (note,) = [record.getMessage() for record in caplog.records]
@@ -446,17 +447,17 @@ def test_sides_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, ca
     assert [op.arithmetic for op in pipeline.ops if op.__struct_config__.tag == "normalize"] == [kept]
     assert pipeline.for_serving().plan == from_torchvision(serve).plan
     ours, _ = trained(pipeline, images())
-    theirs_alone, _ = trained(from_torchvision(training=train), images())  # the draws are the same
+    theirs_alone, _ = trained(from_torchvision(training=train), images())  # the random parameters are equal
     largest = max(abs(actual - expected).max() for actual, expected in zip(ours, theirs_alone, strict=True))
     assert 0 < largest <= 7.2e-7  # the maximum over all 256 pixel values and these means
 
 
-def test_sides_of_one_arithmetic_say_nothing(caplog):
+def test_modes_with_the_same_arithmetic_give_no_note(caplog):
     from_torchvision(OTHERWISE["an evaluation that multiplies, a recipe that divides"][0], training=v2.Compose(V2_CROP))
     assert not caplog.records
 
 
-def test_a_file_of_python_names_both_sides(tmp_path):
+def test_a_python_file_can_name_both_modes(tmp_path):
     path = tmp_path / "transforms.py"
     path.write_text(
         "from torchvision.transforms import v2\nimport torch\n"
@@ -473,7 +474,7 @@ def test_a_file_of_python_names_both_sides(tmp_path):
 # -------------------------------------------------------------------------------------------- recipes of detection
 
 COLOUR = (123.0, 117.0, 104.0)
-RECIPES = {  # the augmentations of torchvision's references for detection, each to a size
+RECIPES = {  # the augmentations of torchvision's references for detection, each with a fixed output size
     "hflip": lambda: [v2.RandomHorizontalFlip(0.5), v2.Resize(60, max_size=90)],
     "lsj": lambda: [
         v2.ScaleJitter((72, 96)),
@@ -499,7 +500,7 @@ BOXES_END = [v2.ClampBoundingBoxes(), v2.SanitizeBoundingBoxes(), v2.ConvertBoun
 
 
 def replay(part, words, kept):
-    """Make a transform use the drawn parameters."""
+    """Make a transform use the recorded parameters."""
     own = part.make_params
     if "flip" in words:
         part.p = float(words["flip"])
@@ -541,7 +542,7 @@ def replay(part, words, kept):
 
 @pytest.mark.parametrize("given", ["pil", "tensor"])
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_of_detection_is_its_own_given_the_draw(name, given):
+def test_a_detection_recipe_equals_its_original_with_the_same_parameters(name, given):
     draws = 300
     make = [v2.ToImage(), *V2_END, *BOXES_END, v2.ToPureTensor()]
     plan = (side := from_torchvision(training=v2.Compose([*RECIPES[name](), *make]), input=given).for_training()).plan
@@ -587,8 +588,8 @@ def test_a_recipe_of_detection_is_its_own_given_the_draw(name, given):
     assert sum(not np.array_equal(batch["tensor"][index], other) for index, other in enumerate(others)) > 10
 
 
-def test_a_box_that_a_resize_rounds_out_of_the_image_stays_where_torchvision_drops_it():
-    """But for ``ClampBoundingBoxes``: float32 makes 60.000004 of the lower edge of 51 rows."""
+def test_a_box_that_a_resize_rounds_out_of_the_image_is_kept_where_torchvision_drops_it():
+    """Except for ``ClampBoundingBoxes``: in float32, the lower edge of 51 rows becomes 60.000004."""
     height, width = 51, 60
     boxes = np.array([[3, 0, 50, height]], np.float32)
     parts = [v2.Resize((60, 60)), v2.SanitizeBoundingBoxes()]
@@ -623,7 +624,7 @@ NOT_OURS = [
 
 
 @pytest.mark.parametrize(("message", "chain"), NOT_OURS, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_boxes_would_not_follow_is_refused(message, chain):
+def test_transforms_that_boxes_cannot_follow_are_rejected(message, chain):
     assert message in refusal(from_torchvision, training=v2.Compose([*chain, *LAST]))
 
 
@@ -636,14 +637,14 @@ def test_what_boxes_would_not_follow_is_refused(message, chain):
         (defaultdict(lambda: 4, {torch.Tensor: 3}), (0, 3)),
     ],
 )
-def test_a_fill_by_type_is_that_of_images(fill, colours):
+def test_a_fill_by_type_uses_the_value_for_images(fill, colours):
     for given, colour in zip(("pil", "tensor"), colours, strict=True):
         chain = v2.Compose([v2.RandomZoomOut(fill), v2.Resize((9, 9)), *LAST])
         assert from_torchvision(training=chain, input=given).ops[1].fill == colour
 
 
 class PadIfSmaller(v2.Transform):
-    """As torchvision's references have it: margins on the right and below, up to a size."""
+    """As in torchvision's references: padding on the right and below, up to a size."""
 
     def __init__(self, size, fill):
         super().__init__()
@@ -656,7 +657,7 @@ class PadIfSmaller(v2.Transform):
 
 
 class SegmentationPresetTrain:
-    """As torchvision's references have it: an object that is not torchvision's, and applies its transforms."""
+    """As in torchvision's references: an object that is not torchvision's, and applies its transforms."""
 
     def __init__(self, backend):
         image = tv_tensors.Image if backend == "tensor" else torch.Tensor
@@ -672,8 +673,8 @@ class SegmentationPresetTrain:
 
 
 @pytest.mark.parametrize("given", ["pil", "tensor"])
-def test_the_preset_of_segmentation_is_its_own_given_the_draw(given):
-    """Pixels and mask of 300 draws."""
+def test_the_segmentation_preset_equals_its_original_with_the_same_parameters(given):
+    """Pixels and mask of 300 samples."""
     imported = from_torchvision(training=SegmentationPresetTrain(given), input=given)
     side = pp.Pipeline([*imported.ops[:-1], pp.mask(), imported.ops[-1]]).for_training()
     pixels = [scene(*size) for size in ((97, 61), (60, 80), (64, 64), (53, 131))]
@@ -720,7 +721,7 @@ STILL = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "hflip": 0.0, "color_jitter":
 
 
 def timm_transform(**arguments):
-    pytest.importorskip("timm", reason="NO TIMM: its training transform was not compared with")
+    pytest.importorskip("timm", reason="NO TIMM: its training transform was not compared")
     resolved = resolve_data_config({}, pretrained_cfg=CONFIG)
     return create_transform(**{**resolved, "is_training": True, **arguments})
 
@@ -734,7 +735,7 @@ def timm_transform(**arguments):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_training_transform_of_timm_that_draws_one_thing_gives_its_own_pixels(changes):
+def test_a_timm_transform_with_a_single_outcome_gives_its_own_pixels(changes):
     arguments = {**STILL, **changes}
     ours, _ = trained(from_timm(CONFIG, training=arguments), [png(noise(97, 61)), png(noise(41, 130))])
     expected = theirs(timm_transform(**arguments), [png(noise(97, 61)), png(noise(41, 130))], "pil")
@@ -768,7 +769,7 @@ def test_the_ranges_of_timms_transform_are_the_fields_of_ops():
     assert ops[8].counts == (erasing.min_count, erasing.max_count)
 
 
-def test_a_probability_and_noise_of_timms_are_the_fields_of_ops():
+def test_timms_probabilities_and_noise_are_the_fields_of_ops():
     arguments = {"color_jitter_prob": 0.8, "re_prob": 0.25, "re_mode": "pixel"}
     _, _, jitter, *_, erasing = timm_transform(**arguments).transforms
     ops = from_timm(CONFIG, training=arguments).for_training().side_ops
@@ -791,8 +792,8 @@ def test_timms_defaults_are_the_fields_of_ops():
 
 @pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m7-n3-tweights", "v0r-mstd0.5"])
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
-def test_a_recipe_of_timms_with_a_policy_is_its_own_given_the_draw(policy, interpolation):
-    """timm's own transform, whose policy does the steps that ours has drawn."""
+def test_a_timm_recipe_with_a_policy_equals_its_original_with_the_same_parameters(policy, interpolation):
+    """Return timm's own transform, whose policy applies the steps that pixprep has sampled."""
     arguments = {**STILL, "hflip": 1.0, "auto_augment": policy, "interpolation": interpolation, "grayscale_prob": 1.0}
     encoded = [png(noise(97, 61)), png(noise(41, 130)), *photos()] * 4
     ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=5)
@@ -808,7 +809,7 @@ def test_a_recipe_of_timms_with_a_policy_is_its_own_given_the_draw(policy, inter
 
 
 class Replay:
-    """timm's functions for the steps of a draw."""
+    """Return timm's functions for the recorded steps."""
 
     def __init__(self, interpolation):
         self.interpolation, self.fill = interpolation, tuple(round(255 * mean) for mean in CONFIG["mean"])
@@ -819,7 +820,7 @@ class Replay:
         for each in self.steps:
             is_factor = each["op"] in ("Color", "Contrast", "Brightness", "Sharpness")
             arguments = [each["magnitude"] + is_factor] if "magnitude" in each else []
-            if each["op"] == "Posterize" and arguments[0] < 1:  # black; Pillow 13 raises, and those before it did not
+            if each["op"] == "Posterize" and arguments[0] < 1:  # black; Pillow 13 raises, and earlier versions did not
                 image = image.point(lambda _: 0)
                 continue
             resample = Image.Resampling[each.get("filter", self.interpolation).upper()]
@@ -827,7 +828,7 @@ class Replay:
         return image
 
 
-def test_an_interpolation_that_timm_draws_gives_its_own_pixels_given_the_draw():
+def test_a_random_interpolation_of_timm_gives_its_own_pixels_with_the_same_parameters():
     """Filters of the crop and of each step of the policy, as train.py has them."""
     arguments = {**STILL, "scale": (0.2, 0.9), "ratio": (0.6, 1.6), "interpolation": "random"}
     arguments["auto_augment"] = "rand-m9-mstd0.5-inc1"
@@ -859,9 +860,9 @@ def test_an_interpolation_that_timm_draws_gives_its_own_pixels_given_the_draw():
 
 
 @pytest.mark.parametrize("mode", ["const", "rand", "pixel"])
-def test_what_timm_erases_is_its_own_given_the_draw(mode, monkeypatch):
-    """Its loop, with its numbers in the order in which it asks for them, and its noise where we drew ours."""
-    module = pytest.importorskip("timm.data.random_erasing", reason="NO TIMM: its erasing was not compared with")
+def test_timms_erasing_equals_its_original_with_the_same_parameters(mode, monkeypatch):
+    """timm's loop receives its numbers in the order in which it requests them, and our noise."""
+    module = pytest.importorskip("timm.data.random_erasing", reason="NO TIMM: its erasing was not compared")
     arguments = {**STILL, "re_prob": 1.0, "re_mode": mode, "re_count": 3}
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100
     ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=5)
@@ -888,7 +889,7 @@ def test_what_timm_erases_is_its_own_given_the_draw(mode, monkeypatch):
 
 
 class Numbers:
-    """The numbers that make timm's loop fill given rectangles: in the place of ``random``."""
+    """Return the numbers with which timm's loop fills the given rectangles, as a replacement of ``random``."""
 
     def __init__(self, rectangles, area):
         self.count, self.spans = len(rectangles), []
@@ -909,7 +910,7 @@ class Numbers:
         return self.spans.pop(0)
 
 
-def test_a_policy_switches_timms_jitter_off():
+def test_a_policy_disables_timms_jitter():
     for policy, count in ((None, 6), ("original", 6)):
         arguments = {"auto_augment": policy, "color_jitter": 0.4}
         ours = from_timm(CONFIG, training=arguments).for_training().side_ops
@@ -917,8 +918,8 @@ def test_a_policy_switches_timms_jitter_off():
         assert isinstance(ours[3], pp.auto_augment if policy else pp.color_jitter)
 
 
-def test_the_operator_of_the_page_is_timms_augmix_by_the_numbers_of_the_draw():
-    """Whatever threads do: one image at a time is in timm."""
+def test_the_operator_of_the_page_equals_timms_augmix_with_the_same_numbers():
+    """This holds for any threads, because only one image at a time is processed by timm."""
     timm_mix = pytest.importorskip("timm.data.auto_augment").augment_and_mix_transform
     (program,) = (each for each in programs("own-operators.md") if "timm.data" in each)
     names = {}

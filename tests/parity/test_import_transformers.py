@@ -1,4 +1,4 @@
-"""The import of a transformers image processor equals the processor, bit for bit, or is refused by a field's name."""
+"""The import of a transformers image processor equals the processor bit for bit, or is rejected by a field's name."""
 
 import io
 from functools import cache
@@ -21,7 +21,7 @@ from support.images import noise, others, photo, png, read, scene, with_exif
 from support.importing import ours, photos, refusal
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
-    pytest.skip("NO TRANSFORMERS: its importer was not compared with it", allow_module_level=True)
+    pytest.skip("NO TRANSFORMERS: its importer was not compared", allow_module_level=True)
 
 import transformers
 from transformers.image_transforms import get_size_with_aspect_ratio as detr_size
@@ -51,14 +51,14 @@ def theirs(config, backend, images):
 
 
 def changed(pipeline, op_name, **fields):
-    """The same pipeline with other values in every op of that name."""
+    """Return the same pipeline with other values in every op of that name."""
     ops = [msgspec.structs.replace(op, **fields) if op.__struct_config__.tag == op_name else op for op in pipeline.ops]
     return Pipeline(ops)
 
 
 @cache
 def images():
-    """The photos, one image with alpha, and one that grows."""
+    """Return the photos, one image with alpha, and one that is enlarged."""
     pixels = np.dstack([scene(301, 259), noise(301, 259, 1)])
     file = io.BytesIO()
     Image.fromarray(pixels, "RGBA").save(file, "PNG")
@@ -79,7 +79,7 @@ def test_the_import_equals_the_processor_bit_for_bit(name, backend):
     assert_equal(EXACT[name], backend, images())
 
 
-def test_the_shares_of_exact_and_refused_configurations(capsys):
+def test_the_fractions_of_exact_and_rejected_configurations(capsys):
     exact, refused = len(EXACT), len(REFUSED)
     with capsys.disabled():
         print(
@@ -91,19 +91,19 @@ def test_the_shares_of_exact_and_refused_configurations(capsys):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_the_defaults_are_those_of_the_class(name, backend):
+def test_the_defaults_equal_the_class(name, backend):
     cls = processor_class({"image_processor_type": name}, backend)
     own = {field: getattr(cls, field, None) for field in DEFAULTS[name]}
     own = {field: tuple(value) if isinstance(value, list) else value for field, value in own.items()}
     assert own == DEFAULTS[name]
-    # and whatever else the class takes has no default that could change a pixel
+    # no other parameter of the class has a default that could change a pixel
     general = {field for field in ImagesKwargs.__annotations__ if getattr(cls, field, None) is None}
     assert set(cls.valid_kwargs.__annotations__) <= set(DEFAULTS[name]) | general | set(HARMLESS)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_a_configuration_of_nothing_but_a_class_equals_it(name, backend):
+def test_a_configuration_with_only_a_class_equals_the_class(name, backend):
     config = {"image_processor_type": name}
     if name in WITHOUT_PIL and backend == "pil":
         assert "does not have a PIL backend in transformers" in refusal(from_transformers, config, backend=backend)
@@ -152,14 +152,14 @@ RAISES = {
 
 
 @pytest.mark.parametrize("case", RAISES)
-def test_a_configuration_with_which_the_processor_raises_is_refused(case):
+def test_a_configuration_for_which_the_processor_raises_is_rejected(case):
     with pytest.raises((ValueError, TypeError), match=r"must|should"):
         theirs(RAISES[case], "torchvision", images()[:1])
     assert "transformers raises" in refusal(from_transformers, RAISES[case])
 
 
 @pytest.mark.parametrize("filter_", [4, 5])
-def test_pils_box_and_hamming_are_exact_and_torchvisions_refused_as_there(filter_):
+def test_box_and_hamming_are_exact_with_pil_and_rejected_with_torchvision(filter_):
     config = clip(224) | {"resample": filter_}
     assert_equal(config, "pil", images())
     assert 'is not supported by "like": "torchvision"' in refusal(from_transformers, config)
@@ -168,7 +168,7 @@ def test_pils_box_and_hamming_are_exact_and_torchvisions_refused_as_there(filter
 
 
 @pytest.mark.parametrize("image", ["png alpha", "png gray alpha", "png palette alpha", "webp lossless alpha"])
-def test_a_transparent_image_is_laid_on_white_where_the_processor_converts_to_rgb(image):
+def test_a_transparent_image_is_blended_with_white_if_the_processor_converts_to_rgb(image):
     assert_equal(clip(16), "torchvision", [others()[image]])
     (dropped,) = ours(changed(from_transformers(clip(16)), "decode", alpha="drop"), [others()[image]])
     (expected,) = theirs(clip(16), "torchvision", [others()[image]])
@@ -176,11 +176,11 @@ def test_a_transparent_image_is_laid_on_white_where_the_processor_converts_to_rg
 
 
 @pytest.mark.parametrize("image", ["png gray", "png 1 bit", "png palette", "gif", "tiff cmyk", "bmp palette"])
-def test_an_image_that_is_not_rgb_becomes_it(image):
+def test_an_image_that_is_not_rgb_is_converted(image):
     assert_equal(clip(16), "torchvision", [others()[image]])
 
 
-def test_images_are_upright_as_load_image_makes_them_or_as_stored_if_asked():
+def test_images_are_oriented_like_load_image_or_as_stored_on_request():
     encoded = with_exif(6, size=(30, 50))
     config = vit(20)
     assert_equal(config, "torchvision", [encoded])
@@ -214,8 +214,8 @@ DETR_SIZE = {"size": {"shortest_edge": 60, "longest_edge": 101}}
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["Detr", "Yolos"])
-def test_500_random_sizes_are_resized_as_detrs(name, backend):
-    """Images of any aspect, some of them near to the size asked for; a batch is padded as the processor pads it."""
+def test_500_random_sizes_are_resized_like_detr(name, backend):
+    """The images have any aspect ratio, some of them near the requested size. The processor pads the batch."""
     numbers = np.random.default_rng(5)
     config = detr(name, **DETR_SIZE)
     encoded = [png(noise(*sides)) for sides in numbers.integers(50, 260, (400, 2)).tolist()]
@@ -234,7 +234,7 @@ def test_500_random_sizes_are_resized_as_detrs(name, backend):
     assert_close(padded, np.asarray(batch["pixel_values"]))
 
 
-def test_the_size_of_detr_is_its_own_for_any_image():
+def test_detrs_size_is_equal_for_any_image():
     numbers, compared = np.random.default_rng(6), 0
     for sizes, multiple, own in (
         ((60, 101), None, detr_size),
@@ -245,7 +245,7 @@ def test_the_size_of_detr_is_its_own_for_any_image():
         odd = numbers.integers((16, sizes[1] - 2), (700, sizes[1] + 30), (20_000, 2))
         for sides in [*numbers.integers(16, 3000, (20_000, 2)).tolist(), *odd.tolist(), *odd[:, ::-1].tolist()]:
             expected = own(tuple(sides), *sizes)
-            if min(expected) >= (multiple or 1):  # for a smaller size the processor raises
+            if min(expected) >= (multiple or 1):  # for a smaller size, the processor raises
                 compared += 1
                 assert op._step.size(*sides) == expected, sides
                 assert size_of(op, np.broadcast_to(np.uint8(0), (*sides, 3))) == expected, sides
@@ -260,7 +260,7 @@ def test_the_size_of_detr_is_its_own_for_any_image():
 # Negative controls: each of these must differ from the processor.
 
 
-def test_a_crop_that_rounds_to_even_is_told_at_margins_of_3_mod_4():
+def test_a_crop_that_rounds_to_even_is_detected_at_padding_of_3_mod_4():
     config = clip(224)
     pipeline = from_transformers(config)
     even = changed(pipeline, "center_crop", rounding="half_even")
@@ -274,7 +274,7 @@ def test_a_crop_that_rounds_to_even_is_told_at_margins_of_3_mod_4():
     assert min(differ[3], differ[7]) > 0.9
 
 
-def test_a_square_that_is_padded_after_the_resize_is_told():
+def test_a_square_padded_after_the_resize_is_detected():
     config = clip(224) | {"image_processor_type": "LlavaImageProcessor", "do_pad": True}
     (expected,) = theirs(config, "torchvision", [photo()])
     decode, pad, resize, *rest = from_transformers(config).ops
@@ -284,7 +284,7 @@ def test_a_square_that_is_padded_after_the_resize_is_told():
 
 
 @pytest.mark.parametrize("arithmetic", ["divide", "multiply", "fused_multiply", "float64"])
-def test_another_arithmetic_is_told_by_its_last_bits(arithmetic):
+def test_a_different_arithmetic_is_detected_by_its_last_bits(arithmetic):
     config = clip(224)
     (expected,) = theirs(config, "torchvision", [photo()])
     (other,) = ours(changed(from_transformers(config), "normalize", arithmetic=arithmetic), [photo()])
@@ -293,7 +293,7 @@ def test_another_arithmetic_is_told_by_its_last_bits(arithmetic):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_other_images_of_awkward_sizes_are_equal_too(backend):
+def test_further_images_of_unusual_sizes_are_equal(backend):
     sizes = [(1, 1), (1, 9), (300, 2), (223, 225), (224, 224), (448, 447), (257, 991)]
     assert_equal(vit(224), backend, [png(noise(*size)) for size in sizes])
     assert_equal(clip(64), backend, [png(noise(*size)) for size in sizes if max(size) / min(size) < 4])
@@ -319,7 +319,9 @@ def flags():
 
 
 def sweep(name):
-    """Configurations of a class: its defaults, and those that differ in a flag, a form of a size, or the filter."""
+    """Yield configurations of a class: its defaults, and others that differ in a flag, a form of a size, or the
+    filter.
+    """
     yield {"image_processor_type": name}
     size = {"shortest_edge": 40} if name == "ConvNextImageProcessor" else {"height": 40, "width": 48}
     base = {"image_processor_type": name, "size": size, "crop_size": {"height": 30, "width": 36}}
@@ -341,7 +343,7 @@ def sweep(name):
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_every_flag_and_size_of_a_class_is_refused_or_equals_it(name):
+def test_every_flag_and_size_of_a_class_is_rejected_or_equals_it(name):
     pixels = np.dstack([scene(37, 52), noise(37, 52, 1)])
     file = io.BytesIO()
     Image.fromarray(pixels, "RGBA").save(file, "PNG")
@@ -358,7 +360,7 @@ def test_every_flag_and_size_of_a_class_is_refused_or_equals_it(name):
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
             wrong.append(f"{backend}, {config}: transformers raises {error}")
             continue
-        if (text := pipeline.to_json()) not in tensors:  # many configurations are one pipeline
+        if (text := pipeline.to_json()) not in tensors:  # many configurations give the same pipeline
             tensors[text] = ours(pipeline, encoded)
         pairs = zip(tensors[text], expected, strict=True)
         is_equal = all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)

@@ -1,4 +1,4 @@
-"""Against Ultralytics' own predictors: the pixels that they give a model, and the way back of its boxes."""
+"""Comparison with Ultralytics' own predictors: the pixels that a model receives, and the mapping of its boxes back."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from support.images import photo
 from support.importing import awkward, ours
 
 if any(find_spec(name) is None for name in ("torch", "torchvision", "cv2", "ultralytics")):
-    pytest.skip("NO ULTRALYTICS: its importer was not compared with it", allow_module_level=True)
+    pytest.skip("NO ULTRALYTICS: its importer was not compared", allow_module_level=True)
 
 import torch
 from torchvision import transforms
@@ -29,7 +29,10 @@ IMAGES = awkward(SIZES)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """Parts used of Ultralytics; imported here, since at import it writes its settings into a folder."""
+    """Return the used parts of Ultralytics.
+
+    It is imported here, because it writes its settings into a folder at import.
+    """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
         environment.setenv("YOLO_AUTOINSTALL", "false")
@@ -57,7 +60,9 @@ def read(library, tmp_path):
 
 
 def predictor(library, task, imgsz, *, fp16=False):
-    """A predictor with what its ``preprocess`` asks of an exported model, and no model."""
+    """Return a predictor with the attributes that its ``preprocess`` needs of an exported model, but without a
+    model.
+    """
     cls = library.predictors[task]
     made = cls.__new__(cls)
     made.imgsz = list(canvas(imgsz))
@@ -76,7 +81,7 @@ def canvas(imgsz):
 
 @pytest.mark.parametrize("imgsz", CANVASES, ids=str)
 @pytest.mark.parametrize("task", ["detect", "depth", "classify"])
-def test_the_tensor_is_the_predictors_bit_for_bit(library, read, task, imgsz):
+def test_the_tensor_equals_the_predictors_bit_for_bit(library, read, task, imgsz):
     reference = predictor(library, task, imgsz)
     with Engine(from_ultralytics(task, imgsz=imgsz)) as engine:
         for name, encoded in IMAGES.items():
@@ -99,7 +104,7 @@ def test_rtdetr_stretches(library, read):
         assert_close(ours(from_ultralytics(metadata | {"head": "Detect"}), [photo()])[0], expected)
 
 
-def test_float16_is_the_predictors_too(library, read):
+def test_float16_equals_the_predictor(library, read):
     expected = predictor(library, "detect", 96, fp16=True).preprocess([read(photo())])[0].numpy()
     tensor = ours(from_ultralytics("detect", imgsz=96, dtype="float16"), [photo()])[0]
     assert tensor.dtype == expected.dtype == np.float16
@@ -107,7 +112,7 @@ def test_float16_is_the_predictors_too(library, read):
 
 
 @pytest.mark.parametrize("imgsz", CANVASES, ids=str)
-def test_boxes_come_back_where_scale_boxes_puts_them(library, read, imgsz):
+def test_boxes_are_mapped_back_like_scale_boxes(library, read, imgsz):
     rng = np.random.default_rng(3)
     height, width = canvas(imgsz)
     with Engine(from_ultralytics("detect", imgsz=imgsz)) as engine:
@@ -118,13 +123,13 @@ def test_boxes_come_back_where_scale_boxes_puts_them(library, read, imgsz):
             scale_y, scale_x, offset_y, offset_x = outputs["transform"][0].tolist()
             boxes = rng.uniform(0, [width, height] * 2, (20, 4))
             back = (boxes - [offset_x, offset_y] * 2) / ([scale_x, scale_y] * 2)
-            back = np.clip(back, 0, [size[1], size[0]] * 2)  # as scale_boxes does
+            back = np.clip(back, 0, [size[1], size[0]] * 2)  # like scale_boxes
             np.testing.assert_allclose(back, library.scale_boxes((height, width), boxes, size), rtol=1e-6, atol=1e-4)
 
 
 @pytest.mark.parametrize(("task", "like"), [("detect", "pillow"), ("depth", "pillow"), ("classify", "opencv")])
-def test_the_neighbouring_filter_fails(library, read, task, like):
-    """Pillow's antialiased bilinear in the place of OpenCV's, and the reverse."""
+def test_a_similar_filter_fails(library, read, task, like):
+    """Pillow's antialiased bilinear filter instead of OpenCV's, and the reverse."""
     ops = [
         msgspec.structs.replace(op, like=like, antialias=like == "pillow") if isinstance(op, Letterbox | Resize) else op
         for op in from_ultralytics(task, imgsz=320).ops
@@ -135,11 +140,11 @@ def test_the_neighbouring_filter_fails(library, read, task, like):
 
 
 class _EnoughError(Exception):
-    """Ends an export where the metadata are complete and the work begins."""
+    """Ends an export when the metadata are complete, before the expensive work."""
 
 
 @pytest.mark.parametrize(("model", "task"), [("yolo11n.yaml", "detect"), ("yolo11n-cls.yaml", "classify")])
-def test_every_field_that_the_exporter_writes_is_understood(library, tmp_path, monkeypatch, model, task):
+def test_every_field_that_the_exporter_writes_is_supported(library, tmp_path, monkeypatch, model, task):
     monkeypatch.chdir(tmp_path)
     written = {}
 

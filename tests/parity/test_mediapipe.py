@@ -1,6 +1,6 @@
-"""A photo in the tensor of MediaPipe's tasks, and the same by ``warp``: ``make models``.
+"""The tensor of MediaPipe's tasks for a photo, compared with ``warp``: ``make models``.
 
-The calculator for it is in a C++ graph. A task with an identity model returns its tensor.
+MediaPipe's calculator is part of a C++ graph. A task with an identity model returns its tensor.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from support.images import noise, png, scene
 
 if find_spec("mediapipe") is None:
     pytest.skip("make models installs mediapipe", allow_module_level=True)
-for name in ("matplotlib", "matplotlib.pyplot"):  # with which it draws results
+for name in ("matplotlib", "matplotlib.pyplot"):  # needed for drawing results
     sys.modules.setdefault(name, ModuleType(name))
 
 import flatbuffers  # noqa: E402
@@ -35,7 +35,7 @@ def packed(thing, identifier):
 
 
 def mirror():
-    """A TFLite model whose output is its input, (1, SIDE, SIDE, 3), as one vector; levels come as levels / 255."""
+    """Write a TFLite model whose output is its input, (1, SIDE, SIDE, 3), as one vector; values are divided by 255."""
     tf = importlib.import_module("mediapipe.tasks.metadata.schema_py_generated")
     meta = importlib.import_module("mediapipe.tasks.metadata.metadata_schema_py_generated")
 
@@ -69,7 +69,7 @@ def mirror():
 
 @pytest.fixture(scope="module")
 def seen():
-    """Function of a photo and maybe a region: the tensor (SIDE, SIDE, 3) that a task's model is given."""
+    """Return a function of a photo and an optional region: the tensor (SIDE, SIDE, 3) that a task's model receives."""
     vision = importlib.import_module("mediapipe.tasks.python.vision")
     tasks, mediapipe = importlib.import_module("mediapipe.tasks.python"), importlib.import_module("mediapipe")
     region_of = importlib.import_module("mediapipe.tasks.python.components.containers.rect").RectF
@@ -87,7 +87,7 @@ def seen():
 
 
 @pytest.mark.parametrize("region", [(), (0.25, 0.125, 0.75, 0.5)])
-def test_a_photo_is_warped_as_in_mediapipes_tasks(seen, region):
+def test_a_photo_is_warped_like_mediapipes_tasks(seen, region):
     warp = pp.warp(quad="region", height=SIDE, width=SIDE, padding_mode="edge")
     normalize = pp.normalize(arithmetic="multiply")
     pipeline = pp.Pipeline([pp.decode(), warp, normalize, pp.tensor(layout="hwc")])

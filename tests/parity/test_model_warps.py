@@ -1,4 +1,6 @@
-"""The recipes of docs/models.md that warp a part of a photo, against the code of the packages: ``make models``."""
+"""The recipes of docs/models.md that warp a region of a photo, compared with the code of the packages: ``make
+models``.
+"""
 
 import importlib
 import importlib.util
@@ -15,7 +17,7 @@ from support import images
 from support.images import png, scene
 from support.recipes import RECIPES
 
-cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")
+cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or run make models")
 if not cv2.__version__.startswith("4."):
     pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic", allow_module_level=True)
 
@@ -27,7 +29,7 @@ COUNT = 60
 
 
 def alone(package, *path):
-    """A module of a package, without the package around it and what that imports."""
+    """Import a module of a package without the package around it and its imports."""
     found = PathFinder.find_spec(package)
     if found is None or found.origin is None:
         pytest.skip(f"make models installs {package}")
@@ -47,7 +49,7 @@ def bgr_of(encoded):
 
 
 def quads(seed, height=427, width=640):
-    """float32 (COUNT, 4, 2): lines of text, turned and a little tilted, some tall, some over the edge."""
+    """Return float32 (COUNT, 4, 2): lines of text, rotated and slightly tilted, some tall, some across the edge."""
     rng = np.random.default_rng(seed)
     made = []
     for index in range(COUNT):
@@ -61,7 +63,7 @@ def quads(seed, height=427, width=640):
 
 
 def rows(recipe, encoded, values, **changes):
-    """The tensors of each row by itself, as a recognizer takes them."""
+    """Return a separate tensor for each row, as a recognizer expects them."""
     text = recipe.to_json()
     for old, new in changes.values():
         assert old in text
@@ -91,7 +93,7 @@ def paddlex():
 
 
 def insightface(dtype=np.float64):
-    """Return ArcFace's input; in float64, so that scikit-image's singular values are not rounded to float32."""
+    """Return ArcFace's input, in float64, so that scikit-image's singular values are not rounded to float32."""
     align = alone("insightface", "utils", "face_align")
     align.arcface_dst = np.array(RECIPES[ARCFACE].ops[1].template, dtype)
 
@@ -134,7 +136,7 @@ CASES = {
 
 @pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")  # scikit-image's, in InsightFace
 @pytest.mark.parametrize("heading", CASES)
-def test_a_part_of_a_photo_is_its_packages_bit_for_bit_and_a_wrong_one_is_not(heading):
+def test_a_region_of_a_photo_equals_its_package_and_a_wrong_one_does_not(heading):
     make, values_of, wrongs = CASES[heading]
     theirs = make()
     for seed, encoded in enumerate(PHOTOS):
@@ -152,8 +154,8 @@ def test_a_part_of_a_photo_is_its_packages_bit_for_bit_and_a_wrong_one_is_not(he
 
 
 @pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")
-def test_a_face_differs_from_insightfaces_by_the_rounding_of_its_matrix():
-    """As it comes: float32 all the way to the matrix."""
+def test_a_face_differs_from_insightface_by_the_rounding_of_its_matrix():
+    """This is InsightFace without changes, with float32 up to the matrix."""
     theirs, apart = insightface(np.float32), []
     for seed, encoded in enumerate(PHOTOS):
         values = faces(seed)
@@ -164,8 +166,8 @@ def test_a_face_differs_from_insightfaces_by_the_rounding_of_its_matrix():
     assert np.max(apart) < 9
 
 
-def test_a_document_is_laid_straight_as_imutils_does():
-    """imutils puts the corners in an order of its own first: left ones by x, the farthest is the lower right one."""
+def test_a_document_is_rectified_like_imutils():
+    """imutils first sorts the corners: left ones by x, and the farthest one is the lower right corner."""
     theirs, encoded = imutils(), PHOTOS[1]
     order = alone("imutils", "perspective").order_points
     values = [quad for quad in quads(4) if np.array_equal(order(quad), quad)]
@@ -176,7 +178,7 @@ def test_a_document_is_laid_straight_as_imutils_does():
     assert all(compared)
 
 
-def test_rtmpose_sees_a_person_by_its_matrix():
+def test_rtmpose_crops_a_person_by_its_matrix():
     steps = alone("rtmlib", "tools", "pose_estimation", "pre_processings")
     mean, std = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
     warp = pp.warp(matrix="person", height=256, width=192)
@@ -195,7 +197,7 @@ def test_rtmpose_sees_a_person_by_its_matrix():
     assert not np.array_equal(rows(pipeline, encoded, matrices, wrong=("bgr", "rgb")), theirs)
 
 
-def test_paddlex_cuts_lines_as_rapidocr_does():
+def test_paddlex_crops_lines_like_rapidocr():
     theirs, encoded = paddlex(), PHOTOS[1]
     crop = pp.Pipeline([*RECIPES[LINE].ops[:2], pp.tensor(dtype="uint8", layout="hwc")])
     for quad, ours in zip(quads(9), rows(crop, encoded, quads(9)), strict=True):
@@ -208,7 +210,7 @@ class Seen(Exception):  # noqa: N818 - it carries the input out of the package's
 
 
 def scrfd():
-    """SCRFD's own input, at the point where its network would take it."""
+    """Return SCRFD's own input, at the point where its network would receive it."""
     detector = object.__new__(alone("insightface", "model_zoo", "scrfd").SCRFD)
     detector.input_mean, detector.input_std, detector.input_dtype = 127.5, 128.0, np.float32
 
@@ -235,7 +237,7 @@ def lore():
 
 
 def apart(pipeline, encoded, theirs):
-    """Return the maximum difference; the matrix of a table comes from docs/models.md."""
+    """Return the maximum difference. The matrix of a table comes from docs/models.md."""
     scale = 768 / max(bgr_of(encoded).shape[:2])
     inputs = {name: [[[[scale, 0, 0], [0, scale, 0]]]] for name in pipeline.inputs}
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
@@ -252,7 +254,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("heading", WHOLE)
-def test_a_whole_photo_is_what_its_package_makes_of_it_and_a_wrong_one_is_not(heading):
+def test_a_whole_photo_equals_its_package_and_a_wrong_one_does_not(heading):
     make, most, wrongs = WHOLE[heading]
     theirs, encoded = make(), [*PHOTOS, *(png(scene(*size)) for size in SIZES)]
     assert max(apart(RECIPES[heading], photo, theirs) for photo in encoded) <= most

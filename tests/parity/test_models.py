@@ -1,8 +1,8 @@
-"""The recipes of docs/models.md give the tensors of the packages whose models they are for: ``make models``.
+"""The recipes of docs/models.md produce the tensors of the packages of their models: ``make models``.
 
 rapidocr, ddddocr, transformers, PaddleX and torchvision are called directly. Two formulas are copied from code that is
-not in any wheel: ``yolox`` (YOLOX's ``preproc``; ddddocr's copy of it is called as well) and ``deployed`` (``Resize``
-and ``NormalizeImage`` of PaddleDetection's deploy/python/preprocess.py).
+not in any wheel: ``yolox`` (YOLOX's ``preproc``; ddddocr's copy of it is also called) and ``deployed`` (``Resize`` and
+``NormalizeImage`` of PaddleDetection's deploy/python/preprocess.py).
 """
 
 import importlib
@@ -25,17 +25,17 @@ from support import images
 from support.images import png, scene
 from support.recipes import PAGE, RECIPES
 
-cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")
+cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or run make models")
 
 SIZES = [(480, 640), (427, 641), (61, 331), (64, 200), (99, 101), (333, 500), (1080, 1919), (700, 197), (83, 400)]
-LONG = png(scene(39, 300))  # over 320 at a height of 48, and over 4000 where the shorter side is 736
+LONG = png(scene(39, 300))  # above 320 at a height of 48, and above 4000 if the shorter side is 736
 PADDLEX = find_spec("paddlex")
 DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION = RECIPES  # test_model_warps
 
 
 @cache
 def every():
-    """The photos; where no package is installed, nobody asks for them."""
+    """Return the photos. They are only read if a package is installed."""
     return [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
 
 
@@ -52,7 +52,7 @@ def rgb_of(encoded):
 
 
 def rapidocr(part):
-    """One model of rapidocr, with the settings and the files that come in its wheel."""
+    """Return one model of rapidocr, with the settings and the files in its wheel."""
     library("omegaconf")
     return getattr(library("rapidocr").RapidOCR(), f"_load_{part}_model")()
 
@@ -68,7 +68,7 @@ def rapidocr_classifier():
 
 
 def alone(model, bgr):
-    """A line of text as a batch of one, by ``TextRecognizer.__call__``."""
+    """Return a line of text as a batch of one, by ``TextRecognizer.__call__``."""
     return model.resize_norm_img(bgr, max(320 / 48, bgr.shape[1] * 1.0 / bgr.shape[0]))
 
 
@@ -109,7 +109,7 @@ def rtdetr_of_pillow():
 
 
 def paddlex(model):
-    """The processors of one kind of PaddleX's models, without the packages around them and what these import."""
+    """Return the processors of one kind of PaddleX's models, without the packages around them and their imports."""
     if PADDLEX is None or PADDLEX.origin is None:
         pytest.skip("make models installs paddlex")
     root = Path(PADDLEX.origin).parents[1]
@@ -126,7 +126,7 @@ def paddlex(model):
 
 
 def paddle_detection(size=(640, 640), **resize):
-    """(im_shape, image, scale_factor) by PaddleX, which runs PaddleDetection's exports."""
+    """Return (im_shape, image, scale_factor) by PaddleX, which runs PaddleDetection's exports."""
     module = paddlex("object_detection")
     steps = [module.Resize(list(size), **resize), module.Normalize(1 / 255, [0.0] * 3, [1.0] * 3)]
     steps += [module.ToCHWImage(), module.ToBatch(["img_size", "img", "scale_factors"])]
@@ -146,7 +146,7 @@ def deployed(rgb, scale_y, scale_x):
 
 
 def normalized(levels, mean, std):
-    """PaddleDetection's ``NormalizeImage`` on float32 levels: float64 numbers, and results that are float32 again."""
+    """PaddleDetection's ``NormalizeImage`` on float32 pixel values: float64 constants, and results in float32."""
     real = levels / np.float32(255.0)
     real -= np.array([mean])
     real /= np.array([std])
@@ -161,7 +161,7 @@ def torchvision_detector():
 
 
 def changed(heading, *changes):
-    """A recipe with other text in places that it has."""
+    """Return a recipe with other text at given positions."""
     text = RECIPES[heading].to_json()
     for old, new in changes:
         assert old in text, (old, text)
@@ -170,14 +170,14 @@ def changed(heading, *changes):
 
 
 def tensors(pipeline, photos=None):
-    """The one image of each photo's outputs."""
+    """Return the image output of each photo's outputs."""
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
     with pp.Engine(pipeline, threads=1) as engine:
         return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos or every()]
 
 
 def equal_count(pipeline, theirs, photos=None):
-    """How many of the tensors are equal bit for bit."""
+    """Return how many of the tensors are equal bit for bit."""
     photos = photos or every()
     pairs = zip(tensors(pipeline, photos), map(theirs, photos), strict=True)
     return sum(ours.dtype == its.dtype and np.array_equal(ours, its) for ours, its in pairs)
@@ -196,7 +196,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("heading", EXACT)
-def test_a_recipe_gives_the_tensors_of_its_package_bit_for_bit_and_a_wrong_one_does_not(heading):
+def test_a_recipe_gives_the_tensors_of_its_package_and_a_wrong_one_does_not(heading):
     original, wrong = EXACT[heading]
     theirs, photos = original(), every() if heading == DETECTOR else [*every(), LONG]
     assert equal_count(RECIPES[heading], theirs, photos) == len(photos)
@@ -204,18 +204,18 @@ def test_a_recipe_gives_the_tensors_of_its_package_bit_for_bit_and_a_wrong_one_d
         assert equal_count(changed(heading, change), theirs, photos) < len(photos), change
 
 
-def test_yolox_own_formula_is_the_one_that_ddddocr_has():
+def test_yoloxs_own_formula_equals_that_of_ddddocr():
     assert equal_count(RECIPES[YOLOX], yolox) == len(every())
     assert equal_count(changed(YOLOX, ("416", "640")), lambda encoded: yolox(encoded, 640)) == len(every())
 
 
-def test_without_torchvision_rtdetr_is_resized_by_pillow():
+def test_without_torchvision_rtdetr_is_resized_with_pillow():
     without = changed(RTDETR, (', "like": "torchvision"', ""), (', "arithmetic": "multiply"', ""))
     assert equal_count(without, rtdetr_of_pillow()) == len(every())
 
 
 @pytest.mark.parametrize("limit", ["min", "max"])
-def test_paddleocr_detects_what_rapidocr_does_with_either_limit(limit):
+def test_paddleocr_detects_the_same_as_rapidocr_with_either_limit(limit):
     side = {"min": 736, "max": 960}[limit]
     resize = paddlex("text_detection").DetResizeForTest(limit_side_len=side, limit_type=limit)
     scale = np.float32(1 / 255)
@@ -237,8 +237,8 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @pytest.mark.parametrize(("mean", "std", "is_equal"), [((0.5,) * 3, (0.5,) * 3, True), (*IMAGENET, False)])
-def test_paddlex_normalizes_by_one_product_and_one_sum(mean, std, is_equal):
-    """The reason under "What does not fit": ``value * alpha + beta``, each rounded to float32."""
+def test_paddlex_normalizes_with_one_product_and_one_sum(mean, std, is_equal):
+    """This is the reason under "What does not fit": ``value * alpha + beta``, each rounded to float32."""
     normalize = paddlex("object_detection").Normalize(1 / 255, list(mean), list(std))
     levels = np.arange(256, dtype=np.uint8)
     theirs = normalize.norm(np.repeat(levels[None, :, None], 3, axis=2)).transpose(2, 0, 1)
@@ -250,14 +250,14 @@ def test_paddlex_normalizes_by_one_product_and_one_sum(mean, std, is_equal):
     assert most == 0 if is_equal else 0 < most < 1e-6
 
 
-def test_paddleocr_recognizes_what_rapidocr_does():
+def test_paddleocr_recognizes_the_same_as_rapidocr():
     recognizer = paddlex("text_recognition").OCRReisizeNormImg()
-    wide = png(scene(20, 2000))  # over 3200 in rapidocr
+    wide = png(scene(20, 2000))  # above 3200 in rapidocr
     theirs = lambda encoded: recognizer([bgr_of(encoded)])[0]  # noqa: E731
     assert equal_count(RECIPES[RECOGNIZER], theirs, [*every(), wide]) == len(every()) + 1
 
 
-def test_a_captcha_is_grayed_after_its_resize():
+def test_a_captcha_is_converted_to_gray_after_its_resize():
     theirs = ddddocr_recognizer()
     before = changed(CAPTCHA, ('"decode", ', '"decode", "color": "gray", '), ('    {"op": "grayscale"},\n', ""))
     levels = [255 * abs(ours - theirs(photo)).max() for ours, photo in zip(tensors(before), every(), strict=True)]
@@ -299,8 +299,8 @@ def test_paddledetections_own_code_divides():
         assert 0 < difference.max() < 5e-7
 
 
-def test_an_aspect_is_kept_as_in_paddlex_or_as_in_paddledetections_own_code():
-    """OpenCV looks at ``1 / fx`` pixels, not at the ratio of the sides."""
+def test_an_aspect_ratio_is_kept_like_in_paddlex_or_like_in_paddledetections_own_code():
+    """OpenCV samples at intervals of ``1 / fx`` pixels, not at the ratio of the sizes."""
     theirs = paddle_detection((800, 1333), keep_ratio=True)
     resize = pp.resize(800, mode="scale", max_size=1333, like="opencv", rounding="half_even")
     pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(arithmetic="multiply"), pp.scale_factor(), pp.tensor()])
@@ -326,7 +326,7 @@ def test_an_aspect_is_kept_as_in_paddlex_or_as_in_paddledetections_own_code():
     assert 1e-4 < factor < 5e-3
 
 
-def test_torchvisions_detectors_differ_by_a_sixtieth_of_a_level():
+def test_torchvisions_detectors_differ_by_a_sixtieth_of_a_pixel_value():
     theirs, most = torchvision_detector(), []
     for photos in ([*every()[:3], *every()[-2:]], [png(images.noise(1200, 1600))]):
         pairs = zip(tensors(RECIPES[TORCHVISION], photos), map(theirs, photos), strict=True)
@@ -336,8 +336,8 @@ def test_torchvisions_detectors_differ_by_a_sixtieth_of_a_level():
     assert 1e-4 < most[1] < 2.8e-4
 
 
-def test_a_line_of_text_is_a_column_wider_beside_a_wider_one():
-    """The reason under "What does not fit": rapidocr pads to the widest of six, and rounds by it."""
+def test_a_line_of_text_is_one_column_wider_in_a_batch_with_a_wider_one():
+    """This is the reason under "What does not fit": rapidocr pads to the widest of six, and rounds by it."""
     model = rapidocr("rec")
     lines = [png(scene(*size)) for size in ((40, 300), (40, 61), (30, 1000))]
     pixels = [bgr_of(line) for line in lines]
@@ -360,7 +360,7 @@ def onnx_file(heading):
 
 
 @pytest.mark.parametrize("heading", [DETECTOR, LINES, RECOGNIZER, CAPTCHA, YOLOX])
-def test_the_packages_own_model_is_built_behind_its_recipe_and_runs(tmp_path, monkeypatch, heading):
+def test_the_packages_own_model_is_built_after_its_recipe_and_runs(tmp_path, monkeypatch, heading):
     library("onnx")
     model = onnx_file(heading)
     if heading == CAPTCHA:

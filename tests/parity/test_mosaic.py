@@ -1,4 +1,4 @@
-"""Mosaics compared with Ultralytics' own, for square images and the same points: pixels and boxes."""
+"""Mosaics compared with Ultralytics' own, for square images and the same centres: pixels and boxes."""
 
 import random
 from importlib import import_module
@@ -10,13 +10,13 @@ import pytest
 import pixprep as pp
 
 if any(find_spec(name) is None for name in ("torch", "cv2", "ultralytics")):
-    pytest.skip("NO ULTRALYTICS: mosaics were not compared with it", allow_module_level=True)
+    pytest.skip("NO ULTRALYTICS: mosaics were not compared", allow_module_level=True)
 
 SIDE = 64
 
 
 class Dataset(list):
-    """The images that a mosaic takes of its data set, in their order."""
+    """The images that a mosaic reads from its data set, in order."""
 
     cache = "ram"
 
@@ -26,7 +26,10 @@ class Dataset(list):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """Its mosaic and its boxes; imported here, since at import it writes its settings into a folder."""
+    """Return Ultralytics' mosaic and boxes.
+
+    It is imported here, because it writes its settings into a folder at import.
+    """
     monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path))
     monkeypatch.setenv("YOLO_AUTOINSTALL", "false")
     return import_module("ultralytics.data.augment").Mosaic, import_module("ultralytics.utils.instance").Instances
@@ -44,7 +47,7 @@ def sample(index):
 
 
 def theirs(library, samples, center):
-    """The middle of a mosaic around a point, and its boxes and labels, as Ultralytics' affine map would show it."""
+    """Return the central part of a mosaic around a point, and its boxes and labels, like Ultralytics' affine map."""
     mosaic, instances = library
     patches = [
         {
@@ -75,7 +78,7 @@ def theirs(library, samples, center):
     return labels["img"][half:-half, half:-half], seen[kept], labels["cls"][kept, 0]
 
 
-def test_a_mosaic_is_ultralytics(library):
+def test_a_mosaic_equals_ultralytics(library):
     samples = [sample(index) for index in range(40)]
     pipeline = pp.Pipeline(
         [pp.pixels(), pp.center_crop(height=SIDE, width=SIDE), pp.boxes(), pp.tensor(layout="hwc", dtype="uint8")]

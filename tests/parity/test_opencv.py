@@ -1,4 +1,4 @@
-"""``area`` and ``bicubic`` of the ``opencv`` profile against ``cv2.resize``; passes with OpenCV 4.9 to 4.14, 5.0."""
+"""``area`` and ``bicubic`` of the ``opencv`` profile compared with ``cv2.resize``, for OpenCV 4.9 to 4.14 and 5.0."""
 
 import re
 from pathlib import Path
@@ -17,12 +17,12 @@ from pixprep.plan.profiles import PROFILES
 from support.images import png
 from support.resize_cases import assert_equal, cases, compare, resampling_of, resized
 
-cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its profile was not compared with it")
+cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its profile was not compared")
 
 
 @pytest.fixture
 def ipp():
-    """Switches Intel IPP, where the build has it."""
+    """Enable or disable Intel IPP, if the build contains it."""
     was_used = cv2.ipp.useIPP()
     yield lambda *, used: cv2.ipp.setUseIPP(used)
     cv2.ipp.setUseIPP(was_used)
@@ -42,28 +42,30 @@ def bicubic():
     ("size", "resized_size", "passes"),
     [
         ((64, 96), (32, 48), "opencv_linear"),  # half: (a + b + c + d + 2) >> 2
-        ((64, 96), (16, 96), "area"),  # a quarter of one axis is rounded differently than half of both
+        ((64, 96), (16, 96), "area"),  # a quarter of one axis is rounded differently from half of both
         ((64, 96), (64, 24), "area"),
         ((60, 90), (20, 30), "area"),
         ((98, 49), (2, 1), "float_even"),  # 1 / (1 / 49) is not 49
         ((60, 90), (37, 31), "float_even"),
         ((60, 90), (59, 90), "float_even"),
-        ((60, 90), (20, 91), "opencv_linear"),  # one axis grows
+        ((60, 90), (20, 91), "opencv_linear"),  # one axis is enlarged
         ((60, 90), (120, 180), "opencv_linear"),
         ((900, 3), (1, 3), "area"),
         ((3, 1500), (2, 1), "float_even"),
     ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
-def test_each_way_of_area_equals_opencv(size, resized_size, passes, channels):
+def test_each_method_of_area_equals_opencv(size, resized_size, passes, channels):
     pixels = np.random.default_rng(size).integers(0, 256, (*size, channels), np.uint8)
     ours = resized(pixels, resized_size, "opencv", "area")
     assert_equal([(passes, ours, original(pixels, resized_size, cv2.INTER_AREA))])
     assert resampling_of("opencv", "area", size, resized_size, antialias=False).passes == passes
 
 
-def test_bicubic_equals_opencv_without_ipp_but_for_the_ends_of_rows(ipp):
-    """OpenCV rounds in integers what vectors of eight values leave of a row: 1 level off now and then."""
+def test_bicubic_equals_opencv_without_ipp_except_at_the_ends_of_rows(ipp):
+    """OpenCV uses integer rounding for the remainder of a row after vectors of eight values, which sometimes differs by
+    1.
+    """
     ipp(used=False)
 
     def parts():
@@ -82,7 +84,7 @@ def test_bicubic_equals_opencv_without_ipp_but_for_the_ends_of_rows(ipp):
     assert largest <= 1
 
 
-def test_bicubic_is_within_a_level_of_opencv_with_ipp(ipp):
+def test_bicubic_is_within_one_of_opencv_with_ipp(ipp):
     ipp(used=True)
     values, differing, largest, _ = compare(bicubic())
     print(f"bicubic as built: {differing / values:.2%} of {values:,} values differ, by up to {largest}")
@@ -91,7 +93,7 @@ def test_bicubic_is_within_a_level_of_opencv_with_ipp(ipp):
 
 
 def by_scale(filter_name, count):
-    """(pixels, op, our values): one scale for both sides, some of it limited, none exactly a half."""
+    """Yield (pixels, op, our values): one scale for both sides, limited in some cases, never exactly a half."""
     rng = np.random.default_rng(3)
     while count:
         sides, size, limit = rng.integers(2, 260, 2).tolist(), int(rng.integers(1, 200)), float(rng.uniform(1, 2))
@@ -109,8 +111,8 @@ def by_scale(filter_name, count):
 
 
 @pytest.mark.parametrize("filter_name", [name for name in PROFILES["opencv"].filters if name != "area"])
-def test_fx_and_fy_give_what_opencv_gives(ipp, filter_name):
-    """Tests 600 sizes; for ``bicubic`` the ends of rows are excluded, as for a size."""
+def test_fx_and_fy_equal_opencv(ipp, filter_name):
+    """This tests 600 sizes. For ``bicubic``, the ends of rows are excluded, as for a size."""
     ipp(used=False)
     pairs, others = [], 0
     for pixels, op, ours in by_scale(filter_name, 600):
@@ -123,8 +125,8 @@ def test_fx_and_fy_give_what_opencv_gives(ipp, filter_name):
 
 
 @pytest.mark.parametrize("size", [(32, 47), (163, 130)])
-def test_at_half_a_last_odd_row_or_column_is_a_level_off_in_ties(size):
-    """OpenCV takes the mean there, and rounds it to even."""
+def test_at_half_size_a_last_odd_row_or_column_differs_by_one_in_ties(size):
+    """OpenCV uses the mean there, and rounds it to even."""
     pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
     op = ops.Resize(min(size) // 2, mode="scale", like="opencv", subpixel=True)
     ours = resize.resize(pixels, resampling(op._step, Geometry((), op._step, ()).place(*size))).astype(int)
@@ -134,8 +136,8 @@ def test_at_half_a_last_odd_row_or_column_is_a_level_off_in_ties(size):
     assert 0.1 < len(off) / (3 * min(ours.shape[:2])) < 0.4
 
 
-def test_gray_of_a_png_by_imread_is_the_matrix_of_the_page():
-    """``docs/levels.md`` contains the matrix; with a gamma chunk the formula differs."""
+def test_gray_of_a_png_by_imread_equals_the_matrix_of_the_page():
+    """``docs/levels.md`` contains the matrix. With a gamma chunk, the formula differs."""
     page = (Path(__file__).parents[2] / "docs" / "levels.md").read_text(encoding="utf-8")
     (recipe,) = [block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "0.29898" in block]
     matrix = next(op for op in file.loads(recipe)[0] if isinstance(op, ops.ColorMatrix))

@@ -1,4 +1,4 @@
-"""Every profile against its library: each filter, image, size and factor; and a whole pipeline, flips and all.
+"""Every profile compared with its library: each filter, image, size and factor; and a whole pipeline with flips.
 
 engine/test_kernels.py compares the kernels in C with NumPy. DALI's size rules have a separate file; TensorFlow's and
 DALI's results are also frozen.
@@ -19,11 +19,12 @@ METHODS = [
     (like, *method)
     for like, profile in PROFILES.items()
     for method in profile.methods
-    if (like, method.filter) != ("opencv", "bicubic")  # test_opencv.py: it rounds the ends of rows in integers
-    and (method.antialias or profile.original.order is None)  # Pillow has no function without
+    # test_opencv.py tests it, because the ends of rows are rounded in integers
+    if (like, method.filter) != ("opencv", "bicubic")
+    and (method.antialias or profile.original.order is None)  # Pillow has no function without it
 ]
 FACTORS = {"pillow": (1, 2, 3, 7, 64, 224), "torchvision": (2, 3, 7, 64), "opencv": (1, 2, 3, 7), "dali": (2, 3, 64)}
-SLOW = pytest.mark.slow(reason="half a second of each further filter, by the same formula")
+SLOW = pytest.mark.slow(reason="half a second for each further filter, with the same formula")
 each_method = pytest.mark.parametrize(("like", "filter_name", "antialias"), METHODS)
 
 
@@ -40,7 +41,7 @@ def need(like):
 
 
 def pairs(some, like, filter_name, *, antialias):
-    """(name, our values, the library's) of pixels and sizes."""
+    """Yield (name, our values, the library's) for pixels and sizes."""
     for pixels, size in some:
         op = ops.Resize(height=size[0], width=size[1], like=like, filter=filter_name, antialias=antialias)
         ours = resized(pixels, size, like, filter_name, antialias=antialias)
@@ -48,7 +49,7 @@ def pairs(some, like, filter_name, *, antialias):
 
 
 @each_method
-def test_every_value_is_the_librarys(like, filter_name, antialias):
+def test_every_value_equals_the_library(like, filter_name, antialias):
     need(like)
     assert_equal(pairs(cases(), like, filter_name, antialias=antialias))
 
@@ -61,7 +62,7 @@ def test_every_value_is_the_librarys(like, filter_name, antialias):
         if method[0] in FACTORS
     ],
 )
-def test_every_factor_is_the_librarys(like, filter_name, antialias):
+def test_every_factor_equals_the_library(like, filter_name, antialias):
     need(like)
     rows = list(factors(FACTORS[like]))
     turned = [(row.swapaxes(0, 1), size[::-1]) for row, size in rows] if like in ("pillow", "dali") else []
@@ -69,7 +70,7 @@ def test_every_factor_is_the_librarys(like, filter_name, antialias):
 
 
 @each_method
-def test_a_whole_pipeline_gives_what_the_library_gives(like, filter_name, antialias):
+def test_a_whole_pipeline_equals_the_library(like, filter_name, antialias):
     need(like)
     resize = pp.resize(64, like=like, filter=filter_name, antialias=antialias)
     dtype = "float32" if filter_name in PROFILES[like].real else "uint8"
@@ -88,7 +89,7 @@ def test_a_whole_pipeline_gives_what_the_library_gives(like, filter_name, antial
         *((name, "torch", "bilinear", 0.05, 0.25) for name in ("pillow", "torchvision")),
     ],
 )
-def test_a_neighbouring_profile_is_told_apart_by_single_levels(other, like, filter_name, least, most):
+def test_a_similar_profile_is_distinguished_by_single_values(other, like, filter_name, least, most):
     need(like)
     pixels, size = photo_pixels(), (224, 336)
     ((name, _, expected),) = pairs([(pixels, size)], like, filter_name, antialias=True)

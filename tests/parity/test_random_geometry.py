@@ -1,4 +1,4 @@
-"""Random geometry against torchvision v2: the rules that make windows of numbers, pixels and boxes of given draws."""
+"""Random geometry compared with torchvision v2: the rules from numbers to crops, and pixels and boxes of samples."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from pixprep.plan.draws import crops, philox
 from pixprep.plan.draws.augments import RandomStep
 from support.images import png, scene
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared")
 
 from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms import v2  # noqa: E402
@@ -30,7 +30,7 @@ from parity.torchvision_images import (  # noqa: E402
     window,
 )  # fmt: skip
 
-torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
+torch.set_num_threads(1)  # two threads would wait for each other on a busy machine
 DRAWS = 500
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 FILL = (123, 117, 104)
@@ -48,12 +48,12 @@ def image_of(height, width):
 
 
 def numbers(key, blocks):
-    """Numbers that are known: rows of four."""
+    """Return known numbers, in rows of four."""
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
 def resized_crop_window(height, width, scale, ratio):
-    """Windows of ``random_resized_crop``, with torch's own numbers in torchvision's order."""
+    """Return crops of ``random_resized_crop`` with torch's own numbers in torchvision's order."""
     log_ratio = torch.log(torch.tensor(ratio))
     for _ in range(10):
         share = torch.empty(1).uniform_(*scale).item()
@@ -70,7 +70,7 @@ def resized_crop_window(height, width, scale, ratio):
 CROPS = [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (0.9, 1.1)), ((0.2, 0.3), (2.0, 3.0)), ((1.0, 1.0), (1.0, 1.0))]
 
 
-def test_the_window_of_a_resized_crop_is_torchvisions():
+def test_the_crop_of_a_resized_crop_equals_torchvision():
     for seed in range(DRAWS):
         height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
         scale, ratio = CROPS[seed % len(CROPS)]
@@ -80,7 +80,7 @@ def test_the_window_of_a_resized_crop_is_torchvisions():
         assert resized_crop_window(height, width, scale, ratio) == expected
 
 
-def test_a_resized_crop_draws_what_its_rule_says():
+def test_a_resized_crop_follows_its_rule():
     """``words`` reads the tries in order, and scales the numbers to scale and log(ratio)."""
     step = RandomStep("k", pp.random_resized_crop(8, scale=(0.5, 1.0), ratio=(0.5, 2.0)))
     fits, does_not = (0.0, 0.5, 0.999, 0.0), (1.0 - 1e-9, 0.0, 0.0, 0.0)
@@ -90,7 +90,7 @@ def test_a_resized_crop_draws_what_its_rule_says():
 
 
 @pytest.mark.parametrize("options", [{}, {"padding": 4}, {"padding": (1, 2)}, {"padding": (1, 2, 3, 4), "pad": True}])
-def test_the_window_of_a_crop_is_torchvisions(options):
+def test_the_position_of_a_crop_equals_torchvision(options):
     pad = options.pop("pad", False)
     op = pp.random_crop(32, 24, pad_if_needed=pad, **options)
     step = pp.Pipeline([pp.decode(), op, pp.tensor(only="training")]).for_training().plan.random_steps[0]
@@ -108,7 +108,7 @@ def test_the_window_of_a_crop_is_torchvisions(options):
         assert words == {"top": params["top"] - top, "left": params["left"] - left, "height": 32, "width": 24}
 
 
-def test_a_crop_that_does_not_fit_is_refused_by_both():
+def test_a_crop_that_does_not_fit_is_rejected_by_both():
     step = RandomStep("k", pp.random_crop(32, 24))
     with pytest.raises(ValueError, match="larger than"):
         v2.RandomCrop((32, 24)).make_params([image_of(31, 99)])
@@ -116,7 +116,7 @@ def test_a_crop_that_does_not_fit_is_refused_by_both():
         step.words(31, 99, philox.EXAMPLE)
 
 
-def test_the_canvas_of_a_zoom_out_is_torchvisions():
+def test_the_canvas_of_a_zoom_out_equals_torchvision():
     step = RandomStep("k", pp.random_zoom_out(side_range=(1.0, 4.0)))
     for seed in range(DRAWS):
         height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
@@ -132,7 +132,10 @@ MIN_SIZES = (24, 33, 40, 57)
 
 
 def assert_equal_sizes(theirs, op, block):
-    """Compare torchvision's sizes with ours, over images of every shape; ``block`` draws as it does."""
+    """Compare torchvision's sizes with ours, for images of every shape.
+
+    ``block`` returns numbers like torchvision's.
+    """
     step = pp.Pipeline([pp.decode(), op, pp.center_crop(8), pp.tensor(only="training")]).for_training()
     (drawn,), resize = step.plan.random_steps, step.plan.outputs["tensor"].geometry.resize
     for seed in range(DRAWS):
@@ -149,21 +152,21 @@ def one_size():
 
 
 @pytest.mark.parametrize("most", [None, 60, 40])
-def test_the_size_of_a_shortest_size_is_torchvisions(most):
+def test_the_size_of_a_shortest_size_equals_torchvision(most):
     theirs, ours = v2.RandomShortestSize(list(MIN_SIZES), most), pp.random_shortest_size(MIN_SIZES, most or 16384)
     assert_equal_sizes(theirs, ours, one_size)
 
 
 @pytest.mark.parametrize("target", [(1024, 1024), (640, 480)])
-def test_the_size_of_a_scale_jitter_is_torchvisions(target):
+def test_the_size_of_a_scale_jitter_equals_torchvision(target):
     def uniform():
         return torch.rand(1).item()
 
     assert_equal_sizes(v2.ScaleJitter(target, (0.1, 2.0)), pp.scale_jitter(target[1], target[0]), uniform)
 
 
-def test_a_scale_of_one_is_cut_in_float32_as_torchvision_does():
-    """Float64 cuts another pixel off many a side."""
+def test_a_scale_of_one_is_truncated_in_float32_like_torchvision():
+    """In float64, many sizes would lose another pixel."""
     theirs, step = v2.ScaleJitter((80, 60), (1.0, 1.0)), RandomStep("k", pp.scale_jitter(60, 80, (1.0, 1.0)))
     others = 0
     for height, width in ((9 + seed * 7 % 301, 9 + seed * 13 % 257) for seed in range(DRAWS)):
@@ -175,14 +178,14 @@ def test_a_scale_of_one_is_cut_in_float32_as_torchvision_does():
     assert others > DRAWS / 20
 
 
-def test_a_size_of_no_pixel_is_one_pixel_where_torchvision_raises():
+def test_an_empty_size_is_one_pixel_where_torchvision_raises():
     step = RandomStep("k", pp.scale_jitter(10, 10, (0.1, 0.1)))
     assert v2.ScaleJitter((10, 10), (0.1, 0.1)).make_params([image_of(40, 400)])["size"] == (0, 1)
     assert step.words(40, 400, philox.EXAMPLE) == {"height": 1, "width": 1}
 
 
 def iou_blocks(height, width, choices=20, trials=40):
-    """torch's numbers, as ``RandomIoUCrop`` asks for them, in our blocks."""
+    """Return torch's numbers, as ``RandomIoUCrop`` requests them, in our blocks."""
     blocks = []
     for _ in range(choices):
         blocks.append([(int(torch.randint(0, 7, (1,))) + 0.5) / 7, 0, 0, 0])
@@ -194,7 +197,7 @@ def iou_blocks(height, width, choices=20, trials=40):
     return blocks
 
 
-def test_the_window_of_an_iou_crop_is_torchvisions():
+def test_the_crop_of_an_iou_crop_equals_torchvision():
     step = pp.Pipeline([pp.decode(), pp.random_iou_crop(), pp.resize(height=8, width=8), pp.tensor()])
     (step,) = step.for_training().plan.random_steps
     wholes = 0
@@ -214,7 +217,8 @@ def test_the_window_of_an_iou_crop_is_torchvisions():
     assert 30 < wholes < 300
 
 
-# ------------------------------------------------------------------------------------------- pixels of given draws
+# ------------------------------------------------------------------------------------------- pixels with given
+# parameters
 
 
 def flipped_down(image, words):
@@ -223,7 +227,7 @@ def flipped_down(image, words):
 
 @dataclass(frozen=True)
 class Case:
-    """Ops, and torchvision's functions for the words that were drawn for them."""
+    """Ops, and torchvision's functions for their recorded parameters."""
 
     ops: list
     expected: object
@@ -234,7 +238,7 @@ def zoomed(image, words):
 
 
 def of_ssd(first, then):
-    """Test torchvision's reference recipe: padding after the color ops keeps its own color."""
+    """Test torchvision's reference recipe: padding after the colour ops keeps its own colour."""
     return lambda image, words: flipped(
         F.resize(F.crop(then(first(image, words), words), *window(words["random_iou_crop#0"])), [40, 36]),
         words["random_flip#0"],
@@ -387,7 +391,7 @@ CASES = {
 
 
 def made(case, like):
-    """(pixels of the photo, words, our uint8 tensor) of each draw."""
+    """Yield (pixels of the photo, random parameters, our uint8 tensor) of each sample."""
     ops = [resizing(op, like) for op in case.ops]
     tensor = [pp.resize(height=40, width=36, only="serving"), pp.tensor(dtype="uint8", layout="hwc")]
     pipeline = pp.Pipeline([pp.decode(), *ops, *tensor[has_resize(ops) or 0 :]]).for_training()
@@ -418,7 +422,7 @@ def resizing(op, like):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("name", CASES)
-def test_every_value_of_a_draw_equals_torchvisions(name, like):
+def test_every_value_of_a_sample_equals_torchvision(name, like):
     count = 0
     for photo, words, ours in made(CASES[name], like):
         np.testing.assert_array_equal(as_array(CASES[name].expected(as_theirs(photo, like), words)), ours)
@@ -426,11 +430,12 @@ def test_every_value_of_a_draw_equals_torchvisions(name, like):
     assert count > 100_000
 
 
-# --------------------------------------------------------------------------------------------- boxes of given draws
+# --------------------------------------------------------------------------------------------- boxes with given
+# parameters
 
 
 @pytest.mark.parametrize("op", [pp.random_shortest_size(MIN_SIZES, 70), pp.scale_jitter(60, 80)])
-def test_boxes_of_a_random_size_are_those_of_tv_tensors(op):
+def test_boxes_of_a_random_size_equal_tv_tensors(op):
     ops = [pp.decode(), op, pp.random_flip(), pp.boxes(min_size=0), pp.tensor(only="training")]
     plan = pp.Pipeline(ops).for_training().plan
     farthest = 0
@@ -448,7 +453,7 @@ def test_boxes_of_a_random_size_are_those_of_tv_tensors(op):
     assert farthest < 1e-4
 
 
-def test_boxes_through_the_chain_of_ssd_are_those_of_tv_tensors():
+def test_boxes_through_the_chain_of_ssd_equal_tv_tensors():
     pipeline = pp.Pipeline(
         [pp.decode(), *SSD, pp.resize(height=300, width=300), pp.random_flip(), pp.boxes(), pp.tensor(dtype="uint8")]
     ).for_training()

@@ -1,4 +1,4 @@
-"""Sources against the libraries that write and read these formats: the same samples, in the same order."""
+"""Sources compared with the libraries that write and read these formats: the same samples, in the same order."""
 
 import json
 import random
@@ -23,7 +23,7 @@ MISSING = "not installed: make parity, or make parity-tensorflow"
 
 
 def library(name):
-    """Return a library for the comparison, or skip with the way to install it."""
+    """Return a library for the comparison, or skip with the command that installs it."""
     return pytest.importorskip(name, reason=f"{name} is {MISSING}", exc_type=ImportError)
 
 
@@ -58,7 +58,7 @@ def random_example(tf, rng):
 
 @pytest.fixture
 def tensorflow_file(tmp_path):
-    """A file that TensorFlow wrote, and the values in it."""
+    """Return a file that TensorFlow wrote, and the values in it."""
     tf = library("tensorflow")
     rng = random.Random(5)
     written = [random_example(tf, rng) for _ in range(200)]
@@ -68,7 +68,7 @@ def tensorflow_file(tmp_path):
     return tmp_path / "t.tfrecord", [values for _, values in written]
 
 
-def test_tensorflows_records_are_read_as_they_were_written(tensorflow_file):
+def test_tensorflows_records_are_read_as_written(tensorflow_file):
     path, written = tensorflow_file
     fields = {"one": "one", "many": ["many"], "real": "real", "reals": ["reals"], "texts": ["texts"], "x": "näme/日"}
     source = read.tfrecord(path, **fields)
@@ -82,7 +82,7 @@ def test_tensorflows_records_are_read_as_they_were_written(tensorflow_file):
         assert list(sample["texts"]) == values["texts"]
 
 
-def test_tensorflow_refuses_the_record_that_we_refuse(tensorflow_file):
+def test_tensorflow_rejects_the_same_record(tensorflow_file):
     tf = library("tensorflow")
     path, written = tensorflow_file
     offsets = np.cumsum([0, *(len(record.numpy()) + 16 for record in tf.data.TFRecordDataset(str(path)))])
@@ -113,13 +113,13 @@ def test_dalis_own_index_is_read(tensorflow_file, tmp_path):
 
 
 def webdatasets(path):
-    """The samples of a file by WebDataset's own functions; ``WebDataset`` itself leaves files open."""
+    """Return the samples of a file by WebDataset's own functions. ``WebDataset`` itself leaves files open."""
     iterators = library("webdataset.tariterators")
     with path.open("rb") as stream:
         return list(iterators.group_by_keys(iterators.tar_file_expander([{"url": path.name, "stream": stream}])))
 
 
-def test_webdatasets_archives_are_read_as_it_reads_them(tmp_path):
+def test_webdatasets_archives_are_read_equally(tmp_path):
     webdataset = library("webdataset")
     names = ["a/0001.jpg", "a/0001.cls", "b.c/0002.left.JPG", "b.c/0002.cls", "__x__", "é/0003.jpg", "é/0003.Cls"]
     with webdataset.TarWriter(str(tmp_path / "0.tar")) as writer:
@@ -137,7 +137,7 @@ def test_webdatasets_archives_are_read_as_it_reads_them(tmp_path):
         assert sample["label"] == int(expected["cls"])
 
 
-def test_a_duplicate_member_is_refused_by_both(tmp_path):
+def test_a_duplicate_member_is_rejected_by_both(tmp_path):
     members = [*tar_members(1), ("some/0000.cls", b"2")]
     (tmp_path / "0.tar").write_bytes(tar_bytes(members))
     with pytest.raises(ValueError, match="duplicate"):
@@ -171,7 +171,9 @@ def test_pycocotools_finds_the_same_boxes(tmp_path, capsys):
 
 
 def some_shapes(count):
-    """Segmentations of an image of 90 x 120: polygons on the grid and off it, far outside, doubled, in parts; runs."""
+    """Return segmentations of an image of 90 x 120: polygons on the grid and off it, outside, doubled, in parts; run
+    lengths.
+    """
     generator = np.random.default_rng(11)
     for index in range(count):
         parts = []
@@ -193,7 +195,7 @@ def test_pycocotools_fills_the_same_pixels(tmp_path, capsys):
     coder = library("pycocotools.mask")
     content = coco_annotations(25)
     for index, (each, shape) in enumerate(zip(content["annotations"], some_shapes(300), strict=True)):
-        if index % 10 == 5:  # the short form of the runs
+        if index % 10 == 5:  # the short form of the run lengths
             runs = coder.frPyObjects(shape, 90, 120)
             each["segmentation"] = {"size": [90, 120], "counts": runs["counts"].decode()}
         else:
@@ -244,8 +246,8 @@ def test_torchvisions_voc_lists_the_same_photos_and_boxes(tmp_path):
         assert [ours.classes[label] for label in sample["labels"]] == [each["name"] for each in objects]
 
 
-def test_a_photo_that_is_all_box_is_all_box_after_every_geometry(tmp_path):
-    """VOC counts from 1 and includes the last pixel: 1, 1, width, height is the whole photo."""
+def test_a_photo_filled_by_a_box_remains_so_after_every_geometry(tmp_path):
+    """VOC is one-based and includes the last pixel: 1, 1, width, height is the whole photo."""
     write_voc(tmp_path, 1)
     sample = read.voc(tmp_path)[0]
     height, width = sample["size"]
@@ -257,7 +259,7 @@ def test_a_photo_that_is_all_box_is_all_box_after_every_geometry(tmp_path):
 
 @pytest.fixture
 def hugging_face(tmp_path, monkeypatch):
-    """A dataset of photos with classes."""
+    """Return a dataset of photos with classes."""
     if sys.modules.get("torch", 0) is None:  # conftest sets None if it is absent; datasets tests whether the key exists
         monkeypatch.delitem(sys.modules, "torch")
     datasets = library("datasets")
@@ -306,7 +308,7 @@ def test_a_hugging_face_dataset_of_a_folder_and_of_parquet_is_read(hugging_face,
 
 
 @pytest.mark.usefixtures("hugging_face")
-def test_a_parquet_file_may_name_its_images(tmp_path):
+def test_a_parquet_file_can_contain_paths_of_images(tmp_path):
     datasets = library("datasets")
     names = ["photos/china/0.jpg", "../photos/china/0.jpg", "/etc/passwd"]
     rows = {"image": [{"bytes": None, "path": name} for name in names]}

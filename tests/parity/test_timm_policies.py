@@ -1,4 +1,4 @@
-"""timm's RandAugment and AutoAugment compared with timm itself: tables, pixels, and frequencies of the draws."""
+"""timm's RandAugment and AutoAugment compared with timm: tables, pixels, and frequencies of the random parameters."""
 
 import random
 
@@ -11,7 +11,7 @@ from pixprep.importers.timm import from_timm
 from pixprep.plan.draws.kinds import KINDS, POLICIES, WEIGHTS
 from support.policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, sampled
 
-theirs = pytest.importorskip("timm.data.auto_augment", reason="NO TIMM: its policies were not compared with")
+theirs = pytest.importorskip("timm.data.auto_augment", reason="NO TIMM: its policies were not compared")
 
 FILL = (123, 117, 104)
 LISTS = {
@@ -25,14 +25,14 @@ WIDTH, HEIGHT = 41, 23
 
 
 def name_of(name):
-    """Our name of an op of timm's."""
+    """Return our name of an op of timm."""
     for ending in ("Increasing", "Original", "Rel"):
         name = name.removesuffix(ending)
     return name
 
 
 def magnitude_of(name, arguments):
-    """Our name of its argument."""
+    """Return our name of its argument."""
     if not arguments:
         return None
     factor = 1 if name_of(name) in FACTORS else 0
@@ -50,9 +50,9 @@ def kinds_of(table):
 
 
 @pytest.mark.parametrize("table", [*LISTS, *AUTO])
-def test_every_magnitude_of_every_table_is_timms(table, monkeypatch):
+def test_every_magnitude_of_every_table_equals_timm(table, monkeypatch):
     compared = 0
-    for sign in (0.0, 1.0):  # a draw above one half is negative
+    for sign in (0.0, 1.0):  # a number above one half is negative
         monkeypatch.setattr(theirs.random, "random", lambda sign=sign: sign)
         for name in kinds_of(table):
             kind = KINDS[table][name_of(name)]
@@ -69,7 +69,7 @@ def test_every_magnitude_of_every_table_is_timms(table, monkeypatch):
 
 
 @pytest.mark.parametrize("table", AUTO)
-def test_the_pairs_of_every_policy_are_timms(table):
+def test_the_pairs_of_every_policy_equal_timm(table):
     expected = theirs.auto_augment_policy(table)
     assert len(POLICIES[table]) == len(expected)
     for ours, pair in zip(POLICIES[table], expected, strict=True):
@@ -78,7 +78,7 @@ def test_the_pairs_of_every_policy_are_timms(table):
             assert level == op.magnitude or KINDS[table][kind].magnitude is None
 
 
-def test_the_kinds_and_their_weights_are_timms():
+def test_the_kinds_and_their_weights_equal_timm():
     for table, names in LISTS.items():
         assert sorted(KINDS[table]) == sorted(map(name_of, names))
     weights = theirs.rand_augment_choices("weights")
@@ -89,12 +89,12 @@ def test_the_kinds_and_their_weights_are_timms():
 
 
 def expected_of(pixels, steps, op):
-    """Image that timm's own function makes, for the kind and the magnitude drawn."""
+    """Return the image from timm's own function, for the sampled kind and magnitude."""
     image = Image.fromarray(pixels)
     how = {"fillcolor": op.fill, "resample": Image.Resampling[op.filter.upper()]}
     for each in steps:
         arguments = [each["magnitude"] + (each["op"] in FACTORS)] if "magnitude" in each else []
-        if each["op"] == "Posterize" and each["magnitude"] < 1:  # black; Pillow 13 raises, and those before it did not
+        if each["op"] == "Posterize" and each["magnitude"] < 1:  # black; Pillow 13 raises, and earlier versions did not
             image = image.point(lambda _: 0)
             continue
         image = theirs.NAME_TO_OP[each["op"]](image, *arguments, **how)
@@ -111,7 +111,7 @@ OPS = {
 
 
 @pytest.mark.parametrize("case", OPS)
-def test_every_value_of_a_policy_is_timms(case):
+def test_every_value_of_a_policy_equals_timm(case):
     found = differing(OPS[case], 1200, expected_of)
     for kind, total in sorted(found.items()):
         print(f"{case}, {kind}: {total['draws']} draws, {total['differing']} of {total['values']:,}")
@@ -119,7 +119,7 @@ def test_every_value_of_a_policy_is_timms(case):
     assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
 
 
-def test_what_was_frozen_for_machines_without_timm_is_still_its_own():
+def test_the_frozen_results_still_equal_timm():
     case = ("timm_rand_augment", "bicubic", "pillow")
     pixels, op, draws, _ = frozen_draws(*case)
     assert digest(np.stack([expected_of(pixels, steps, op) for steps in draws])) == FROZEN[case]
@@ -142,7 +142,7 @@ RECIPES = [
 
 
 def theirs_drawn(text, count):
-    """Steps that timm's own generators draw, as ours write them."""
+    """Return the steps that timm's own generators sample, in our notation."""
     random.seed(1)
     np.random.seed(2)  # noqa: NPY002 - timm's
     make = theirs.rand_augment_transform if text.startswith("rand") else theirs.auto_augment_transform
@@ -163,7 +163,7 @@ def theirs_drawn(text, count):
 
 
 @pytest.mark.parametrize(("text", "another"), RECIPES, ids=lambda value: value if isinstance(value, str) else "")
-def test_steps_and_magnitudes_are_as_frequent_as_timms(text, another):
+def test_steps_and_magnitudes_have_timms_frequencies(text, another):
     config = {"input_size": (3, 64, 80), "interpolation": "bicubic", "mean": MEAN, "std": (0.2, 0.3, 0.4)}
     op = from_timm(config, training={"auto_augment": text}).for_training().side_ops[3]
     assert (op.filter, op.fill) == ("bicubic", (124, 116, 104))

@@ -1,6 +1,6 @@
-"""``"like": "torch"`` against PyTorch's own ``interpolate`` of float32 values: 0 different levels.
+"""``"like": "torch"`` compared with PyTorch's own ``interpolate`` of float32 values: all pixel values are equal.
 
-It needs a CPU with AVX2: without it, PyTorch does not fuse operations, and in 10,000 values a few differ by one.
+It needs a CPU with AVX2. Without it, PyTorch does not fuse operations, and a few of 10,000 values differ by one.
 """
 
 from hashlib import sha256
@@ -14,7 +14,7 @@ from support.images import noise
 from support.resize_cases import resized
 from support.torch_vectors import FROZEN
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: the profile was not compared with it")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: the profile was not compared")
 
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
@@ -28,7 +28,7 @@ def theirs(pixels, size, filter_name):
 
 @pytest.mark.parametrize("filter_name", PROFILES["torch"].antialiased)
 def test_every_value_is_equal_from_and_to_one_row_or_column(filter_name):
-    """Also to one column and many rows, where PyTorch 2.13 repeats the first row: a mistake of its own."""
+    """This includes one column and many rows, where a bug in PyTorch 2.13 repeats the first row."""
     lengths, others = (1, 2, 3, 4, 5, 9, 16, 31, 64, 97, 200, 333), (1, 2, 3, 8, 17, 40)
     for n in lengths:
         for m in others:
@@ -40,7 +40,7 @@ def test_every_value_is_equal_from_and_to_one_row_or_column(filter_name):
                     assert_close(ours, theirs(image, size, filter_name), EQUAL)
 
 
-def test_the_frozen_vectors_are_pytorchs():
+def test_the_frozen_vectors_equal_pytorch():
     for (filter_name, size, wanted), digest in FROZEN.items():
         levels = theirs(noise(*size), wanted, filter_name).transpose(2, 0, 1)
         assert sha256(levels.tobytes()).hexdigest() == digest

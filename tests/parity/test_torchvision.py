@@ -1,4 +1,4 @@
-"""The ``torchvision`` profile against v2's ``resize`` of uint8 tensors on the CPU."""
+"""The ``torchvision`` profile compared with v2's ``resize`` of uint8 tensors on the CPU."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from pixprep.plan.profiles import PROFILES
 from support.images import png, scene
 from support.resize_cases import assert_equal, cases, resized
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: its resize was not compared with")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: its resize was not compared with")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its resize was not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its resize was not compared")
 
 from torchvision.transforms import InterpolationMode  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms.v2 import functional  # noqa: E402
@@ -22,8 +22,11 @@ FILTERS = PROFILES["torchvision"].methods
 
 
 @pytest.mark.parametrize(("filter_name", "antialias"), FILTERS)
-def test_a_tensor_of_planes_gives_the_same_as_one_of_channels_last(filter_name, antialias):
-    """As ``decode_image`` gives it; test_profiles.py has the other. PyTorch 2.13 asserts where it becomes 1 x 1."""
+def test_a_contiguous_tensor_gives_the_same_as_a_channels_last_tensor(filter_name, antialias):
+    """The former is the layout of ``decode_image``; test_profiles.py tests the latter.
+
+    PyTorch 2.13 fails if the result is 1 x 1.
+    """
 
     def original(pixels, size):
         tensor = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
@@ -41,7 +44,7 @@ def test_a_tensor_of_planes_gives_the_same_as_one_of_channels_last(filter_name, 
     )
 
 
-def test_a_batch_is_that_of_the_detectors_transform():
+def test_a_batch_equals_that_of_the_detectors_transform():
     """TensorFlow's resize is the formula of ``interpolate`` on float32 values, with a different order of additions."""
     from torchvision.models.detection.transform import GeneralizedRCNNTransform  # noqa: PLC0415
 

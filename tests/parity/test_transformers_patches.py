@@ -1,4 +1,4 @@
-"""The import of a processor that returns patches equals the processor, bit for bit: patches, grids and masks."""
+"""The import of a processor that returns patches equals the processor bit for bit: patches, grids and masks."""
 
 from importlib.util import find_spec
 
@@ -22,7 +22,7 @@ SIZES = ((1, 1), (1, 90), (20, 3000), (28, 28), (33, 57), (480, 640), (641, 480)
 
 
 def processor(name, backend, **fields):
-    """Return an object of the class; skip a class without this backend."""
+    """Return an object of the class. Skip a class without this backend."""
     cls = getattr(transformers, name + ("Pil" if backend == "pil" else ""), None)
     if cls is None:
         pytest.skip(f"NO {name}Pil: transformers has no such class")
@@ -61,7 +61,7 @@ def test_the_defaults_equal_the_class_for_images_of_many_sizes(name, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", PATCHED)
-def test_the_defaults_are_those_of_the_class(name, backend):
+def test_the_defaults_equal_the_class(name, backend):
     cls = type(processor(name, backend))
     own = {field: getattr(cls, field, None) for field in PATCHED[name].defaults}
     own = {field: tuple(value) if isinstance(value, list) else value for field, value in own.items()}
@@ -107,8 +107,8 @@ def test_random_configurations_equal_the_class(name, backend):
     assert compared >= 30
 
 
-def test_another_order_of_patches_or_channels_differs():
-    """Negative controls: a comparison that cannot fail would prove nothing."""
+def test_a_different_order_of_patches_or_channels_differs():
+    """These are negative controls: a comparison that cannot fail would prove nothing."""
     image = png(scene(301, 259))
     with Engine(from_transformers({"image_processor_type": "Qwen2VLImageProcessor"}), threads=1) as engine:
         ours = engine.run_batch([image]).outputs["pixel_values"][0]

@@ -1,4 +1,4 @@
-"""The certificate against the real libraries, those of them that are here; and the frozen results against them too."""
+"""The certificate compared with those of the real libraries that are installed; also the frozen results."""
 
 import importlib
 
@@ -19,7 +19,7 @@ PHOTO_FILES = [PHOTOS / "china.jpg", PHOTOS / "flower.jpg"]
 
 
 def need(like):
-    """Skip, loudly, where the library is not here."""
+    """Skip with a message if the library is not installed."""
     library = find(PROFILES[like].original.key)
     if not library.version:
         pytest.skip(f"NO {library.title.upper()}: {library.problem}: {library.remedy}")
@@ -42,7 +42,7 @@ def pipeline(like, **fields):
 
 
 @pytest.mark.parametrize("like", PROFILES)
-def test_each_profile_keeps_its_claim_end_to_end_against_its_own_library(like):
+def test_each_profile_equals_its_own_library_end_to_end(like):
     need(like)
     certificate = verify(pipeline(like), images=PHOTO_FILES, frozen=False)
     assert certificate.is_exact, certificate
@@ -52,7 +52,7 @@ def test_each_profile_keeps_its_claim_end_to_end_against_its_own_library(like):
 
 
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
-def test_colours_keep_their_claim_end_to_end_against_their_own_library(like):
+def test_colours_equal_their_own_library_end_to_end(like):
     need(like)
     colours = [
         pp.brightness(factor=1.2, like=like),
@@ -68,7 +68,7 @@ def test_colours_keep_their_claim_end_to_end_against_their_own_library(like):
 
 
 @pytest.mark.parametrize("op", frozen.every(), ids=frozen.key)
-def test_the_frozen_results_are_what_the_library_here_gives(op):
+def test_the_frozen_results_equal_the_installed_library(op):
     name, outputs = frozen.outputs(op)
     is_decoding = isinstance(op, ops.Decode)
     originals = Originals()
@@ -95,7 +95,7 @@ def test_the_frozen_results_are_what_the_library_here_gives(op):
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value.values()),
 )
-def test_an_imported_pipeline_is_imported_again_by_its_name_and_its_options(source, options):
+def test_an_imported_pipeline_is_imported_again_by_its_name_and_options(source, options):
     library, _, name = source.partition(":")
     pytest.importorskip(library, reason=f"NO {library.upper()}: pip install {library}", exc_type=Exception)
     certificate = verify(import_pipeline(source, **options), images=PHOTO_FILES)
@@ -104,7 +104,7 @@ def test_an_imported_pipeline_is_imported_again_by_its_name_and_its_options(sour
     assert (certificate.rows[-1].stage, certificate.rows[-1].images) == ("end to end", 28)
 
 
-def test_the_crop_of_the_originals_is_torchvisions_at_every_margin():
+def test_the_crop_of_the_originals_equals_torchvision_at_every_offset():
     need("torch")
     functional = importlib.import_module("torchvision.transforms.v2.functional")
     torch = importlib.import_module("torch")
@@ -119,7 +119,7 @@ def test_the_crop_of_the_originals_is_torchvisions_at_every_margin():
 
 
 @pytest.mark.parametrize("side", ["shorter", "longer"])
-def test_the_size_rule_of_the_originals_is_torchvisions(side):
+def test_the_size_rule_of_the_originals_equals_torchvision(side):
     need("torch")
     transforms = importlib.import_module("torchvision.transforms.functional")
     rule = transforms._compute_resized_output_size
@@ -162,7 +162,7 @@ CHAINS = {
     ("chain", "like"),
     [(chain, like) for chain in CHAINS for like in ("pillow", "torchvision")[: 1 + (chain != "timm's policies")]],
 )
-def test_a_training_side_is_certified_draw_by_draw(chain, like):
+def test_training_ops_are_certified_sample_by_sample(chain, like):
     need("torch")
     those = [ops.changed(op, like=like) if getattr(op, "like", "") == "pillow" else op for op in CHAINS[chain]]
     end = [pp.normalize(), pp.random_erasing(value="random"), pp.tensor(only="training")]

@@ -1,4 +1,4 @@
-"""The same frames as torchcodec and decord: their numbers and their pixels."""
+"""The same frames as torchcodec and decord: their indices and their pixels."""
 
 import io
 
@@ -29,7 +29,7 @@ def encoded(request):
 def test_torchcodec(encoded):
     try:
         from torchcodec.decoders import VideoDecoder  # noqa: PLC0415
-    except (ImportError, OSError, RuntimeError) as error:  # it looks for FFmpeg's libraries of the system
+    except (ImportError, OSError, RuntimeError) as error:  # it needs FFmpeg libraries on the system
         pytest.skip(f"torchcodec: {str(error)[:200]}")
     theirs = VideoDecoder(encoded, dimension_order="NHWC", seek_mode="exact").get_frames_at(WANTED).data.numpy()
     np.testing.assert_array_equal(ours(encoded), theirs)
@@ -64,7 +64,7 @@ def test_the_import_of_a_video_processor_equals_it(kind, size):
 
 
 @pytest.mark.parametrize("kind", VIDEO_DEFAULTS)
-def test_the_defaults_are_those_of_the_class(kind):
+def test_the_defaults_equal_the_class(kind):
     transformers = pytest.importorskip("transformers")
     processor = getattr(transformers, kind)()
     for field, value in VIDEO_DEFAULTS[kind].items():
@@ -73,7 +73,7 @@ def test_the_defaults_are_those_of_the_class(kind):
         assert theirs == (pytest.approx(value) if isinstance(value, float) else value), field
 
 
-def test_what_a_video_processor_is_refused_for():
+def test_unsupported_video_processors_are_rejected():
     for config, options, message in (
         ({"video_processor_type": "VideoMAEVideoProcessor"}, {}, "frames=16"),
         (

@@ -1,4 +1,6 @@
-"""Rotations, affine maps, sharpness, blur and erasing against torchvision v2: the rules, pixels and boxes of draws."""
+"""Rotations, affine maps, sharpness, blur and erasing compared with torchvision v2: rules, and pixels and boxes of
+samples.
+"""
 
 import math
 from typing import get_args
@@ -18,8 +20,8 @@ from pixprep.plan.profiles import WARPS
 from pixprep.spec import PaddingMode
 from support.images import png, scene
 
-torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
-pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared")
 
 from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms import v2  # noqa: E402
@@ -33,7 +35,7 @@ FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
 WAYS = [(like, how) for like in LIKES for how in WARPS[like].filters]
 MAX_OF_A_BLUR = 30 / 1e6
-"""The fraction of values that may differ: PyTorch's convolution adds in a different order."""
+"""Maximum fraction of values that may differ, because PyTorch's convolution adds in a different order."""
 torch.set_num_threads(1)
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch fuses nothing here", allow_module_level=True)
@@ -47,7 +49,7 @@ PHOTOS = [make(*size) for size in SIZES for make in (scene, noise)]
 
 
 def made(ops, draws=DRAWS):
-    """(photo, words, our pixels) of each draw; a plan for each photo."""
+    """Yield (photo, random parameters, our pixels) of each sample. Each photo has its own plan."""
     count = -(-draws // len(PHOTOS))
     for place, photo in enumerate(PHOTOS):
         height, width = photo.shape[:2]
@@ -63,7 +65,9 @@ def with_like(op, like):
 
 
 def twin_of(ops, image, words):
-    """Return torchvision's own functions for the ops; for a random op, those of the fixed ops that match its draw."""
+    """Return torchvision's own functions for the ops; for a random op, those of the fixed ops that match its
+    parameters.
+    """
     for op in ops:
         for each in op.fixed(words[f"{op_name(op)}#0"]) if op.home else [op]:
             is_cut = isinstance(each, pp.center_crop)
@@ -103,7 +107,7 @@ CASES = {
 
 @pytest.mark.parametrize(("like", "how"), WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
+def test_the_values_of_a_random_warp_equal_torchvision(name, like, how):
     first, *others = CASES[name]
     wrong, most, of = differing([changed(first, filter=how, like=like), *others], like)
     print(f"{name}, like {like}, {how}: {wrong} of {of:,} values differ, by {most} at most")
@@ -113,9 +117,9 @@ def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
 
 @pytest.mark.parametrize("mode", get_args(PaddingMode))
 @pytest.mark.parametrize("how", WARPS["opencv"].filters)
-def test_the_values_of_a_random_affine_map_by_opencv_are_its_own(how, mode):
-    """The matrix is torchvision's: with nearest, most pixels are Pillow's. With different padding they differ."""
-    cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its affine maps were not compared with it")
+def test_the_values_of_a_random_affine_map_like_opencv_equal_opencv(how, mode):
+    """The matrix is torchvision's: with nearest, most pixels equal Pillow's. With different padding they differ."""
+    cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its affine maps were not compared")
     if not cv2.__version__.startswith("4."):
         pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic")
     ends = {"filter": how, "like": "opencv", "padding_mode": mode, "fill": FILL if mode == "constant" else 0}
@@ -138,7 +142,7 @@ def test_the_values_of_a_random_affine_map_by_opencv_are_its_own(how, mode):
 @pytest.mark.parametrize("angle", [0, 90, 180, 270, -90, 450, 45, 89.999, 1e-9])
 @pytest.mark.parametrize("expand", [False, True])
 @pytest.mark.parametrize(("like", "how"), WAYS)
-def test_the_values_of_a_rotation_are_torchvisions(like, how, expand, angle):
+def test_the_values_of_a_rotation_equal_torchvision(like, how, expand, angle):
     op = pp.rotate(angle, filter=how, expand=expand, fill=9, like=like)
     assert differing([op], like, draws=12)[0] == 0
 
@@ -155,7 +159,7 @@ def test_the_values_of_a_rotation_are_torchvisions(like, how, expand, angle):
         {"angle": -10.0, "shear": (5.0, -7.0), "center": (3.0, 2.0)},
     ],
 )
-def test_the_values_of_an_affine_map_are_torchvisions(like, how, fields):
+def test_the_values_of_an_affine_map_equal_torchvision(like, how, fields):
     assert differing([pp.affine(filter=how, fill=FILL, like=like, **fields)], like, draws=12)[0] == 0
 
 
@@ -164,7 +168,7 @@ def test_the_values_of_an_affine_map_are_torchvisions(like, how, fields):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("factor", [0, 0.3, 1, 1.7, 2, 9.5])
-def test_the_values_of_sharpness_are_torchvisions(like, factor):
+def test_the_values_of_sharpness_equal_torchvision(like, factor):
     wrong, _, of = differing([pp.sharpness(factor)], like, draws=48)
     assert of > 100_000
     assert wrong == 0
@@ -173,8 +177,8 @@ def test_the_values_of_sharpness_are_torchvisions(like, factor):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("size", [(1, 1), (3, 3), (5, 3), (7, 3), (5, 5)])
-def test_the_values_of_a_random_blur_are_torchvisions(like, size):
-    """torchvision converts a PIL image to a tensor: ``like`` does not affect a blur."""
+def test_the_values_of_a_random_blur_equal_torchvision(like, size):
+    """torchvision converts a PIL image to a tensor, so ``like`` does not affect a blur."""
     wrong, most, of = differing([pp.random_gaussian_blur(size, (0.1, 5.0))], like)
     print(f"{size}: {wrong} of {of:,} values differ, by {most}")
     assert of > 1_000_000
@@ -183,7 +187,7 @@ def test_the_values_of_a_random_blur_are_torchvisions(like, size):
 
 
 @pytest.mark.parametrize("sigma", [None, 0.7, (0.5, 2.0)])
-def test_the_values_of_a_blur_are_torchvisions(sigma):
+def test_the_values_of_a_blur_equal_torchvision(sigma):
     wrong, most, of = differing([pp.gaussian_blur((5, 3), sigma)], "pillow", draws=24)
     assert most <= 1
     assert wrong <= max(1, of * MAX_OF_A_BLUR)
@@ -200,12 +204,12 @@ def test_the_values_of_a_blur_are_torchvisions(sigma):
     ],
     ids=["turned", "five percent", "another edge"],
 )
-def test_a_wrong_blur_would_be_seen(wrongly):
+def test_a_wrong_blur_is_detected(wrongly):
     wrong, _, of = differing([pp.gaussian_blur((5, 3), 1.2)], "torchvision", lambda i, _: wrongly(i, [1.2]), 24)
     assert wrong > of / 200
 
 
-def test_a_blur_that_reaches_across_the_image_is_refused_by_both():
+def test_a_blur_larger_than_the_image_is_rejected_by_both():
     with pytest.raises(RuntimeError, match="Padding size"):
         F.gaussian_blur(torch.zeros(3, 3, 7, dtype=torch.uint8), [3, 7])
     with pytest.raises(
@@ -218,18 +222,18 @@ def test_a_blur_that_reaches_across_the_image_is_refused_by_both():
 
 
 def numbers(key, blocks):
-    """Numbers that are known: rows of four."""
+    """Return known numbers, in rows of four."""
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
 def step_of(op):
-    """The one random step of an op."""
+    """Return the only random step of an op."""
     pipeline = pp.Pipeline([pp.decode(), pp.crop(0, 0, 8, 8), op, pp.tensor()])
     (step,) = pipeline.for_training().plan.random_steps
     return step
 
 
-def test_the_numbers_of_a_rotation_are_torchvisions():
+def test_the_numbers_of_a_rotation_equal_torchvision():
     step = step_of(pp.random_rotate((-20, 70)))
     for seed in range(DRAWS):
         torch.manual_seed(seed)
@@ -239,7 +243,7 @@ def test_the_numbers_of_a_rotation_are_torchvisions():
         assert words == {"angle": pytest.approx(expected, abs=1e-4)}
 
 
-def test_the_numbers_of_an_affine_map_are_torchvisions():
+def test_the_numbers_of_an_affine_map_equal_torchvision():
     options = {"translate": (0.1, 0.3), "scale": (0.5, 2.0), "shear": (-10, 10, 0, 30)}
     step = step_of(pp.random_affine(15, **options))
     for seed in range(DRAWS):
@@ -257,7 +261,7 @@ def test_the_numbers_of_an_affine_map_are_torchvisions():
 
 
 def corner_draws(height, width, scale):
-    """(value, least, count) of each of torch's numbers, as ``RandomPerspective`` asks for them: x and y of a corner."""
+    """Yield (value, least, count) for torch's numbers, in the order in which ``RandomPerspective`` requests x and y."""
     bounds = [int(scale * (side // 2)) + 1 for side in (width, height)]
     for is_right, is_lower in ((0, 0), (1, 0), (1, 1), (0, 1)):
         for side, bound, is_last in ((width, bounds[0], is_right), (height, bounds[1], is_lower)):
@@ -266,8 +270,8 @@ def corner_draws(height, width, scale):
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.5, 1.0])
-def test_the_coefficients_of_a_perspective_are_torchvisions(scale):
-    """Its least squares give the same float32, and up to 1e-12 where the exact solution is 0."""
+def test_the_coefficients_of_a_perspective_equal_torchvision(scale):
+    """Its least-squares solution gives the same float32, and differs by up to 1e-12 where the exact solution is 0."""
     step = step_of(pp.random_perspective(scale, 1.0))
     far = of = lines = 0
     for seed in range(DRAWS):
@@ -284,7 +288,7 @@ def test_the_coefficients_of_a_perspective_are_torchvisions(scale):
         torch.manual_seed(seed)
         image = tv_tensors.Image(torch.zeros(3, height, width, dtype=torch.uint8))
         expected = v2.RandomPerspective(scale).make_params([image])["coefficients"]
-        largest = max(1.0, np.abs(ours).max())  # where the corners are nearly a line, digits are lost
+        largest = max(1.0, np.abs(ours).max())  # if the corners are nearly collinear, digits are lost
         far += np.count_nonzero(~np.isclose(expected, ours, rtol=2e-7, atol=1e-9 * largest))
         of += 8
         assert np.allclose(expected, ours, rtol=1e-3, atol=1e-6 * largest), (seed, corners)
@@ -294,7 +298,7 @@ def test_the_coefficients_of_a_perspective_are_torchvisions(scale):
 
 
 def erasing_blocks(height, width, scale, ratio):
-    """torch's numbers, as ``RandomErasing`` asks for them, in our blocks."""
+    """Return torch's numbers, as ``RandomErasing`` requests them, in our blocks."""
     blocks = [[0.0, 0.0, 0.0, 0.0]]
     for _ in range(10):
         u_area, u_ratio = torch.rand(1).item(), torch.rand(1).item()
@@ -312,7 +316,7 @@ def erasing_blocks(height, width, scale, ratio):
 
 
 @pytest.mark.parametrize(("scale", "ratio"), [((0.02, 0.33), (0.3, 3.3)), ((0.5, 1.0), (0.2, 0.4)), ((1, 1), (1, 1))])
-def test_the_rectangle_of_an_erasing_is_torchvisions(scale, ratio):
+def test_the_rectangle_of_an_erasing_equals_torchvision(scale, ratio):
     step = step_of(pp.random_erasing(1.0, scale, ratio))
     nothing = 0
     for seed in range(DRAWS):
@@ -333,7 +337,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @pytest.mark.parametrize("value", [0.0, (0.5, -1.0, 2.0), "random"])
-def test_an_erased_tensor_is_torchvisions(value):
+def test_an_erased_tensor_equals_torchvision(value):
     photo = scene(40, 50)
     pipeline = pp.Pipeline(
         [
@@ -377,7 +381,7 @@ WARPS = [
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("op", WARPS, ids=str)
-def test_boxes_and_points_through_a_warp_are_those_of_tv_tensors(op, like):
+def test_boxes_and_points_through_a_warp_equal_tv_tensors(op, like):
     op = changed(op, like=like)
     pipeline = pp.Pipeline(
         [
@@ -405,7 +409,7 @@ def test_boxes_and_points_through_a_warp_are_those_of_tv_tensors(op, like):
         dropped += len(labels) - len(kept)
         if len(kept):
             farthest = max(farthest, np.abs(ours["boxes"] - those.numpy()).max())
-            # Where it mirrors, torchvision's points are the numbers of pixels.
+            # for mirrors, torchvision's points are pixel indices
             dots = results[1].numpy()[kept.numpy()] + (placed.draws["random_flip#0"]["flip"], 0)
             farthest = max(farthest, np.abs(ours["points"] - dots).max())
     print(f"{DRAWS} draws: boxes and points within {farthest:.2g} pixels of torchvision's, {dropped} dropped by both")
@@ -413,8 +417,8 @@ def test_boxes_and_points_through_a_warp_are_those_of_tv_tensors(op, like):
     assert farthest < 1e-3
 
 
-def test_boxes_of_an_image_that_expands_lie_where_their_pixels_are():
-    """torchvision moves boxes by the corner of the rotated image, and pixels by the middle of the whole canvas."""
+def test_boxes_of_an_expanding_rotation_match_their_pixels():
+    """torchvision moves boxes by the corner of the rotated image, and pixels by the centre of the whole canvas."""
     farthest = 0
     for index in range(DRAWS):
         angle, (height, width) = -170 + index * 1.13, SIZES[index % 5]

@@ -1,4 +1,4 @@
-"""Masks and rotated boxes against Ultralytics and torchvision, bit for bit but for float32's order of sums."""
+"""Masks and rotated boxes compared with Ultralytics and torchvision: equal except for the order of float32 sums."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def transform_of(*ops_, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_mask_in_a_letterbox_is_ultralytics_own(size):
+def test_a_mask_in_a_letterbox_equals_ultralytics(size):
     transform = transform_of(pp.letterbox(height=640, width=640, like="opencv"), size=size)
     mask = np.random.default_rng(0).random((2, 640, 640)).astype(np.float32)
     theirs = ops.scale_masks(torch.from_numpy(mask)[None], size)[0].numpy()
@@ -31,7 +31,7 @@ def test_a_mask_in_a_letterbox_is_ultralytics_own(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_map_and_classes_after_a_resize_are_torchvisions(size):
+def test_a_map_and_classes_after_a_resize_equal_torchvision(size):
     transform = transform_of(pp.resize(height=160, width=96), size=size)
     values = np.random.default_rng(1).random((3, 160, 96)).astype(np.float32)
     theirs = torch.nn.functional.interpolate(torch.from_numpy(values)[None], size, mode="bilinear")[0].numpy()
@@ -42,11 +42,11 @@ def test_a_map_and_classes_after_a_resize_are_torchvisions(size):
     ].numpy()
     assert (
         pp.mask_to_original(classes, transform, size) == nearest
-    ).mean() > 0.99  # but for centres on an edge, in float32
+    ).mean() > 0.99  # except for centres on an edge, in float32
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_rotated_boxes_are_ultralytics_own(size):
+def test_rotated_boxes_equal_ultralytics(size):
     transform = transform_of(pp.letterbox(height=640, width=640, like="opencv"), size=size)
     draw = np.random.default_rng(3)
     boxes = np.concatenate(
@@ -63,7 +63,10 @@ def test_rotated_boxes_are_ultralytics_own(size):
 
 
 def drawn_matrix(rng, *, is_perspective):
-    """From a photo of 90 x 120 to a tensor of 100 x 100; some perspectives have their horizon in the photo."""
+    """Return a matrix from a photo of 90 x 120 to a tensor of 100 x 100.
+
+    Some perspectives have their horizon in the photo.
+    """
     turn, scale = rng.uniform(-np.pi, np.pi), rng.uniform(0.5, 2, 2)
     matrix = np.eye(3)
     matrix[:2, :2] = [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]] * scale[:, None]
@@ -73,7 +76,7 @@ def drawn_matrix(rng, *, is_perspective):
 
 
 @pytest.mark.parametrize("is_perspective", [False, True])
-def test_masks_and_points_come_back_through_matrices_as_opencv_brings_them(is_perspective):
+def test_masks_and_points_are_mapped_back_through_matrices_like_opencv(is_perspective):
     rng = np.random.default_rng(4)
     half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
     across = 0
@@ -92,9 +95,9 @@ def test_masks_and_points_come_back_through_matrices_as_opencv_brings_them(is_pe
         for mask, flag in ((smooth, cv2.INTER_LINEAR), (classes, cv2.INTER_NEAREST)):
             theirs = cv2.warpPerspective(mask, centres, size[::-1], flags=flag | cv2.WARP_INVERSE_MAP)
             ours = pp.mask_to_original(mask, matrix, size)
-            if flag == cv2.INTER_LINEAR:  # OpenCV's places may be rounded to 1/32
+            if flag == cv2.INTER_LINEAR:  # OpenCV may round positions to 1/32
                 assert np.abs(ours - theirs)[is_inside].max(initial=0) < 0.02
-            else:  # but for places on an edge
+            else:  # except for positions on an edge
                 assert (ours != theirs)[is_inside].sum() <= 0.005 * is_inside.sum() + 3
         points = rng.uniform(0, 100, (50, 2))
         expected = cv2.perspectiveTransform(points[None], np.linalg.inv(matrix))[0]

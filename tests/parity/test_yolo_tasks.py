@@ -1,7 +1,7 @@
 """YOLO detection, segmentation, pose and rotated boxes compared with Ultralytics' predictors on untrained networks.
 
-A predictor runs whole. Its tensor is compared with that of docs/models/yolo.json, and its result in pixels of the photo
-with what pixprep makes of the same rows. An untrained network finds nothing, so the rows have random places.
+A complete predictor runs. Its tensor is compared with that of docs/models/yolo.json, and its result in pixels of the
+photo with pixprep's result for the same rows. An untrained network finds nothing, so the rows have random positions.
 """
 
 from importlib import import_module
@@ -26,7 +26,7 @@ TASKS = {"detect": "yolov8n", "segment": "yolov8n-seg", "pose": "yolov8n-pose", 
 
 
 def places(rows, task):
-    """Rows of a network (n, 6 or more) with boxes, keypoints and angles all over a tensor of 640 x 640."""
+    """Return rows of a network (n, 6 or more) with boxes, keypoints and angles all over a tensor of 640 x 640."""
     rng = np.random.default_rng(5)
     centre, sides = rng.uniform(0, 640, (len(rows), 2)), rng.uniform(20, 300, (len(rows), 2))
     boxes = [centre, sides] if task == "obb" else [centre - sides / 2, centre + sides / 2]
@@ -39,7 +39,9 @@ def places(rows, task):
 
 @pytest.fixture(scope="module")
 def predict(tmp_path_factory):
-    """Function of a task and a photo: tensor, rows (n, 6 or more), prototypes of masks, Ultralytics' result."""
+    """Return a function of a task and a photo: tensor, rows (n, 6 or more), prototypes of masks, Ultralytics'
+    result.
+    """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
         environment.setenv("YOLO_AUTOINSTALL", "false")
@@ -96,7 +98,7 @@ def compared(request, predict):
     return compare
 
 
-def test_what_a_predictor_finds_comes_back_where_pixprep_puts_it(compared):
+def test_detections_are_mapped_back_like_the_predictors(compared):
     for encoded in PHOTOS:
         task, outputs, rows, prototypes, result = compared(encoded)
         transform, size = outputs["transform"], outputs["original_size"]
@@ -116,7 +118,7 @@ def test_what_a_predictor_finds_comes_back_where_pixprep_puts_it(compared):
             y, x = np.mgrid[: size[0], : size[1]]
             left, top, right, bottom = boxes.T[:, :, None, None]
             masks &= (x >= left) & (x < right) & (y >= top) & (y < bottom)
-            kept = masks.any(axis=(1, 2))  # Ultralytics leaves out boxes without a mask
+            kept = masks.any(axis=(1, 2))  # Ultralytics omits boxes without a mask
             assert 0.01 < masks.mean() < 0.3
             assert np.array_equal(masks[kept], result.masks.data.numpy() > 0)
         assert np.array_equal(boxes[kept], result.boxes.xyxy.numpy())

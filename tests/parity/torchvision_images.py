@@ -1,4 +1,4 @@
-"""Images of torchvision: conversion between Pillow and tensors; and its functions for the parameters of a draw."""
+"""Images for torchvision: conversion between Pillow and tensors, and its functions for recorded parameters."""
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ def as_theirs(pixels, like):
 
 
 def as_array(image):
-    """uint8 (height, width, 3)."""
+    """Return uint8 (height, width, 3)."""
     return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
 
 
@@ -38,12 +38,12 @@ def padded(image, words, **how):
 
 
 def shortest(image, words, most):
-    """Size that ``RandomShortestSize`` of the drawn size alone gives an image."""
+    """Return the size to which ``RandomShortestSize`` with only the sampled size resizes an image."""
     return v2.RandomShortestSize([words["size"]], most).make_params([image])["size"]
 
 
 def jittered(words):
-    """torchvision's ``ColorJitter`` of a given draw, by its own ``transform``."""
+    """torchvision's ``ColorJitter`` with given parameters, by its own ``transform``."""
     order = list(JITTER)
     fn_idx = [order.index(kind) for kind in words] + [index for index, kind in enumerate(order) if kind not in words]
     params = {"fn_idx": torch.tensor(fn_idx)} | {f"{kind}_factor": words.get(kind) for kind in order}
@@ -51,7 +51,7 @@ def jittered(words):
 
 
 def some_boxes(seed, height, width):
-    """float32 (n, 4) xyxy inside an image."""
+    """Return float32 (n, 4) xyxy boxes inside an image."""
     generator = np.random.default_rng(seed)
     ends = np.sort(generator.uniform(0, 1, (1 + seed % 5, 2, 2)), axis=1) * (width, height)
     return ends.reshape(-1, 4).astype(np.float32)

@@ -1,9 +1,10 @@
 """Fixtures that every GPU test needs: a GPU, CuPy and nvImageCodec.
 
-Without them a loud skip, or a failure where PIXPREP_REQUIRE_GPU=1 promised them. The numbers that a test measures go to
-the file that PIXPREP_GPU_RESULTS names, a line of JSON for each, as do the outcomes; PIXPREP_GPU_STEP is in each line.
+If one is missing, the test is skipped with a message, or fails if PIXPREP_REQUIRE_GPU=1. The measurements and outcomes
+of the tests are appended to the file that PIXPREP_GPU_RESULTS names, as lines of JSON. Each line contains
+PIXPREP_GPU_STEP.
 
-With PIXPREP_FAKE_GPU=FOLDER the GPU is played by the CPU (fake_cupy.py), to see that the tests themselves run.
+With PIXPREP_FAKE_GPU=FOLDER, the GPU is mocked on the CPU (fake_cupy.py), to check that the tests themselves run.
 """
 
 import gc
@@ -23,12 +24,13 @@ if folder := os.environ.get("PIXPREP_FAKE_GPU"):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(__file__).parent in item.path.parents:  # what NVIDIA's libraries warn about is printed, and no failure
+        # warnings of NVIDIA's libraries are printed and are not failures
+        if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("default"))
 
 
 def missing():
-    """Return the reason why there is no GPU to test on; None if there is one."""
+    """Return the reason why no GPU can be tested, or None."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -45,7 +47,7 @@ def missing():
 
 @pytest.fixture(scope="session", autouse=True)
 def cupy():
-    """CuPy, on a machine that can run it."""
+    """Return CuPy on a machine that can run it."""
     reason = missing()
     if reason and os.environ.get("PIXPREP_REQUIRE_GPU") == "1":
         pytest.fail(f"{reason} (PIXPREP_REQUIRE_GPU=1 makes this a failure)", pytrace=False)
@@ -56,12 +58,12 @@ def cupy():
 
 @pytest.fixture(scope="session")
 def gpu(cupy):  # noqa: ARG001  (first it must be there)
-    """``pixprep.gpu.device``."""
+    """Return ``pixprep.gpu.device``."""
     return importlib.import_module("pixprep.gpu.device")
 
 
 def write(**row):
-    """A line of the results file; nothing is asserted of it here."""
+    """Append a line to the results file. Nothing is asserted about it here."""
     if path := os.environ.get("PIXPREP_GPU_RESULTS"):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": os.environ.get("PIXPREP_GPU_STEP", "")} | row) + "\n")
@@ -75,13 +77,13 @@ def pytest_runtest_logreport(report):
 
 @pytest.fixture(scope="session")
 def record():
-    """``record(section, **numbers)``, for people."""
+    """Return ``record(section, **numbers)``, which records measurements for readers."""
     return lambda section, **numbers: write(recorded=section, **numbers)
 
 
 @pytest.fixture
 def free_bytes(cupy):
-    """Return ``free_bytes()``, the free memory of the device after all caches are released."""
+    """Return ``free_bytes()``, which returns the free memory of the device after all caches are released."""
 
     def free_bytes():
         gc.collect()

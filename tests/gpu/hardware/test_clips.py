@@ -1,4 +1,4 @@
-"""Clips on a GPU: NVDEC's frames are the CPU's, bit for bit, and what it does not take is counted.
+"""Clips on a GPU: NVDEC's frames equal the CPU's bit for bit, and clips that it does not decode are counted.
 
 If this GPU does not decode a codec to the CPU's pixels, the engine rejects the codec with a warning. H.264 must pass;
 the result of the others is recorded.
@@ -20,7 +20,7 @@ pytest.importorskip("av")
 pytestmark = pytest.mark.gpu
 NAMES = ("h264.mp4", "h264-open.mkv", "h265.mp4", "vp9.webm", "av1.mp4")
 SECONDS, CLIP = 2, {"count": 120, "height": 720, "width": 1280}  # the measured clip
-SIZE = (160, 192)  # NVDEC wants 144 of H.265, and 128 of VP9 and AV1
+SIZE = (160, 192)  # NVDEC needs at least 144 for H.265, and 128 for VP9 and AV1
 PIPELINE = pp.Pipeline(
     [pp.decode_video(frames=16), pp.resize(height=112, width=112), pp.tensor(layout="tchw", dtype="uint8")]
 )
@@ -28,7 +28,7 @@ PIPELINE = pp.Pipeline(
 
 @pytest.fixture(scope="module", autouse=True)
 def nvc(cupy):  # noqa: ARG001  (first a GPU must be there)
-    """PyNvVideoCodec."""
+    """Return PyNvVideoCodec."""
     try:
         return importlib.import_module("PyNvVideoCodec")
     except (ImportError, RuntimeError) as error:
@@ -50,7 +50,7 @@ def made(name, count=70):
 
 
 def fallbacks(engine, encoded, pipeline=PIPELINE):
-    """How many clips the CPU decoded; all have the CPU's tensors."""
+    """Assert that all clips have the CPU's tensors, and return how many the CPU decoded."""
     with pp.Engine(pipeline) as cpu:
         expected = cpu.run_batch(encoded)
     batch = engine.run_batch(encoded)
@@ -65,30 +65,30 @@ def test_clips_have_the_tensors_of_the_cpu(engine, record):
     assert refused["h264.mp4"] == refused["h264-open.mkv"] == 0
 
 
-def test_many_clips_at_once_do_not_disturb_each_other(engine):
+def test_many_concurrent_clips_do_not_disturb_each_other(engine):
     batch = [made(name, count) for count in (17, 40, 70) for name in NAMES] * 2
     assert fallbacks(engine, batch) <= len(batch) // 2
 
 
-def test_the_cpu_decodes_what_nvdec_is_not_given(engine):
+def test_the_cpu_decodes_clips_that_nvdec_does_not_support(engine):
     assert fallbacks(engine, [made("mpeg4.mp4"), made("h264.mp4"), made("vp8.webm")]) == 2
 
 
-def test_a_turned_clip_is_turned(engine):
+def test_a_rotated_clip_is_rotated(engine):
     turned = bytearray(made("h264.mp4"))
     at = turned.index(b"tkhd") + 44
     turned[at : at + 36] = struct.pack(">9i", 0, 65536, 0, -65536, 0, 0, 0, 0, 1 << 30)
     assert fallbacks(engine, [bytes(turned)]) == 0
 
 
-def test_a_bad_clip_fails_alone(engine):
+def test_an_invalid_clip_fails_alone(engine):
     batch = engine.run_batch([made("h264.mp4"), made("h264.mp4")[:2000], made("h264.mp4")])
     assert [each is not None for each in batch.errors] == [False, True, False]
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4", "vp9.webm", "av1.mp4"])
-def test_rates_beside_the_cpu(nvc, record, name):
-    """Recorded: nothing else is asserted. A decoder is made for each clip."""
+def test_rates_compared_with_the_cpu(nvc, record, name):
+    """The rates are recorded without assertions. Each clip gets a new decoder."""
     encoded, rates = [clip(name, **CLIP)] * 8, {}
     start = time.perf_counter()
     nvc.CreateDecoder(gpuid=0, codec=nvc.cudaVideoCodec.H264, cudastream=0, usedevicememory=True)
@@ -102,7 +102,7 @@ def test_rates_beside_the_cpu(nvc, record, name):
     record("clips/s", clip=name, fallbacks=fallbacks, ms_to_make_a_decoder=round(1e3 * made_s, 1), **rates)
 
 
-def test_decoders_give_their_memory_back(engine, free_bytes):
+def test_decoders_free_their_memory(engine, free_bytes):
     engine.run_batch([made("h264.mp4")] * 4)
     before = free_bytes()
     for _ in range(20):

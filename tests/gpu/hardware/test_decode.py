@@ -1,4 +1,5 @@
-"""The pixel table: how far each way to decode a JPEG is from libjpeg-turbo, and whether neighbours change its pixels.
+"""The pixel table: the difference of each JPEG decoder from libjpeg-turbo, and whether a batch changes an image's
+pixels.
 
 Every kind of JPEG is decoded in calls of 1, 8 and 64 of its own kind, and among 63 of other kinds. All results are
 recorded; the assertions cover the guarantees of the engine about its own decoders.
@@ -29,14 +30,16 @@ RAW = {
     "CUDA, codes by the GPU": (CUDA, f"{CODES}=1"),
     "CPU": (("CPU_ONLY",), ""),
 }
-"""nvImageCodec's ways: kinds of decoders, and an option. The threshold is a number of pixels."""
+"""nvImageCodec's decoders: kinds of decoders, and an option. The threshold is a number of pixels."""
 MODES = ("consistent", "cuda", "cpu")  # an engine's decoder
 CALLS = (1, 8, 64)
 LARGEST_MEAN = samples.LARGEST_MEAN
 
 
 def kinds():
-    """JPEGs by what they are: the engine's samples, every sampling, restarts at every block, real photos."""
+    """Return JPEGs by description: the engine's samples, every sampling, restart markers at every block, real
+    photos.
+    """
     found, odd = dict(samples.samples()), scene(61, 83)
     for number, name in enumerate(("4:4:4", "4:2:2", "4:2:0")):
         found[f"{name}, restarts at every block"] = jpeg(odd, subsampling=number, restart_marker_blocks=1)
@@ -46,12 +49,15 @@ def kinds():
 
 
 def on_host(pixels):
-    """A copy in host memory of pixels on the GPU."""
+    """Return a copy in host memory of pixels on the GPU."""
     return importlib.import_module("pixprep.gpu.nvimagecodec").on_host(pixels)
 
 
 def raw(cupy, way):
-    """``run(batch)``: for each image its pixels or None, and False. Its first call is a full one, as the engine's."""
+    """Return ``run(batch)``, which returns pixels or None for each image, and False.
+
+    Its first call is a full batch, as in the engine.
+    """
     codec = importlib.import_module("nvidia.nvimgcodec")
     names, option = RAW[way]
     stream, backends = cupy.cuda.Stream(non_blocking=True), [codec.Backend(getattr(codec, name)) for name in names]
@@ -73,11 +79,11 @@ def raw(cupy, way):
         return on_host(cupy.asarray(image)) if is_there else np.array(image)
 
     run([samples.samples()["4:2:0"]] * 128)
-    return run, stream  # on which nvImageCodec frees memory: it must not go first
+    return run, stream  # nvImageCodec frees memory on this stream, so it must live longer
 
 
 def engine(gpu, mode):
-    """The same of the engine's decoder; in place of False, whether the CPU took the image over."""
+    """Return the same for the engine's decoder. Instead of False, it returns whether the CPU decoded the image."""
     device = gpu.Gpu(0)
     decoder = device.decoder(PLAN, EngineOptions(damage="structural", decoder=mode))
 
@@ -94,7 +100,7 @@ def engine(gpu, mode):
 
 
 def row(run, encoded, others):
-    """Pixels that all calls made of one JPEG; ``distinct`` is how many different pixels it got."""
+    """Pixels of one JPEG from all calls; ``distinct`` is the number of different results."""
     theirs = decoded(encoded).pixels[:, :, :3]
     different, refused, fallbacks = {}, 0, 0
     batches = [[encoded] * count for count in CALLS]
@@ -138,8 +144,8 @@ def test_the_pixels_of_every_kind_of_jpeg(cupy, gpu, record, way):
     assert len(every) > 150 or CALLS != (1, 8, 64)
 
 
-def test_the_bound_refuses_swapped_channels_and_a_shift():
-    """A negative control: errors of a wrong decoder."""
+def test_the_bound_rejects_swapped_channels_and_a_shift():
+    """As a negative control, these are errors of a wrong decoder."""
     pixels = decoded(samples.samples()["4:4:4"]).pixels[:, :, :3].astype(int)
     for wrong in (pixels[:, :, ::-1], np.roll(pixels, 1, axis=1)):
         assert np.abs(wrong - pixels).mean() > LARGEST_MEAN

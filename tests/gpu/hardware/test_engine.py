@@ -15,8 +15,8 @@ pytestmark = pytest.mark.gpu
 KEPT = 40 << 20
 """Limit on the growth of device memory in bytes.
 
-nvImageCodec's memory comes from CUDA's own pool, which grows by 32 MiB; a leak of the images of 100 engines, or of
-2,000 small images, exceeds the limit.
+nvImageCodec's memory comes from CUDA's own pool, which grows by 32 MiB. A leak of the images of 100 engines, or of
+2,000 small images, would exceed the limit.
 """
 
 
@@ -30,7 +30,7 @@ def pipeline(dtype="uint8"):
 
 
 def distinct(count, *, seed=0):
-    """JPEGs of many sizes, each another."""
+    """Return JPEGs of different sizes."""
     encodings = ({}, {"subsampling": 0}, {"progressive": True})
     return [
         jpeg(scene(50 + index % 37, 70 + index % 23, seed + index), **encodings[index % 3]) for index in range(count)
@@ -45,13 +45,13 @@ def damaged():
 
 
 def mixed():
-    """Every kind of image that pixprep reads, and every kind of damage, in one order that has no pattern."""
+    """Return every kind of image that pixprep decodes, and every kind of damage, in an order without a pattern."""
     images = [*jpegs().values(), *others().values(), *damaged(), photo(), photo("flower"), png(noise(60, 61))]
     return [images[index] for index in np.random.default_rng(7).permutation(len(images))]
 
 
 def run(engine, images, **options):
-    """The batch with its arrays on the host."""
+    """Return the batch with its arrays on the host."""
     batch = engine.run_batch(images, **options)
     return {name: array if isinstance(array, np.ndarray) else array.get() for name, array in batch.outputs.items()}, [
         str(error) if error else None for error in batch.errors
@@ -75,7 +75,10 @@ def assert_same(ours, theirs, *, largest_mean=0.0):
 
 @pytest.fixture
 def engine_of(gpu):  # noqa: ARG001  (first it must be there)
-    """``engine_of(mode)``: an engine on the GPU that refuses what the CPU does, closed after the test."""
+    """Return ``engine_of(mode)``, which creates an engine on the GPU that rejects the same as the CPU.
+
+    It is closed after the test.
+    """
     engines = []
 
     def engine_of(mode="consistent", damage="strict"):
@@ -87,12 +90,12 @@ def engine_of(gpu):  # noqa: ARG001  (first it must be there)
         engine.close()
 
 
-def test_with_libjpeg_turbo_as_its_decoder_every_value_equals_the_cpu_engines(engine_of):
+def test_with_libjpeg_turbo_every_value_equals_the_cpu_engine(engine_of):
     images = mixed()
     assert_same(run(engine_of("cpu"), images), on_cpu(images))
 
 
-def test_a_mixed_batch_has_the_cpu_engines_errors_order_and_nearly_its_values(engine_of):
+def test_a_mixed_batch_has_the_cpu_engines_errors_order_and_almost_its_values(engine_of):
     images = mixed()
     ours = run(engine_of(), images)
     assert sum(error is not None for error in ours[1]) >= len(JUNK)
@@ -109,7 +112,7 @@ def test_the_tensors_stay_on_the_gpu(cupy, engine_of):
 
 
 @pytest.mark.parametrize("bad", [0, 57, 127])
-def test_one_bad_image_among_128_costs_no_other_one(engine_of, bad):
+def test_one_invalid_image_among_128_fails_alone(engine_of, bad):
     engine = engine_of()
     images = distinct(128)
     alone, _ = run(engine, images)
@@ -121,20 +124,20 @@ def test_one_bad_image_among_128_costs_no_other_one(engine_of, bad):
         assert np.array_equal(arrays["tensor"][others], alone["tensor"][others])
 
 
-def test_an_image_that_nvimagecodec_fails_on_leaves_the_next_batch_alone(engine_of):
-    """Buffers are reused: after a failure, two images may not share one. The structure of this image is intact."""
+def test_an_image_that_nvimagecodec_fails_on_does_not_affect_the_next_batch(engine_of):
+    """Buffers are reused, and after a failure no two images may share one. The structure of this image is intact."""
     engine, images = engine_of("consistent", "structural"), [jpeg(scene(60, 80, seed)) for seed in range(6)]
     expected, _ = run(engine, images)
     table = images[1].index(b"\xff\xc4") + 5
     broken = images[1][:table] + b"\xff" + images[1][table + 1 :]  # 255 Huffman codes of one bit
-    for _ in range(4):  # whichever lane takes the batch
+    for _ in range(4):  # whichever worker takes the batch
         arrays, errors = run(engine, [images[0], broken, *images[2:]])
         assert [error is None for error in errors] == [True, False, True, True, True, True]
         for after in (arrays["tensor"][[0, 2, 3, 4, 5]], run(engine, images)[0]["tensor"][[0, 2, 3, 4, 5]]):
             assert np.array_equal(after, expected["tensor"][[0, 2, 3, 4, 5]])
 
 
-def test_a_batch_of_bad_images_alone_and_an_empty_one(engine_of):
+def test_a_batch_of_only_invalid_images_and_an_empty_batch(engine_of):
     engine = engine_of()
     images = damaged()
     assert_same(run(engine, images), on_cpu(images))
@@ -144,11 +147,11 @@ def test_a_batch_of_bad_images_alone_and_an_empty_one(engine_of):
     assert all(error is None for error in run(engine, distinct(2))[1])
 
 
-def test_many_chunks_on_two_lanes_give_the_bytes_of_one(engine_of):
+def test_many_chunks_on_two_workers_equal_one_chunk(engine_of):
     lanes = set()
 
     class Watched(pp.Limits):
-        """Sees who reads headers: a lane reads those of the chunk that it takes."""
+        """Records which thread reads headers: a worker reads those of the chunk that it takes."""
 
         def check_size(self, height, width, n_bytes=None):
             lanes.add(threading.get_ident())
@@ -166,8 +169,11 @@ def test_many_chunks_on_two_lanes_give_the_bytes_of_one(engine_of):
 
 
 @pytest.mark.parametrize("damage", ["structural", "strict"])
-def test_damage_inside_a_scan_costs_no_other_image(engine_of, record, damage):
-    """nvJPEG may read on where libjpeg-turbo refuses: how often is recorded. It may harm nothing else."""
+def test_damage_inside_a_scan_fails_only_its_image(engine_of, record, damage):
+    """nvJPEG may decode images that libjpeg-turbo rejects.
+
+    Their number is recorded, and nothing else may be affected.
+    """
     rng = np.random.default_rng(11)
     engine, good = engine_of("consistent", damage), distinct(8)
     expected = [tensor.tobytes() for tensor in run(engine_of(), good)[0]["tensor"]]
@@ -190,12 +196,13 @@ def test_damage_inside_a_scan_costs_no_other_image(engine_of, record, damage):
             numbers["refused_on_gpu_only"] += bool(ours and not theirs)
     record("damage inside a scan", damage=damage, **numbers)
     assert numbers["refused_on_cpu_only"] == 0 or damage == "structural"
-    assert numbers["refused_on_gpu_only"] == 0  # the CPU decoder has the last word
+    assert numbers["refused_on_gpu_only"] == 0  # the CPU decoder decides
     assert numbers["images"] == 320
 
 
 def _encodings():
-    large = np.repeat(np.repeat(scene(350, 400), 3, axis=0), 3, axis=1)  # 1,050 x 1,200: Huffman is read on the GPU
+    # 1,050 x 1,200: Huffman codes are decoded on the GPU
+    large = np.repeat(np.repeat(scene(350, 400), 3, axis=0), 3, axis=1)
     return {
         "4:2:0": jpeg(scene(375, 500)),
         "4:4:4": jpeg(scene(375, 500, 1), subsampling=0),
@@ -208,7 +215,7 @@ def _encodings():
 
 
 @pytest.mark.parametrize("encoding", _encodings())
-def test_an_image_has_the_same_bytes_alone_in_a_batch_of_128_and_20_times_over(engine_of, encoding):
+def test_an_image_has_the_same_bytes_alone_in_a_batch_of_128_and_20_times(engine_of, encoding):
     image = _encodings()[encoding]
     (alone,) = run(engine_of(), [image])[0]["tensor"]
     engine = engine_of()
@@ -222,7 +229,7 @@ def test_an_image_has_the_same_bytes_alone_in_a_batch_of_128_and_20_times_over(e
         assert tensor.tobytes() == alone.tobytes()
 
 
-def test_100_engines_made_and_closed_give_their_memory_back(gpu, free_bytes, record):  # noqa: ARG001
+def test_100_closed_engines_free_their_memory(gpu, free_bytes, record):  # noqa: ARG001
     images = [*distinct(16), photo(), png(noise(60, 61))]
 
     def cycle():
@@ -241,7 +248,7 @@ def test_100_engines_made_and_closed_give_their_memory_back(gpu, free_bytes, rec
     assert threading.active_count() == threads
 
 
-def test_2000_bad_images_leave_the_memory_and_the_next_batch_alone(engine_of, free_bytes, record):
+def test_2000_invalid_images_do_not_affect_the_memory_and_the_next_batch(engine_of, free_bytes, record):
     engine = engine_of()
     good = distinct(32)
     expected = run(engine, good)

@@ -1,4 +1,4 @@
-"""The CUDA kernels on a GPU: bit for bit what the CPU kernel makes of the same pixels."""
+"""The CUDA kernels on a GPU: bit for bit the results of the CPU kernel for the same pixels."""
 
 import importlib
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from gpu.cuda_cases import cases, images, is_real, plan_of, resizes, synthetic_l
 
 pytestmark = pytest.mark.gpu
 
-BATCHES, BATCH = 20, 10  # random sizes for each of Pillow's filters: 200; a fifth of that for the other libraries
+BATCHES, BATCH = 20, 10  # number of random sizes for each of Pillow's filters; a fifth of it for the other libraries
 RESIZES = list(resizes())
 
 
@@ -29,7 +29,7 @@ def kernels(gpu):  # noqa: ARG001  (first it must be there)
 
 @pytest.fixture
 def run(cupy, kernels):
-    """``run(plan, images)``: the tensors, by the kernels; every output is poisoned before."""
+    """Return ``run(plan, images)``, which runs the kernels and returns the tensors. Every output is poisoned before."""
 
     def run(plan, batch, kernel=None):
         return launch(cupy, kernel or kernels.GpuKernel(plan), plan, [cupy.asarray(image) for image in batch])
@@ -61,7 +61,7 @@ def test_every_case_equals_the_cpu_kernel(run):
 
 
 @pytest.mark.parametrize("seed", range(BATCHES))
-def test_level_steps_equal_the_cpu_kernel(cupy, kernels, seed):
+def test_steps_on_pixel_values_equal_the_cpu_kernel(cupy, kernels, seed):
     """Test one step each, and long random lists, on images in one launch."""
     for plan, batch, placements in level_cases.cases(seed=seed, count=200):
         kernel = kernels.GpuKernel(plan)
@@ -104,14 +104,14 @@ def _random_plan(rng, options):
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
-def test_an_engine_gets_the_fast_kernels(gpu, caplog, dtype, layout, like):
-    """They have computed what the CPU does, when it was made: else it has the plain ones."""
+def test_an_engine_uses_the_fast_kernels(gpu, caplog, dtype, layout, like):
+    """They computed the same as the CPU when the engine was created. Otherwise it would use the plain kernels."""
     plan = plan_of(pp.resize(64, like=like), pp.center_crop(60), pp.tensor(dtype=dtype, layout=layout))
     assert not gpu.Gpu(0).kernel(plan).is_plain, caplog.text
 
 
-def test_a_wrong_pixel_is_seen(run):
-    """A negative control: one level of one pixel, and the tensors differ."""
+def test_a_wrong_pixel_is_detected(run):
+    """As a negative control, one value of one pixel changes by one, and the tensors differ."""
     plan = plan_of(pp.center_crop(30), pp.tensor(dtype="uint8"))
     batch = [image for image in images(1) if min(image.shape[:2]) > 30]
     ours = run(plan, batch)
@@ -120,8 +120,8 @@ def test_a_wrong_pixel_is_seen(run):
         assert_equal(plan, batch, ours)
 
 
-def test_rows_may_lie_apart_in_memory(cupy, kernels):
-    """nvImageCodec may pad the rows of its buffers, and begins them anywhere."""
+def test_rows_can_have_any_stride_and_alignment(cupy, kernels):
+    """nvImageCodec may pad the rows of its buffers, and begin them at any address."""
     plan = plan_of(pp.resize(height=40, width=50, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = images(2)
     pixels = []
@@ -133,7 +133,7 @@ def test_rows_may_lie_apart_in_memory(cupy, kernels):
     assert_equal(plan, batch, launch(cupy, kernels.GpuKernel(plan), plan, pixels))
 
 
-def test_two_threads_share_a_kernel_each_on_its_own_stream(cupy, kernels):
+def test_two_threads_share_a_kernel_on_separate_streams(cupy, kernels):
     plan = plan_of(pp.resize(64, filter="lanczos"), pp.center_crop(60), pp.tensor())
     kernel = kernels.GpuKernel(plan)
 

@@ -1,4 +1,4 @@
-"""The Loader on a GPU compared with the CPU: epochs, draws and states; device of the batches; memory."""
+"""The Loader on a GPU compared with the CPU: epochs, random parameters and states; device of the batches; memory."""
 
 import gc
 import json
@@ -15,9 +15,9 @@ from support.loading import samples
 
 pytestmark = pytest.mark.gpu
 
-LARGEST_MEAN = 4.0  # levels, over all values of an image: the bound of tests/gpu/hardware/test_engine.py
+LARGEST_MEAN = 4.0  # maximum mean difference of pixel values over an image, as in tests/gpu/hardware/test_engine.py
 KEPT = 40 << 20
-"""Bytes of the device's memory: what CUDA's own pool may have grown by. Five batches do not fit."""
+"""Maximum growth in bytes of CUDA's own memory pool. Five batches would exceed it."""
 SAMPLES = [*samples(39), {"image": JUNK["text"], "label": 0, "name": "junk"}]
 
 
@@ -32,7 +32,10 @@ PIPELINE = pp.Pipeline([pp.decode(), *RANDOM, pp.tensor(dtype="uint8")]).for_tra
 
 @pytest.fixture
 def loader(gpu):  # noqa: ARG001  (first it must be there)
-    """``loader(device)``: in an order of its own, with a broken sample; closed after the test."""
+    """Return ``loader(device)``, which creates a Loader with a shuffled order and a broken sample.
+
+    It is closed after the test.
+    """
     made = []
 
     def loader(device="gpu", **options):
@@ -46,7 +49,7 @@ def loader(gpu):  # noqa: ARG001  (first it must be there)
 
 
 def assert_same(ours, expected, largest_mean):
-    """Compare samples and draws exactly, and each image's tensor by its mean difference."""
+    """Compare samples and random parameters exactly, and each image's tensor by its mean difference."""
     assert len(ours) == len(expected)
     for batch, their in zip(ours, expected, strict=True):
         assert batch.draws == their.draws
@@ -61,8 +64,8 @@ def assert_same(ours, expected, largest_mean):
     ("decoder", "largest_mean"),
     [("consistent", LARGEST_MEAN), ("cuda", LARGEST_MEAN), ("cpu", 0)],
 )
-def test_its_epochs_are_those_of_the_cpu(loader, decoder, largest_mean):
-    """With libjpeg-turbo as its decoder every value is equal, the changed colours' too."""
+def test_epochs_equal_those_of_the_cpu(loader, decoder, largest_mean):
+    """With libjpeg-turbo as decoder, every value is equal, also after colour ops."""
     ours, theirs = loader(decoder=decoder), loader("cpu")
     for _ in range(2):
         assert_same(list(ours), list(theirs), largest_mean)
@@ -72,8 +75,8 @@ def test_its_epochs_are_those_of_the_cpu(loader, decoder, largest_mean):
     assert [each.name for each in ours.errors] == ["junk"]
 
 
-def test_another_seed_is_seen(loader):
-    """A negative control: the same samples with a different draw exceed the bound."""
+def test_a_different_seed_is_detected(loader):
+    """As a negative control, the same samples with different random parameters exceed the bound."""
     options = {"shuffle": False, "decoder": "cpu"}
     ours, theirs = list(loader(seed=4, **options)), list(loader("cpu", seed=3, shuffle=False))
     for batch, their in zip(ours, theirs, strict=True):
@@ -95,7 +98,7 @@ def test_an_epoch_begun_on_the_cpu_ends_on_the_gpu(loader):
     assert_same(list(ours), list(theirs), 0)  # and the next epoch
 
 
-def test_its_batches_stay_on_the_gpu_and_are_handed_over_without_a_copy(cupy, loader):
+def test_batches_stay_on_the_gpu_and_are_handed_over_without_a_copy(cupy, loader):
     kept = []
     for batch in loader():
         assert isinstance(batch["tensor"], cupy.ndarray)
@@ -108,7 +111,7 @@ def test_its_batches_stay_on_the_gpu_and_are_handed_over_without_a_copy(cupy, lo
         assert names == batch["name"]
         kept.append((images, images.get()))
     assert len({images.data.ptr for images, _ in kept}) == 5
-    for images, before in kept:  # no later batch was written over one that somebody has
+    for images, before in kept:  # no later batch has overwritten one that is still in use
         assert np.array_equal(images.get(), before)
 
 
@@ -117,7 +120,9 @@ def threads():
 
 
 def begun(batch_size=16):
-    """A Loader in the middle of an epoch of four batches, its iterator, and the batch that it gave: 9.6 MB."""
+    """Return a Loader in the middle of an epoch of four batches, its iterator, and the batch that it delivered: 9.6
+    MB.
+    """
     steps = [pp.random_resized_crop(height=224, width=224), pp.resize(height=224, width=224, only="serving")]
     plain = pp.Pipeline([pp.decode(), *steps, pp.tensor()]).for_training()
     ours = pp.Loader(samples(4 * batch_size), plain, batch_size=batch_size, device="gpu")
@@ -126,7 +131,7 @@ def begun(batch_size=16):
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_what_is_dropped_in_mid_epoch_gives_its_memory_back(gpu, free_bytes, record, is_closed):  # noqa: ARG001
+def test_an_iterator_deleted_mid_epoch_frees_its_memory(gpu, free_bytes, record, is_closed):  # noqa: ARG001
     already = threads()
 
     def cycle():
@@ -156,7 +161,7 @@ def test_what_is_dropped_in_mid_epoch_gives_its_memory_back(gpu, free_bytes, rec
     assert before - after <= KEPT
 
 
-def test_an_epoch_that_is_left_keeps_nothing_for_a_loader_that_lives_on(gpu, free_bytes, record):  # noqa: ARG001
+def test_an_abandoned_epoch_keeps_no_memory_in_a_live_loader(gpu, free_bytes, record):  # noqa: ARG001
     ours, batches, batch = begun()
     del batches, batch
     before = free_bytes()

@@ -1,7 +1,7 @@
-"""Responses of Triton with preprocess on a GPU together with a classifier in CuPy: contents, and memory.
+"""Triton with preprocess on a GPU together with a classifier in CuPy: contents of the responses, and memory.
 
-It needs more than the other tests here (see SERVED), and NumPy 1, as the embedded Triton does: with CuPy 13, that is.
-Without them a loud skip, or a failure where PIXPREP_REQUIRE_SERVED=1 promised them.
+The tests need more than the other tests here (see SERVED), and NumPy 1, because the embedded Triton does, and therefore
+CuPy 13. If something is missing, they are skipped with a message, or fail if PIXPREP_REQUIRE_SERVED=1.
 """
 
 import importlib.util
@@ -26,10 +26,10 @@ from support.serving import GOOD, PIPELINE, Oracle, ask_grpc, write_repository  
 pytestmark = pytest.mark.gpu
 
 REQUESTS, REFUSALS, RELOADS = 5000, 2000, 100
-FULL = 128  # requests to a server whose pool is full
-RELOADING_S = 400  # a call to a GPU machine has an end: by then fewer loads must do
-KEPT = 64 << 20  # device memory: one-time allocations exist by then; a tensor of each of 100 loads does not fit
-GROWTH_MIB = 64  # private memory of a process; Triton's varies by an eighth
+FULL = 128  # number of requests to a server whose pool is full
+RELOADING_S = 400  # calls to a GPU machine have a time limit, after which fewer loads must suffice
+KEPT = 64 << 20  # growth of device memory after one-time allocations; a tensor of each of 100 loads would exceed it
+GROWTH_MIB = 64  # growth of a process's private memory; Triton's varies by an eighth
 ON_GPU, ON_CPU = "the tensor lies on the GPU", "the tensor lies on the CPU"
 BY_CPU = "output tensors are copied to host memory"
 
@@ -55,14 +55,14 @@ def images(oracle):
 
 @pytest.fixture(scope="module")
 def it(tmp_path_factory, oracle, models):
-    """With the pool that ``pixprep serve`` makes."""
+    """Start Triton with the memory pool of ``pixprep serve``."""
     folder = tmp_path_factory.mktemp("served") / "it"
     with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
         yield it
 
 
 def ask_all(it, images):
-    """Send the requests of the pool trap, of one image and then of 8; return the seconds of the first."""
+    """Send requests that fill the pool, first with one image and then with 8. Return the seconds of the first."""
     start = time.monotonic()
     options = {"concurrency": ensemble.CONCURRENCY, "images": images, "models": ("ensemble",)}
     it.steady(REQUESTS, sizes=(1,), **options)
@@ -72,7 +72,7 @@ def ask_all(it, images):
     return took_s
 
 
-def test_with_a_pool_that_is_large_enough_every_answer_is_right_and_tensors_stay_on_the_gpu(it, images, record):
+def test_with_a_sufficient_pool_every_response_is_right_and_tensors_stay_on_the_gpu(it, images, record):
     took_s = ask_all(it, images)
     record("served", what="a large pool", requests=REQUESTS, seconds=round(took_s, 2))
     assert not ensemble.tensors_pass_the_host(it, images)
@@ -82,8 +82,8 @@ def test_with_a_pool_that_is_large_enough_every_answer_is_right_and_tensors_stay
     assert not ensemble.said(it, "failed to copy")
 
 
-def test_the_tensors_that_clients_get_are_the_engines_bit_for_bit(it, images):
-    """After the test above: what a client gets passes the host."""
+def test_tensors_for_clients_equal_the_engines(it, images):
+    """This test follows the test above because tensors for clients pass through host memory."""
     before = it.clients.sent
     it.steady(500, concurrency=ensemble.CONCURRENCY, images=images, models=("preprocess",), sizes=(1, 8))
     assert it.clients.sent == before + 500
@@ -91,7 +91,7 @@ def test_the_tensors_that_clients_get_are_the_engines_bit_for_bit(it, images):
     assert set(it.clients.counts) == {"right"}
 
 
-def test_a_storm_of_bad_images_leaves_memory_and_good_neighbours_alone(it, free_bytes, record):
+def test_many_invalid_images_do_not_affect_memory_and_valid_neighbours(it, free_bytes, record):
     it.steady(REFUSALS // 4, images=ensemble.STORM)
     free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
     before = it.clients.sent
@@ -112,7 +112,7 @@ def assert_no_more_is_held(free, now_free, held, now_held):
     assert now_held.regions == held.regions
 
 
-def test_100_loads_give_their_memory_back(it, images, free_bytes, record):
+def test_100_loads_free_their_memory(it, images, free_bytes, record):
     it.reload(2)
     it.steady(200, images=images)
     free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
@@ -128,10 +128,10 @@ def test_100_loads_give_their_memory_back(it, images, free_bytes, record):
     assert_no_more_is_held(free, now_free, held, now_held)
 
 
-def test_with_tritons_own_pool_tensors_leave_by_way_of_the_cpu_with_one_warning(
+def test_with_tritons_default_pool_tensors_pass_through_the_cpu_with_one_warning(
     tmp_path, oracle, models, images, record
 ):
-    """64 MiB do not hold a batch in each step and one that waits."""
+    """64 MiB are not enough for a batch in each step and a waiting one."""
     with ensemble.serve(tmp_path / "it", oracle, models) as it:
         took_s = ask_all(it, images)
         numbers = {"requests": REQUESTS, "seconds": round(took_s, 2)}
@@ -142,18 +142,18 @@ def test_with_tritons_own_pool_tensors_leave_by_way_of_the_cpu_with_one_warning(
         assert not ensemble.said(it, ON_GPU)
 
 
-def test_when_the_pool_is_full_every_answer_is_right_without_pinned_memory(tmp_path, oracle, models, images, record):
+def test_with_a_full_pool_every_response_is_right_without_pinned_memory(tmp_path, oracle, models, images, record):
     """The tensors that do not fit are in ordinary host memory."""
     assert dict(with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=False)) == {"right": FULL}
 
 
-def test_when_the_pool_is_full_answers_are_garbage_with_pinned_memory(tmp_path, oracle, models, images, record):
-    """A negative control: this is the trap, and the comparison sees it."""
+def test_with_a_full_pool_responses_are_garbage_with_pinned_memory(tmp_path, oracle, models, images, record):
+    """As a negative control, this shows the error, and the comparison detects it."""
     assert with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=True)["right"] < FULL
 
 
 def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
-    """Return the results of requests to a backend that is informed of a larger pool than there is."""
+    """Return the results of requests to a backend that assumes a larger pool than there is."""
     told = pool.needed(PIPELINE)
     with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as it:
         it.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
@@ -161,7 +161,7 @@ def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
         return it.clients.counts
 
 
-def test_the_cpu_beside_the_gpu_gives_the_same_levels(tmp_path, oracle, images, record):
+def test_the_cpu_model_returns_the_same_pixel_values_as_the_gpu_model(tmp_path, oracle, images, record):
     pairs = ensemble.write_pairs(tmp_path / "models", ("CPU", "GPU"))
     with ensemble.serve(tmp_path / "it", oracle, pairs) as it:
         apart = ensemble.levels_apart(it.clients.grpc(), [*images[:32], *GOOD])
@@ -170,12 +170,12 @@ def test_the_cpu_beside_the_gpu_gives_the_same_levels(tmp_path, oracle, images, 
     assert 0 < apart["consistent"]["mean"] <= 3.0
 
 
-def test_onnx_runtimes_cuda_provider_takes_the_tensors_where_they_lie(tmp_path, oracle, images):
-    """Repository of ``pixprep build --classifier onnxruntime-gpu``, against the same network on the CPU."""
+def test_onnx_runtimes_cuda_provider_uses_the_tensors_in_place(tmp_path, oracle, images):
+    """The repository of ``pixprep build --classifier onnxruntime-gpu`` is compared with the same network on the CPU."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="NO ONNXRUNTIME: pip install onnxruntime-gpu")
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip(f"NO CUDA PROVIDER in ONNX Runtime {onnxruntime.__version__}: pip install onnxruntime-gpu")
-    pytest.importorskip("onnx", reason="NO ONNX: the demo's network is not written")
+    pytest.importorskip("onnx", reason="NO ONNX: the demo's network cannot be written")
     repository.build(tmp_path / "models", pipeline=PIPELINE, classifier="onnxruntime-gpu")
     path = str(tmp_path / "models" / "classifier" / "1" / "model.onnx")
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
