@@ -11,7 +11,7 @@ import numpy as np
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import check_padding
-from pixprep.pipeline.ops.limits import MAX_RATIO, Length, Margin, Within
+from pixprep.pipeline.ops.limits import MAX_RATIO, FillColor, Length, Within
 from pixprep.pipeline.ops.op import SteadyOp, settle
 from pixprep.pipeline.ops.warp import check_side, check_warp, shown_again
 from pixprep.plan import matrices
@@ -100,7 +100,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     align_corners: bool = False
     filter: WarpFilter = "bilinear"
     padding_mode: PaddingMode = "constant"
-    fill: Margin = 0
+    fill: FillColor = 0
     like: Literal["opencv", "dali"] = "opencv"
     inverse_map: bool | None = None
 

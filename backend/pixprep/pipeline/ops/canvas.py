@@ -8,9 +8,9 @@ from typing import Literal
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.geometry import check_like, check_max_size, resize_step, resized, side_bound
 from pixprep.pipeline.ops.limits import (
+    FillColorOrInput,
     Length,
     LengthOrInput,
-    MarginOrInput,
     fill_input,
     need_fill,
     need_levels,
@@ -60,7 +60,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
     height: LengthOrInput | None = None
     width: LengthOrInput | None = None
-    fill: MarginOrInput = 0
+    fill: FillColorOrInput = 0
     anchor: Anchor = "center"
     square: bool = False
     multiple: Length | None = None
@@ -148,7 +148,7 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
 
     height: Length
     width: Length
-    fill: MarginOrInput = 114
+    fill: FillColorOrInput = 114
     anchor: Anchor = "center"
     enlarge: bool = True
     filter: Filter = "bilinear"

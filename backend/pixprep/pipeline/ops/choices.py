@@ -17,7 +17,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.entries import read
 from pixprep.pipeline.ops.erasing import RandomErasing
 from pixprep.pipeline.ops.extern import Extern
-from pixprep.pipeline.ops.limits import Share
+from pixprep.pipeline.ops.limits import Fraction
 from pixprep.pipeline.ops.op import Drawn, ImageOp, LevelsOp, Op, Whether, bare, changed, op_name, put
 from pixprep.plan.draws.augments import RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
@@ -146,7 +146,7 @@ class RandomChoice(Choice, frozen=True, tag="random_choice"):
     """
 
     weights: tuple[float, ...] | None = None
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         super().check()
@@ -196,7 +196,7 @@ class RandomApply(Choice, frozen=True, tag="random_apply"):
 
     is_one_list: ClassVar[bool] = True
 
-    p: Share = 0.5
+    p: Fraction = 0.5
 
     @property
     def sequences(self) -> Sequence[tuple[int, ...]]:

@@ -9,8 +9,8 @@ from pixprep.pipeline.ops.limits import (
     MAX_SIDE,
     SIDE,
     Bounded,
+    FillColorOrInput,
     Length,
-    MarginOrInput,
     fill_input,
     need_fill,
     need_levels,
@@ -160,7 +160,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
     rounding: Rounding | None = None
     max_size: Length | None = None
     smaller: Literal["pad", "refuse"] = "refuse"
-    fill: MarginOrInput = 0
+    fill: FillColorOrInput = 0
 
     def check(self) -> None:
         fields = (self.top, self.left, self.height, self.width)

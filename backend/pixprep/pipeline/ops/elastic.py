@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.filters import MAX_SIGMA, MIN_SIGMA
-from pixprep.pipeline.ops.limits import Margin, Share, Within, shown
+from pixprep.pipeline.ops.limits import FillColor, Fraction, Within, shown
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words
@@ -56,8 +56,8 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, counts=(1, 2))] = 50.0
     sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, counts=(1, 2))] = 5.0
     filter: Literal["nearest", "bilinear"] = "bilinear"
-    fill: Margin = 0
-    p: Share = 1.0
+    fill: FillColor = 0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         if any(_pair(self.sigma)) and min(_pair(self.sigma)) < MIN_SIGMA:

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Margin, Ratio, Rising, Share, Within, need_channels, shown
+from pixprep.pipeline.ops.limits import (
+    MAX_SIDE,
+    FillColor,
+    Fraction,
+    Length,
+    Ratio,
+    Rising,
+    Within,
+    need_channels,
+    shown,
+)
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, quantiles, span_words
@@ -42,7 +52,7 @@ class Erase(SteadyOp, frozen=True, tag="erase"):
     left: Annotated[int, Within(0, MAX_SIDE)]
     height: Length
     width: Length
-    fill: Margin = 0
+    fill: FillColor = 0
 
     def in_words(self) -> str:
         return str(levels.Erase(self.top, self.left, self.height, self.width, tuple(map(float, as_tuple(self.fill)))))
@@ -75,8 +85,8 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
     count: tuple[int, int] = (1, 2)
     hole_height: Annotated[tuple[float, float], Rising(0, MAX_SIDE)] = (0.1, 0.2)
     hole_width: Annotated[tuple[float, float], Rising(0, MAX_SIDE)] = (0.1, 0.2)
-    fill: Margin = 0
-    p: Share = 0.5
+    fill: FillColor = 0
+    p: Fraction = 0.5
 
     def check(self) -> None:
         if not 1 <= self.count[0] <= self.count[1] <= MAX_RECTANGLES:
@@ -158,7 +168,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         {"op": "random_erasing", "p": 0.25}
     """
 
-    p: Share = 0.5
+    p: Fraction = 0.5
     scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.02, 0.33)
     ratio: Ratio = (0.3, 3.3)
     value: Reals | Literal["random", "random_color"] = 0.0

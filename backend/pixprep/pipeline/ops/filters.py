@@ -9,7 +9,7 @@ import numpy as np
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.color import Factor
-from pixprep.pipeline.ops.limits import Share, Within, shown
+from pixprep.pipeline.ops.limits import Fraction, Within, shown
 from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, span_words
@@ -58,7 +58,7 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
         {"op": "random_sharpness", "factor": 2}
     """
 
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class _Blur(LevelsOp, frozen=True):
@@ -188,7 +188,7 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
     blocks: ClassVar[int] = 1  # one number for whether the op is applied, one for sigma
 
     sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
-    p: Share = 1.0
+    p: Fraction = 1.0
     like: BlurLike = "torchvision"
 
     def check(self) -> None:

@@ -190,11 +190,11 @@ def requested(**values: tuple[Any, Bound]) -> tuple[tuple[str, Number], ...]:
 SIDE = Bound(1, MAX_SIDE, is_whole=True, example=32)
 """Limits of a height or a width in pixels."""
 LengthOrInput = Annotated[int | str, Bounded(SIDE, " pixels")]
-Share = Annotated[float, Within(0, 1)]
+Fraction = Annotated[float, Within(0, 1)]
 Length = Annotated[int, Within(1, MAX_SIDE, " pixels")]
-Margin = Annotated[Levels, Colour()]
+FillColor = Annotated[Levels, Colour()]
 """Colour of the area outside the image."""
-MarginOrInput = Annotated[Fill, Colour()]
+FillColorOrInput = Annotated[Fill, Colour()]
 Ratio = Annotated[tuple[float, float], Rising(1 / MAX_RATIO, MAX_RATIO)]
 """Range (low, high) of an aspect ratio."""
 

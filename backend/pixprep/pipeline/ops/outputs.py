@@ -12,10 +12,10 @@ from typing import Annotated, Literal, cast
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import (
     MAX_SIDE,
+    FillColor,
+    Fraction,
     Length,
-    Margin,
     Pair,
-    Share,
     Within,
     need_channels,
     need_layout,
@@ -96,7 +96,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     min_width: Length | None = None
     multiple: Length | None = None
     pad_value: Reals | None = None
-    pad_level: Margin | None = None
+    pad_level: FillColor | None = None
     channels: Literal[1, 4] | None = None
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
@@ -393,7 +393,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     normalized: bool = False
     clip: bool = True
     min_size: Annotated[float, Within(0, MAX_SIDE, " pixels")] = 1.0
-    min_visible: Share = 0.0
+    min_visible: Fraction = 0.0
     min_area: Annotated[float, Within(0, MAX_SIDE**2, " pixels")] = 0.0
     pad: RowCount | None = None
     follow: tuple[str, ...] = ()

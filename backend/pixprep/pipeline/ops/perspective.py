@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import Share
+from pixprep.pipeline.ops.limits import Fraction
 from pixprep.pipeline.ops.op import Drawn, Op, SteadyOp, as_kind, drawn
 from pixprep.pipeline.ops.warp import Looking, Point
 from pixprep.plan.draws.augments import Uniforms
@@ -71,8 +71,8 @@ class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
 
     blocks: ClassVar[int] = 3  # four corners (x, y); whether the op is applied
 
-    distortion_scale: Share = 0.5
-    p: Share = 0.5
+    distortion_scale: Fraction = 0.5
+    p: Fraction = 0.5
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Return the positions (x, y) of the corners, such as ``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``.

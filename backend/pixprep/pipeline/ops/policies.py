@@ -23,7 +23,7 @@ from pixprep.pipeline.ops.color import (
     SolarizeAdd,
 )
 from pixprep.pipeline.ops.filters import Sharpness
-from pixprep.pipeline.ops.limits import Colour, Share, Within
+from pixprep.pipeline.ops.limits import Colour, Fraction, Within
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, Whether, drawn, op_name
 from pixprep.pipeline.ops.warp import Affine, Rotate, check_warp, look
 from pixprep.plan.draws.augments import Uniforms
@@ -42,7 +42,7 @@ MIN_ALPHA = 0.05
 """Minimum alpha; below it, sampling from the Dirichlet distribution can underflow in float64."""
 _NUM_BINS = 10
 """Number of magnitude bins of torchvision's ``AutoAugment`` and ``AugMix``."""
-MarginOrNone = Annotated[Levels | None, Colour()]
+FillColorOrNone = Annotated[Levels | None, Colour()]
 Bins = Annotated[int, Within(2, MAX_BINS)]
 Count = Annotated[int, Within(0, MAX_OPS)]
 
@@ -60,7 +60,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
     moves: ClassVar[bool] = True
 
     filter: WarpFilter | Literal["random"] = "nearest"
-    fill: MarginOrNone = None
+    fill: FillColorOrNone = None
     like: ColorLike = "pillow"
 
     @property
@@ -223,7 +223,7 @@ class RandAugment(Whether, _SingleFilterPolicy, frozen=True, tag="rand_augment")
     num_ops: Count = 2
     magnitude: int = 9
     num_magnitude_bins: Bins = 31
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         super().check()
@@ -254,7 +254,7 @@ class TrivialAugment(Whether, _SingleFilterPolicy, frozen=True, tag="trivial_aug
     """
 
     num_magnitude_bins: Bins = 31
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     @property
     def rules(self) -> Rules:
@@ -282,7 +282,7 @@ class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
 
     policy: AutoPolicy = "imagenet"
     magnitude_std: Annotated[float, Within(0, MAX_MAGNITUDE)] = 0.0
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         super().check()
@@ -335,7 +335,7 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
     all_ops: bool = True
     filter: Literal["nearest", "bilinear"] = "bilinear"
     like: Literal["torchvision"] = "torchvision"
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         super().check()
@@ -397,7 +397,7 @@ class _TimmPolicy(_Policy, frozen=True, kw_only=True):
     """Base of the policies with timm's defaults."""
 
     filter: WarpFilter | Literal["random"] = "bicubic"
-    fill: MarginOrNone = 128
+    fill: FillColorOrNone = 128
     like: Literal["pillow"] = "pillow"
 
 
@@ -434,7 +434,7 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
     magnitude: Annotated[float, Within(0, MAX_MAGNITUDE)] = 10.0
     magnitude_std: float | Literal["uniform"] = 0.0
     magnitude_max: Annotated[float, Within(0, MAX_MAGNITUDE)] = 10.0
-    p: Share = 0.5
+    p: Fraction = 0.5
     increasing: bool = False
     weighted: bool = False
 

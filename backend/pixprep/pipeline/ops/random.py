@@ -13,11 +13,11 @@ from pixprep.pipeline.ops.canvas import Flip, check_padding
 from pixprep.pipeline.ops.crops import Crop
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
 from pixprep.pipeline.ops.limits import (
+    FillColor,
+    Fraction,
     Length,
-    Margin,
     Ratio,
     Rising,
-    Share,
     Within,
     need_channels,
     need_levels,
@@ -66,7 +66,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
     filter: Filter = "bilinear"
     antialias: bool | None = None
     like: Like = "pillow"
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         check_like(self)
@@ -133,9 +133,9 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
     width: Length | None = None
     padding: int | tuple[int, ...] = 0
     pad_if_needed: bool = False
-    fill: Margin = 0
+    fill: FillColor = 0
     padding_mode: PaddingMode = "constant"
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         settle(self, "width", self.height)
@@ -245,7 +245,7 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
 
     min_size: Length
     max_size: Length
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         if self.min_size > self.max_size:
@@ -300,7 +300,7 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
     blocks: ClassVar[int] = 1  # a random number for p
 
     axis: Literal["horizontal", "vertical"] = "horizontal"
-    p: Share = 0.5
+    p: Fraction = 0.5
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.then(RandomStep(key, bare(self), axis=self.axis))
@@ -334,9 +334,9 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
 
     blocks: ClassVar[int] = 1  # random numbers for p, the factor, left and top
 
-    fill: Margin = 0
+    fill: FillColor = 0
     side_range: Annotated[tuple[float, float], Rising(1, MAX_ZOOM)] = (1.0, 4.0)
-    p: Share = 0.5
+    p: Fraction = 0.5
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the canvas, whose size has no upper bound."""
@@ -391,7 +391,7 @@ class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
     max_aspect_ratio: float = 2.0
     sampler_options: tuple[float, ...] | None = None
     trials: Annotated[int, Within(1, MAX_TRIALS)] = 40
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         settle(self, "sampler_options", SAMPLER_OPTIONS)

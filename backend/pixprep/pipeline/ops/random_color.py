@@ -23,7 +23,7 @@ from pixprep.pipeline.ops.color import (
     Saturation,
     Solarize,
 )
-from pixprep.pipeline.ops.limits import Share, Spread, shown, spans
+from pixprep.pipeline.ops.limits import Fraction, Spread, shown, spans
 from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Span, Words, between, span_words
@@ -47,7 +47,7 @@ class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
         {"op": "random_gray"}
     """
 
-    p: Share = 0.1
+    p: Fraction = 0.1
 
 
 class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
@@ -63,7 +63,7 @@ class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize")
         {"op": "random_posterize", "bits": 4}
     """
 
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
@@ -79,7 +79,7 @@ class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
         {"op": "random_solarize", "threshold": 128}
     """
 
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
@@ -95,7 +95,7 @@ class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autoc
         {"op": "random_autocontrast"}
     """
 
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
@@ -110,7 +110,7 @@ class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
         {"op": "random_equalize"}
     """
 
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
@@ -125,7 +125,7 @@ class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
         {"op": "random_invert"}
     """
 
-    p: Share = 0.5
+    p: Fraction = 0.5
 
 
 class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
@@ -151,7 +151,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
     saturation: Strength = None
     hue: Strength = None
     like: BlendLike = "pillow"
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         for name, span in self.spans.items():
@@ -254,7 +254,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
     saturation: Strength = (0.5, 1.5)
     hue: Strength = (-0.05, 0.05)
     like: ColorLike = "pillow"
-    p: Share = 0.5
+    p: Fraction = 0.5
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Sample the changes, in the order in which they are applied.
@@ -300,7 +300,7 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
     hue: Annotated[float | tuple[float, float], Spread(-180, 180)] = 20.0
     saturation: Annotated[float | tuple[float, float], Spread(-255, 255)] = 30.0
     value: Annotated[float | tuple[float, float], Spread(-255, 255)] = 20.0
-    p: Share = 0.5
+    p: Fraction = 0.5
 
     @property
     def _spans(self) -> dict[str, Span]:
@@ -341,7 +341,7 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
 
     brightness: Annotated[float | tuple[float, float], Spread(-3, 3)] = 0.2
     contrast: Annotated[float | tuple[float, float], Spread(-1, MAX_FACTOR - 1)] = 0.2
-    p: Share = 0.5
+    p: Fraction = 0.5
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Sample factor and offset: ``{"contrast": 1.125, "brightness": -12.75}``; empty if the op is not applied."""

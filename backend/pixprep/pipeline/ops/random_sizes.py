@@ -8,7 +8,7 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
-from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Rising, Share, Within
+from pixprep.pipeline.ops.limits import MAX_SIDE, Fraction, Length, Rising, Within
 from pixprep.pipeline.ops.op import ImageOp, Op, Whether, as_kind, bare, settle
 from pixprep.pipeline.ops.random import MAX_ZOOM
 from pixprep.plan import geometry_steps
@@ -72,7 +72,7 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
 
     min_size: int | tuple[int, ...]
     max_size: Length | None = None
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         check_like(self)
@@ -126,7 +126,7 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
 
     min_size: Length
     max_size: Length
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         check_like(self)
@@ -171,7 +171,7 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
     height: Length | None = None
     width: Length | None = None
     scale_range: Annotated[tuple[float, float], Rising(0, MAX_ZOOM, is_over=True)] = (0.1, 2.0)
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def check(self) -> None:
         check_like(self)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.alignment import Warp
 from pixprep.pipeline.ops.canvas import check_padding
-from pixprep.pipeline.ops.limits import Margin, Rising, Share, Spread, spans
+from pixprep.pipeline.ops.limits import FillColor, Fraction, Rising, Spread, spans
 from pixprep.pipeline.ops.op import LevelsOp, Op, Whether, as_kind, drawn
 from pixprep.pipeline.ops.warp import DEGREES, MAX_SCALE, SHEARS, Angles, shears
 from pixprep.plan import matrices
@@ -32,8 +32,8 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
 
     filter: WarpFilter = "bilinear"
     padding_mode: PaddingMode = "constant"
-    fill: Margin = 0
-    p: Share = 1.0
+    fill: FillColor = 0
+    p: Fraction = 1.0
 
     no_boxes = Warp.no_boxes
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import check_padding
-from pixprep.pipeline.ops.limits import MAX_SIDE, Margin, Share, Spread, Within, spans
+from pixprep.pipeline.ops.limits import MAX_SIDE, FillColor, Fraction, Spread, Within, spans
 from pixprep.pipeline.ops.op import LevelsOp, Op, SteadyOp, Whether, as_kind, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.motions import Look, Motion, mapped, rotated
@@ -47,7 +47,7 @@ class Looking(LevelsOp, frozen=True, kw_only=True):
     profiles: ClassVar[Mapping[Any, Any]] = WARPS
 
     filter: WarpFilter = "nearest"
-    fill: Margin = 0
+    fill: FillColor = 0
     like: ColorLike = "pillow"
 
     def check(self) -> None:
@@ -172,7 +172,7 @@ class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
 
     degrees: Annotated[Angles, DEGREES]
     expand: bool = False
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     @property
     def span(self) -> Pair:
@@ -264,7 +264,7 @@ class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
     translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
     scale: Annotated[Pair, Spread(1 / MAX_SCALE, MAX_SCALE, counts=(2,))] | None = None
     shear: Annotated[Angles | None, SHEARS] = None
-    p: Share = 1.0
+    p: Fraction = 1.0
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Return the parameters: ``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``."""
