@@ -1,4 +1,4 @@
-"""Show a detector's training: SSD's random crops of photos in COCO's format, with their boxes, as one picture.
+"""Show training images of a detector: the augmentations of SSD with their boxes, applied to photos in COCO's format.
 
 python coco_boxes.py --output boxes.png
 """
@@ -27,7 +27,7 @@ COLUMNS, ROWS = 4, 3
 
 
 def main() -> None:
-    """Draw the photos of several epochs: each epoch draws again."""
+    """Draw the photos of several epochs into one picture. Each epoch samples new random parameters."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, default=HERE.parent / "client_examples" / "images")
     parser.add_argument("--annotations", type=Path, default=HERE / "instances.json")

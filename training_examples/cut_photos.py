@@ -1,4 +1,4 @@
-"""A small data set for the other examples: 320 pieces of the two sample photos, in folders as classes.
+"""Create a small data set for image classification: 320 crops of the two sample photos, with one folder per class.
 
 python cut_photos.py FOLDER
 """
@@ -11,12 +11,12 @@ from PIL import Image
 
 PHOTOS = Path(__file__).parents[1] / "client_examples" / "images"
 CLASSES = ("china", "flower")
-STRIPS = {"train": (0, 2, 4), "valid": (1, 3)}  # of five beside each other: no pixel is in both
-COUNTS = {"train": 120, "valid": 40}  # of each class
+STRIPS = {"train": (0, 2, 4), "valid": (1, 3)}  # of five vertical strips, so that the sets do not overlap
+COUNTS = {"train": 120, "valid": 40}  # crops per class
 
 
 def cut_photos(folder: Path) -> None:
-    """Write FOLDER/train/china/000.jpg and so on: pieces of 64 to 128 pixels a side."""
+    """Write the crops to FOLDER/train/china/000.jpg and so on. Their edge lengths are random, from 64 pixels."""
     random = np.random.default_rng(0)
     for name in CLASSES:
         photo = Image.open(PHOTOS / f"{name}.jpg")

@@ -1,6 +1,6 @@
-"""Train in Keras from TFRecord files.
+"""Train a Keras model on TFRecord files, which are first created from the sample photos.
 
-python keras_tfrecord.py --output trained        writes train.tfrecord and valid.tfrecord of the sample photos first
+python keras_tfrecord.py --output trained
 """
 
 import argparse
@@ -25,7 +25,7 @@ PIPELINE = pp.Pipeline(
 
 
 def write(folder: Path, path: Path) -> None:
-    """Write a folder as a TFRecord file, as most data sets come."""
+    """Write the images and labels of a folder to a TFRecord file, with the usual feature names."""
     with tf.io.TFRecordWriter(str(path)) as file:
         for sample in pp.read.files(folder):
             image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[sample["image"].read_bytes()]))
@@ -35,7 +35,7 @@ def write(folder: Path, path: Path) -> None:
 
 
 def main() -> None:
-    """Train on one side of the pipeline, evaluate on the other."""
+    """Train with the training mode of the pipeline, and evaluate with its serving mode."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("trained"))
     folder = parser.parse_args().output
@@ -53,7 +53,7 @@ def main() -> None:
         model.fit(loader.keras("tensor", "label"), epochs=15, verbose=2)
     with pp.Loader(valid, PIPELINE.for_serving(), batch_size=40) as loader:
         _, accuracy = model.evaluate(loader.keras("tensor", "label"), verbose=0)
-    print(f"{accuracy:.3f} of {len(valid)} photos that it has not seen are right")
+    print(f"accuracy on {len(valid)} validation photos: {accuracy:.3f}")
 
 
 if __name__ == "__main__":

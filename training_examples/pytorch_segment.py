@@ -1,4 +1,4 @@
-"""Train a network that predicts the class of each pixel, with the file that will serve it, and export it to ONNX.
+"""Train a semantic segmentation model with the pipeline file that also serves it, and export the model to ONNX.
 
 python pytorch_segment.py --output trained/segmented
 python serve_trained.py --trained trained/segmented --pipeline segmentation.json
@@ -17,11 +17,16 @@ import pixprep as pp
 
 HERE = Path(__file__).parent
 PIPELINE = pp.load(HERE / "segmentation.json")
-NOTHING = 255  # label of the op `mask` outside the photo
+IGNORE = 255  # label that the op `mask` assigns to pixels outside the photo
 
 
 def tiles(folder: Path) -> tuple[list[dict], list[dict], int]:
-    """Samples of training, of validation, and how many classes: white and black tiles of a chessboard."""
+    """Cut the sample photos into tiles, and write them to a folder.
+
+    Returns:
+        Samples for training and for validation, which alternate like the squares of a chessboard, and the number of
+        classes including the background.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     photos = pp.read.coco(HERE.parent / "client_examples" / "images", HERE / "instances.json", masks=True)
     parts = [], []
@@ -39,7 +44,7 @@ def tiles(folder: Path) -> tuple[list[dict], list[dict], int]:
 
 
 def main() -> None:
-    """Train on random windows of some tiles, evaluate on the others as serving sees them, write what serving needs."""
+    """Train on random crops, evaluate in serving mode on the other tiles, and write the files that serving needs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("trained/segmented"))
     output = parser.parse_args().output
@@ -51,11 +56,11 @@ def main() -> None:
     head = nn.Conv2d(64, classes, 1), nn.Upsample(scale_factor=8, mode="bilinear")
     model = nn.Sequential(*(layer for layers in (*down, *wide, head) for layer in layers))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
-    training = PIPELINE.for_training()  # image and mask have the same window, the same flip, and one resize each
+    training = PIPELINE.for_training()  # applies the same crop and flip to the image and its mask
     with pp.Loader(train, training, batch_size=16, shuffle=True, seed=1, epoch_samples=320) as loader:
         for epoch in range(6):
             for images, masks in loader.torch("tensor", "mask"):
-                loss = nn.functional.cross_entropy(model(images), masks.long(), ignore_index=NOTHING)
+                loss = nn.functional.cross_entropy(model(images), masks.long(), ignore_index=IGNORE)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -67,7 +72,7 @@ def main() -> None:
         logits = model(batch.torch("tensor")).numpy()
     truth = {"mask": batch["mask"]}
     name, number = measured(logits, truth)
-    print(f"{name} {number:.4f} of {len(valid)} photos that it has not seen")
+    print(f"{name} on {len(valid)} validation images: {number:.4f}")
     paths = [str(sample["image"].resolve()) for sample in valid]
     np.savez(output / "evaluation.npz", paths=paths, tensor=batch["tensor"], logits=logits, number=number, **truth)
     names = {"input_names": ["tensor"], "output_names": ["logits"]}

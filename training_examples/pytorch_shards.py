@@ -1,4 +1,4 @@
-"""Train in several processes, each on its part of every global batch: the same batches, however many processes.
+"""Train in several processes, each on its shard. The global batches are the same for any number of processes.
 
 python -m torch.distributed.run --standalone --nproc-per-node 2 pytorch_shards.py FOLDER
 """
@@ -18,9 +18,9 @@ GLOBAL_BATCH = 48
 
 
 def main() -> None:
-    """Train for two epochs, and print which samples each global batch had, and a checksum of its pixels."""
+    """Train for two epochs, and print the samples of each global batch and a checksum of its pixels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="photos, in folders as classes")
+    parser.add_argument("folder", type=Path, help="folder of the photos, with one folder per class")
     photos = pp.read.files(parser.parse_args().folder)
     distributed.init_process_group("gloo")
     shard = rank, world = distributed.get_rank(), distributed.get_world_size()
@@ -36,16 +36,16 @@ def main() -> None:
             images, labels = batch.torch("tensor", "label")
             loss = nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()
-            loss.backward()  # the mean of all processes' gradients
+            loss.backward()  # averages the gradients of all processes
             optimizer.step()
             parts = [None] * world
-            distributed.all_gather_object(parts, (batch["index"], batch["tensor"]))  # only to print what all have seen
+            distributed.all_gather_object(parts, (batch["index"], batch["tensor"]))  # only for the output
             indices, tensors = (np.concatenate(column) for column in zip(*parts, strict=True))
             seen += indices.tolist()
             if rank == 0:
                 print(f"epoch {epoch}: pixels {zlib.crc32(tensors):08x}, samples {indices.tolist()}")
         if rank == 0:
-            print(f"epoch {epoch}: {len(seen)} of {len(photos)} samples, {len(set(seen))} different ones")
+            print(f"epoch {epoch}: {len(seen)} of {len(photos)} samples, {len(set(seen))} of them distinct")
     loader.close()
     distributed.destroy_process_group()
 

@@ -1,6 +1,8 @@
-"""Train a network with the file that will serve it, and write it as ONNX.
+"""Train an image classifier with the pipeline file that also serves it, and export the model to ONNX.
 
-python pytorch_train.py [PHOTOS] --output trained        PHOTOS/train and PHOTOS/valid: folders as classes
+python pytorch_train.py [PHOTOS] --output trained
+
+PHOTOS/train and PHOTOS/valid contain one folder of photos per class.
 """
 
 import argparse
@@ -18,14 +20,14 @@ PIPELINE = pp.load(Path(__file__).with_name("photos.json"))
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """Half as high, half as wide."""
+    """Return a convolutional block that halves the height and the width."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 def main() -> None:
-    """Train on one side of the file, evaluate on the other, write what serving needs."""
+    """Train in training mode, evaluate in serving mode, and write the files that serving needs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("photos", type=Path, nargs="?", help="default: pieces of the two sample photos")
+    parser.add_argument("photos", type=Path, nargs="?", help="folder; default: crops of the two sample photos")
     parser.add_argument("--output", type=Path, default=Path("trained"))
     options = parser.parse_args()
     photos, output = options.photos or options.output / "photos", options.output
@@ -53,7 +55,7 @@ def main() -> None:
         logits = model(batch.torch("tensor")).numpy()
     truth = {"label": batch["label"]}
     _, number = measured(logits, truth)
-    print(f"{number:.3f} of {len(valid)} photos that it has not seen are right")
+    print(f"accuracy on {len(valid)} validation photos: {number:.3f}")
     paths = [str((photos / "valid" / name).resolve()) for name in batch["name"]]
     np.savez(output / "evaluation.npz", paths=paths, tensor=batch["tensor"], logits=logits, number=number, **truth)
     names = {"input_names": ["tensor"], "output_names": ["logits"]}

@@ -41,8 +41,8 @@ def run(folder, *words, python=sys.executable):
 
 
 def accuracy(printed):
-    (share,) = re.findall(r"^([\d.]+) of 80 photos that it has not seen are right$", printed, re.MULTILINE)
-    return float(share)
+    (number,) = re.findall(r"^accuracy on 80 validation photos: ([\d.]+)$", printed, re.MULTILINE)
+    return float(number)
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +60,17 @@ def test_a_trained_network_is_served_with_the_logits_of_its_training(tmp_path):
     printed = run(tmp_path, EXAMPLES / "serve_trained.py", python=SERVING)
     *_, photos, tensors, logits, accuracies = printed.splitlines()
     assert len({*re.findall(r"[\d.]{6}", accuracies)}) == 1
-    assert photos == "80 photos served"
-    assert tensors == "tensors that differ from the training's: 0"
-    off = re.fullmatch(r"logits that differ from ONNX Runtime's: 0; from PyTorch's by at most (.*)", logits)
+    assert photos == "images served: 80"
+    assert tensors == "tensors that differ from the training: 0"
+    off = re.fullmatch(r"logits that differ from ONNX Runtime: 0; largest difference to PyTorch: (.*)", logits)
     assert float(off[1]) <= 1e-4
 
     evaluation = dict(np.load(tmp_path / "trained" / "evaluation.npz"))
     wrong = evaluation["tensor"].copy()
     wrong[7, 0, 0, 0] += 0.01
-    for said, field in (("training's: 1", {"tensor": wrong}), ("in training: 0.5000", {"number": 0.5})):
+    for said, field in (("the training: 1", {"tensor": wrong}), ("after training: 0.5000", {"number": 0.5})):
         np.savez(tmp_path / "trained" / "evaluation.npz", **(evaluation | field))
-        with pytest.raises(AssertionError, match=rf"(?s){said}\n.*the served model is not the one"):
+        with pytest.raises(AssertionError, match=rf"(?s){said}\n.*the outputs of the served model differ from"):
             run(tmp_path, EXAMPLES / "serve_trained.py", python=SERVING)
 
 
@@ -79,11 +79,11 @@ def served(folder, trained, pipeline, photos, measure):
     printed = run(
         folder, EXAMPLES / "serve_trained.py", "--trained", trained, "--pipeline", pipeline, python=SERVING
     ).splitlines()
-    assert printed[-4:-2] == [f"{photos} photos served", "tensors that differ from the training's: 0"]
+    assert printed[-4:-2] == [f"images served: {photos}", "tensors that differ from the training: 0"]
     assert re.match(
-        r"logits that differ from ONNX Runtime's: 0; from PyTorch's by at most [\d.]+e-0[5-9]$", printed[-2]
+        r"logits that differ from ONNX Runtime: 0; largest difference to PyTorch: [\d.]+e-0[5-9]$", printed[-2]
     )
-    assert printed[-1] == f"{measure[0]} of the served model: {measure[1]}, in training: {measure[1]}"
+    assert printed[-1] == f"{measure[0]} of the served model: {measure[1]}, after training: {measure[1]}"
 
 
 @needs_torch
@@ -91,7 +91,7 @@ def served(folder, trained, pipeline, photos, measure):
 @needs_serving
 def test_a_segmentation_network_is_served_with_the_logits_of_its_training(tmp_path):
     printed = run(tmp_path, EXAMPLES / "pytorch_segment.py")
-    (number,) = re.findall(r"^mIoU ([\d.]+) of 12 photos that it has not seen$", printed, re.MULTILINE)
+    (number,) = re.findall(r"^mIoU on 12 validation images: ([\d.]+)$", printed, re.MULTILINE)
     assert float(number) > 0.55
     served(tmp_path, "trained/segmented", "segmentation.json", 12, ("mIoU", number))
 
@@ -101,9 +101,9 @@ def test_a_segmentation_network_is_served_with_the_logits_of_its_training(tmp_pa
 @needs_serving
 def test_a_detector_trained_on_padded_batches_is_served(tmp_path):
     printed = run(tmp_path, EXAMPLES / "pytorch_detect.py")
-    sides = re.findall(r"the last batch is \(8, 3, (\d+), (\d+)\)", printed)
+    sides = re.findall(r"shape of the last batch \(8, 3, (\d+), (\d+)\)", printed)
     assert len({*sides}) > 1
-    (number,) = re.findall(r"^mAP ([\d.]+) of 40 other windows$", printed, re.MULTILINE)
+    (number,) = re.findall(r"^mAP on 40 validation images: ([\d.]+)$", printed, re.MULTILINE)
     assert float(number) > 0.5
     served(tmp_path, "trained/detector", "detection.json", 40, ("mAP", number))
 
@@ -133,7 +133,7 @@ def test_two_processes_see_every_sample_once_in_the_batches_of_one_process(photo
     assert one == two
     lines = one.splitlines()
     assert [line for line in lines if "pixels" not in line] == [
-        f"epoch {epoch}: 240 of 240 samples, 240 different ones" for epoch in range(2)
+        f"epoch {epoch}: 240 of 240 samples, 240 of them distinct" for epoch in range(2)
     ]
     batches = re.findall(r"^epoch (\d): pixels (\w{8}), samples \[(.*)\]$", one, re.MULTILINE)
     for epoch in "01":
