@@ -21,9 +21,9 @@ plan
     resize the shorter side to 256 (bilinear, antialiased; exactly Pillow's values)
     center crop to 224 x 224
     e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are used
-    red: level * 0.0171248 - 2.1179
-    green: level * 0.017507 - 2.03571
-    blue: level * 0.0174292 - 1.80444
+    red: value * 0.0171248 - 2.1179
+    green: value * 0.017507 - 2.03571
+    blue: value * 0.0174292 - 1.80444
 """  # noqa: E501
 
 
@@ -100,7 +100,7 @@ def test_numbers_that_come_with_an_image_are_explained():
         "  turned: bool [n, 1], one row per box",
         "  paint: uint8 [n, 3] (a pixel value per channel), one row per box",
         '    crop to the box of the input "boxes"',
-        '    flip, horizontal, if the input "turned" is true',
+        '    flip horizontally if the input "turned" is true',
         '    padding in the colour of the input "paint"',
         "    e.g. 480 x 640: resized to 6 x 8, placed at row 1, column 0",
     ):

@@ -61,7 +61,7 @@ def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
         ["op", "description", "result"],
         ["decode", "decode to BGR, ignore the EXIF orientation", "? x ? bgr, uint8 0..255"],
         ['letterbox "canvas"', f"{resized}, pad to 64 x 96, with the image in the center", "64 x 96 bgr, uint8 0..255"],
-        ["normalize", "level * 0.00784314; level * 0.00784314 - 1", "64 x 96 bgr, real -1..2"],
+        ["normalize", "value * 0.00784314; value * 0.00784314 - 1", "64 x 96 bgr, real -1..2"],
         ["tensor", "output the image as float16 chw", "float16 [3, 64, 96] chw, values -1..2"],
         [
             "transform",
@@ -70,7 +70,7 @@ def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
             "float32 [4]",
         ],
         ["original_size", "output height, width: size of the decoded image", "int32 [2]"],
-        ["flip", 'flip, vertical, from "canvas"', "64 x 96 bgr, uint8 0..255"],
+        ["flip", 'flip vertically, from "canvas"', "64 x 96 bgr, uint8 0..255"],
         ['tensor "levels"', "output the image as uint8 hwc", "uint8 [64, 96, 3] hwc, values 0..255"],
     ]
 

@@ -136,7 +136,7 @@ class Flip:
     axis: Literal["horizontal", "vertical"]
 
     def __str__(self) -> str:
-        return f"flip, {self.axis}"
+        return f"flip {self.axis}ly"
 
 
 GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep

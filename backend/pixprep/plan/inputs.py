@@ -310,7 +310,7 @@ class Flip:
     is_inside: ClassVar[bool] = True
 
     def __str__(self) -> str:
-        return f'flip, {self.axis}, if the input "{self.input}" is true'
+        return f'flip {self.axis}ly if the input "{self.input}" is true'
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,8 @@ _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
 def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
-    """Format the arithmetic of one channel as a formula, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
-    text, is_sum = "level", False
+    """Format the arithmetic of one channel as a formula, such as ``(value / 255 - 0.485) / 0.229, in float32``."""
+    text, is_sum = "value", False
     for step in arithmetic:
         if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
             text = f"({text})"
