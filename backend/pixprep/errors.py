@@ -1,4 +1,4 @@
-"""Exceptions, which differ in who must fix the problem.
+"""Exceptions. Each class corresponds to the person who must fix the problem.
 
 ``PipelineError``  the author of a pipeline or model configuration
 ``ImageError``     the client who sent an image, or the owner of one sample of a data set
@@ -41,15 +41,15 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-_MAX_LETTERS, _HEAD, _TAIL = 1400, 900, 400
-"""Maximum length of a message, and the lengths of the start and the end kept of a longer one, in characters."""
+_MAX_CHARS, _HEAD, _TAIL = 1400, 900, 400
+"""Maximum length of a message in characters, and the lengths of the start and the end that remain of a longer one."""
 
 
 def shown(text: object) -> str:
     """Return a message that contains untrusted text as one printable line; the middle of a long message is removed."""
     for _ in range(2):  # escaping may make the text longer than the limit again
         text = str(text)
-        text = printable(text if len(text) <= _MAX_LETTERS else f"{text[:_HEAD]} ... {text[-_TAIL:]}")
+        text = printable(text if len(text) <= _MAX_CHARS else f"{text[:_HEAD]} ... {text[-_TAIL:]}")
     return str(text)
 
 
@@ -70,9 +70,9 @@ class PixprepError(Exception):
 
 
 class PipelineError(PixprepError):
-    """The pipeline or the configuration of the model that serves it is wrong; its author must change it.
+    """A pipeline, or the configuration of the model that serves it, is invalid. Its author must fix it.
 
-    A message may quote file names from untrusted sources, so ``shown`` is applied to each line.
+    Messages may contain file names from untrusted sources. Therefore ``shown`` is applied to each line.
     """
 
     def __init__(self, *lines: object) -> None:
@@ -80,7 +80,7 @@ class PipelineError(PixprepError):
 
 
 class SetupError(PixprepError):
-    """Something on the machine is missing or wrong; its operator must install or change it. The message names it."""
+    """Software or a setting of the machine is missing or wrong. The operator of the machine must fix it."""
 
 
 def install(extra: str) -> str:
@@ -95,7 +95,7 @@ def needing(words: str) -> Iterator[None]:
     An ImportError for a module of pixprep itself is not converted, because it is a bug and not a missing library.
 
     Args:
-        words: Message of the SetupError, in which ``{error}`` is replaced.
+        words: Message of the SetupError, in which ``{error}`` is replaced by the ImportError.
     """
     try:
         yield
@@ -106,10 +106,10 @@ def needing(words: str) -> Iterator[None]:
 
 
 def needed(key: str) -> Any:
-    """Return an object of ``registry.OPTIONAL``.
+    """Import and return an object of ``registry.OPTIONAL``.
 
     Raises:
-        SetupError: Its library is not installed.
+        SetupError: The library of the object is not installed.
     """
     place, words = OPTIONAL[key]
     with needing(words):
@@ -117,18 +117,19 @@ def needed(key: str) -> Any:
 
 
 class DataError(PixprepError):
-    """A data set cannot be used at all; its owner must change it or correct its path."""
+    """A data set cannot be used. The owner must fix it, or correct its path."""
 
 
 class ImageError(PixprepError):
-    """One image cannot be preprocessed; the client must send a different one.
+    """An image cannot be preprocessed. The client must send a different image.
 
     The engine returns it in place of the image; the other images of the batch are not affected.
 
     Attributes:
-        reason: One of ``REASONS``. It is stable, part of the message, and the label of the metric.
-        detail: Description of the problem with the observed value and the limit. It never contains bytes or a path. For
-            a sample of a data set it begins with the name of the sample and a colon.
+        reason: One of ``REASONS``. It is part of the message and a label of the metric, and stays the same across
+            versions.
+        detail: Description of the problem, with the actual value and the limit. It never contains bytes of the image or
+            a path. For a sample of a data set, it begins with the name of the sample and a colon.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -149,7 +150,7 @@ class ImageError(PixprepError):
 
         A traceback refers to frames, the frames refer to the batch, and the batch or a frame refers to the error. In
         this reference cycle every rejected image would keep a whole batch of tensors in memory until the garbage
-        collector runs, which it does only after gigabytes.
+        collector runs, by which time gigabytes may have accumulated.
         """
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self

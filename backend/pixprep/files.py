@@ -22,7 +22,7 @@ _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 LOCK = ".pixprep.lock"
 UNFINISHED = ".pixprep-*.tmp"
-"""Pattern of the names of unfinished files, which are being written or were left behind by a killed process."""
+"""Pattern of the names of unfinished files, which a process is writing, or did not remove when it was killed."""
 
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
@@ -56,13 +56,13 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 
 def _meant(files: Sequence[Path]) -> tuple[str, ...]:
-    """Return the suffixes of the files to use from a folder: those of images if it contains any, otherwise of clips."""
+    """Return the image suffixes if a folder contains images, else the suffixes of clips."""
     has_image = any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
     return IMAGE_SUFFIXES if has_image else CLIP_SUFFIXES
 
 
 def skipped(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield a note for each folder in which ``expand`` skips files. Text files and hidden files are not mentioned."""
+    """Yield a note for each folder in which ``expand`` skips files other than text files and hidden files."""
     for path in filter(Path.is_dir, paths):
         files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
         known = (*_meant(files), *_TEXT_SUFFIXES)
@@ -81,9 +81,9 @@ def read(path: Path) -> bytes | str:
 
 @contextmanager
 def named(path: Path, what: str) -> Iterator[None]:
-    """Convert an OSError inside the block to a PixprepError that names the file.
+    """Convert an OSError in the block to a PixprepError that contains the file name.
 
-    Some OSErrors, such as those of a full disk, do not contain the file name.
+    Some OSErrors, such as those for a full disk, do not contain it.
 
     Args:
         path: Path of the file.
@@ -186,7 +186,7 @@ def alone(folder: Path) -> Iterator[None]:
             held = stack.pop_all()
     except BlockingIOError:
         raise PixprepError(
-            f"{folder}: another run is writing here: wait until it ends, or use a different folder"
+            f"{folder}: another process is writing to this folder: wait until it ends, or use a different folder"
         ) from None
     except OSError as error:
         raise PixprepError(f"{folder / LOCK} cannot be locked ({error.strerror}): use a different folder") from None

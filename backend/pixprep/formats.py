@@ -1,4 +1,4 @@
-"""Formats of images and clips: names, suffixes and signatures; options for damaged images."""
+"""Formats of images and clips with their names, file name suffixes and signatures, and options for decoding."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Kind(NamedTuple):
         begins: Pattern of the first bytes of its files.
         brands: Brands in the ``ftyp`` box, for formats based on ISO/IEC 23008-12 (HEIF). Videos have other brands.
         suffixes: File name suffixes.
-        is_usual: Whether the format is accepted by default. Each of the others requires a video decoder.
-        turns: Whether Pillow reports the orientation as EXIF data without applying it. (Pillow applies it for TIFF,
-            libheif for HEIC.)
+        is_usual: Whether the format is accepted by default. The other formats require a video decoder.
+        turns: Whether Pillow reports the orientation as EXIF data without applying it. For TIFF, Pillow applies the
+            orientation itself, and for HEIC, libheif does.
     """
 
     title: str

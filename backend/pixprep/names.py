@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OWN = "it is not built in, but a custom operator can implement it: docs/own-operators.md"
+OWN = "pixprep does not include it, but a custom operator can implement it: see docs/own-operators.md"
 OPS: Mapping[str, str] = {
     **dict.fromkeys(("compose", "sequential", "transforms"), "Pipeline"),
     **dict.fromkeys(("data_loader", "dataloader"), "Loader"),
@@ -45,7 +45,7 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("align", "align_face", "face_align", "norm_crop"), "warp"),
     **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise", "transpose"), OWN),
 }
-"""Names in ``pixprep``, or hints, by the name in other libraries in snake case (see ``snake``)."""
+"""Names in ``pixprep``, or hints, by the names in other libraries, which are converted by ``snake``."""
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("interpolation", "resample"), ("filter",)),
@@ -64,7 +64,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "x": ("left",),
     "y": ("top",),
 }
-"""Fields of an op, by the name in other libraries. A suggestion is only used if the op has these fields."""
+"""Fields of ops, by their names in other libraries. A suggestion is made only if the op has these fields."""
 
 STATISTICS: Mapping[str, str] = {
     "imagenet": "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)",
@@ -72,14 +72,14 @@ STATISTICS: Mapping[str, str] = {
     **dict.fromkeys(("inception", "half"), "mean=0.5, std=0.5"),
     "arcface": "[[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]",
 }
-"""Values of ``mean`` and ``std`` for ``normalize``, and of a template for ``warp``, by their usual name."""
+"""Common names of values: ``mean`` and ``std`` of ``normalize``, and ``template`` of ``warp``."""
 
 CHOICES: Mapping[str, str] = {
     **dict.fromkeys(("replicate", "border"), "edge"),
     "reflect_101": "reflect",
     "zeros": "constant",
 }
-"""Values of a field, by the name in other libraries. A suggestion is only used if the field accepts it."""
+"""Values of fields, by their names in other libraries. A suggestion is made only if the field supports the value."""
 
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),
@@ -91,8 +91,8 @@ SOURCES: Mapping[str, str] = {
 }
 
 LOADER: Mapping[str, str] = {
-    "dataset": "source is the first argument",
-    **dict.fromkeys(("transform", "transforms"), "pipeline is the second argument"),
+    "dataset": "pass the source as the first argument",
+    **dict.fromkeys(("transform", "transforms"), "pass the pipeline as the second argument"),
     **dict.fromkeys(
         ("num_workers", "persistent_workers"), "the Loader uses threads instead of worker processes; set threads"
     ),
@@ -117,7 +117,16 @@ def snake(name: str) -> str:
 
 
 def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    """Return pixprep's name for a name from another library, else the most similar name; empty if none is similar."""
+    """Return the known name that was probably meant by ``word``.
+
+    Args:
+        word: Unknown name.
+        known: Valid names.
+        elsewhere: pixprep's names by the names of other libraries.
+
+    Returns:
+        pixprep's name for a name of another library, else the most similar name; empty if no name is similar.
+    """
     from difflib import get_close_matches  # noqa: PLC0415  (for a message only)
 
     for each in (word, snake(word), word.lower()):
@@ -129,7 +138,7 @@ def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None =
 
 
 def _is_near(words: list[str], others: list[str]) -> bool:
-    """Return whether the longer name contains each word of the shorter one, or a similar word."""
+    """Return whether each word of the shorter name, or a similar word, occurs in the longer name."""
     fewer, more = sorted((words, others), key=len)
     is_one = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # such as randomcrop
     return is_one or all(any(_is_alike(word, other) for other in more) for word in fewer)
@@ -147,14 +156,14 @@ def _is_alike(word: str, other: str) -> bool:
 
 
 def hint(near: str, quote: str = '"') -> str:
-    """Return the end of a message with the name that ``meant`` found."""
+    """Return the end of a message that suggests the name from ``meant``, or an empty string."""
     if not near or near == OWN:
         return f"; {near}" if near else ""
     return f"; did you mean {near}?" if {*near} & {*" ("} else f"; did you mean {quote}{near}{quote}?"
 
 
 def field_hint(field: str, known: Iterable[str]) -> str:
-    """Return a hint for a field that an op does not have: its name in pixprep, or the fields of the op."""
+    """Return the end of a message about an unknown field: the field in pixprep, or all fields of the op."""
     fields = [*known]
     ours = FIELDS.get(field, ())
     if not ours or not {*ours} <= {*fields}:
@@ -166,7 +175,7 @@ def field_hint(field: str, known: Iterable[str]) -> str:
 
 
 def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]:
-    """Decorate an ``__init__`` so that the message of a wrong call suggests the intended name.
+    """Return a decorator of ``__init__`` that adds hints to the errors of calls with wrong arguments.
 
     Args:
         elsewhere: Hints, by the names of arguments in other libraries.
@@ -175,19 +184,19 @@ def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]
 
     def around(function: F) -> F:
         signature = inspect.signature(function)
-        of = function.__qualname__.partition(".")[0]
+        class_name = function.__qualname__.partition(".")[0]
 
         @wraps(function)
         def call(*args: Any, **named: Any) -> Any:
             for name in named:
                 if name not in signature.parameters:
                     remedy = elsewhere.get(name) or meant(name, list(signature.parameters)[1:])
-                    raise TypeError(f'{of}: no argument "{name}"{f": {remedy}" if remedy else ""}')
+                    raise TypeError(f'{class_name}: no argument "{name}"{f": {remedy}" if remedy else ""}')
             try:
                 signature.bind(*args, **named)
             except TypeError as error:
                 remedy = f": {positional}" if "positional" in str(error) else ""
-                raise TypeError(f"{of}: {error}{remedy}") from None
+                raise TypeError(f"{class_name}: {error}{remedy}") from None
             return function(*args, **named)
 
         return cast("F", call)

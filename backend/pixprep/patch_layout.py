@@ -1,4 +1,4 @@
-"""Patches: the layout of a tensor whose rows are square or rectangular parts of an image, as vision transformers use.
+"""Layout of tensors of patches, the input of vision transformers.
 
 The image is divided into a grid of patches of equal size. A row of the tensor contains the values of one patch.
 """
@@ -26,15 +26,17 @@ class PatchLayout:
     Attributes:
         size: Height and width of a patch in pixels.
         channels: Number of channels.
-        merge: Side of a merge window in patches. The ``merge * merge`` patches of a window are adjacent in the tensor;
-            both they and the windows are in row-major order. With 1, all patches are in row-major order.
-        frames: Number of frames of a patch. An image is repeated as every frame.
+        merge: Height and width of a merge window in patches. The ``merge * merge`` patches of a window are consecutive
+            in the tensor. Windows, and patches within a window, are in row-major order.
+        frames: Number of frames per patch. The image is repeated for each frame.
         layout: Order of the values within a patch.
-        fixed: Number of patches of every tensor; missing patches are padding. None: the number depends on the image.
-        thumbnail: Position of one more patch that shows the whole image. None: the tensor lacks it.
-        is_always: Whether an image of a single patch has a thumbnail as well.
-        is_flat: Whether a patch is one row of values. If not, it is an array (channels * frames, rows, columns) in the
-            layout ``chw``.
+        fixed: Number of patches of every tensor, which is padded to it. None means that the number depends on the
+            image.
+        thumbnail: Position of an additional patch that contains the whole image. None means that there is no such
+            patch.
+        is_always: Whether an image of a single patch also has a thumbnail.
+        is_flat: Whether the values of a patch are one axis of the tensor. If false, a patch is an array (channels *
+            frames, rows, columns) in the layout ``chw``.
     """
 
     size: tuple[int, int]
@@ -59,12 +61,12 @@ class PatchLayout:
 
     @property
     def multiples(self) -> tuple[int, int]:
-        """Factors of the height and of the width that an image must have."""
+        """Required factors of the height and the width of the image."""
         return self.size[0] * self.merge, self.size[1] * self.merge
 
     @property
     def frame_size(self) -> int:
-        """Number of values from a frame to the next frame within a patch."""
+        """Stride between consecutive frames within a patch, in values."""
         return prod(self.size) * (1 if self.layout == "chw" else self.channels)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
@@ -72,16 +74,16 @@ class PatchLayout:
         return height // self.size[0], width // self.size[1]
 
     def count(self, height: int, width: int) -> int:
-        """Return the number of patches of the grid of an image of this size."""
+        """Return the number of patches of an image of this size, without the thumbnail."""
         return prod(self.grid(height, width))
 
     def total(self, height: int, width: int) -> int:
-        """Return the number of patches of an image of this size, with its thumbnail."""
+        """Return the number of patches of an image of this size, including the thumbnail."""
         count = self.count(height, width)
         return count + (self.thumbnail is not None and (self.is_always or count > 1))
 
     def fits(self, height: int, width: int) -> bool:
-        """Return whether an image of this size consists of complete merge windows, and not of too many patches."""
+        """Return whether an image of this size consists of complete merge windows and has at most ``fixed`` patches."""
         rows, columns = self.multiples
         is_complete = height % rows == width % columns == 0
         return is_complete and (self.fixed is None or self.count(height, width) <= self.fixed)
@@ -102,7 +104,7 @@ class PatchLayout:
         merge, (height, width) = self.merge, self.size
         blocks = image.reshape(
             self.channels, rows // merge, merge, height, columns // merge, merge, width
-        )  # channel, window row, row in it, pixel row, window column, column in it, pixel column
+        )  # channel, window row, patch row, pixel row, window column, patch column, pixel column
         order = (1, 4, 2, 5, 3, 6, 0) if self.layout == "hwc" else (1, 4, 2, 5, 0, 3, 6)
         patches = blocks.transpose(order).reshape(len(tensor), -1)
         if self.layout == "chw":

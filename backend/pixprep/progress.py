@@ -18,25 +18,25 @@ class Progress:
         self._bar: Any = None
 
     def to(self, done: int, total: int | None) -> None:
-        """Show the progress; ``total`` is None if it is unknown."""
+        """Update the bar to ``done`` of ``total`` items; ``total`` is None if it is unknown."""
         if self._bar is None:
-            if find_spec("tqdm") is None:  # what needs its extra says so
+            if find_spec("tqdm") is None:  # the features that need tqdm report that it is missing
                 return
             tqdm = import_module("tqdm")
-            hidden = False if "ipykernel" in sys.modules else None  # None: where stderr is no terminal
+            hidden = False if "ipykernel" in sys.modules else None  # None: hide the bar unless stderr is a terminal
             self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=hidden)
         self._bar.update(done - self._bar.n)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Context for printing, in which the bar does not break a line of output."""
+        """Context manager in which output is printed without the bar in between."""
         if self._bar is None:
             yield
         else:
             with self._bar.external_write_mode():
                 yield
 
-    def __enter__(self) -> Progress:  # noqa: PYI034  (Self is newer than Python 3.10)
+    def __enter__(self) -> Progress:  # noqa: PYI034  (typing.Self requires Python 3.11)
         return self
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Specs of images and tensors, known before any image has been seen."""
+"""Specifications of images and tensors, which are known before any image is decoded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ BlurLike = Literal["torchvision", "opencv"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 WarpFilter = Literal["nearest", "bilinear", "bicubic"]
 Matrix = tuple[float, ...]
-"""Rows of a transform: (a, ..., f) if it is affine, (a, ..., h) if it is a homography, or (a, ..., i) in OpenCV.
+"""Coefficients of a transform in row-major order: (a, ..., f) of an affine transform, (a, ..., h) of a homography whose
+last coefficient is 1, or (a, ..., i) of a homography in OpenCV.
 
 See ``plan.steps.warps.Warp``.
 """
@@ -93,14 +94,14 @@ class ImageSpec:
     """An image between two ops: ``channels`` planes of ``height`` x ``width`` values.
 
     Attributes:
-        frames: Number of frames of a clip, which all have this size. None: an image.
-        height, width: Size in pixels. None: it differs from image to image.
-        min_height, min_width: Minimum size of every image.
-        max_height, max_width: Maximum size of every image. None: unbounded.
+        frames: Number of frames of a clip, which all have the same size. None means a single image.
+        height, width: Size in pixels. None means that it differs from image to image.
+        min_height, min_width: Minimum size in pixels.
+        max_height, max_width: Maximum size in pixels. None means unlimited.
         color: Order of the channels.
         low, high: Range of the values.
-        multiples: Factors that the height and the width of every image have.
-        max_pixels: Maximum number of pixels of every image. None: the product of the maximum height and width.
+        multiples: Factors that the height and the width always have.
+        max_pixels: Maximum number of pixels. None means the product of the maximum height and width.
         values: ``levels``: uint8 from the decoder or the resize. ``real``: float32 in the same range, from a resize
             that does not round. ``normalized``: the result of ``normalize``.
     """
@@ -121,7 +122,7 @@ class ImageSpec:
 
     @property
     def channels(self) -> int:
-        """1 for gray, else 3."""
+        """Number of channels: 1 for gray, and 3 for RGB and BGR."""
         return 1 if self.color == "gray" else 3
 
     def sized(self, height: int, width: int) -> ImageSpec:
@@ -141,7 +142,7 @@ class ImageSpec:
 
 
 LARGEST = 16384
-"""Right and lower edge of the example box, which is then clipped to the image."""
+"""Right and lower edge of the example box, which is clipped to the image."""
 FAR = 1 << 20
 """Maximum absolute coordinate of a point, in pixels from the upper left corner of the photo."""
 InputKind = Literal["box", "quad", "points", "matrix", "homography", "flag", "color", "number"]
@@ -167,7 +168,7 @@ class Frames(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """1 for gray, else 3."""
+        """Number of channels: 1 for gray, and 3 for RGB and BGR."""
         return 1 if self.order == "gray" else 3
 
     @property
@@ -199,7 +200,7 @@ class Bound(NamedTuple):
         return self.least <= number <= self.most and not (self.is_whole and number % 1)
 
     def within(self, other: Bound) -> Bound:
-        """Return the intersection of two limits, for a number that two fields use."""
+        """Return the intersection of two limits, for a number that is used by two fields."""
         least, most = max(self.least, other.least), min(self.most, other.most)
         return Bound(least, most, self.is_whole or other.is_whole, min(max(self.example, least), most))
 
@@ -208,14 +209,14 @@ class Bound(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Facts about the inputs of one kind.
+    """Properties of the inputs of one kind.
 
     Attributes:
         dtype: Type of the numbers.
         bound: Limits of each number.
-        row: Example of a row. Empty: the example consists of those of the numbers.
-        words: Description of a row.
-        columns: Number of columns of a row that is a table. 0: the row is a list.
+        row: Example of a row. If empty, the examples of the numbers are used.
+        words: Description of a row, for messages.
+        columns: Number of columns of a row that is a matrix. 0 means that a row is a vector.
         is_region: Whether each row specifies a region of the photo that becomes a tensor of its own.
     """
 
@@ -247,7 +248,7 @@ KINDS: dict[InputKind, Kind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """Numeric input that accompanies each image: one row of ``count`` numbers per tensor.
+    """Numeric input that a request contains for each image: one row of ``count`` numbers per tensor.
 
     Attributes:
         name: Name of the input, as in Triton.
@@ -256,7 +257,7 @@ class InputSpec:
             a boolean. ``color``: a pixel value per channel, in the order of the channels. ``number``: a value of the
             fields that name this input.
         count: Number of values in a row.
-        bounds: Limits of each number in a row. Empty: those of its kind.
+        bounds: Limits of each number in a row. If empty, the limits of the kind apply.
     """
 
     name: str
@@ -287,7 +288,7 @@ class InputSpec:
 
     @property
     def example(self) -> list[float]:
-        """Example of a row: a box of the whole image, or the examples of its numbers."""
+        """Example of a row, such as a box that covers the whole image."""
         return list(KINDS[self.kind].row or (bound.example for bound in self.limits))
 
     def and_(self, other: InputSpec) -> InputSpec | None:
@@ -300,8 +301,8 @@ class InputSpec:
         return replace(self, count=count, bounds=bounds) if all(b.least <= b.most for b in bounds) else None
 
     def __str__(self) -> str:
-        said = [str(bound) for bound in self.limits if bound.least > -inf or bound.most < inf]
-        words = f" ({'; '.join(said)})" if self.kind == "number" and said else KINDS[self.kind].words
+        limits = [str(bound) for bound in self.limits if bound.least > -inf or bound.most < inf]
+        words = f" ({'; '.join(limits)})" if self.kind == "number" and limits else KINDS[self.kind].words
         return f"{self.dtype} [n, {', '.join(map(str, self.shape))}]{words}"
 
 
@@ -311,7 +312,7 @@ class Padding(NamedTuple):
     Attributes:
         value: Padding value in the tensor: one number, or one per channel.
         height, width: Minimum size of the tensor.
-        multiple: Number of which the height and width of the tensor are multiples.
+        multiple: Number to whose multiples the height and width of the tensor are padded.
     """
 
     value: tuple[float, ...] = (0.0,)
@@ -334,13 +335,13 @@ class TensorSpec:
     Attributes:
         shape: Shape of the tensor, with -1 for a side that depends on the image. Without -1, the tensors of a batch
             are stacked.
-        most: Maximum shape. Empty: every tensor has ``shape``.
-        layout: Order of the axes of ``shape``. None: the output is not an image.
+        most: Maximum shape. Empty if ``shape`` is fixed.
+        layout: Order of the axes of ``shape``. None if the output is not an image.
         low, high: Range of the values of the image.
         padding: Padding of the tensor.
-        fourth: Value of an additional fourth channel. None: the tensor does not have this channel.
-        patches: Layout of a tensor of patches, (patches, values per patch), whose ``layout`` is None.
-        max_values: Maximum number of values. None: that of the maximum shape.
+        fourth: Value of an additional fourth channel. None if the tensor does not have this channel.
+        patches: Layout of a tensor of patches, (patches, values per patch). None for all other tensors.
+        max_values: Maximum number of values. None means the number of values of the maximum shape.
     """
 
     shape: tuple[int, ...]

@@ -43,7 +43,7 @@ MISTAKES = [
     (lambda: pp.normalise, "'normalise'; did you mean 'normalize'?"),
     (
         lambda: pp.GaussNoise,
-        "'GaussNoise'; it is not built in, but a custom operator can implement it: docs/own-operators.md",
+        "'GaussNoise'; pixprep does not include it, but a custom operator can implement it: see docs/own-operators.md",
     ),
     (lambda: pp.read.ImageFolder, "module 'pixprep.read' has no attribute 'ImageFolder'; did you mean 'files'?"),
     (lambda: pp.read.csv, "'csv'; did you mean 'table'?"),

@@ -114,7 +114,10 @@ def test_a_folder_is_locked_until_its_process_ends(tmp_path):
                 pass
         finally:
             first.kill()
-    assert str(error.value) == f"{tmp_path}: another run is writing here: wait until it ends, or use a different folder"
+    assert (
+        str(error.value)
+        == f"{tmp_path}: another process is writing to this folder: wait until it ends, or use a different folder"
+    )
     with alone(tmp_path):
         pass
 

@@ -248,7 +248,7 @@ def test_a_folder_that_another_run_writes_into_is_refused(photos, tmp_path):
             time.sleep(0.01)
         other = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
         for pipeline in (PIPELINE, other):
-            with pytest.raises(pp.PixprepError, match="another run is writing here: wait until it ends"):
+            with pytest.raises(pp.PixprepError, match="another process is writing to this folder: wait until it ends"):
                 pixprep.ray.batch(photos / "manifest.txt", pipeline, tmp_path, workers=2)
         assert first.wait(timeout=240) == 0
     finally:
