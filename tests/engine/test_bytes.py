@@ -93,7 +93,7 @@ def test_elastic_fields_and_their_windows_equal_numpy(sigma, level):
                 (1, 0, 0, 0, 1, 0), (height, width), top, left, rows, columns, None, "nearest", "torchvision", field
             )
             places = np.zeros((2, rows * columns), np.float32)
-            elastic.looked_at(step, places)
+            elastic.sampling_positions(step, places)
             window = expected[:, top : top + rows, left : left + columns]
             assert np.array_equal(places.reshape(2, rows, columns), window)
 

@@ -159,7 +159,7 @@ def test_blends_equal_torchvisions_fused_arithmetic():
     generator = np.random.default_rng(1)
     level, unequal = np.arange(256), 0
     for factor in np.float32(generator.uniform(0.1, 2, 40)).tolist():
-        ramp = colours.Words(level.astype(np.uint8)[None, :, None].repeat(3, axis=2))
+        ramp = colours.ColorPixels(level.astype(np.uint8)[None, :, None].repeat(3, axis=2))
         ramp.fade(77.0, factor, "torchvision")
         product = Fraction(77) * Fraction(colours.rest_of(factor))
         scaled = level.astype(np.float32) * np.float32(factor)

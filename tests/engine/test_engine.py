@@ -404,9 +404,9 @@ def test_trim_frees_the_cached_filter_taps():
     sizes = [(3 + index, 900 - index) for index in range(2 * resize.RECENT)]
     with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
         engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
-        assert resize.made.cache_info().currsize == resize.RECENT
+        assert resize.coefficients.cache_info().currsize == resize.RECENT
         engine.trim()
-        assert resize.made.cache_info().currsize == 0
+        assert resize.coefficients.cache_info().currsize == 0
 
 
 def test_trim_during_other_work_does_not_change_results():

@@ -70,7 +70,7 @@ def test_the_cache_of_filter_taps_is_bounded():
     """This holds for all images: axes of up to 16,384 positions, which is the limit, before and after the resize."""
     lengths = (1, 100, 10_923, 16_383, 16_384)
     largest = max(
-        resize.made.__wrapped__(formula, Axis(before, after, before / after, 0, after)).memory.nbytes
+        resize.coefficients.__wrapped__(formula, Axis(before, after, before / after, 0, after)).memory.nbytes
         for formula, before, after in product(FORMULAS, lengths, (224, 16_384))
     )
     assert RECENT * largest < 20 << 20
@@ -173,11 +173,11 @@ def test_strides_do_not_change_results(channels):
 def test_a_changed_weight_is_detected():
     image, how = pixels(60, 90, 4), fixed(BICUBIC, *axes_of((60, 90), (60, 31)))
     right = resize.resize(image, how)
-    made = resize.made(BICUBIC, how.columns)
+    made = resize.coefficients(BICUBIC, how.columns)
     made.memory[2 * made.struct.size + 11 * made.struct.taps + 2] += 1 << 15
     with pytest.raises(AssertionError, match="differ"):
         assert_equal([("off", resize.resize(image, how), right)])
-    resize.made.cache_clear()
+    resize.coefficients.cache_clear()
 
 
 METHODS = [(like, *method) for like in get_args(Like) for method in PROFILES[like].methods]
@@ -421,9 +421,9 @@ def test_a_processor_without_higher_levels_uses_the_first(monkeypatch):
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ("x86-64-v4", "this processor does not have avx512f"),
-        ("v9", "there is no such level"),
-        ("./nowhere.so", "there is no such file"),
+        ("x86-64-v4", "this processor does not support avx512f"),
+        ("v9", "this is not an x86-64 level"),
+        ("./nowhere.so", "the file does not exist"),
         (__file__, "invalid ELF header"),
     ],
 )
@@ -437,7 +437,7 @@ def test_an_invalid_setting_is_rejected_before_anything_is_loaded(monkeypatch, c
     assert str(refused.value).startswith(f"PIXPREP_KERNELS={chosen}: ")
     assert words in str(refused.value)
     if "/" not in chosen:
-        remedy = "write one of x86-64-v3, x86-64-v2, x86-64, or the path of a library with a / in it"
+        remedy = "set it to x86-64-v3 or x86-64-v2 or x86-64, or to the path of a library that contains a /"
         assert str(refused.value).endswith(f"{remedy}, or unset PIXPREP_KERNELS")
 
 
@@ -457,9 +457,9 @@ print(*[check.found for check in doctor.checks(serves=False) if check.name == "k
     environment = os.environ | {"PIXPREP_KERNELS": ""}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=TESTS, env=environment)
-    why = "no kernels in C work here, on Linux vax (none is installed)"
+    why = "the C kernels cannot be loaded on Linux vax (no library is installed)"
     assert done.stdout.splitlines() == [
-        f"{why}: pixprep runs on Linux; install it there again, with a compiler: PIXPREP_CC=cc pip install "
+        f"{why}: on Linux, install pixprep again with a compiler: PIXPREP_CC=cc pip install "
         "--force-reinstall --no-deps --no-binary pixprep pixprep",
         why,
     ]

@@ -1,4 +1,4 @@
-"""Kernels turn decoded pixels into finished tensors. Each device has its own module."""
+"""Kernels convert decoded pixels to tensors. Each device has its own module with kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = Any
 
 
 class Kernel(Protocol):
-    """Kernel that runs one tensor plan for one engine. Several threads of the engine may call it."""
+    """Interface of a kernel, which runs the plan of one tensor. Several threads of an engine may call it."""
 
     def run(
         self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
@@ -22,13 +22,13 @@ class Kernel(Protocol):
         """Write the tensor of each image.
 
         Args:
-            images: Decoded images on this kernel's device. Sizes may differ.
-            placements: Geometry of the plan at each image's size, and the region of the image that its pixels contain.
-            outs: C-contiguous array (n, *plan.spec.shape) of the spec's dtype. If the shape is open, a list of arrays,
-                each at least as large as ``shape_of`` returns.
-            places: Index in ``outs`` of each image's tensor. The kernel writes all values of these tensors, and no
-                others.
+            images: Decoded images on the device of the kernel. Their sizes may differ.
+            placements: Placement of each image: the geometry of the plan, applied to the size of the image.
+            outs: C-contiguous array (n, *plan.spec.shape) with the dtype of the spec. If the shape is dynamic, a list
+                of arrays, each at least as large as ``plan.spec.shape_of`` returns.
+            places: Index in ``outs`` of the tensor of each image. The kernel writes all values of these tensors, and
+                does not modify any other tensor.
 
         Returns:
-            Errors of custom operators by index in ``images``; None if the plan does not contain custom operators.
+            Errors of custom operators, by index in ``images``. None if the plan does not contain custom operators.
         """

@@ -1,4 +1,4 @@
-"""Filters by the kernels in C (``filters.c``): the formulas of ``levels.Filter``, operation by operation."""
+"""Apply blur and sharpness filters with the C kernels (``filters.c``); see ``levels.Filter`` for the formulas."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ U8 = npt.NDArray[np.uint8]
 
 
 def filtered(step: Filter, image: U8) -> U8:
-    """The image after it.
+    """Apply a filter to an image.
 
     Args:
-        step: says how.
-        image: uint8 (height, width, channels), 1 or 3 channels, any strides.
+        step: Filter step of a placement.
+        image: Array of uint8 (height, width, channels) with 1 or 3 channels and any strides.
     """
     height, width, channels = image.shape
     if step.kind == "sharpness" and min(height, width) < 3:
         return image
     if image.strides[1:] not in ((channels, 1), (4, 1)) or image.strides[0] < 0:
         image = copied(image)
-    apart = image.strides[1]
-    made = np.empty((height, width, apart), np.uint8)
+    pixel_stride = image.strides[1]
+    result = np.empty((height, width, pixel_stride), np.uint8)
     rows, columns = (np.array(weights, np.float32) for weights in (step.rows, step.columns))
     arguments = STRUCTS["convolution"](
-        image.ctypes.data, image.strides[0], height, (width - 1) * apart + channels, apart,
-        made.ctypes.data, made.strides[0], LIKES.index(step.like), rest_of(step.factor),
+        image.ctypes.data, image.strides[0], height, (width - 1) * pixel_stride + channels, pixel_stride,
+        result.ctypes.data, result.strides[0], LIKES.index(step.like), rest_of(step.factor),
         rows.ctypes.data, columns.ctypes.data, rows.size, columns.size, step.factor,
     )  # fmt: skip
     if step.kind == "sharpness":
         library().sharpen(byref(arguments))
     else:
         checked(library().blur(byref(arguments)))
-    return made[:, :, :channels]
+    return result[:, :, :channels]

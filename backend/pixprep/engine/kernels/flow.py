@@ -1,4 +1,4 @@
-"""Optical flow between frames, by OpenCV on the CPU."""
+"""Compute the optical flow between frames with OpenCV on the CPU."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PRESETS: dict[Preset, int] = {
 
 
 def flow(frames: npt.NDArray[np.uint8], preset: Preset, out: npt.NDArray[np.float32]) -> None:
-    """Write the flow from each frame to the next.
+    """Write the optical flow from each frame to the next one.
 
     Args:
-        frames: uint8 (frames, height, width, 3) RGB, or (frames, height, width, 1) gray.
-        preset: of DIS.
-        out: float32 (frames - 1, 2, height, width): to the right, down, in pixels.
+        frames: Array of uint8, (frames, height, width, 3) RGB or (frames, height, width, 1) gray.
+        preset: Preset of OpenCV's DIS optical flow.
+        out: Array of float32 (frames - 1, 2, height, width) for the flow in pixels, to the right and down.
     """
     dis = cv2.DISOpticalFlow_create(  # type: ignore[attr-defined]
         _PRESETS[preset]
-    )  # calls are sequential, because OpenCV's object is not thread-safe
+    )  # one object per call, because OpenCV's object is not thread-safe
     grays = [frame if frame.shape[2] == 1 else cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
     for before, after, target in zip(grays, grays[1:], out, strict=False):
         target[...] = dis.calc(before, after, None).transpose(2, 0, 1)

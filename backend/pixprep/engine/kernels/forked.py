@@ -1,4 +1,4 @@
-"""Runs a plan with random choices, which select a plan per image. Each of these plans has its own kernel."""
+"""Run a plan that forks at random choices, which select a leaf of the plan per image. Each leaf has its own kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ForkedKernel:
     """See ``Kernel``.
 
     Attributes:
-        kernels: Kernels of the plan's leaves, by the leaf's number.
+        kernels: Kernels of the leaves of the plan, in the order of ``Placement.leaf``.
     """
 
     kernels: Sequence[Kernel]
@@ -24,11 +24,11 @@ class ForkedKernel:
     def run(
         self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
     ) -> dict[int, ImageError]:
-        """See ``Kernel.run``. The images of each leaf run together."""
+        """See ``Kernel.run``. The images of each leaf are processed together."""
         failed: dict[int, ImageError] = {}
         for leaf in dict.fromkeys(placement.leaf for placement in placements):
-            these = [index for index, placement in enumerate(placements) if placement.leaf == leaf]
-            own, where = [images[index] for index in these], [places[index] for index in these]
-            errors = self.kernels[leaf].run(own, [placements[index] for index in these], outs, where)
-            failed |= {these[place]: error for place, error in (errors or {}).items()}
+            indices = [index for index, placement in enumerate(placements) if placement.leaf == leaf]
+            own, where = [images[index] for index in indices], [places[index] for index in indices]
+            errors = self.kernels[leaf].run(own, [placements[index] for index in indices], outs, where)
+            failed |= {indices[position]: error for position, error in (errors or {}).items()}
         return failed

@@ -1,4 +1,4 @@
-"""Runs a plan on the CPU. One call of the C kernels resizes an image and writes its tensor.
+"""Run a plan on the CPU. One call of the C kernels resizes an image and writes its tensor.
 
 Measurements are in docs/decisions-kernels.md.
 """
@@ -38,16 +38,16 @@ class CpuKernel:
         library()
         self._plan = plan
         self._table = plan.table
-        self._margin = plan.spec.margin.reshape(-1, 1, 1)
+        self._padding = plan.spec.margin.reshape(-1, 1, 1)
         self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
         self._own = plan.own
         self._resize = plan.geometry.resize
-        self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
+        self._remembers = not plan.geometry.random_steps  # random crops rarely need the same coefficients again
         self._finish: resize.Finish | None = None
         if not plan.is_real:
             self._finish = resize.finish(self._table, plan.channels, plan.lines)
-        elif plan.spec.dtype == "float32":  # float16 is rounded once, from float64, by NumPy
+        elif plan.spec.dtype == "float32":  # for float16, NumPy rounds the values once, from float64
             self._finish = resize.finish_real(plan.channels, plan.arithmetic)
 
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
@@ -64,7 +64,7 @@ class CpuKernel:
         planes = self._image(whole, placement.size)
         *steps, last = placement.levels or (None,)
         table, finish = self._table, self._finish
-        if isinstance(last, Curve) and not self._own:  # the last step is merged with the look-up of the values
+        if isinstance(last, Curve) and not self._own:  # combine the last step with the look-up of tensor values
             table = table.take(np.frombuffer(last.table, np.uint8), 1)
             finish = finish and finish.of(table)
         elif last is not None:
@@ -80,16 +80,20 @@ class CpuKernel:
             erased = planes[:, rows, columns]
             values = np.reshape(erase.values[: len(planes)], (-1, 1, 1))
             erased[:] = noise(erase.noise, erased.shape) if erase.noise else values
-        if self._plan.spec.fourth is not None:  # at last: kernels that write three bytes of four may write all
+        if (
+            self._plan.spec.fourth is not None
+        ):  # last, because kernels that write three of four bytes may also write the fourth
             whole[3] = self._plan.spec.fourth
 
     def _run_patches(self, pixels: U8, placement: Placement, patches: PatchLayout, out: Planes) -> None:
-        """Write the patches of one image, and padding after them.
+        """Write the patches of one image, and the padding after them.
 
-        The resize writes each value to its patch, unless a later step reads the whole image again.
+        The resize writes each value directly to its patch, unless a later step has to read the whole image.
         """
         rows, columns = placement.size
-        assert patches.fits(rows, columns), f"{rows} x {columns} pixels for {patches}"  # C would write past its end
+        assert patches.fits(rows, columns), (
+            f"{rows} x {columns} pixels for {patches}"
+        )  # if not, C would write beyond the tensor
         count, total = patches.count(rows, columns), patches.total(rows, columns)
         out[total:] = self._plan.spec.margin
         if total > count:
@@ -107,16 +111,19 @@ class CpuKernel:
             patches.split(whole, out[:count])
 
     def _image(self, planes: Planes, size: tuple[int, int]) -> Planes:
-        """Return the part of a tensor that the image fills, after writing the padding around it."""
+        """Write the padding of a tensor below and to the right of the image, and return a view of the rest."""
         rows, columns = size
         if planes.shape[1:] != size:
-            planes[:, rows:] = planes[:, :rows, columns:] = self._margin
-        part = planes[: len(self._plan.channels), :rows, :columns]
-        assert part.shape[1:] == size, f"an image of {size} for a tensor of {planes.shape}"  # C would write behind it
-        return part
+            planes[:, rows:] = planes[:, :rows, columns:] = self._padding
+        image = planes[: len(self._plan.channels), :rows, :columns]
+        assert image.shape[1:] == size, f"{size} for {planes.shape}"  # if not, C would write beyond the tensor
+        return image
 
     def _canvas(self, pixels: U8, placement: Placement) -> U8:
-        """Return the canvas, (height, width, channels), filled around the image; may be a view of the pixels."""
+        """Return the canvas with the image and the fill around it, (height, width, channels).
+
+        It may be a view of the pixels.
+        """
         count = len(self._plan.channels)
         (top, left), (rows, columns) = placement.at, _size(placement)
         block = self._block(pixels, placement) if rows and columns else None
@@ -138,9 +145,9 @@ class CpuKernel:
         *,
         grid: resize.Grid | None = None,
     ) -> None:
-        """Write tensor values in one pass (arithmetic, channel order, layout), and the fill around the image.
+        """Write the tensor values of an image in one pass, including the fill around the image.
 
-        With a ``grid``, ``planes`` is the first patch, and the image fills the canvas.
+        With a ``grid``, ``planes`` is the first patch, and the image must fill the canvas.
         """
         rows, columns = _size(placement)
         if (rows, columns) != placement.canvas:
@@ -165,13 +172,13 @@ class CpuKernel:
 
         Args:
             pixels: Pixels from the decoder.
-            placement: Placement of an image that is at least partly visible.
+            placement: Placement of the image, of which at least a part is visible.
             finish: Last step, which converts pixel values to tensor values.
-            out: Array to which tensor values may be written.
-            grid: Grid of patches, if ``out`` is the first patch.
+            out: Array to which the tensor values may be written.
+            grid: Grid of patches if ``out`` is the first patch.
 
         Returns:
-            Pixel values (rows, columns, channels), which may be a view of the pixels; None if the tensor values were
+            Pixel values (rows, columns, channels), which may be a view of ``pixels``, or None if the tensor values were
             written to ``out``.
         """
         top, left, bottom, right = placement.read
@@ -192,8 +199,8 @@ class CpuKernel:
         )
 
     def _look_up(self, block: U8 | F32, table: Planes, planes: Planes, grid: resize.Grid | None = None) -> None:
-        """Write the tensor values of a block of pixels; only of its first channel if the tensor has one channel."""
-        ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # in order, or backwards
+        """Write the tensor values of a block of pixels. If the tensor has one channel, only the first one is used."""
+        ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # channels are in order or reversed
         if self._is_real:
             planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
         else:
@@ -202,12 +209,12 @@ class CpuKernel:
 
 
 def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
-    """Return the noise of a rectangle, float32 of ``shape`` (channels, height, width).
+    """Return normally distributed noise for a rectangle, float32 of ``shape`` (channels, height, width).
 
-    Philox4x32-10 with the first two words as its key and the counter ``(i, third word, 0, 0)`` yields eight numbers of
-    16 bits, the lower half of each word first. They are indices into a table of quantiles, for the values 8 i to 8 i +
-    7 in the order of the tensor's channels. Therefore the noise is bit-identical on all devices. The last bits of a
-    logarithm or a sine would depend on the device's library.
+    Philox4x32-10, with the first two words as its key and the counter ``(i, third word, 0, 0)``, yields eight integers
+    of 16 bits, the lower half of each word first. They are indices into a table of quantiles, and determine the values
+    8 i to 8 i + 7 in the order of the tensor's channels. The noise is thus identical on all devices. If it were
+    computed with a logarithm or a sine, its last bits would depend on the math library of the device.
     """
     values = np.empty(shape, np.float32)
     arguments = STRUCTS["noise"](values.ctypes.data, values.size, quantiles().ctypes.data, words[:2], words[2])

@@ -1,4 +1,4 @@
-"""Reads structs and constants from the C and CUDA sources, so that each is defined only once."""
+"""Read structs and constants from the C and CUDA sources, so that each is defined only once."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _FIELD = re.compile(r"(?:const )?(?:struct )?([\w ]+?) (\*?)(\w+)(?:\[(\w+)\])?$
 
 
 def structs(*paths: Path) -> dict[str, type[ctypes.Structure]]:
-    """Return the structs of these files by name, with C's field order and offsets."""
+    """Return the structs that are declared in these files, by name. Their memory layout is the same as in C."""
     text, found = _text(paths), dict[str, type[ctypes.Structure]]()
     for name, body in re.findall(r"^struct (\w+) \{(.*?)\n\};", text, re.DOTALL | re.MULTILINE):
         matches = [_FIELD.match(" ".join(line.split())) for line in body.split(";") if line.strip()]
         if not all(matches):
-            continue  # it contains a function pointer or an array of arrays
+            continue  # the struct contains a function pointer or an array of arrays
         fields: list[tuple[str, Any]] = []
         for kind, star, field, count in (match.groups() for match in matches if match):
             one: Any = ctypes.c_void_p if star else found.get(kind) or _TYPES[kind]
@@ -37,7 +37,7 @@ def structs(*paths: Path) -> dict[str, type[ctypes.Structure]]:
 
 
 def packer(struct: type[ctypes.Structure]) -> Struct:
-    """Return a packer for a struct's fields in C's order. ctypes takes five times as long, and NumPy twice."""
+    """Return a packer for the fields of a struct. ctypes would take five times as long, and NumPy twice as long."""
     return Struct("".join(map(_format, (field[1] for field in struct._fields_))))
 
 
@@ -48,7 +48,7 @@ def _format(kind: Any) -> str:
 
 
 def numbers(*paths: Path) -> dict[str, int]:
-    """Return the integers that these files ``#define``."""
+    """Return the integer constants that these files ``#define``, by name."""
     found = re.findall(r"^#define (\w+) (\d+)\b", _text(paths), re.MULTILINE)
     return {name: int(value) for name, value in found}
 
@@ -59,6 +59,6 @@ def _text(paths: tuple[Path, ...]) -> str:
 
 
 def _count(word: str, text: str) -> int:
-    """Return the value of a literal or of a constant."""
+    """Return the value of an integer literal or of a named constant."""
     found = re.search(rf"\b{word} = (\d+)", text)
     return int(found[1] if found else word)

@@ -1,4 +1,4 @@
-"""Runs the steps of ``pixprep.plan.steps.levels`` on pixel values, rounded as in Pillow or torchvision, on the CPU."""
+"""Run the steps of ``pixprep.plan.steps.levels`` on the CPU, rounded as in the library that each step reproduces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from pixprep.engine.kernels.colours import Gray, Words
+from pixprep.engine.kernels.colours import ColorPixels, GrayPixels
 from pixprep.engine.kernels.filters import filtered
 from pixprep.engine.kernels.resampling import resampled
 from pixprep.engine.kernels.resize import blank, copied, move
@@ -49,11 +49,11 @@ def done(steps: Sequence[LevelStep], image: U8) -> U8:
     Returns:
         Array of uint8 with the size after the steps.
     """
-    for is_colour, these in groupby(steps, lambda step: isinstance(step, ColourStep)):
+    for is_colour, group in groupby(steps, lambda step: isinstance(step, ColourStep)):
         if is_colour:
-            image = coloured(cast("Iterable[ColourStep]", these), image)
+            image = coloured(cast("Iterable[ColourStep]", group), image)
         else:
-            for step in these:
+            for step in group:
                 image = _KERNELS[type(step)](step, image)
     return image
 
@@ -65,14 +65,14 @@ def _erased(step: Erase, image: U8) -> U8:
 
 
 def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
-    """Apply steps that do not move pixels; see ``done``."""
+    """Apply steps that change colors but do not move pixels; see ``done``."""
     if not image.size:
         return image
-    pixels = Gray(image) if image.shape[2] == 1 else Words(image)
+    pixels = GrayPixels(image) if image.shape[2] == 1 else ColorPixels(image)
     for step in steps:
         match step:
             case Curve() if step.factor is not None:
-                pixels.fade(0, step.factor, "pillow")  # both libraries: levels times the factor, in float32
+                pixels.fade(0, step.factor, "pillow")  # both libraries multiply pixel values by the factor in float32
             case Curve():
                 pixels.look_up(np.tile(np.frombuffer(step.table, np.uint8), (3, 1)))
             case Blend(gray="mean"):
@@ -87,7 +87,7 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
             case Blend():
                 pixels.blend(step.factor, step.like)
             case Hue():
-                pixels.turn(step.shift, step.like)
+                pixels.rotate_hue(step.shift, step.like)
             case ColorMatrix():
                 pixels.mix(step.numbers)
             case Hsv():
@@ -98,8 +98,8 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
 
 
 def measured(number: Own, image: U8) -> float:
-    """Return the maximum or the mean of an image's pixel values, (height, width, channels); 1 instead of 0."""
-    counts = (Gray(image) if image.shape[2] == 1 else Words(image)).histograms().sum(axis=0, dtype=np.int64)
+    """Return the maximum or the mean of all pixel values of an image (height, width, channels), but 1 instead of 0."""
+    counts = (GrayPixels(image) if image.shape[2] == 1 else ColorPixels(image)).histograms().sum(axis=0, dtype=np.int64)
     levels = np.arange(256)
     value = levels[counts > 0][-1] if number == "max" else (counts * levels).sum() / counts.sum()
     return float(value) or 1.0
@@ -108,10 +108,11 @@ def measured(number: Own, image: U8) -> float:
 def tone(step: Tone, counts: npt.NDArray[Any]) -> U8:
     """Return the look-up table (256,) of a channel, computed from its histogram.
 
-    autocontrast: The minimum and maximum pixel values become 0 and 255. A constant channel does not change.
-    equalize: ``(step // 2 + number of pixels below the value) // step``, at most 255, where ``step`` is 1/255 of the
-    number of pixels below the maximum value, rounded down. If ``step`` is 0, the channel does not change. Pillow and
-    torchvision agree.
+    ``autocontrast`` maps the minimum and the maximum pixel value to 0 and 255. A constant channel does not change.
+
+    ``equalize`` maps a value to ``(step // 2 + n) // step``, at most 255, where ``n`` is the number of pixels with
+    lower values, and ``step`` is the number of pixels below the maximum value divided by 255, rounded down. If ``step``
+    is 0, the channel does not change. Pillow and torchvision compute the same table.
     """
     every = np.arange(256)
     present = counts.nonzero()[0]
@@ -126,18 +127,18 @@ def tone(step: Tone, counts: npt.NDArray[Any]) -> U8:
 
 def _mixed(step: Mix, image: U8) -> U8:
     own, *weights = np.array(step.weights, np.float32)
-    words, channels = _words(image), image.shape[2]
-    total = np.multiply(words, own, dtype=np.float32)
+    whole, channels = _with_fourth_byte(image), image.shape[2]
+    total = np.multiply(whole, own, dtype=np.float32)
     for weight, chain in zip(weights, step.chains, strict=True):
-        total += np.multiply(_words(done(chain, words[:, :, :channels])), weight, dtype=np.float32)
+        total += np.multiply(_with_fourth_byte(done(chain, whole[:, :, :channels])), weight, dtype=np.float32)
     return total.astype(np.uint8)[:, :, :channels]
 
 
-def _words(image: U8) -> U8:
-    """Return an image with the unused fourth byte of each pixel, copied to ``blank`` memory if necessary.
+def _with_fourth_byte(image: U8) -> U8:
+    """Return a view of an image that includes the unused fourth byte of each pixel.
 
-    A gray image is returned unchanged. NumPy adds four images of 224 x 224 in 0.26 ms with all four bytes per pixel,
-    and in 1.8 ms with three of four bytes.
+    If the image does not have this byte, it is copied to ``blank`` memory. A gray image is returned unchanged. NumPy
+    adds four images of 224 x 224 in 0.26 ms if it processes all four bytes per pixel, and in 1.8 ms for three bytes.
     """
     if image.shape[2] == 1:
         return image
@@ -155,8 +156,8 @@ def _permuted(step: Permute, image: U8) -> U8:
     return permuted
 
 
-def beyond(positions: npt.NDArray[np.int64], length: int, mode: PaddingMode) -> npt.NDArray[np.int64]:
-    """Map positions on an axis to 0 to ``length`` - 1, by any padding mode other than ``constant``."""
+def inside(positions: npt.NDArray[np.int64], length: int, mode: PaddingMode) -> npt.NDArray[np.int64]:
+    """Map positions outside an axis to 0 … ``length`` - 1 with any padding mode except ``constant``."""
     if mode == "edge" or length == 1:
         return positions.clip(0, length - 1)
     period = 2 * length - (2 if mode == "reflect" else 0)
@@ -167,7 +168,7 @@ def beyond(positions: npt.NDArray[np.int64], length: int, mode: PaddingMode) -> 
 def _taken(step: Take, image: U8) -> U8:
     if step.mode != "constant" and not step.is_inside(*image.shape[:2]):
         for axis, (first, length) in enumerate(((step.top, step.height), (step.left, step.width))):
-            image = image.take(beyond(np.arange(first, first + length), image.shape[axis], step.mode), axis)
+            image = image.take(inside(np.arange(first, first + length), image.shape[axis], step.mode), axis)
         step = step.changed(top=0, left=0)
     channels = image.shape[2]
     top, left = max(step.top, 0), max(step.left, 0)
@@ -191,4 +192,4 @@ _KERNELS: Mapping[type[LevelStep], Callable[[Any, U8], U8]] = {
     Take: _taken,
     Warp: warped,
 }
-"""Kernels of the steps that ``coloured`` does not handle; ``kernels.staged`` calls custom operators."""
+"""Functions for the steps that ``coloured`` does not support. Custom operators are called in ``kernels.staged``."""

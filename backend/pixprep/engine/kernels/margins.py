@@ -1,4 +1,4 @@
-"""Padding around an image before its resize on the CPU. Only the padding that the windows read is computed."""
+"""Padding around an image before its resize on the CPU. Only the padding that the filter reads is computed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Margins(NamedTuple):
 
     Attributes:
         before: Padding (above, on the left) in pixels.
-        laid: Size (rows, columns) of the pixels including all padding, which are the lengths of the windows' axes.
-        fill: Color of the padding, uint8 (channels,), in the order of the pixels' channels.
+        laid: Size (rows, columns) of the pixels including all padding, which is the input size of the resize.
+        fill: Color of the padding, uint8 (channels,), in the channel order of the pixels.
     """
 
     before: tuple[int, int]
@@ -28,12 +28,12 @@ class Margins(NamedTuple):
 
     @property
     def struct(self) -> tuple[int, int, int]:
-        """Return the padding as the C kernels read it. The fill color has one byte per channel."""
-        return *self.before, sum(level << 8 * channel for channel, level in enumerate(self.fill.tolist()))
+        """Padding in the layout of the C kernels: (above, left, fill color with one byte per channel)."""
+        return *self.before, sum(value << 8 * channel for channel, value in enumerate(self.fill.tolist()))
 
 
 def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins:
-    """Return the padding of a placement with padding, for pixels with the given number of channels."""
+    """Return the padding of a placement that has padding, for pixels with the given number of channels."""
     fill = np.zeros(channels, np.uint8)
     fill[list(plan.channels)] = placement.fill or plan.fill
     return Margins(placement.margins[:2], placement.laid, fill)

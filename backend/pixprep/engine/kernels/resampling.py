@@ -1,4 +1,4 @@
-"""Determines the resampling of a placement for every kernel: its axes, its arithmetic and its windows."""
+"""Determine the resampling of a placement for the kernels: its axes, its arithmetic and its filter coefficients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.kernels.resize import resize
-from pixprep.engine.kernels.resize import windows as made_windows
+from pixprep.engine.kernels.resize import windows as computed_windows
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import PROFILES
@@ -17,7 +17,7 @@ from pixprep.plan.steps.levels import Resample
 
 
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
-    """Return the vertical and the horizontal axis of a placement."""
+    """Return the vertical and the horizontal axis of the resize in a placement."""
     reduction, region, resized, ratio = placement.reduction, placement.region, placement.resized, placement.ratio
     lengths, offsets = placement.laid, placement.begin
     if reduction is not None:
@@ -33,7 +33,7 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
 
 
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:
-    """Return the resampling that computes the region of a placement from its pixels."""
+    """Return the resampling that computes the region of a placement from the decoded pixels."""
     rows, columns = axes(resize, placement)
     if resize is None or placement.is_kept:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
@@ -43,7 +43,7 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
 
 
 def of_axes(resize: Resize | Resample, rows: Axis, columns: Axis) -> Resampling:
-    """Return the resampling of a library's method; at least one axis changes its length."""
+    """Return the resampling of a resize step with the given axes, of which at least one changes its length."""
     profile, method = PROFILES[resize.like], resize.method
     passes = profile.passes(method, rows, columns)
     formula, windows = profile.formula(method, passes), None
@@ -58,9 +58,9 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Apply a resize step to an image.
 
     Args:
-        step: Step of a placement.
-        image: Array of uint8 (height, width, channels) with any strides. A step with the filter ``nearest`` also
-            supports any integer dtype and any number of channels.
+        step: Resize step of a placement.
+        image: Array of uint8 (height, width, channels) with any strides. If the filter is ``nearest``, any integer
+            dtype and any number of channels are also supported.
     """
     (height, width), profile, method = image.shape[:2], PROFILES[step.like], step.method
     if (height, width) == (step.height, step.width):
@@ -80,25 +80,25 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
         positions = (each.first for each in how.windows)
         nearest: npt.NDArray[Any] = image[np.ix_(*positions)]
         return nearest
-    made = resize(image, how)
-    assert made is not None
-    return made
+    result = resize(image, how)
+    assert result is not None
+    return result
 
 
 def windows(how: Resampling) -> tuple[Windows, Windows]:
-    """Return the windows of the rows and of the columns for plain.cu."""
+    """Return the filter coefficients of the vertical and the horizontal axis for plain.cu."""
     if how.formula is None:
         assert how.windows is not None
         return how.windows
     rows, columns = (
-        made_windows(how.formula, axis) if axis.begin < axis.end else single(np.arange(0), how.passes)
+        computed_windows(how.formula, axis) if axis.begin < axis.end else single(np.arange(0), how.passes)
         for axis in (how.rows, how.columns)
     )
     return rows, columns
 
 
 def formula(resize: Resize | None) -> Formula | None:
-    """Return the formula of a resize that fast.cu supports; None if plain.cu must compute it."""
+    """Return the formula of a resize for fast.cu, or None if only plain.cu supports the resize."""
     if resize is None:
         return None
     found = PROFILES[resize.like].formula(resize.method, "fixed")

@@ -1,4 +1,4 @@
-"""Calls the C kernels that resize (filter coefficients, both passes and tensor values) and look up pixel values."""
+"""Call the C kernels that resize images, compute filter coefficients, and look up tensor values."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
 
 RECENT = 16
-"""Number of axes whose windows (filter coefficients) are cached for further images of the same size.
+"""Number of axes whose filter coefficients are cached for further images of the same size.
 
-The windows of the longest axis take 1.2 MB, so the cache takes at most 19 MB.
+The coefficients of the longest axis take 1.2 MB, so the cache takes at most 19 MB.
 """
 
 
 _RESIZE, _VALUES = packer(STRUCTS["resize"]), packer(STRUCTS["values"])
 NO_FORMULA = Formula("box")
-WHOLE = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area"
-"""Rules whose weights are integers."""
+INTEGER_RULES = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area"
+"""Filter rules whose weights are integers."""
 Grid = Any
-"""``struct patches``: the positions in memory of the patches of one image."""
+"""``struct patches``: strides and number of the patches of one image in memory."""
 OPERATIONS = "subtract", "multiply", "divide"
-"""Operations in float32, in the order of arguments.h."""
+"""Operations of a ``Float32`` step, in the order of their numbers in arguments.h."""
 
 
-class Laid(NamedTuple):
-    """The windows of an axis in the layout that C reads.
+class PackedCoefficients(NamedTuple):
+    """Filter coefficients of an axis in the layout of the C kernels.
 
     Attributes:
-        struct: ``struct windows``, which points into ``memory``.
-        memory: Array of int32: the first position of each window, its number of taps, and its row of ``taps`` weights.
+        struct: ``struct coefficients``, which points into ``memory``.
+        memory: Array of int32 with the first input position of each output position, followed by the numbers of taps,
+            and by a row of ``taps`` weights per output position.
     """
 
     struct: Any
@@ -50,50 +51,55 @@ class Laid(NamedTuple):
 
 
 @lru_cache(RECENT)
-def made(formula: Formula, axis: Axis) -> Laid:
-    """Compute the windows of one axis with a non-empty range."""
+def coefficients(formula: Formula, axis: Axis) -> PackedCoefficients:
+    """Compute the filter coefficients of an axis, whose range must not be empty."""
     size, make = axis.end - axis.begin, library().make_windows
-    made = STRUCTS["coefficients_request"](formula_numbers(formula), axis, STRUCTS["coefficients"](size=size))
-    checked(make(byref(made)))  # the first call has no memory, and only returns the number of taps
-    windows = made.coefficients
+    request = STRUCTS["coefficients_request"](formula_numbers(formula), axis, STRUCTS["coefficients"](size=size))
+    checked(make(byref(request)))  # the first call is without memory, and only computes the number of taps
+    windows = request.coefficients
     memory = np.zeros((2 + windows.taps) * size, np.int32)
     windows.first = memory.ctypes.data
     windows.count = windows.first + 4 * size
     windows.weights = windows.count + 4 * size
-    checked(make(byref(made)))
-    return Laid(made.coefficients, memory)
+    checked(make(byref(request)))
+    return PackedCoefficients(request.coefficients, memory)
 
 
 def forget() -> None:
-    """Free the cached windows."""
-    made.cache_clear()
+    """Free the cached filter coefficients."""
+    coefficients.cache_clear()
 
 
 def windows(formula: Formula, axis: Axis) -> Windows:
-    """Compute windows in the layout that plain.cu reads."""
-    numbers, memory = made(formula, axis)
+    """Compute filter coefficients in the layout of plain.cu."""
+    numbers, memory = coefficients(formula, axis)
     first, count = memory[: 2 * numbers.size].reshape(2, -1)
     weights = memory[2 * numbers.size :].reshape(numbers.size, -1)[:, : count.max()]
-    is_real = formula.is_rule and formula.curve not in WHOLE
+    is_real = formula.is_rule and formula.curve not in INTEGER_RULES
     return Windows(first, count, weights.view(np.float32) if is_real else weights, numbers.bits)
 
 
 def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
-    """Return uint8 (columns, channels): 1 for each value of a row whose ties the passes ``dali`` round away from 0."""
-    made = np.empty((how.columns.end - how.columns.begin, channels), np.uint8)
+    """Return the values of a row that the passes ``dali`` round away from 0 on a tie.
+
+    The result is uint8 (columns, channels), with 1 for these values and 0 for the others.
+    """
+    is_away = np.empty((how.columns.end - how.columns.begin, channels), np.uint8)
     formula = formula_numbers(how.formula or NO_FORMULA)
-    ties = STRUCTS["ties"](formula, how.columns, channels, how.vertical_first, how.order, is_mirrored, made.ctypes.data)
+    ties = STRUCTS["ties"](
+        formula, how.columns, channels, how.vertical_first, how.order, is_mirrored, is_away.ctypes.data
+    )
     checked(library().find_ties(byref(ties)))
-    return made
+    return is_away
 
 
 def grid(patches: PatchLayout, tensor: npt.NDArray[Any], width: int) -> tuple[Grid, npt.NDArray[Any]]:
-    """Return the grid of an image of this width, and the first patch as a view (planes, rows, columns).
+    """Return the grid of patches of an image, and a view of the first patch, (planes, rows, columns).
 
     Args:
         patches: Layout of the patches.
-        tensor: C-contiguous tensor (patches, values), with at least one patch.
-        width: Width of the image in pixels, a multiple of the width of a patch.
+        tensor: C-contiguous tensor (patches, values) with at least one patch.
+        width: Width of the image in pixels, which must be a multiple of the width of a patch.
     """
     first = patches.first(tensor)
     stride, frame = tensor.strides[0], patches.frame_size * tensor.itemsize
@@ -105,11 +111,11 @@ def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any], g
     """Compute ``out[c, y, x] = table[c, levels[y, x, c]]``.
 
     Args:
-        levels: Pixel values, uint8 (rows, columns, planes) with any strides; not empty.
-        table: C-contiguous look-up table (planes, 256); None to copy the pixel values.
-        out: Array (planes, rows, columns) of the table's dtype, with any strides. In a ``blank`` image, the unused byte
-            of each pixel may also be written.
-        grid: Grid of patches, if ``out`` is the first patch of a tensor of patches.
+        levels: Pixel values, uint8 (rows, columns, planes) with any strides. The array must not be empty.
+        table: C-contiguous look-up table (planes, 256). None means that the pixel values are copied.
+        out: Array (planes, rows, columns) with the dtype of the table and any strides. If it is a ``blank`` image, the
+            unused byte of each pixel may also be written.
+        grid: Grid of patches if ``out`` is the first patch of a tensor of patches.
     """
     (rows, columns, planes), (row, column, plane) = levels.shape, levels.strides
     arguments = _VALUES.pack(
@@ -121,38 +127,40 @@ def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any], g
 
 
 def blank(height: int, width: int, channels: int) -> U8:
-    """Allocate an image with one channel, or with three channels in four bytes per pixel, as steps on colors need."""
+    """Allocate an image with one channel, or with three channels in four bytes per pixel, as color steps require."""
     return np.empty((height, width, 1 if channels == 1 else 4), np.uint8)[:, :, :channels]
 
 
 def move(image: U8, out: U8) -> None:
-    """Copy an image (rows, columns, channels) with any strides. NumPy is slow with three bytes per pixel."""
+    """Copy an image (rows, columns, channels) with any strides, because NumPy is slow with three bytes per pixel."""
     look_up(image, None, out.transpose(2, 0, 1))
 
 
 def copied(image: U8) -> U8:
-    """Copy an image to ``blank`` memory."""
+    """Return a copy of an image in ``blank`` memory."""
     copy = blank(*image.shape)
     move(image, copy)
     return copy
 
 
-def laid(windows: Windows) -> Laid:
-    """Convert windows to the layout that C reads."""
+def packed(windows: Windows) -> PackedCoefficients:
+    """Convert filter coefficients to the layout of the C kernels."""
     size, taps = windows.weights.shape
     weights = np.ascontiguousarray(windows.weights).view(np.int32)
     memory = np.concatenate([windows.first, windows.count, weights.ravel()])
     at = memory.ctypes.data
-    return Laid(STRUCTS["coefficients"](at, at + 4 * size, at + 8 * size, size, taps, windows.bits), memory)
+    return PackedCoefficients(
+        STRUCTS["coefficients"](at, at + 4 * size, at + 8 * size, size, taps, windows.bits), memory
+    )
 
 
 class Finish(NamedTuple):
-    """Last step of a kernel, which computes tensor values: ``finish`` from pixel values, ``finish_real`` from float32.
+    """Last step of a kernel, which computes tensor values from pixel values (``finish``) or float32 (``finish_real``).
 
     Attributes:
-        memory: Arrays to which the addresses refer, kept alive here.
-        first, step: Channel of the first plane, and number of channels from one plane to the next.
-        table, lines: Addresses of the look-up table and of the scales and offsets; 0 if not used.
+        memory: Arrays to which the addresses refer. They must not be freed before the kernel has run.
+        first, step: Channel of the first plane, and difference between the channels of consecutive planes.
+        table, lines: Addresses of the look-up table and of the scales and offsets; 0 if they are not used.
         steps: Address and number of the arithmetic steps.
     """
 
@@ -173,9 +181,9 @@ def finish(table: npt.NDArray[Any], channels: Sequence[int], lines: npt.NDArray[
 
     Args:
         table: C-contiguous array (planes, 256) with the tensor value of each pixel value.
-        channels: Channel of each plane, in ascending or descending order.
+        channels: Image channel of each plane, in ascending or descending order.
         lines: Scale and offset per plane, (planes, 2). If ``float32(value * scale + offset)``, computed in float64,
-            equals the table for every pixel value, the kernel computes values instead of looking them up.
+            equals the table for every pixel value, the kernel computes tensor values instead of looking them up.
     """
     levels = np.arange(256, dtype=np.float64)
     is_line = table.dtype == np.float32 and np.array_equal(
@@ -185,11 +193,11 @@ def finish(table: npt.NDArray[Any], channels: Sequence[int], lines: npt.NDArray[
 
 
 def finish_real(channels: Sequence[int], arithmetic: Sequence[ArithmeticStep]) -> Finish:
-    """Create the last step for float32 values and a tensor of float32.
+    """Create the last step for float32 values of the resize and a float32 tensor.
 
     Args:
-        channels: Channel of each plane, as for ``finish``; at most 4.
-        arithmetic: Arithmetic steps on the values.
+        channels: Image channel of each plane, as for ``finish``; at most 4.
+        arithmetic: Arithmetic steps that convert the values to tensor values.
     """
     steps = (STRUCTS["arithmetic"] * len(arithmetic))(*map(_arithmetic, arithmetic))
     return Finish((steps,), *_order(channels), steps=(addressof(steps), len(steps)))
@@ -202,7 +210,7 @@ def _order(channels: Sequence[int]) -> tuple[int, int]:
 def _arithmetic(step: ArithmeticStep) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     if isinstance(step, Affine):
         return 0, step.scale, step.offset
-    assert isinstance(step, Float32)  # steps that measure the image exist only for pixel values
+    assert isinstance(step, Float32)  # other steps, which depend on image statistics, exist only for pixel values
     return 1 + OPERATIONS.index(step.operation), step.by, ()
 
 
@@ -217,30 +225,32 @@ def resize(
     out: npt.NDArray[Any] | None = None,
     grid: Grid | None = None,
 ) -> npt.NDArray[Any] | None:
-    """Resize, flip and compute tensor values in a single call, because each return from C waits for the GIL.
+    """Resize and flip an image, and compute its tensor values, in a single call of C.
+
+    A single call is used because each return from C waits for the GIL.
 
     Args:
         pixels: Array of uint8 (height, width, channels) with 1 to 4 channels and any strides.
-        how: Resampling of the pixels including their padding, with a non-empty range on both axes. With the passes
-            ``fixed``, an axis that keeps its length is copied.
+        how: Resampling of the pixels including their padding. The ranges of both axes must not be empty. With the
+            passes ``fixed``, an axis that keeps its length is copied.
         flips: Whether to flip the result (vertically, horizontally).
-        around: Padding around the pixels; None without padding.
-        remembers: Whether to cache the windows for the next image, which may have the same size.
-        finish: Last step, if ``out`` is set.
+        around: Padding around the pixels. None means no padding.
+        remembers: Whether to cache the filter coefficients for further images of the same size.
+        finish: Last step, which computes the tensor values of ``out``.
         out: Array of tensor values (planes, rows, columns) with any strides.
-        grid: Grid of patches, if ``out`` is the first patch of a tensor of patches. It supports neither a vertical flip
-            nor float32 values of the resize.
+        grid: Grid of patches if ``out`` is the first patch of a tensor of patches. A vertical flip and float32 values
+            of the resize are not supported with a grid.
 
     Returns:
-        None with ``out``. Otherwise the requested region, (rows, columns, channels): uint8, or float32 for the passes
-        ``real`` and ``lerp``.
+        None if ``out`` was written. Otherwise the requested region, (rows, columns, channels), as uint8, or as float32
+        for the passes ``real`` and ``lerp``.
     """
     (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor, _) = pixels.shape, how
-    words, kept = 1 if channels == 1 else 4, list[Laid]()
+    words, kept = 1 if channels == 1 else 4, list[PackedCoefficients]()
     if windows is not None:
-        kept = [laid(windows[0]), laid(windows[1])]
+        kept = [packed(windows[0]), packed(windows[1])]
     elif remembers and formula is not None:
-        kept = [made(formula, rows), made(formula, columns)]
+        kept = [coefficients(formula, rows), coefficients(formula, columns)]
     result, wide = None, columns.end - columns.begin
     if out is None or finish is None:
         dtype = np.dtype(np.float32 if passes in ("real", "lerp") else np.uint8)
