@@ -54,6 +54,23 @@ LARGE = [
     ("dali", "bicubic"),
 ]
 """Resizes to more values than ``resample`` processes at a time."""
+RULES = {
+    "shrink": {"size": 60, "width": 50, "multiple": 8},
+    "contain": {"size": 60, "width": 50},
+    "longer": {"size": 70, "min_size": 30},
+    "longer_even": {"size": 70, "min_size": 30},
+    "bounded": {"size": 70, "min_size": 30},
+    "multiple": {"multiple": 6},
+    "shorter_up": {"size": 30, "multiple": 8},
+    "shorter_even": {"size": 30, "multiple": 8},
+    "shorter_down": {"size": 48, "multiple": 8},
+    "detr": {"size": 48, "max_size": 90, "multiple": 8},
+    "half": {"size": 40, "max_size": 120, "multiple": 8},
+    "idefics3": {"size": 70},
+    "up": {"multiple": 24},
+    "thumbnail": {"size": 60, "width": 50},
+}
+"""Fields of each formula of ``resize_by_rule``."""
 BOXES = [
     [[1, 1, 5, 4], [width // 2, height // 3, width - 1, height]] for height, width in (i.shape[:2] for i in IMAGES)
 ]
@@ -105,6 +122,14 @@ def _sizes():
         yield [pp.resize_to_pixels(multiple=14, min_pixels=1000, max_pixels=3000, **how)]
         yield [pp.resize_to_pixels(multiple=100, max_pixels=30_000, frames=2, **how)]
     yield [pp.resize_to_patches(patch_size=8, max_patches=64, like="torchvision")]
+    for patch_rule in ("gemma", "muse"):
+        yield [pp.resize_to_patches(patch_size=4, merge_size=2, max_patches=200, rule=patch_rule)]
+    yield [pp.resize_to_patches(patch_size=4, max_patches=99, max_side=12, rule="kimi"), pp.pad(multiple=8)]
+    for rule, fields in RULES.items():
+        yield [pp.resize_by_rule(rule=rule, **fields, filter="bicubic", like="torchvision")]
+    yield [pp.resize_by_rule(rule="idefics3", size=90), pp.resize_by_rule(rule="up", multiple=24, again=True)]
+    for choose in ("aspect_ratio", "scale", "resolution", "coverage", "canvas"):
+        yield [pp.resize_to_tiles(tile_size=24, max_tiles=6, choose=choose, letterbox=choose == "resolution")]
     yield [pp.resize(40, max_size=60, rounding="detr")]
     yield [pp.resize(40, max_size=60, multiple=8, rounding="detr")]
     yield [pp.resize(80, mode="scale", shrink=False)]

@@ -24,6 +24,8 @@ FIELDS = {
     "warp": {"quad": ((5, 2), (60, 5), (50, 40), (9, 47))},
     "resize_to_pixels": {"multiple": 8, "max_pixels": 1500},
     "resize_to_patches": {"patch_size": 8, "max_patches": 20},
+    "resize_by_rule": {"rule": "shrink", "size": 40, "multiple": 8},
+    "resize_to_tiles": {"tile_size": 16, "max_tiles": 6},
 }
 USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "kernel_size": 3, "shift": 0.1,
@@ -83,7 +85,7 @@ def test_pixels_and_tensor_accept_options():
         assert (tensor.shape, tensor.dtype) == (shape, np.float16)
         (expected,) = pp.Engine(pp.Pipeline([*ops, end])).run([PHOTO])
         assert np.array_equal(tensor, expected)
-    with pytest.raises(pp.ImageError, match=r"more than the 32 of a side \(max_size\)"):
+    with pytest.raises(pp.ImageError, match=r"the limit is 32 per side \(max_size\)"):
         pp.apply(pp.tensor(max_size=32), PHOTO)
     values = pp.apply(ops, PHOTO)
     assert (values.shape, values.dtype) == ((24, 24, 3), np.float32)

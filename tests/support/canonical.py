@@ -148,6 +148,12 @@ def smallest():
         {"op": "patches", "patch_size": 14},
         {"op": "patch_grid", "patch_size": 14},
         {"op": "patch_mask", "patch_size": 16, "max_patches": 256},
+        {"op": "patch_positions", "patch_size": 16, "max_patches": 256},
+        {"op": "token_count", "patch_size": 14},
+        {"op": "resize_by_rule", "rule": "shrink", "size": 1024},
+        {"op": "resize_to_tiles", "tile_size": 448, "max_tiles": 12},
+        {"op": "tiles", "tile_size": 448},
+        {"op": "tile_count", "tile_size": 448},
     )
     for like in get_args(Like):
         yield {"op": "resize", "size": 256, "like": like}

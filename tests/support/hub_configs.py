@@ -248,10 +248,48 @@ REFUSED = {
     | {"size": square(224)}
     | FAST
     | IMAGENET,
-    "dandelin/vilt-b32-mlm": {"image_processor_type": "ViltImageProcessor", "size_divisor": 32},
-    "deepmind/vision-perceiver-conv": {"feature_extractor_type": "PerceiverFeatureExtractor", "size": 224},
     "microsoft/Phi-3-vision-128k-instruct": {"auto_map": {"AutoImageProcessor": "image_processing_phi3_v.Phi3V"}}
     | CLIP,
-    "llava-hf/llava-v1.6-mistral-7b-hf": {"image_processor_type": "LlavaNextImageProcessor"} | CLIP,
 }
 """Configurations that must be rejected, with the first unsupported field."""
+
+GRID = {"image_grid_pinpoints": [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]}
+TILED = {
+    "dandelin/vilt-b32-mlm": {"image_processor_type": "ViltImageProcessor", "size_divisor": 32},
+    "deepmind/vision-perceiver-conv": {"image_processor_type": "PerceiverImageProcessor", "size": 224}
+    | {"crop_size": 256}
+    | IMAGENET,
+    "llava-hf/llava-v1.6-mistral-7b-hf": {"image_processor_type": "LlavaNextImageProcessor"}
+    | {"size": {"shortest_edge": 336}, "crop_size": square(336), "resample": 3}
+    | GRID
+    | CLIP,
+    "llava-hf/llava-onevision-qwen2-0.5b-ov-hf": {"image_processor_type": "LlavaOnevisionImageProcessor"}
+    | {"size": square(384), "resample": 3, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+    "OpenGVLab/InternVL3-1B-hf": {"image_processor_type": "GotOcr2ImageProcessor", "size": square(448)}
+    | {"crop_to_patches": True, "min_patches": 1, "max_patches": 12, "resample": 3}
+    | IMAGENET,
+    "thisisiron/Ovis2-1B-hf": {"image_processor_type": "Ovis2ImageProcessor", "size": square(448)}
+    | {"crop_to_patches": True, "min_patches": 1, "max_patches": 9, "use_covering_area_grid": True, "resample": 3}
+    | CLIP,
+    "mistral-community/pixtral-12b": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 1024}}
+    | {"patch_size": square(16), "resample": 3}
+    | CLIP,
+    "HuggingFaceTB/SmolVLM2-500M-Video-Instruct": {"image_processor_type": "SmolVLMImageProcessor", "resample": 1}
+    | {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}
+    | {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+    "HuggingFaceM4/idefics2-8b": {"image_processor_type": "Idefics2ImageProcessor", "resample": 2}
+    | {"size": {"longest_edge": 980, "shortest_edge": 378}, "do_image_splitting": False},
+    "deepseek-community/Janus-Pro-1B": {"image_processor_type": "JanusImageProcessor", "size": square(384)}
+    | {"min_size": 14, "resample": 3, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+    "facebook/mask2former-swin-tiny-coco-instance": {"image_processor_type": "Mask2FormerImageProcessor"}
+    | {"size": {"longest_edge": 1333, "shortest_edge": 800}, "size_divisor": 32, "ignore_index": 255, "resample": 2}
+    | IMAGENET,
+    "naver-clova-ix/donut-base": {"image_processor_type": "DonutImageProcessor", "do_align_long_axis": False}
+    | {"size": {"height": 640, "width": 480}, "resample": 2},
+    "Qwen/Qwen2.5-VL-3B-Instruct": {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136}
+    | {"max_pixels": 12845056, "patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
+    | CLIP,
+    "google/siglip2-base-patch16-naflex": {"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": 256}
+    | {"patch_size": 16, "resample": 2},
+}
+"""Configurations of models with patches, tiles or a formula for the size, which must equal the processor."""

@@ -35,6 +35,8 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "resize": {"size": 72},
     "resize_to_pixels": {"multiple": 28, "max_pixels": 9000},
     "resize_to_patches": {"patch_size": 16, "max_patches": 40},
+    "resize_by_rule": {"rule": "shrink", "size": 160, "multiple": 16},
+    "resize_to_tiles": {"tile_size": 64, "max_tiles": 6},
     "center_crop": {"height": 112},
     "crop": {"top": 20, "left": 50, "height": 100, "width": 100},
     "pad": {"height": 176, "width": 248, "fill": 114},

@@ -22,17 +22,16 @@ from pixprep.pipeline.ops import (
     Op,
     RandomResizedCrop,
     Resize,
-    ResizeToPatches,
-    ResizeToPixels,
     Tensor,
     changed,
 )
+from pixprep.pipeline.ops.sizes import BySize
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Like, Side
 
 log = logging.getLogger(__name__)
 
-RESIZES = (Resize, Letterbox, RandomResizedCrop, ResizeToPixels, ResizeToPatches)
+RESIZES = (Resize, Letterbox, RandomResizedCrop, BySize)
 UNRECORDED = ("python", "run_python", "name")
 """Options that are not recorded in the pipeline file.
 

@@ -259,7 +259,7 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
         each != (rows * tile, columns * tile) for each, (rows, columns) in zip(map(tuple, points), grids, strict=True)
     ):
         fields.refuse("image_grid_pinpoints", f"must consist of multiples of size, {tile}")
-    resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", pad=True, filter=filter_, like=like)
+    resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", letterbox=True, filter=filter_, like=like)
     tiles = Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")
     return Made([resize], [tiles, OriginalSize(dtype="int64", name="image_sizes")])
 

@@ -53,12 +53,12 @@ class Property(NamedTuple):
     """One property of an item.
 
     Attributes:
-        index: Index of the property in the file. Several items may share a property.
+        number: Number of the property in the file. Several items may share a property.
         kind, contents: Type and contents of its box.
         is_essential: Whether a reader that does not support the property must reject the item.
     """
 
-    index: int
+    number: int
     kind: bytes
     contents: memoryview
     is_essential: bool
@@ -355,13 +355,13 @@ def _printable(kind: bytes) -> str:
 
 def _written(name: Name, items: Sequence[Item], references: Sequence[tuple[bytes, int, Sequence[int]]]) -> bytes:
     """Write a file with these items, which are numbered from 1. The first item is the primary image."""
-    used = {each.index: each for item in items for each in item.properties}
+    used = {each.number: each for item in items for each in item.properties}
     indices = {before: after for after, before in enumerate(used, start=1)}
     kinds, associations, lengths = [], [_number(1, 4), _number(len(items), 4)], [len(item.data) for item in items]
     for number, item in enumerate(items, start=1):
         kinds.append(_box(b"infe", _number(2 << 24, 4), _number(number, 2), bytes(2), item.kind, b"\0"))
         associations += [_number(number, 2), _number(len(item.properties), 1)]
-        associations += [_number(indices[each.index] | each.is_essential << 15, 2) for each in item.properties]
+        associations += [_number(indices[each.number] | each.is_essential << 15, 2) for each in item.properties]
     links = [
         _box(kind, _number(origin, 2), _number(len(targets), 2), *(_number(each, 2) for each in targets))
         for kind, origin, targets in references

@@ -29,8 +29,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
     - ``scale``: the grid that enlarges the image least, or shrinks it least if all grids shrink it (Command A Vision).
     - ``resolution``: the grid that preserves the largest number of the image's pixels, then the grid with the smallest
-      padding (LLaVA-NeXT,
-      LLaVA-OneVision).
+      padding (LLaVA-NeXT, LLaVA-OneVision).
     - ``coverage``: the grid with the fewest tiles that cover 90 % of the image's pixels (Ovis 2).
     - ``canvas``: the grid that contains the image and enlarges it most; for a larger image, the closest aspect ratio
       (PerceptionLM).
@@ -42,7 +41,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
         grids: Grids to choose from, each as the numbers of rows and columns, in place of all grids with ``min_tiles``
             to ``max_tiles`` tiles.
         choose: Criterion, see above.
-        pad: Whether the image keeps its aspect ratio and is centred on black pixels. If false, it is stretched.
+        letterbox: Whether the image keeps its aspect ratio and is centred on black pixels. If false, it is stretched.
         filter, antialias, like: as in ``resize``.
 
     Example:
@@ -54,7 +53,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     min_tiles: TileNumber = 1
     grids: tuple[tuple[int, int], ...] = ()
     choose: Choice = "aspect_ratio"
-    pad: bool = False
+    letterbox: bool = False
 
     def check(self) -> None:
         super().check()
@@ -72,14 +71,14 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     @property
     def sizer(self) -> TileGrid:
         grids = self.grids or grids_of(self.min_tiles, self.max_tiles or 1, self.choose)
-        return TileGrid(self.tile_size, grids, self.choose, self.pad)
+        return TileGrid(self.tile_size, grids, self.choose, self.letterbox)
 
     def size_of(self, height: int, width: int) -> Size:
         return self.sizer.canvas(height, width)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         lowered = super().lower(before, image, key)
-        return replace(lowered, fill=(0,)) if self.pad else lowered
+        return replace(lowered, fill=(0,)) if self.letterbox else lowered
 
 
 class _TileOp(OutputOp, frozen=True):

@@ -1,0 +1,210 @@
+"""Tiles: the grid that each criterion chooses, the pixels of each tile, and the thumbnail."""
+
+from itertools import product
+from typing import get_args
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from engine.frozen_pixels import RULES
+from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.side_rules import Rule
+from support.compare import assert_close
+from support.images import noise, png, scene
+
+NORMALIZE = pp.normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+TILE = 16
+CHOICES = ("aspect_ratio", "scale", "resolution", "coverage", "canvas")
+SIZES = [*product((1, 7, 16, 40, 100, 331), (1, 9, 16, 50, 160, 640))]
+
+
+def run(ops, encoded):
+    """Return the outputs of one image by name."""
+    with pp.Engine(pp.Pipeline(ops), threads=1, odd_range=True) as engine:
+        batch = engine.run_batch([encoded])
+    (error,) = batch.errors
+    if error is not None:
+        raise error
+    return {name: np.asarray(values[0]) for name, values in batch.outputs.items()}
+
+
+def cut(image):
+    """Return the tiles of an image (channels, height, width), cut one by one."""
+    _, height, width = image.shape
+    return [image[:, y : y + TILE, x : x + TILE] for y in range(0, height, TILE) for x in range(0, width, TILE)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+@pytest.mark.parametrize("place", ["first", "last", None])
+@pytest.mark.parametrize("pads", [False, True])
+def test_each_tile_is_a_part_of_the_resized_image_and_the_thumbnail_is_the_whole_photo(pads, place, dtype):
+    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=6, choose="resolution", letterbox=pads, filter="bicubic")
+    arithmetic = [] if dtype == "uint8" else [NORMALIZE]
+    shared = [pp.decode(name="photo"), resize, *arithmetic]
+    tensor = pp.tensor(dtype=dtype, name="whole", max_size=4096)
+    count = pp.tile_count(TILE, thumbnail=place, name="count")
+    found = run(
+        [*shared, tensor, pp.tiles(TILE, thumbnail=place, dtype=dtype, name="tiles"), count], png(scene(50, 90))
+    )
+    small = [pp.decode(), pp.resize(height=TILE, width=TILE, filter="bicubic"), *arithmetic, pp.tensor(dtype=dtype)]
+    thumbnail = run(small, png(scene(50, 90)))["tensor"]
+    expected = cut(found["whole"])
+    assert len(expected) > 1
+    if place is not None:
+        expected.insert(0 if place == "first" else len(expected), thumbnail)
+    assert found["tiles"].dtype == np.dtype(dtype)
+    assert found["count"].tolist() == [len(expected)]
+    assert_close(found["tiles"], np.stack(expected))
+
+
+def test_padding_is_black_and_centred_and_the_image_keeps_its_aspect_ratio():
+    resize = pp.resize_to_tiles(tile_size=TILE, grids=[(1, 2)], choose="resolution", letterbox=True)
+    whole = run([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(60, 60) // 2 + 100))["tensor"]
+    assert whole.shape == (16, 32, 3)
+    assert not whole[:, :8].any()
+    assert not whole[:, 24:].any()
+    assert whole[:, 8:24].all()
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_image_of_one_tile_has_a_thumbnail_only_if_requested(always):
+    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=4)
+    tiles = pp.tiles(TILE, thumbnail="last", thumbnail_of_one=always, dtype="uint8", name="tiles")
+    found = run([pp.decode(), resize, tiles], png(noise(9, 9)))["tiles"]
+    assert len(found) == 1 + always
+    assert np.array_equal(found[0], found[-1])
+
+
+def test_a_thumbnail_of_the_tiles_is_a_second_resize_of_the_tiled_image():
+    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=6, filter="lanczos")
+    outputs = [
+        pp.tensor(dtype="uint8", name="whole", layout="hwc", max_size=4096),
+        pp.tiles(TILE, thumbnail="last", thumbnail_of="tiles", dtype="uint8", name="tiles"),
+    ]
+    found = run([pp.decode(), resize, *outputs], png(scene(50, 90)))
+    again = [pp.decode(), pp.resize(height=TILE, width=TILE, filter="lanczos"), pp.tensor(dtype="uint8")]
+    assert np.array_equal(found["tiles"][-1], run(again, png(found["whole"]))["tensor"])
+
+
+def test_steps_on_the_photo_change_its_thumbnail_too():
+    """A reduced decode and an EXIF orientation apply to the tiles and to the thumbnail alike."""
+    ops = [pp.crop(5, 9, 40, 80), pp.flip(), pp.resize_to_tiles(tile_size=TILE, max_tiles=4), NORMALIZE]
+    found = run([pp.decode(), *ops, pp.tiles(TILE, thumbnail="first")], png(scene(50, 90)))["tiles"]
+    small = [*ops[:2], pp.resize(height=TILE, width=TILE), NORMALIZE, pp.tensor()]
+    assert_close(found[0], run([pp.decode(), *small], png(scene(50, 90)))["tensor"])
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_a_grid_has_a_permitted_number_of_tiles_for_an_image_of_any_size(choose):
+    sizer, counts = pp.resize_to_tiles(tile_size=TILE, max_tiles=7, choose=choose).sizer, set()
+    for height, width in SIZES:
+        try:
+            rows, columns = sizer.grid(height, width)
+        except ImageError:  # too long and narrow
+            continue
+        counts.add((rows, columns))
+        assert 1 <= rows * columns <= 7
+        assert sizer.canvas(height, width) == (rows * TILE, columns * TILE)
+    assert len(counts) > 5
+
+
+def test_criteria_choose_different_grids():
+    """Negative control: each criterion differs from every other one for some size."""
+    chosen = {
+        choose: [
+            pp.resize_to_tiles(tile_size=TILE, max_tiles=7, choose=choose).sizer.grid(*size)
+            for size in SIZES
+            if min(size) > 9
+        ]
+        for choose in CHOICES
+    }
+    assert len({tuple(grids) for grids in chosen.values()}) == len(CHOICES)
+
+
+REJECTED = {
+    "no tiles": ({"tile_size": 8}, 'needs either "max_tiles" or "grids"'),
+    "too few": ({"tile_size": 8, "max_tiles": 2, "min_tiles": 3}, '"min_tiles" 3 must not exceed "max_tiles" 2'),
+    "an empty grid": ({"tile_size": 8, "grids": [(0, 2)]}, '"grids" must be pairs of rows and columns'),
+    "canvas": ({"tile_size": 8, "grids": [(1, 2)], "choose": "canvas"}, "alone"),
+    "too many pixels": ({"tile_size": 16384, "max_tiles": 2}, "more than 2^28 pixels in total"),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_fields_of_tiles_are_checked(case):
+    fields, message = REJECTED[case]
+    with pytest.raises(PipelineError) as caught:
+        pp.resize_to_tiles(**fields)
+    assert message in str(caught.value)
+
+
+def test_a_thumbnail_needs_a_resize_to_tiles_directly_before_it():
+    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=4)
+    for ops in ([pp.resize(height=32, width=32)], [resize, pp.flip()], [resize, pp.posterize(3)]):
+        with pytest.raises(PipelineError, match="between resize_to_tiles and tiles"):
+            pp.Pipeline([pp.decode(), *ops, pp.tiles(TILE, thumbnail="last")])
+    with pytest.raises(PipelineError, match='requires "thumbnail"'):
+        pp.tiles(TILE, thumbnail_of_one=True)
+
+
+def test_fields_of_a_rule_are_those_that_it_uses():
+    assert {*RULES} == {*get_args(Rule)}
+    for rule, fields in RULES.items():
+        pp.resize_by_rule(rule=rule, **fields)
+        for name, value in {"width": 9, "multiple": 3, "min_size": 4, "max_size": 99}.items():
+            if name not in fields:
+                with pytest.raises(PipelineError, match="has no effect"):
+                    pp.resize_by_rule(rule=rule, **fields, **{name: value})
+        if "size" in fields:
+            with pytest.raises(PipelineError, match='"size" is missing'):
+                pp.resize_by_rule(rule=rule, **{name: fields[name] for name in fields if name != "size"})
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_size_is_within_the_bounds_that_the_pipeline_declares(rule):
+    op, compared = pp.resize_by_rule(rule=rule, **RULES[rule]), 0
+    spec = pp.Pipeline([pp.decode(), op, pp.tensor(max_size=4096)]).outputs["tensor"].spec
+    for height, width in SIZES:
+        try:
+            rows, columns = op.sizer.size(height, width)
+        except ImageError:  # too long and narrow
+            continue
+        compared += 1
+        assert min(rows, columns) >= 1
+        if max(rows, columns) <= 4096:
+            assert rows <= spec.largest[1]
+            assert columns <= spec.largest[2]
+        if rule not in ("contain", "longer", "longer_even", "bounded", "idefics3", "thumbnail"):
+            multiple = RULES[rule].get("multiple", 1)
+            assert rows % multiple == columns % multiple == 0
+    assert compared > 5
+
+
+def test_an_image_is_resized_twice_only_if_again_is_set():
+    first = pp.resize(height=40, width=60)
+    with pytest.raises(PipelineError, match="already resized"):
+        pp.Pipeline([pp.decode(), first, pp.resize_by_rule(rule="up", multiple=16), pp.tensor(max_size=99)])
+    second = pp.resize_by_rule(rule="up", multiple=16, again=True)
+    tensor = pp.tensor(dtype="uint8", layout="hwc", max_size=99)
+    found = run([pp.decode(), first, second, tensor], png(scene(50, 90)))["tensor"]
+    once = run([pp.decode(), first, pp.tensor(dtype="uint8", layout="hwc")], png(scene(50, 90)))["tensor"]
+    twice = run([pp.decode(), pp.resize(height=48, width=64), tensor], png(once))["tensor"]
+    assert np.array_equal(found, twice)
+
+
+def test_positions_and_tokens_are_those_of_the_patches():
+    resize = pp.resize_to_patches(rule="gemma", patch_size=4, merge_size=2, max_patches=40)
+    outputs = [
+        pp.patches(4, max_patches=40, layout="hwc", dtype="uint8", name="patches"),
+        pp.patch_positions(4, max_patches=40, name="positions"),
+        pp.token_count(4, 2, max_patches=40, name="tokens"),
+        pp.patch_grid(4, name="grid"),
+    ]
+    found = run([pp.decode(), resize, *outputs], png(scene(30, 70)))
+    rows, columns = found["grid"]
+    count = rows * columns
+    assert found["tokens"].tolist() == [count // 4]
+    assert found["positions"][:count].tolist() == [[x, y] for y in range(rows) for x in range(columns)]
+    assert (found["positions"][count:] == -1).all()
+    assert 4 < count < 40
