@@ -110,16 +110,14 @@ def test_a_grid_has_a_permitted_number_of_tiles_for_an_image_of_any_size(choose)
 
 
 def test_criteria_choose_different_grids():
-    """Negative control: each criterion differs from every other one for some size."""
-    chosen = {
-        choose: [
-            pp.resize_to_tiles(tile_size=TILE, max_tiles=7, choose=choose).sizer.grid(*size)
-            for size in SIZES
-            if min(size) > 9
-        ]
-        for choose in CHOICES
-    }
-    assert len({tuple(grids) for grids in chosen.values()}) == len(CHOICES)
+    """Negative control. With all grids of up to 7 tiles, ``scale`` and ``resolution`` choose the same grid."""
+    sizes = [(height, width) for height in range(10, 200, 17) for width in range(10, 200, 19)]
+    sizers = {choose: pp.resize_to_tiles(tile_size=TILE, max_tiles=7, choose=choose).sizer for choose in CHOICES}
+    chosen = {choose: [sizer.grid(*size) for size in sizes] for choose, sizer in sizers.items()}
+    assert len({tuple(grids) for grids in chosen.values()}) == len(CHOICES) - 1
+    grids = {"tile_size": TILE, "grids": ((1, 20), (2, 9))}  # the second has less padding, and the first scales less
+    assert pp.resize_to_tiles(**grids, choose="scale").sizer.grid(14, 100) == (1, 20)
+    assert pp.resize_to_tiles(**grids, choose="resolution").sizer.grid(14, 100) == (2, 9)
 
 
 REJECTED = {
