@@ -33,7 +33,7 @@ def of_limit(limit, kind):
     least, most = limit.minimum, limit.maximum
     if limit == get_args(limits.Length)[1]:
         return one_of(1, 2, 4, 7, LONGEST)
-    if isinstance(limit, limits.Rising):
+    if isinstance(limit, limits.OrderedPair):
         least = max(least, 5e-324) if limit.is_over else least
     numbers = [least, min(max(least, 1), most), (least + most) / 2, most]
     one = one_of(*dict.fromkeys(int(number) if kind is int else float(number) for number in numbers))

@@ -70,7 +70,7 @@ MISTAKES = {
     "[]": 'a pipeline file must be an object with "format" and "ops", not a list',
     "7": 'a pipeline file must be an object with "format" and "ops", not a number',
     # the format
-    '{"ops": []}': '$.format: is missing: add "format": "pixprep/1"',
+    '{"ops": []}': '$.format is missing: add "format": "pixprep/1"',
     '{"format": "pixprep/2", "ops": []}': (
         '$.format: "pixprep/2" is not supported by this version, which reads "pixprep/1": upgrade pixprep'
     ),

@@ -296,7 +296,7 @@ def _check_format(value: object) -> None:
     if value == FORMAT:
         return
     if value is None:
-        raise PipelineError(f'$.format: is missing: add "format": "{FORMAT}"')
+        raise PipelineError(f'$.format is missing: add "format": "{FORMAT}"')
     if isinstance(value, str) and value.startswith("pixprep/"):
         raise PipelineError(
             f'$.format: {quoted(value)} is not supported by this version, which reads "{FORMAT}": upgrade pixprep'

@@ -103,17 +103,17 @@ class Pipeline:
             self._compiled = dict.fromkeys(SIDES, compiled(enumerate(ops), self.operators))
         else:
             for side in with_tensor:
-                these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
+                side_ops = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
                 hint = _size_hint([op for op in ops if not is_on(op, side)], side)
                 of_side = partial(compiled, operators=self.operators, where=f"in {side}: ", size_hint=hint)
-                self._compiled[side] = of_side(these) if side == "training" else _served(these, of_side)
+                self._compiled[side] = of_side(side_ops) if side == "training" else _served(side_ops, of_side)
             if len(with_tensor) == 2:
                 _check_alike(self._compiled["training"], self._compiled["serving"])
-        every = [node for compiled_side in self._compiled.values() for node in compiled_side.nodes]
+        all_nodes = [node for compiled_side in self._compiled.values() for node in compiled_side.nodes]
         for index, op in enumerate(ops):
             if isinstance(op, Tensor):
                 with at(index, op):
-                    op.check_padding([node.image for node in every if node.index == index])
+                    op.check_padding([node.image for node in all_nodes if node.index == index])
         self._select("serving" if "serving" in self._compiled else "training")
 
     def _select(self, side: Side) -> None:
@@ -336,12 +336,12 @@ def _size_hint(others: Sequence[Op], side: Side) -> str:
             other = "training" if side == "serving" else "serving"
             if side == "serving":
                 crop = {"op": "center_crop", **size, "only": "serving"}
-                such = f'{{"op": "resize", "size": ..., "only": "serving"}} and {json.dumps(crop)}'
+                example = f'{{"op": "resize", "size": ..., "only": "serving"}} and {json.dumps(crop)}'
             else:
-                such = json.dumps({"op": "random_resized_crop", **size})
+                example = json.dumps({"op": "random_resized_crop", **size})
             return (
                 f"the size differs from image to image, because {op_name(op)} is used in {other} only: "
-                f"set the size in {side} also, for example with {such}"
+                f"set the size in {side} also, for example with {example}"
             )
     return ""
 

@@ -12,9 +12,9 @@ from pixprep.pipeline.ops.limits import (
     Length,
     LengthOrInput,
     fill_input,
+    need_8bit_values,
     need_fill,
-    need_levels,
-    need_whole_levels,
+    need_pixel_values,
     requested,
 )
 from pixprep.pipeline.ops.op import ImageOp, changed, settle
@@ -86,9 +86,9 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the padded image."""
-        need_levels(image, ': to pad after normalize, use "multiple" and "pad_value" of tensor')
+        need_pixel_values(image, ': to pad after normalize, use "multiple" and "pad_value" of tensor')
         if self.padding_mode != "constant":
-            need_whole_levels(image)
+            need_8bit_values(image)
         need_fill(self.fill, image)
         if self.multiple is not None:
             height, width = (upward(side, self.multiple) for side in (image.min_height, image.min_width))

@@ -13,7 +13,7 @@ from pixprep.pipeline.ops.limits import (
     Length,
     fill_input,
     need_fill,
-    need_levels,
+    need_pixel_values,
     requested,
 )
 from pixprep.pipeline.ops.op import ImageOp, settle
@@ -66,7 +66,7 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         """Return the spec of the crop; reject normalized images that would be padded, because 0 is then not black."""
         if self.height is not None and self.width is not None:
             if self._may_pad(image):
-                need_levels(image)
+                need_pixel_values(image)
             for name, side, max_side in (
                 ("height", self.height, image.max_height),
                 ("width", self.width, image.max_width),
@@ -222,7 +222,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
             PipelineError: No image contains the window, or normalized values would be padded.
         """
         if self.smaller == "pad":
-            need_levels(image)
+            need_pixel_values(image)
             need_fill(self.fill, image)
         if self.box is not None:
             return image.within((1, 1), (None, None) if self.smaller == "pad" else (image.max_height, image.max_width))

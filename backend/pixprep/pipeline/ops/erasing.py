@@ -12,8 +12,8 @@ from pixprep.pipeline.ops.limits import (
     FillColor,
     Fraction,
     Length,
+    OrderedPair,
     Ratio,
-    Rising,
     Within,
     need_channels,
     shown,
@@ -83,8 +83,8 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
     may_colour: ClassVar[bool] = False
 
     count: tuple[int, int] = (1, 2)
-    hole_height: Annotated[tuple[float, float], Rising(0, MAX_SIDE)] = (0.1, 0.2)
-    hole_width: Annotated[tuple[float, float], Rising(0, MAX_SIDE)] = (0.1, 0.2)
+    hole_height: Annotated[tuple[float, float], OrderedPair(0, MAX_SIDE)] = (0.1, 0.2)
+    hole_width: Annotated[tuple[float, float], OrderedPair(0, MAX_SIDE)] = (0.1, 0.2)
     fill: FillColor = 0
     p: Fraction = 0.5
 
@@ -169,7 +169,7 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     """
 
     p: Fraction = 0.5
-    scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.02, 0.33)
+    scale: Annotated[tuple[float, float], OrderedPair(0, 1)] = (0.02, 0.33)
     ratio: Ratio = (0.3, 3.3)
     value: Reals | Literal["random", "random_color"] = 0.0
     count: int | tuple[int, int] = 1

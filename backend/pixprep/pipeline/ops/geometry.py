@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.pipeline.ops.limits import MAX_SIDE, Bounded, Length, LengthOrInput, need_levels, requested
+from pixprep.pipeline.ops.limits import MAX_SIDE, Bounded, Length, LengthOrInput, need_pixel_values, requested
 from pixprep.pipeline.ops.op import ImageOp, Op, settle
 from pixprep.plan import geometry_steps
 from pixprep.plan.geometry_steps import past
@@ -340,7 +340,7 @@ def check_max_size(max_size: int | None, sides: Iterable[object], *, is_only: bo
 
 def resized(op: Resizing, image: ImageSpec) -> ImageSpec:
     """Return the spec with the type of values after a resize by ``op``. Reject images that are already normalized."""
-    need_levels(image)
+    need_pixel_values(image)
     return replace(image, values="real") if op.filter in PROFILES[op.like].real else image
 
 

@@ -80,7 +80,7 @@ class Within:
 
 
 @dataclass(frozen=True, repr=False)
-class Rising:
+class OrderedPair:
     """Limits of a pair (low, high): ``minimum <= low <= high <= maximum``.
 
     Attributes:
@@ -195,7 +195,7 @@ Length = Annotated[int, Within(1, MAX_SIDE, " pixels")]
 FillColor = Annotated[Levels, Colour()]
 """Colour of the area outside the image."""
 FillColorOrInput = Annotated[Fill, Colour()]
-Ratio = Annotated[tuple[float, float], Rising(1 / MAX_RATIO, MAX_RATIO)]
+Ratio = Annotated[tuple[float, float], OrderedPair(1 / MAX_RATIO, MAX_RATIO)]
 """Range (low, high) of an aspect ratio."""
 
 
@@ -251,15 +251,15 @@ def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:
     return (InputSpec(name=fill, kind="color", count=image.channels),) if isinstance(fill, str) else ()
 
 
-def need_levels(image: ImageSpec, hint: str = "") -> None:
+def need_pixel_values(image: ImageSpec, hint: str = "") -> None:
     """Reject images that are already normalized; ``hint`` ends the message."""
     if image.values == "normalized":
         raise PipelineError(f"must come before normalize, because it requires pixel values from 0 to 255{hint}")
 
 
-def need_whole_levels(image: ImageSpec) -> None:
+def need_8bit_values(image: ImageSpec) -> None:
     """Reject images whose values are not 8-bit integers, because they are normalized or a resize did not round them."""
-    need_levels(image)
+    need_pixel_values(image)
     if image.values == "real":
         raise PipelineError(
             'requires 8-bit pixel values, but the preceding resize does not round: add "like": "pillow" to it'

@@ -9,7 +9,7 @@ from math import isfinite
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import need_channels, need_whole_levels, shown
+from pixprep.pipeline.ops.limits import need_8bit_values, need_channels, shown
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import Affine, ArithmeticStep, ByOwn, Float32, formula
@@ -65,7 +65,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         need_channels("std", self.std, image.channels)
         low, high = image.low, image.high
         if isinstance(self.scale, str):
-            need_whole_levels(image)
+            need_8bit_values(image)
             if image.max_height is None or image.max_width is None:
                 raise PipelineError(
                     f'"scale": "{self.scale}" requires an image of limited size: add a resize or a crop before it'

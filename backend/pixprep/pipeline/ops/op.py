@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.faults import Called
-from pixprep.pipeline.ops.limits import Limit, Pair, need_fill, need_whole_levels
+from pixprep.pipeline.ops.limits import Limit, Pair, need_8bit_values, need_fill
 from pixprep.plan.draws.augments import Augment, Changing, Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.geometry_steps import Chosen
@@ -166,7 +166,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
         """Return the spec unchanged. Reject normalized images and unsupported numbers of channels."""
         if self.has_colours and image.channels != 3:
             raise PipelineError(f"requires an image with three channels, but the image has {image.channels}")
-        need_whole_levels(image)
+        need_8bit_values(image)
         if (fill := getattr(self, "fill", None)) is not None:
             need_fill(fill, image)
         return image

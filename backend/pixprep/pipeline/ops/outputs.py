@@ -17,9 +17,9 @@ from pixprep.pipeline.ops.limits import (
     Length,
     Pair,
     Within,
+    need_8bit_values,
     need_channels,
     need_layout,
-    need_whole_levels,
 )
 from pixprep.pipeline.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
@@ -330,7 +330,7 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
             PipelineError: The input is not a clip of at least two frames, or the size of the frames is not fixed or too
                 small.
         """
-        need_whole_levels(image)
+        need_8bit_values(image)
         if image.frames is None or image.frames < 2:
             raise PipelineError("requires a video clip of at least 2 frames: start the pipeline with decode_video")
         if image.height is None or image.width is None:

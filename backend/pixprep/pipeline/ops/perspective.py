@@ -7,7 +7,7 @@ from typing import ClassVar
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Fraction
 from pixprep.pipeline.ops.op import Drawn, Op, SteadyOp, as_kind, drawn
-from pixprep.pipeline.ops.warp import Looking, Point
+from pixprep.pipeline.ops.warp import Point, WarpOp
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.motions import projected
 from pixprep.plan.draws.philox import Words
@@ -15,13 +15,13 @@ from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import Color, WarpFilter
 
 
-class _Tilting(Looking, frozen=True, kw_only=True):
+class _PerspectiveBase(WarpOp, frozen=True, kw_only=True):
     """Base class of the perspective warps."""
 
     filter: WarpFilter = "bilinear"
 
 
-class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
+class Perspective(_PerspectiveBase, SteadyOp, frozen=True, tag="perspective"):
     """Applies the homography that moves the four corner pixels to given positions; the size does not change.
 
     The op equals torchvision v2's ``perspective`` with ``corners`` as ``endpoints``. The coefficients are exact,
@@ -52,7 +52,7 @@ class Perspective(_Tilting, SteadyOp, frozen=True, tag="perspective"):
         return projected(height, width, self.corners, self.look(color))
 
 
-class RandomPerspective(Drawn, _Tilting, frozen=True, tag="random_perspective"):
+class RandomPerspective(Drawn, _PerspectiveBase, frozen=True, tag="random_perspective"):
     """Applies a random homography to some of the images.
 
     The op equals torchvision v2's ``RandomPerspective``: each corner pixel moves to a uniformly distributed position in

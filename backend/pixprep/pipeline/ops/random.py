@@ -16,12 +16,12 @@ from pixprep.pipeline.ops.limits import (
     FillColor,
     Fraction,
     Length,
+    OrderedPair,
     Ratio,
-    Rising,
     Within,
+    need_8bit_values,
     need_channels,
-    need_levels,
-    need_whole_levels,
+    need_pixel_values,
     shown,
 )
 from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, Whether, as_kind, bare, settle
@@ -61,7 +61,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
 
     height: Length
     width: Length | None = None
-    scale: Annotated[tuple[float, float], Rising(0, 1, is_over=True)] = (0.08, 1.0)
+    scale: Annotated[tuple[float, float], OrderedPair(0, 1, is_over=True)] = (0.08, 1.0)
     ratio: Ratio = (3 / 4, 4 / 3)
     filter: Filter = "bilinear"
     antialias: bool | None = None
@@ -160,7 +160,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         """Return the spec of the window; reject a window that is larger than every image."""
         need_channels("fill", self.fill, image.channels)
         if self.may_pad:
-            (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
+            (need_pixel_values if self.padding_mode == "constant" else need_8bit_values)(image)
         width = self.width or self.height
         top, left, bottom, right = self.margins
         for name, length, padded in (
@@ -335,12 +335,12 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
     blocks: ClassVar[int] = 1  # random numbers for p, the factor, left and top
 
     fill: FillColor = 0
-    side_range: Annotated[tuple[float, float], Rising(1, MAX_ZOOM)] = (1.0, 4.0)
+    side_range: Annotated[tuple[float, float], OrderedPair(1, MAX_ZOOM)] = (1.0, 4.0)
     p: Fraction = 0.5
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the canvas, whose size has no upper bound."""
-        need_levels(image)
+        need_pixel_values(image)
         need_channels("fill", self.fill, image.channels)
         return image.within((image.min_height, image.min_width))
 
@@ -396,8 +396,8 @@ class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
     def check(self) -> None:
         settle(self, "sampler_options", SAMPLER_OPTIONS)
         ratio = (self.min_aspect_ratio, self.max_aspect_ratio)
-        Rising(0, 1, is_over=True).check("min_scale, max_scale", (self.min_scale, self.max_scale))
-        Rising(0, 1000, is_over=True).check("min_aspect_ratio, max_aspect_ratio", ratio)
+        OrderedPair(0, 1, is_over=True).check("min_scale, max_scale", (self.min_scale, self.max_scale))
+        OrderedPair(0, 1000, is_over=True).check("min_aspect_ratio, max_aspect_ratio", ratio)
         if not self.sampler_options or not all(0 <= overlap <= 1000 for overlap in self.sampler_options):
             raise PipelineError('"sampler_options" must be numbers from 0 to 1000; 1 or more keeps the whole image')
 

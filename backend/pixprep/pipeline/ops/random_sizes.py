@@ -8,7 +8,7 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
-from pixprep.pipeline.ops.limits import MAX_SIDE, Fraction, Length, Rising, Within
+from pixprep.pipeline.ops.limits import MAX_SIDE, Fraction, Length, OrderedPair, Within
 from pixprep.pipeline.ops.op import ImageOp, Op, Whether, as_kind, bare, settle
 from pixprep.pipeline.ops.random import MAX_ZOOM
 from pixprep.plan import geometry_steps
@@ -170,7 +170,7 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
 
     height: Length | None = None
     width: Length | None = None
-    scale_range: Annotated[tuple[float, float], Rising(0, MAX_ZOOM, is_over=True)] = (0.1, 2.0)
+    scale_range: Annotated[tuple[float, float], OrderedPair(0, MAX_ZOOM, is_over=True)] = (0.1, 2.0)
     p: Fraction = 1.0
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.alignment import Warp
 from pixprep.pipeline.ops.canvas import check_padding
-from pixprep.pipeline.ops.limits import FillColor, Fraction, Rising, Spread, spans
+from pixprep.pipeline.ops.limits import FillColor, Fraction, OrderedPair, Spread, spans
 from pixprep.pipeline.ops.op import LevelsOp, Op, Whether, as_kind, drawn
 from pixprep.pipeline.ops.warp import DEGREES, MAX_SCALE, SHEARS, Angles, shears
 from pixprep.plan import matrices
@@ -164,7 +164,7 @@ class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspecti
 
     blocks: ClassVar[int] = 3  # random numbers for the four points, and for the standard deviation
 
-    scale: Annotated[tuple[float, float], Rising(0, 1)] = (0.05, 0.1)
+    scale: Annotated[tuple[float, float], OrderedPair(0, 1)] = (0.05, 0.1)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Sample the homography, which maps points of the image to the result.

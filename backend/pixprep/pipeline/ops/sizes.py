@@ -94,9 +94,10 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
 
 
 class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"):
-    """Resizes the image to the largest size whose patches do not exceed a number, and keeps the aspect ratio.
+    """Resizes the image to the largest size with a limited number of patches, keeping the aspect ratio.
 
-    ``rule`` is the formula of a family of models in Hugging Face transformers, which scales both sides by one factor:
+    ``rule`` selects the formula of a family of models in Hugging Face transformers. All formulas scale both sides by
+    the same factor:
 
     - ``naflex``: the factor is at most 100, and both sides are rounded up to multiples of the patch size (SigLIP 2).
     - ``gemma``: both sides are rounded down to multiples of a merge window (Gemma 4).
@@ -108,9 +109,9 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
     Args:
         patch_size: Height and width of a patch in pixels.
         max_patches: Maximum number of patches.
-        merge_size: Side of a merge window in patches, except for ``naflex``.
-        max_side: Maximum number of patches along a side; for ``kimi``.
-        rule: Formula.
+        merge_size: Height and width of a merge window in patches. Not supported by ``naflex``.
+        max_side: Maximum number of patches along each side. Required by ``kimi``, and not supported by other rules.
+        rule: Formula; see above.
         filter, antialias, like: as in ``resize``.
 
     Example:

@@ -39,7 +39,7 @@ AffineLike = Literal["pillow", "torchvision", "opencv"]
 Angles = float | tuple[float, ...]
 
 
-class Looking(LevelsOp, frozen=True, kw_only=True):
+class WarpOp(LevelsOp, frozen=True, kw_only=True):
     """Base class of the ops that are a geometric warp."""
 
     moves: ClassVar[bool] = True
@@ -59,13 +59,13 @@ class Looking(LevelsOp, frozen=True, kw_only=True):
         return look(self.filter, self.fill, self.like, color, center=center, padding_mode=mode or "constant")
 
 
-class _Warping(Looking, frozen=True, kw_only=True):
+class _CenteredWarp(WarpOp, frozen=True, kw_only=True):
     """Base class of the warps about a fixed point."""
 
     center: Annotated[Pair, Point] | None = None
 
 
-class _Bordered(_Warping, frozen=True, kw_only=True):
+class _PaddedWarp(_CenteredWarp, frozen=True, kw_only=True):
     """Base class of the warps that support padding modes other than a constant fill with some libraries."""
 
     like: AffineLike = "pillow"  # type: ignore[assignment]  # other warps do not support OpenCV
@@ -81,7 +81,7 @@ class _Bordered(_Warping, frozen=True, kw_only=True):
         return shown_again(self.padding_mode or "constant")
 
 
-class _Turning(_Bordered, frozen=True, kw_only=True):
+class _RotateBase(_PaddedWarp, frozen=True, kw_only=True):
     """Base class of ``rotate``."""
 
     like: RotateLike = "pillow"  # type: ignore[assignment]  # other warps do not support DALI
@@ -95,7 +95,7 @@ class _Turning(_Bordered, frozen=True, kw_only=True):
             )
 
 
-class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
+class Rotate(_RotateBase, SteadyOp, frozen=True, tag="rotate"):
     """Rotates the image counter-clockwise.
 
     The op equals torchvision v2's ``rotate``. A rotation by a multiple of 90 degrees about the center does not
@@ -111,7 +111,7 @@ class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
         fill: Color of the area outside the image, 0 to 255: one number, or one per channel.
         like: Library whose formulas the op reproduces. ``dali`` does not support ``center``, and its expanded result
             may be one pixel larger. A GPU engine runs ``dali`` on the host.
-        center: (x, y) of the center of rotation, in pixels from the upper left corner. Default: the center of the
+        center: Center of rotation (x, y), in pixels from the upper left corner. Default: the center of the
             image.
         padding_mode: Content of the area outside the image with ``"like": "dali"``: ``constant`` (the default) is
             ``fill``, and ``edge`` repeats the nearest pixel.
@@ -153,7 +153,7 @@ class Rotate(_Turning, SteadyOp, frozen=True, tag="rotate"):
         return rotated(height, width, words.get("angle", self.angle), self.look(color), expand=self.expand)
 
 
-class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
+class RandomRotate(Whether, _CenteredWarp, frozen=True, tag="random_rotate"):
     """Rotates each image by a random angle.
 
     The op equals torchvision v2's ``RandomRotation``: the angle is uniformly distributed.
@@ -195,7 +195,7 @@ class RandomRotate(Whether, _Warping, frozen=True, tag="random_rotate"):
         return [as_kind(Rotate, self, angle=words["angle"])]
 
 
-class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
+class Affine(_PaddedWarp, SteadyOp, frozen=True, tag="affine"):
     """Rotates, shears and scales the image about a point, and translates it; the size does not change.
 
     The op equals torchvision v2's ``affine``. With ``"like": "opencv"``, OpenCV 4's ``warpAffine`` applies the same
@@ -239,7 +239,7 @@ class Affine(_Bordered, SteadyOp, frozen=True, tag="affine"):
         return (mapped(height, width, self._motion, self.look(color)),)
 
 
-class RandomAffine(Whether, _Bordered, frozen=True, tag="random_affine"):
+class RandomAffine(Whether, _PaddedWarp, frozen=True, tag="random_affine"):
     """Rotates, shears, scales and translates each image at random; the size does not change.
 
     The op equals torchvision v2's ``RandomAffine``: all parameters are uniformly distributed, and the translation is
