@@ -105,7 +105,7 @@ def test_an_invalid_region_is_rejected_by_its_index():
     assert np.array_equal(first, last)
     for place, (name, error) in enumerate(zip(BAD, bad, strict=True), 2):
         assert isinstance(error, pp.ImageError), name
-        assert f'"quads" {place} of {len(rows)}: ' in str(error), (name, error)
+        assert f'"quads", row {place} of {len(rows)}: ' in str(error), (name, error)
         assert error.reason in ("BAD_INPUT", "DOES_NOT_FIT")
     zero = [
         [[0, 0, 0], [0, 0, 0]],
