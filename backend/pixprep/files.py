@@ -128,7 +128,7 @@ def of_file(inputs: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def whole(path: str | Path) -> Iterator[BinaryIO]:
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     """Open a temporary binary file that atomically replaces ``path`` when the block ends.
 
     If anything fails before, ``path`` is unchanged and the temporary file is removed. The new file has the mode of the
@@ -143,37 +143,37 @@ def whole(path: str | Path) -> Iterator[BinaryIO]:
         with Path(path).open("wb") as file:
             yield file
         return
-    made = target.with_name(UNFINISHED.replace("*", uuid4().hex))
+    temporary = target.with_name(UNFINISHED.replace("*", uuid4().hex))
     try:
-        with made.open("xb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
-            shutil.copymode(target, made)
-        made.replace(target)
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
     except BaseException as error:
         with suppress(OSError):
-            made.unlink()
-        if isinstance(error, OSError) and str(error.filename) == str(made):  # users do not know the temporary name
+            temporary.unlink()
+        if isinstance(error, OSError) and str(error.filename) == str(temporary):  # users do not know the temporary name
             error.filename = str(path)
         raise
 
 
 def write(path: str | Path, content: bytes | str) -> None:
-    """Write bytes, or text as UTF-8, atomically; see ``whole``."""
-    with whole(path) as file:
+    """Write bytes, or text as UTF-8, atomically; see ``atomic_file``."""
+    with atomic_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def copy(source: str | Path, target: str | Path) -> None:
-    """Copy a file atomically; see ``whole``."""
-    with Path(source).open("rb") as file, whole(target) as made:
+    """Copy a file atomically; see ``atomic_file``."""
+    with Path(source).open("rb") as file, atomic_file(target) as made:
         shutil.copyfileobj(file, made, 1 << 20)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes that call this function. The kernel releases the lock if the process dies.
 
     Raises:

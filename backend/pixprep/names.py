@@ -129,9 +129,9 @@ def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None =
     """
     from difflib import get_close_matches  # noqa: PLC0415  (for a message only)
 
-    for each in (word, snake(word), word.lower()):
-        if elsewhere and each in elsewhere:
-            return elsewhere[each]
+    for spelling in (word, snake(word), word.lower()):
+        if elsewhere and spelling in elsewhere:
+            return elsewhere[spelling]
     names = [*known]
     near = get_close_matches(snake(word), names, n=len(names) or 1)
     return next((name for name in near if _is_near(snake(word).split("_"), name.split("_"))), "")
@@ -140,12 +140,12 @@ def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None =
 def _is_near(words: list[str], others: list[str]) -> bool:
     """Return whether each word of the shorter name, or a similar word, occurs in the longer name."""
     fewer, more = sorted((words, others), key=len)
-    is_one = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # such as randomcrop
-    return is_one or all(any(_is_alike(word, other) for other in more) for word in fewer)
+    is_joined = len(fewer) < len(more) and "".join(fewer) == "".join(more)  # such as randomcrop
+    return is_joined or all(any(_is_alike(word, other) for other in more) for word in fewer)
 
 
 def _is_alike(word: str, other: str) -> bool:
-    """Return whether one word is a misspelling of the other (most letters, mostly in order) or has the same stem."""
+    """Return whether two words are similar: one is a misspelling of the other, or they have the same stem."""
     from difflib import SequenceMatcher  # noqa: PLC0415  (for a message only)
 
     matcher = SequenceMatcher(None, word, other)
@@ -165,13 +165,13 @@ def hint(near: str, quote: str = '"') -> str:
 def field_hint(field: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown field: the field in pixprep, or all fields of the op."""
     fields = [*known]
-    ours = FIELDS.get(field, ())
-    if not ours or not {*ours} <= {*fields}:
+    suggested = FIELDS.get(field, ())
+    if not suggested or not {*suggested} <= {*fields}:
         near = meant(field, fields)
-        ours = (near,) if near else ()
-    if not ours:
+        suggested = (near,) if near else ()
+    if not suggested:
         return f"; valid fields: {', '.join(fields)}"
-    return f"; did you mean {' and '.join(chr(34) + each + chr(34) for each in ours)}?"
+    return f"; did you mean {' and '.join(chr(34) + each + chr(34) for each in suggested)}?"
 
 
 def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]:
@@ -190,13 +190,13 @@ def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]
         def call(*args: Any, **named: Any) -> Any:
             for name in named:
                 if name not in signature.parameters:
-                    remedy = elsewhere.get(name) or meant(name, list(signature.parameters)[1:])
-                    raise TypeError(f'{class_name}: no argument "{name}"{f": {remedy}" if remedy else ""}')
+                    fix = elsewhere.get(name) or meant(name, list(signature.parameters)[1:])
+                    raise TypeError(f'{class_name}: no argument "{name}"{f": {fix}" if fix else ""}')
             try:
                 signature.bind(*args, **named)
             except TypeError as error:
-                remedy = f": {positional}" if "positional" in str(error) else ""
-                raise TypeError(f"{class_name}: {error}{remedy}") from None
+                fix = f": {positional}" if "positional" in str(error) else ""
+                raise TypeError(f"{class_name}: {error}{fix}") from None
             return function(*args, **named)
 
         return cast("F", call)

@@ -10,14 +10,14 @@ import pytest
 
 import pixprep as pp
 from pixprep.cli import main
-from pixprep.files import alone, whole, write
+from pixprep.files import atomic_file, locked, write
 from support.images import PHOTOS, photo
 from support.limits import limited
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
 LOCKED = """
-import sys, time; from pathlib import Path; from pixprep.files import alone
-with alone(Path(sys.argv[1])):
+import sys, time; from pathlib import Path; from pixprep.files import locked
+with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)
 """
@@ -101,7 +101,7 @@ def test_an_error_while_it_is_written_names_the_file(tmp_path):
 
 def test_nothing_is_left_of_a_file_whose_writer_fails(tmp_path):
     file = tmp_path / "file"
-    with pytest.raises(KeyboardInterrupt), whole(file):
+    with pytest.raises(KeyboardInterrupt), atomic_file(file):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
@@ -110,7 +110,7 @@ def test_a_folder_is_locked_until_its_process_ends(tmp_path):
     with subprocess.Popen([sys.executable, "-c", LOCKED, tmp_path], stdout=subprocess.PIPE) as first:
         try:
             assert first.stdout.readline() == b"locked\n"
-            with pytest.raises(pp.PixprepError) as error, alone(tmp_path):
+            with pytest.raises(pp.PixprepError) as error, locked(tmp_path):
                 pass
         finally:
             first.kill()
@@ -118,7 +118,7 @@ def test_a_folder_is_locked_until_its_process_ends(tmp_path):
         str(error.value)
         == f"{tmp_path}: another process is writing to this folder: wait until it ends, or use a different folder"
     )
-    with alone(tmp_path):
+    with locked(tmp_path):
         pass
 
 
@@ -126,6 +126,6 @@ def test_a_folder_that_cannot_be_locked_is_refused(tmp_path):
     (tmp_path / ".pixprep.lock").mkdir()
     with (
         pytest.raises(pp.PixprepError, match="cannot be locked \\(Is a directory\\): use a different folder"),
-        alone(tmp_path),
+        locked(tmp_path),
     ):
         pass

@@ -19,7 +19,7 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Format, Limits
 from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PixprepError
-from pixprep.files import expand, named, npy_stems, of_file, read, whole
+from pixprep.files import atomic_file, expand, named, npy_stems, of_file, read
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.progress import Progress
 from pixprep.show.summary import summary
@@ -124,7 +124,7 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
         row |= summary(array)
         if stem:
             path = stem.with_name(f"{stem.name}.{name}.npy" if row.get("name") else f"{stem.name}.npy")
-            with named(path, "cannot be written"), whole(path) as file:
+            with named(path, "cannot be written"), atomic_file(path) as file:
                 np.save(file, array)
             row["output"] = str(path)
         yield row

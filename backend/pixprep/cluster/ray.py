@@ -21,7 +21,7 @@ import numpy as np
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError, install, needing
-from pixprep.files import UNFINISHED, alone, whole, write
+from pixprep.files import UNFINISHED, atomic_file, locked, write
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.training.sources import read_image
 
@@ -61,7 +61,7 @@ class _Rows:
         """Write a file in small batches of rows, and return the numbers of rows and of failed rows."""
         tables = (self._table(names[at : at + BATCH]) for at in range(0, len(names), BATCH))
         first, errors = next(tables), 0
-        with whole(target) as file, pq.ParquetWriter(file, first.schema) as writer:
+        with atomic_file(target) as file, pq.ParquetWriter(file, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
                 errors += len(table) - table["error"].null_count
@@ -225,7 +225,7 @@ def batch(
     """
     began, text, names = time.monotonic(), pipeline.to_json(), manifest(paths, column)
     output.mkdir(parents=True, exist_ok=True)
-    with alone(output):
+    with locked(output):
         _claim(output, {"manifest": digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
                         "column": column, "rows_per_file": rows_per_file})  # fmt: skip
         _sweep(output)

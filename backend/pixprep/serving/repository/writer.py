@@ -86,5 +86,5 @@ def _copy(source: Path, target: Path) -> None:
             raise OSError(errno.EINVAL, "Not a regular file", str(source))
         if found.st_size > shutil.disk_usage(target.parent).free:  # fail before a sparse file fills the disk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source))
-        with files.whole(target) as copy:
+        with files.atomic_file(target) as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
