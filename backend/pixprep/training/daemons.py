@@ -15,7 +15,7 @@ _PATIENCE_S = 0.25
 
 
 class Daemons:
-    """Pool of daemon threads. Unlike those of a ``ThreadPoolExecutor``, Python does not join them at exit.
+    """Pool of daemon threads. Python does not join them at exit, unlike the threads of a ``ThreadPoolExecutor``.
 
     Args:
         count: Maximum number of threads. A thread is started only when all others are busy.

@@ -1,4 +1,4 @@
-"""Progress of a training: the current epoch, the position in it, and how much time was spent on what."""
+"""Tracks the progress of a training: the current epoch, the position in it, and the time spent on each kind of work."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Course:
         self.epoch, self.position = self.place
 
     def next_is(self, epoch: int) -> None:
-        """Select the next epoch. It starts at the restored position if that belongs to this epoch, and else at 0."""
+        """Select the next epoch. It starts at position 0, unless a state of this epoch was loaded."""
         if self._is_begun or epoch != self.epoch:
             self.end()
             self.go_to(epoch, 0)

@@ -25,7 +25,7 @@ _OPS = {
 }
 """Names of fields that usually contain coordinates, and the op that transforms each."""
 _SURE = 8
-"""Number of samples after which a field with one value per box in all of them is assumed to belong to the boxes."""
+"""A field that has one value per box in this many samples is assumed to belong to the boxes."""
 
 
 def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dict[str, Any]:

@@ -315,7 +315,7 @@ class Loader:
 
         Raises:
             DataError: The state belongs to different samples.
-            PipelineError: The state has a different ``seed``, ``shuffle`` or sampler, or is not a state.
+            PipelineError: The state was saved with a different ``seed``, ``shuffle`` or sampler, or is invalid.
         """
         epoch, position = checked_state(state, self.state_dict(), self.order.length)
         self._course.end()

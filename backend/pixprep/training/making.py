@@ -41,7 +41,7 @@ MAX_ATTEMPTS = 100
 """Maximum number of replacements that are tried per broken sample. Even if half of all samples are broken, ten attempts
 in a row fail only with a probability of 1 in 1,024."""
 COPY = 128
-"""Distance between the attempt numbers of the copies of a sample in an epoch: those of the k-th repetition start at
+"""Offset between the attempt numbers of the copies of a sample in an epoch: the numbers of the k-th repetition start at
 ``k * COPY``."""
 _MAX_NAMED = 3
 """Maximum number of broken samples that a message names."""
@@ -104,7 +104,7 @@ def error_limit(max_errors: float, order: Order) -> int:
         return ceil(max_errors * order.length / order.shard[1])
     if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
         return max_errors
-    raise PipelineError(f"max_errors must be a fraction from 0.0 to 1.0 or an integer, not {max_errors!r}")
+    raise PipelineError(f"max_errors must be a fraction from 0.0 to 1.0 or a nonnegative integer, not {max_errors!r}")
 
 
 @dataclass
@@ -175,7 +175,12 @@ class Maker:
         )
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
-        """Yield pairs of the position in the epoch after a batch, and the batch.
+        """Yield each batch of an epoch, as a pair of the position after the batch and the batch itself.
+
+        Args:
+            epoch: Number of the epoch.
+            position: Position in the epoch at which the first batch begins.
+            reader: Reader from ``reader``, which is closed at the end.
 
         Raises:
             ImageError: A sample is broken, with ``on_error="raise"``.
@@ -354,7 +359,10 @@ class Maker:
         return replace(plan, annotations={n: each for n, each in plan.annotations.items() if each.field in fields})
 
     def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
-        """Return, for each sample, the function from image size to geometry, using its random parameters."""
+        """Return a function for each sample that computes the geometry of its ops from the size of the image.
+
+        The random parameters of the samples are already sampled here.
+        """
         plan = self.engine.plan
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)

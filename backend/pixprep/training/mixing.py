@@ -42,9 +42,9 @@ class Mix:
     """Apply MixUp and CutMix to the batches of a Loader: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
 
     Labels become class probabilities, float32 (n, classes). If both alphas are set, one of the two augmentations is
-    chosen at random for each batch, with equal probability. ``batch["mix"]`` contains a dict with the augmentation and
-    its random parameters for each image, which is empty if the image did not change. The formulas are those of
-    torchvision v2's ``MixUp`` and ``CutMix``.
+    chosen at random for each batch, with equal probability. ``batch["mix"]`` is a list with one dict per image, which
+    contains the augmentation and its random parameters, or is empty if the image did not change. The formulas are those
+    of torchvision v2's ``MixUp`` and ``CutMix``.
 
     Each image is mixed with the previous image of the batch. If the batch contains several copies of a sample, each
     copy is mixed with an image of a different sample. If one sample fills more than half of a batch, some of its copies
@@ -103,8 +103,8 @@ class Mix:
         copies = -(-order.repeats // order.shard[1])
         if order.batch_size < 2 * copies:
             raise PipelineError(
-                f"Mix: images are mixed with images of other samples, of which a batch of {order.batch_size} may have "
-                f"too few: use a batch_size of at least {2 * copies}"
+                f"Mix: a batch of {order.batch_size} may contain too few different samples to mix with each other: use "
+                f"a batch_size of at least {2 * copies}"
             )
 
     def draw(self, key: Key, height: int, width: int) -> dict[str, Any]:

@@ -29,7 +29,8 @@ Indices = npt.NDArray[np.int64]
 BLOCK = 256
 """Default block size with ``shuffle="blocks"``: the number of consecutive samples that form a block."""
 POOL = 16
-"""With ``shuffle="blocks"``, samples are shuffled within a pool of this many default-sized blocks (4,096 samples)."""
+"""Number of blocks per pool with ``shuffle="blocks"``: the blocks are shuffled first, and then the samples within each
+pool. A pool has 4,096 samples, whatever the size of the source's own blocks."""
 MAX_GROUPS = 1000
 MAX_ORDERED = 1 << 34
 """Maximum number of samples in an order. It is kept in memory during an epoch and takes 8 bytes per sample."""
@@ -103,7 +104,7 @@ class Order:
             raise PipelineError("the source has no samples")
         if not _is_integer(self.batch_size, 1):
             raise PipelineError(f"batch_size must be an integer of at least 1, not {self.batch_size!r}")
-        if not (isinstance(self.shuffle, bool) or self.shuffle == "blocks"):  # 0 and 1 are equal to False and True
+        if not (isinstance(self.shuffle, bool) or self.shuffle == "blocks"):  # ``in`` would accept 0 and 1
             raise PipelineError(f'shuffle must be False, True or "blocks", not {self.shuffle!r}')
         if not (_is_integer(self.seed, 0) and self.seed < 1 << 32):
             raise PipelineError(f"seed must be an integer from 0 to 2**32 - 1, not {self.seed!r}")
@@ -166,7 +167,7 @@ class Order:
             raise self._too_long() from None
 
     def _indices(self, epoch: int) -> Indices:
-        """Return ``order``."""
+        """Compute ``order``, without handling a lack of memory."""
         if self.groups is not None:
             return self._grouped(self._permuted(epoch), self.groups)
         if not self._is_sampled:
@@ -274,7 +275,7 @@ class Order:
                 previous part. The batch size and the number of shards may have changed since.
 
         Raises:
-            PipelineError: There are too few remaining samples to give every shard one.
+            PipelineError: There are fewer remaining samples than shards.
         """
         self._check_short(position)
         order = None if self._is_plain else self.order(epoch)
@@ -364,7 +365,8 @@ class Order:
             return
         if self._is_sampled:
             raise PipelineError(
-                "group_by cannot be combined with weights, shares, repeats or epoch_samples: remove group_by or these"
+                "group_by cannot be combined with weights, shares, repeats or epoch_samples: remove group_by or the "
+                "other arguments"
             )
         if self.groups.shape != (self.samples,):
             raise PipelineError(

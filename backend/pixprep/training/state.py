@@ -22,7 +22,7 @@ def checked_state(state: Mapping[str, Any], now: Mapping[str, Any], length: int)
 
     Raises:
         DataError: The state belongs to different samples.
-        PipelineError: The state has a different ``seed``, ``shuffle`` or sampler, or is not a state.
+        PipelineError: The state was saved with a different ``seed``, ``shuffle`` or sampler, or is invalid.
     """
     if isinstance(state, Mapping):
         state = {"sampler": None, **state}  # states of older versions lack this field

@@ -53,11 +53,11 @@ def library(name: Library) -> ModuleType:
 
 
 def checked_names(loader: Batches, names: Sequence[str]) -> Sequence[str]:
-    """Return the names, and warn if they hide that samples which pad the last batch occur twice.
+    """Return the names, and warn if the last batch is padded but the names do not include ``is_padding``.
 
     Args:
         loader: Loader whose batches are converted.
-        names: Names of the outputs and fields to which the user restricts each batch.
+        names: Names of the outputs and fields that each batch contains. Empty: all.
     """
     order = loader.order
     padding = len(loader) * order.global_size - order.length
@@ -99,8 +99,8 @@ def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str]
 def value(batch: Batch, name: str, *, is_padded: bool = False) -> Any:
     """Return an output or a field for a library that does not accept lists of images.
 
-    Lists of images and of masks are padded and stacked into one array. Other lists of arrays are so only if
-    ``is_padded``.
+    Lists of images and of masks are padded and stacked into one array. Other lists of arrays are padded only if
+    ``is_padded`` is set.
     """
     is_image = name in batch.outputs or isinstance(batch.annotations.get(name), MaskPlan)
     return _found(batch, name, is_padded=is_padded or is_image)

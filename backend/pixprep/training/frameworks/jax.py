@@ -12,7 +12,7 @@ from pixprep.training.frameworks import mapped
 def converted(value: Any, *, device: Any = None, dtype: Any = None) -> Any:
     """Return arrays on the same kind of device, or on ``device``.
 
-    By default, JAX converts 64-bit numbers to 32 bits, which copies them.
+    By default, JAX stores 64-bit numbers in 32 bits, which requires a copy.
     """
     return mapped(value, lambda array: _array(array, device, dtype))
 

@@ -45,7 +45,7 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
         return batch
 
     def on_epoch_begin(self) -> None:
-        """Return the inspected batches again from now on."""
+        """Start the epoch, which returns the batches that Keras has inspected once more."""
         self._is_begun = True
 
     def on_epoch_end(self) -> None:

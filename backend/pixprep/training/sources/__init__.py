@@ -121,13 +121,13 @@ class Source(ABC):
         return f"<{type(self).__name__}: {len(self):,} samples{classes}>"
 
 
-def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview] | None = None) -> Encoded:
+def read_image(sample: Sample, limits: Limits, allocate: Callable[[int], memoryview] | None = None) -> Encoded:
     """Return the encoded bytes of a sample's image. They are read from a file if ``image`` is a path.
 
     Args:
         sample: Sample as described in the module's docstring.
         limits: Limits, which include the maximum size of a file.
-        room: Function that allocates memory of a size in bytes for a file. Default: new memory for each file.
+        allocate: Function that returns memory of a size in bytes for a file. Default: new memory for each file.
 
     Raises:
         ImageError: The file cannot be read, is not a regular file, or is larger than the limit. The message contains
@@ -146,9 +146,9 @@ def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview]
             if not stat.S_ISREG(status.st_mode):
                 raise ImageError("UNREADABLE", "is not a regular file")
             limits.check_bytes(status.st_size)
-            if room is None:
+            if allocate is None:
                 return os.read(descriptor, status.st_size)
-            into = room(status.st_size)
+            into = allocate(status.st_size)
             return into[: os.readv(descriptor, [into])]
         finally:
             os.close(descriptor)

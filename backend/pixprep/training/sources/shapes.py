@@ -101,8 +101,8 @@ def _of_runs(runs: Runs, height: int, width: int) -> U8:
 def _lengths(text: str) -> list[int]:
     """Decode run lengths from the compressed format of pycocotools.
 
-    Each character contains five bits of a number, the least significant first. From the third number on, the difference
-    from the length two positions before is stored.
+    Each character contains five bits of a number, the least significant first. From the fourth number on, the
+    difference from the length two positions before is stored.
     """
     lengths: list[int] = []
     value = bits = 0

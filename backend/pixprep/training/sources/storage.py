@@ -311,7 +311,7 @@ def expanded(text: str) -> list[str]:
     """Expand the braces of a pattern as a shell does: ``{a,b}`` and ``{00..12}``.
 
     Raises:
-        DataError: A range does not count up, or is too long.
+        DataError: A range is not increasing, or is too long.
     """
     match = _BRACES.search(text)
     if match is None:

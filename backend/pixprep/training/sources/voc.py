@@ -155,9 +155,9 @@ def _bytes(path: str, limit: int) -> bytes:
 def _parsed(path: str) -> ET.Element:
     """Parse an XML file, and return its root element.
 
-    A file cannot define entities without the bytes ``<!DOCTYPE``: the parser is told to assume UTF-8, regardless of the
-    declared encoding, and would recognize only UTF-16 by itself, which contains zero bytes. Without entities, the cost
-    of parsing is proportional to the size of the file.
+    A file cannot define entities without the bytes ``<!DOCTYPE``. The parser assumes UTF-8 regardless of the declared
+    encoding, and the only other encoding that it detects, UTF-16, contains zero bytes, which are rejected. Without
+    entities, the cost of parsing is proportional to the size of the file.
 
     Raises:
         ImageError: BAD_RECORD: The file is too large, has a document type, or is not valid XML in UTF-8.
