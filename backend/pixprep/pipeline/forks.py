@@ -84,10 +84,10 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], ite
     """
     first, *others = walks.values()
     for other in others:
-        _check_alike(first, other)
+        _check_same_meaning(first, other)
     ends = [len(each.nodes) - n_after for each in walks.values()]
     every = [each.nodes[end - 1 :] for each, end in zip(walks.values(), ends, strict=True)]
-    images = [_around([node.image for node in column]) for column in zip(*every, strict=True)]
+    images = [_image_spec([node.image for node in column]) for column in zip(*every, strict=True)]
     before = [node for node in first.nodes if node.index < item.op_index]
     last = replace(
         every[0][0], index=item.op_index, op=item.op, key=item.key, source=item.op_index, inputs=(), call=None
@@ -95,7 +95,7 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], ite
     after = zip([last, *every[0][1:]], images, strict=True)
     nodes = [*before, *(replace(node, image=image) for node, image in after)]
     outputs = {
-        name: replace(output, spec=_spec([each.outputs[name].spec for each in walks.values()]))
+        name: replace(output, spec=_tensor_spec([each.outputs[name].spec for each in walks.values()]))
         for name, output in first.outputs.items()
     }
     shown = {node.op.name or op_name(node.op): node.image for node in nodes}
@@ -108,7 +108,7 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], ite
     return CompiledSide(tuple(nodes), outputs, plan)
 
 
-def _check_alike(first: CompiledSide, other: CompiledSide) -> None:
+def _check_same_meaning(first: CompiledSide, other: CompiledSide) -> None:
     """Raise PipelineError if the tensors of two outcomes have a different meaning to a model. Sizes may differ."""
     for name, plan in first.plan.outputs.items():
         theirs = other.plan.outputs[name]
@@ -122,7 +122,7 @@ def _check_alike(first: CompiledSide, other: CompiledSide) -> None:
                     )
 
 
-def _around(images: Sequence[ImageSpec]) -> ImageSpec:
+def _image_spec(images: Sequence[ImageSpec]) -> ImageSpec:
     """Return the spec that covers the images of all outcomes."""
     smallest = min(image.min_height for image in images), min(image.min_width for image in images)
     sides = [(image.max_height, image.max_width) for image in images]
@@ -130,7 +130,7 @@ def _around(images: Sequence[ImageSpec]) -> ImageSpec:
     return images[0].within(smallest, (height, width))
 
 
-def _spec(specs: Sequence[TensorSpec]) -> TensorSpec:
+def _tensor_spec(specs: Sequence[TensorSpec]) -> TensorSpec:
     """Return the spec that covers the tensors of all outcomes. Sides that differ become -1."""
     shapes = [{*sides} for sides in zip(*(spec.shape for spec in specs), strict=True)]
     shape = tuple(next(iter(sides)) if len(sides) == 1 else -1 for sides in shapes)

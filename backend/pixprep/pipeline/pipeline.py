@@ -108,7 +108,7 @@ class Pipeline:
                 of_side = partial(compiled, operators=self.operators, where=f"in {side}: ", size_hint=hint)
                 self._compiled[side] = of_side(side_ops) if side == "training" else _served(side_ops, of_side)
             if len(with_tensor) == 2:
-                _check_alike(self._compiled["training"], self._compiled["serving"])
+                _check_same_meaning(self._compiled["training"], self._compiled["serving"])
         all_nodes = [node for compiled_side in self._compiled.values() for node in compiled_side.nodes]
         for index, op in enumerate(ops):
             if isinstance(op, Tensor):
@@ -346,7 +346,7 @@ def _size_hint(others: Sequence[Op], side: Side) -> str:
     return ""
 
 
-def _check_alike(training: CompiledSide, serving: CompiledSide) -> None:
+def _check_same_meaning(training: CompiledSide, serving: CompiledSide) -> None:
     """Check that the training tensors have the same meaning as the serving tensors. Their sizes may differ.
 
     Raises:

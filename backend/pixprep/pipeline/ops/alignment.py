@@ -85,7 +85,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     """
 
     moves: ClassVar[bool] = True
-    may_colour: ClassVar[bool] = False
+    may_add_color: ClassVar[bool] = False
     profiles: ClassVar[Mapping[Any, Any]] = WARPS
 
     matrix: Rows | str | None = None

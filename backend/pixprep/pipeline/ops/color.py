@@ -24,14 +24,14 @@ Factor = Annotated[float, Within(0, MAX_FACTOR)]
 Level = Within(0, 255)
 
 
-class Blending(ColorOp, frozen=True):
+class BlendOp(ColorOp, frozen=True):
     """Base class of the ops that blend the image with a degenerate image, as Pillow's ImageEnhance does."""
 
     factor: Factor
     like: BlendLike = "pillow"
 
 
-class Brightness(Blending, frozen=True, tag="brightness"):
+class Brightness(BlendOp, frozen=True, tag="brightness"):
     """Multiplies the pixel values by a factor.
 
     The op equals torchvision v2's ``adjust_brightness``.
@@ -48,7 +48,7 @@ class Brightness(Blending, frozen=True, tag="brightness"):
         return curves.brightness(self.factor, self.like)
 
 
-class Contrast(Blending, frozen=True, tag="contrast"):
+class Contrast(BlendOp, frozen=True, tag="contrast"):
     """Changes the contrast: moves the pixel values away from the mean luma of the image, or towards it.
 
     The op equals torchvision v2's ``adjust_contrast``.
@@ -65,7 +65,7 @@ class Contrast(Blending, frozen=True, tag="contrast"):
         return levels.Blend("mean", self.factor, self.like)
 
 
-class Saturation(Blending, frozen=True, tag="saturation"):
+class Saturation(BlendOp, frozen=True, tag="saturation"):
     """Changes the saturation: moves the colors away from gray, or towards it.
 
     The op equals torchvision v2's ``adjust_saturation``.
@@ -122,7 +122,7 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
         {"op": "hue_saturation_value", "hue": 10, "saturation": 20}
     """
 
-    has_colours: ClassVar[bool] = True
+    requires_rgb: ClassVar[bool] = True
 
     hue: Annotated[float, Within(-180, 180)] = 0.0
     saturation: Annotated[float, Within(-255, 255)] = 0.0
@@ -196,7 +196,7 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
         {"op": "permute_channels", "permutation": [2, 1, 0]}
     """
 
-    has_colours: ClassVar[bool] = True
+    requires_rgb: ClassVar[bool] = True
 
     permutation: tuple[int, ...]
 

@@ -45,7 +45,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     """
 
     moves: ClassVar[bool] = True
-    may_colour: ClassVar[bool] = False
+    may_add_color: ClassVar[bool] = False
     is_hosts: ClassVar[bool] = True
     no_boxes: ClassVar[str] = (
         "elastic does not support boxes or points, because their new positions have no closed form: remove "

@@ -46,7 +46,7 @@ class Erase(SteadyOp, frozen=True, tag="erase"):
         {"op": "erase", "top": 0, "left": 0, "height": 16, "width": 16}
     """
 
-    may_colour: ClassVar[bool] = False
+    may_add_color: ClassVar[bool] = False
 
     top: Annotated[int, Within(0, MAX_SIDE)]
     left: Annotated[int, Within(0, MAX_SIDE)]
@@ -80,7 +80,7 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
         {"op": "coarse_dropout", "count": [1, 8]}
     """
 
-    may_colour: ClassVar[bool] = False
+    may_add_color: ClassVar[bool] = False
 
     count: tuple[int, int] = (1, 2)
     hole_height: Annotated[tuple[float, float], OrderedPair(0, MAX_SIDE)] = (0.1, 0.2)

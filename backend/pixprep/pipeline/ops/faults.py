@@ -47,7 +47,7 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
     return f"{path}: {words}{fix}"
 
 
-class Called(msgspec.StructMeta):
+class OpMeta(msgspec.StructMeta):
     """Metaclass of the ops. Errors of a Python call contain the op, the field and the fix, as errors of a file do."""
 
     if not TYPE_CHECKING:  # with this method, editors would not show the fields as the parameters of the call

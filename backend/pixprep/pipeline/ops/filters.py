@@ -10,7 +10,7 @@ import numpy as np
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.color import Factor
 from pixprep.pipeline.ops.limits import Fraction, Within, shown
-from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, SteadyOp, as_kind
+from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, RandomlyApplied, SteadyOp, as_kind
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, span_words
 from pixprep.plan.profiles import BLURS, Blur
@@ -45,7 +45,7 @@ class Sharpness(ColorOp, frozen=True, tag="sharpness"):
         return Filter("sharpness", self.like, self.factor)
 
 
-class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness"):
+class RandomSharpness(RandomlyApplied, Sharpness, frozen=True, tag="random_sharpness"):
     """Sharpens or smooths some of the images.
 
     The op equals torchvision v2's ``RandomAdjustSharpness``.
@@ -64,7 +64,7 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
 class _Blur(LevelsOp, frozen=True):
     """Base class of the Gaussian blurs."""
 
-    may_colour: ClassVar[bool] = False
+    may_add_color: ClassVar[bool] = False
     profiles: ClassVar[Mapping[Any, Any]] = BLURS
 
     kernel_size: int | tuple[int, int]

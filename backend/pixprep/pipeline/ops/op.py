@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.faults import Called
+from pixprep.pipeline.ops.faults import OpMeta
 from pixprep.pipeline.ops.limits import Limit, Pair, need_8bit_values, need_fill
 from pixprep.plan.draws.augments import Augment, Changing, Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
@@ -34,7 +34,7 @@ KINDS: list[type[Op]] = []
 """All subclasses of ``Op`` in the order of their definition, including base classes, which ``ops.OPS`` omits."""
 
 
-class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True, metaclass=Called):
+class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True, metaclass=OpMeta):
     """Base class of all ops.
 
     Attributes:
@@ -153,18 +153,18 @@ class LevelsOp(Changing, ImageOp, frozen=True):
     """Base class of the ops on 8-bit pixel values, which run after the crops and the resize.
 
     Attributes:
-        has_colours: Whether the op requires three channels.
+        requires_rgb: Whether the op requires three channels.
         profiles: Profiles of the libraries that ``like`` can select, if the GPU does not support all of them.
-        may_colour: Whether the op can turn gray pixels into coloured ones, apart from its ``fill``.
+        may_add_color: Whether the op can turn gray pixels into coloured ones, apart from its ``fill``.
     """
 
-    has_colours: ClassVar[bool] = False
+    requires_rgb: ClassVar[bool] = False
     profiles: ClassVar[Mapping[Any, Any]] = {}
-    may_colour: ClassVar[bool] = True
+    may_add_color: ClassVar[bool] = True
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec unchanged. Reject normalized images and unsupported numbers of channels."""
-        if self.has_colours and image.channels != 3:
+        if self.requires_rgb and image.channels != 3:
             raise PipelineError(f"requires an image with three channels, but the image has {image.channels}")
         need_8bit_values(image)
         if (fill := getattr(self, "fill", None)) is not None:
@@ -191,7 +191,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
 
     @property
     def keeps_gray(self) -> bool:
-        return not self.may_colour and len({*as_tuple(getattr(self, "fill", 0))}) == 1
+        return not self.may_add_color and len({*as_tuple(getattr(self, "fill", 0))}) == 1
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         """Return the steps for an image of this size. For a random op, they depend on the random parameters."""
@@ -231,7 +231,7 @@ class Whether(Drawn):
     __slots__ = ()
 
 
-class Sometimes(Drawn):
+class RandomlyApplied(Drawn):
     """Mixin of the ops that apply their other base class, a deterministic op, with a probability ``p``."""
 
     __slots__ = ()

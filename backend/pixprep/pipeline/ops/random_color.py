@@ -24,7 +24,7 @@ from pixprep.pipeline.ops.color import (
     Solarize,
 )
 from pixprep.pipeline.ops.limits import Fraction, Spread, shown, spans
-from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, Sometimes, drawn
+from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, RandomlyApplied, drawn
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Span, Words, between, span_words
 from pixprep.plan.profiles import COLOURS
@@ -34,7 +34,7 @@ Strength = float | tuple[float, float] | None
 """Maximum deviation of a factor from its neutral value, or the minimum and maximum of the factor; None: no change."""
 
 
-class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
+class RandomGray(RandomlyApplied, Grayscale, frozen=True, tag="random_gray"):
     """Converts the image to grayscale with probability ``p``.
 
     The op equals torchvision v2's ``RandomGrayscale``.
@@ -50,7 +50,7 @@ class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
     p: Fraction = 0.1
 
 
-class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
+class RandomPosterize(RandomlyApplied, Posterize, frozen=True, tag="random_posterize"):
     """Keeps only the upper bits of each pixel value, with probability ``p``.
 
     The op equals torchvision v2's ``RandomPosterize``.
@@ -66,7 +66,7 @@ class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize")
     p: Fraction = 0.5
 
 
-class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
+class RandomSolarize(RandomlyApplied, Solarize, frozen=True, tag="random_solarize"):
     """Inverts all pixel values at or above a threshold, with probability ``p``.
 
     The op equals torchvision v2's ``RandomSolarize``.
@@ -82,7 +82,7 @@ class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
     p: Fraction = 0.5
 
 
-class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
+class RandomAutocontrast(RandomlyApplied, Autocontrast, frozen=True, tag="random_autocontrast"):
     """Stretches the pixel values of each channel to the full range, with probability ``p``.
 
     The op equals torchvision v2's ``RandomAutocontrast``.
@@ -98,7 +98,7 @@ class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autoc
     p: Fraction = 0.5
 
 
-class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
+class RandomEqualize(RandomlyApplied, Equalize, frozen=True, tag="random_equalize"):
     """Equalizes the histogram of each channel, with probability ``p``.
 
     The op equals torchvision v2's ``RandomEqualize``.
@@ -113,7 +113,7 @@ class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
     p: Fraction = 0.5
 
 
-class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
+class RandomInvert(RandomlyApplied, Invert, frozen=True, tag="random_invert"):
     """Inverts the colors of the image with probability ``p``.
 
     The op equals torchvision v2's ``RandomInvert``.
@@ -245,7 +245,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
         {"op": "random_photometric_distort"}
     """
 
-    has_colours: ClassVar[bool] = True
+    requires_rgb: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = False
     blocks: ClassVar[int] = 4  # for p of each change; the factors; the position of the contrast; the channel order
 
@@ -294,7 +294,7 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
         {"op": "random_hue_saturation_value", "hue": 10}
     """
 
-    has_colours: ClassVar[bool] = True
+    requires_rgb: ClassVar[bool] = True
     blocks: ClassVar[int] = 1  # random numbers for p and three shifts
 
     hue: Annotated[float | tuple[float, float], Spread(-180, 180)] = 20.0

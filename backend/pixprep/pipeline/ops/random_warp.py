@@ -28,7 +28,7 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
     """Base of the random warps."""
 
     moves: ClassVar[bool] = True
-    may_colour: ClassVar[bool] = False
+    may_add_color: ClassVar[bool] = False
 
     filter: WarpFilter = "bilinear"
     padding_mode: PaddingMode = "constant"

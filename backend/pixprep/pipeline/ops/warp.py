@@ -43,7 +43,7 @@ class WarpOp(LevelsOp, frozen=True, kw_only=True):
     """Base class of the ops that are a geometric warp."""
 
     moves: ClassVar[bool] = True
-    may_colour: ClassVar[bool] = False
+    may_add_color: ClassVar[bool] = False
     profiles: ClassVar[Mapping[Any, Any]] = WARPS
 
     filter: WarpFilter = "nearest"
