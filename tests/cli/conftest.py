@@ -11,7 +11,7 @@ from pixprep.cli.parser import main
 
 @pytest.fixture
 def pixprep(folder, capsys, monkeypatch):
-    """Run one command in that folder: its exit code, stdout and stderr."""
+    """Run one command in that folder; return its exit code, stdout and stderr."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as after `activate`
 

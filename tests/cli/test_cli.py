@@ -1,4 +1,4 @@
-"""The command line without a server: output, streams and exit code of each command; each mistake is one line."""
+"""The command line without a server: output, streams and exit code of each command. Each mistake is one line."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),
     *("send", "health", "bench", "doctor", "install-backend"),
 )
-# Ctrl-C is ignored in what a shell starts in the background, tests included.
+# Programs that a shell starts in the background ignore Ctrl-C, including tests.
 PROGRAM = """\
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,7 +58,7 @@ def fill(folder):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The user's folder, which they are in: two photos, a broken one, and a pipeline."""
+    """The user's folder, which is the working directory: two photos, a broken one, and a pipeline."""
     fill(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -70,7 +70,7 @@ def start(*arguments, **options):
 
 
 def save_onnx(path, shape="batch, 3, 224, 224", inputs=("input",)):
-    """A classifier that is only a face: what it computes, nobody asks here. One of a fixed batch computes nothing."""
+    """Write a classifier that only declares inputs and outputs, because its results are not used."""
     takes = ", ".join(f"float[{shape}] {name}" for name in inputs)
     nodes = f"""
         flat = Flatten({inputs[0]})
@@ -87,7 +87,7 @@ def save_onnx(path, shape="batch, 3, 224, 224", inputs=("input",)):
 
 @pytest.fixture
 def models(pixprep, folder):
-    """A repository that ``build`` wrote for a classifier of the user's own."""
+    """A repository that ``build`` wrote for a user's own classifier."""
     save_onnx(folder / "my.onnx")
     done = pixprep("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
     assert done == (
@@ -104,11 +104,11 @@ def models(pixprep, folder):
     return folder / "models"
 
 
-# Help and wrong usage
+# help and wrong usage
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_each_command_ends_with_an_example_of_it_that_is_right_usage(pixprep, command):
+def test_the_help_of_each_command_ends_with_a_valid_example(pixprep, command):
     code, out, err = pixprep(*command.split(), "--help")
     assert (code, err) == (0, "")
     title, example = out.splitlines()[-2:]
@@ -135,7 +135,7 @@ def test_python_m_pixprep_is_the_command():
     assert done.stdout == f"pixprep {pp.__version__}\n"
 
 
-# Mistakes
+# mistakes
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(pixprep, newcomers, monkeypatc
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("command", ["send", "bench"])
-def test_nothing_that_listens_is_said_with_the_address(pixprep, command, protocol):
+def test_an_unreachable_server_is_reported_with_its_address(pixprep, command, protocol):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"127.0.0.1:{unused.getsockname()[1]}"
     assert pixprep(command, "flower.jpg", "--url", url, "--protocol", protocol) == (
@@ -198,7 +198,7 @@ def test_nothing_that_listens_is_said_with_the_address(pixprep, command, protoco
     )
 
 
-def test_a_command_without_its_libraries_names_the_extra_that_brings_them(folder):
+def test_a_command_without_its_libraries_names_the_extra_that_installs_them(folder):
     hide = "import sys; sys.modules.update(dict.fromkeys(['tqdm', 'tritonclient', 'tritonclient.http']))"
     both = "from pixprep.cli import main; sys.exit(sum(main([word, 'flower.jpg']) for word in ('send', 'bench')))"
     command = [sys.executable, "-c", f"{hide}; {both}"]
@@ -210,13 +210,13 @@ def test_a_command_without_its_libraries_names_the_extra_that_brings_them(folder
 # explain
 
 
-def test_explain_prints_the_explanation_for_the_size_that_is_asked_for(pixprep):
+def test_explain_prints_the_explanation_for_the_requested_size(pixprep):
     pipeline = pp.presets.imagenet()
     assert pixprep("explain", "pipeline.json") == (0, explain(pipeline, height=480, width=640), "")
     assert pixprep("explain", "pipeline.json", "--size", "256x300") == (0, explain(pipeline, height=256, width=300), "")
 
 
-def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_that_stages_draws(pixprep, folder):
+def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_of_the_stages(pixprep, folder):
     text = explain(pp.presets.imagenet(), height=427, width=640)
     text += '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
     assert pixprep("explain", "pipeline.json", "--image", "flower.jpg") == (0, text, "")
@@ -232,7 +232,7 @@ def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_that_sta
         assert written.width == WIDTH
 
 
-def test_a_picture_that_cannot_be_written_is_said(pixprep, folder):
+def test_a_picture_that_cannot_be_written_is_reported(pixprep, folder):
     (folder / "full.png").symlink_to("/dev/full")
     code, _, err = pixprep("explain", "pipeline.json", "--output", "full.png")
     assert (code, err) == (1, "pixprep: full.png: cannot be written: No space left on device\n")
@@ -252,7 +252,7 @@ def resize(pixels, size, fx, fy, interpolation):
 """
 
 
-def test_verify_draws_the_worst_image_beside_a_library_that_does_otherwise(folder):
+def test_verify_draws_the_worst_image_next_to_that_of_a_differing_library(folder):
     (folder / "others").mkdir()
     (folder / "others" / "cv2.py").write_text(WRONG_CV2)
     pp.Pipeline([pp.decode(), pp.resize(height=5, width=5, like="opencv"), pp.tensor()]).save("like.json")
@@ -267,7 +267,7 @@ def test_verify_draws_the_worst_image_beside_a_library_that_does_otherwise(folde
         assert (picture.format, picture.width) == ("PNG", WIDTH)
 
 
-def test_verify_compares_the_training_side_by_its_draws(pixprep):
+def test_verify_compares_training_with_recorded_parameters(pixprep):
     ops = [pp.decode(), pp.random_resized_crop(8), pp.color_jitter(hue=0.1), pp.tensor(only="training")]
     pp.Pipeline(ops).save("training.json")
     code, out, err = pixprep("verify", "training.json", "--training", "--seed", "4")
@@ -284,7 +284,7 @@ def test_verify_compares_the_training_side_by_its_draws(pixprep):
 # run
 
 
-def test_run_writes_what_the_engine_gives_bit_for_bit_and_prints_a_summary(pixprep, folder):
+def test_run_writes_the_engines_results_bit_for_bit_and_prints_a_summary(pixprep, folder):
     done = pixprep("run", "pipeline.json", "flower.jpg", "china.jpg", "--output", "out/tensors")
     with pp.Engine(pp.load(folder / "pipeline.json")) as engine:
         flower, china = engine.run([photo("flower"), photo("china")])
@@ -304,7 +304,7 @@ def test_run_writes_what_the_engine_gives_bit_for_bit_and_prints_a_summary(pixpr
     assert sorted(folder.rglob("*")) == before
 
 
-def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder):
+def test_run_writes_every_output_of_a_pipeline(pixprep, folder):
     several = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(), pp.transform(name="where")])
     several.save(folder / "several.json")
     code, out, err = pixprep("run", "several.json", "flower.jpg", "--output", "tensors")
@@ -320,7 +320,7 @@ def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder)
     assert [json.loads(row)["name"] for row in rows.splitlines()] == ["tensor", "where"]
 
 
-def test_run_takes_the_formats_and_the_damage_that_it_is_told_to(pixprep, folder):
+def test_run_uses_the_given_formats_and_damage_policy(pixprep, folder):
     code, _, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png")
     assert (code, err) == (
         1,
@@ -337,7 +337,7 @@ def test_run_takes_the_formats_and_the_damage_that_it_is_told_to(pixprep, folder
         assert pixprep("run", "pipeline.json", "still.avif", "--formats", "avif")[0] == 0
 
 
-def test_a_broken_image_does_not_stop_the_others_and_json_says_the_same(pixprep, folder):
+def test_a_broken_image_does_not_stop_the_others_and_json_reports_the_same(pixprep, folder):
     (folder / "unreadable.jpg").symlink_to("/proc/self/mem")
     files = ("flower.jpg", "broken.jpg", "unreadable.jpg", "china.jpg")
     arguments = ("run", "pipeline.json", *files, "--output", "tensors")
@@ -356,7 +356,7 @@ def test_a_broken_image_does_not_stop_the_others_and_json_says_the_same(pixprep,
     assert flower.keys() == {"file", "shape", "dtype", "min", "max", "mean", "output"}
 
 
-def test_files_of_one_name_never_overwrite_each_other(pixprep, folder):
+def test_files_of_equal_names_never_overwrite_each_other(pixprep, folder):
     photos = {"a/cat.jpg": "flower", "b/cat.jpg": "china", "cat.png": "flower", "dog.jpg": "china"}
     photos["cat.jpg.jpg"] = "china"
     for path, name in photos.items():
@@ -372,7 +372,7 @@ def test_files_of_one_name_never_overwrite_each_other(pixprep, folder):
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
-def test_run_takes_a_folder_and_keeps_its_order_whatever_the_threads(pixprep, folder, threads):
+def test_run_accepts_a_folder_and_keeps_its_order_with_any_threads(pixprep, folder, threads):
     (folder / "photos").mkdir()
     (folder / "photos" / "cat.cr2").write_text("x")
     for number in range(9):
@@ -389,7 +389,7 @@ def test_run_takes_a_folder_and_keeps_its_order_whatever_the_threads(pixprep, fo
 # build and check
 
 
-def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep, models, monkeypatch):
+def test_the_demos_classifier_replaces_no_other_unless_forced(pixprep, models, monkeypatch):
     monkeypatch.setattr(lite0, "export", cache(lite0.export))
     before = (models / "classifier" / "1" / "model.onnx").read_bytes()
     refused = (
@@ -401,13 +401,13 @@ def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep,
     assert (code, out) == (1, "building  models: preprocess, classifier (EfficientNet-lite0), ensemble\n")
     assert err == f"{refused}to write the demo to a different folder, pass --model-repository DIR\n"
     assert (models / "classifier" / "1" / "model.onnx").read_bytes() == before
-    build_it = ("build", "--output", "models", "--image", "broken.jpg")  # no preview of it: that takes long
+    build_it = ("build", "--output", "models", "--image", "broken.jpg")  # without a preview, which takes long
     assert pixprep(*build_it, "--force")[0] == 0
-    assert pixprep(*build_it, "--preset", "clip")[0] == 0  # the demo's own it does replace
+    assert pixprep(*build_it, "--preset", "clip")[0] == 0  # it replaces the demo's own
 
 
 @pytest.mark.usefixtures("pixprep")
-def test_a_command_that_is_not_on_the_path_is_named_by_its_own(folder, monkeypatch):
+def test_a_command_that_is_not_on_the_path_is_named_by_its_full_path(folder, monkeypatch):
     assert called() == "pixprep"
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     ours = str(Path(sys.executable).with_name("pixprep"))
@@ -416,7 +416,7 @@ def test_a_command_that_is_not_on_the_path_is_named_by_its_own(folder, monkeypat
     assert done == f"pixprep {pp.__version__}\n"
 
 
-def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_stderr(pixprep, folder):
+def test_build_for_tensorrt_prints_paths_to_stdout_and_remaining_steps_to_stderr(pixprep, folder):
     save_onnx(folder / "my.onnx")
     options = ("--classifier", "tensorrt", "--max-batch-size", "8", "--parameter", "threads=2")
     code, out, err = pixprep("build", "--preset", "imagenet", "--onnx", "my.onnx", *options)
@@ -429,7 +429,7 @@ def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_std
     assert (code, err[-len(PREVIEW + NO_CLASS) :]) == (0, PREVIEW + NO_CLASS)
 
 
-def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(pixprep, models):
+def test_check_prints_each_problem_of_a_broken_repository_and_serve_rejects_it(pixprep, models):
     (models / "classifier" / "1" / "model.py").unlink()
     (models / "preprocess" / "1" / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decod"}]}')
     problems = [
@@ -445,7 +445,7 @@ def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(
     assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
 
 
-def test_check_says_what_becomes_of_a_photo_and_names_the_repository_of_a_part(pixprep, models):
+def test_check_previews_a_photo_and_names_the_repository_of_a_part(pixprep, models):
     values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
     fine = "no problem found\n"
     assert pixprep("check", "models") == (0, f"models: {fine}", "")
@@ -465,7 +465,7 @@ def test_check_says_what_becomes_of_a_photo_and_names_the_repository_of_a_part(p
     assert pixprep("check", "models/preprocess/config.pbtxt") == (1, said, "")
 
 
-def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pixprep, folder):
+def test_a_photo_that_the_pipeline_rejects_does_not_fail_build_or_import(pixprep, folder):
     pp.Pipeline([pp.decode(), pp.crop(0, 0, 500, 500), pp.normalize(), pp.tensor()]).save("large.json")
     save_onnx(folder / "my.onnx", shape="batch, 3, 500, 500")
     code, out, err = pixprep("build", "--pipeline", "large.json", "--onnx", "my.onnx", "--output", "large")
@@ -487,7 +487,7 @@ def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pi
 # install-backend and doctor
 
 
-def test_install_backend_writes_a_backend_with_the_package_in_it_and_replaces_an_older_one(pixprep, folder):
+def test_install_backend_writes_a_backend_with_the_package_and_replaces_an_older_one(pixprep, folder):
     backend = folder / "backends" / "pixprep"
     for _ in range(2):
         assert pixprep("install-backend", "backends") == (0, "backends/pixprep\n", "")
@@ -501,7 +501,7 @@ def test_install_backend_writes_a_backend_with_the_package_in_it_and_replaces_an
         (backend / "old.py").touch()
 
 
-def test_doctor_prints_what_it_looked_for_and_fails_only_if_something_must_be_done(pixprep):
+def test_doctor_prints_its_checks_and_fails_only_if_an_action_is_required(pixprep):
     code, out, err = pixprep("doctor")
     assert err == ""
     lines = [line for line in out.splitlines() if not line.startswith("      ")]
@@ -510,7 +510,7 @@ def test_doctor_prints_what_it_looked_for_and_fails_only_if_something_must_be_do
     assert f"ok    numpy: {np.__version__}" in lines
 
 
-def test_doctor_names_a_trap_with_its_remedy_and_exits_1(tmp_path):
+def test_doctor_names_a_trap_with_its_fix_and_exits_1(tmp_path):
     (tmp_path / "numpy-2.1.0.dist-info").mkdir()
     (tmp_path / "numpy-2.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -525,12 +525,12 @@ def test_doctor_names_a_trap_with_its_remedy_and_exits_1(tmp_path):
     } in json.loads(out)
 
 
-# The program as a shell sees it
+# the program as run by a shell
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(("full", "words"), [(False, ""), (True, "pixprep: No space left on device\n")])
-def test_a_full_disk_under_stdout_is_one_line_and_a_reader_that_goes_away_none(folder, unbuffered, full, words):
+def test_a_full_disk_for_stdout_is_one_line_and_a_closed_pipe_none(folder, unbuffered, full, words):
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
@@ -541,13 +541,13 @@ def test_a_full_disk_under_stdout_is_one_line_and_a_reader_that_goes_away_none(f
 
 
 def test_ctrl_c_ends_a_command_with_one_line(folder):
-    pipe = folder / "pipe.jpg"  # whose reader waits for a writer: the command is under way, and will not end
+    pipe = folder / "pipe.jpg"  # its reader waits for a writer, so the command is running and will not end
     os.mkfifo(pipe)
     with start("run", folder / "pipeline.json", pipe) as run:
         try:
             writer = open_when_read(pipe)
             run.send_signal(signal.SIGINT)
-            # a signal on the way from open to read interrupts neither, and is heeded when the read ends
+            # a signal between open and read interrupts neither, and is handled when the read ends
             os.close(writer)
             out, err = run.communicate()
         finally:
@@ -577,7 +577,7 @@ def test_a_batch_without_ray_names_its_extra(pixprep):
     )
 
 
-def test_run_takes_the_numbers_that_come_with_each_image(pixprep, folder):
+def test_run_accepts_per_request_inputs(pixprep, folder):
     boxes = {"china.jpg": [[0, 0, 99, 50], [900, 0, 999, 9]], "flower.jpg": [[1, 2, 3, 4]]}
     (folder / "boxes.json").write_text(json.dumps(boxes))
     pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor()]).save("crops.json")

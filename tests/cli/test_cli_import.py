@@ -1,4 +1,4 @@
-"""`pixprep import` and `pixprep verify`: from a definition of training to a file, and to a certificate."""
+"""`pixprep import` and `pixprep verify`: from a definition of a training to a file, and to a certificate."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_a_definition_becomes_a_file_that_runs(folder, pixprep, source, origin):
     assert isinstance(tensor, np.ndarray), tensor
 
 
-def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
+def test_options_are_passed_to_the_importer_and_force_overwrites_a_file(pixprep):
     assert pixprep("import", "vit", "pil.json", "--option", "backend=pil")[0] == 0
     assert pp.load("pil.json").origin.profile == "pillow"
     assert pixprep("import", "vit", "pil.json", "--force")[0] == 0
@@ -69,7 +69,7 @@ def test_options_reach_the_importer_and_force_writes_over_a_file(pixprep):
         ('{"class_name": "Model"}', 'what.json: "class_name": "Model" must be "Sequential" or "Functional"'),
     ],
 )
-def test_a_json_file_that_is_not_supported_is_refused_and_nothing_is_written(folder, pixprep, text, message):
+def test_an_unsupported_json_file_is_rejected_and_nothing_is_written(folder, pixprep, text, message):
     (folder / "what.json").write_text(text)
     code, _, err = pixprep("import", "what.json", "p.json")
     assert code == 1
@@ -90,7 +90,7 @@ def test_a_package_that_prepares_images_itself_is_named(folder, pixprep):
     )
 
 
-def test_a_pipeline_that_keeps_its_claim_is_certified(pixprep, folder):
+def test_an_exact_pipeline_is_certified(pixprep, folder):
     pixprep("import", "config.json", "p.json")
     options = ("--source", "config.json", "--option", "use_test_size=true")
     code, out, err = pixprep("verify", "p.json", "--images", "china.jpg", "--json", "--output", "worst.png", *options)
@@ -102,7 +102,7 @@ def test_a_pipeline_that_keeps_its_claim_is_certified(pixprep, folder):
     assert pixprep("check", "p.json", *options)[1].endswith(f"p.json: is equal to its source {named}, op by op\n")
 
 
-def test_verify_and_check_name_what_differs_from_the_source(pixprep, folder):
+def test_verify_and_check_name_differences_from_the_source(pixprep, folder):
     pixprep("import", "config.json", "p.json")
     assert pixprep("check", "p.json")[1].endswith("p.json: is equal to its source config.json, op by op\n")
     (folder / "p.json").write_text((folder / "p.json").read_text().replace("0.485", "0.458"))

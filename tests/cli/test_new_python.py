@@ -16,13 +16,13 @@ from pixprep.cli.parser import main
 
 ROOT = Path(__file__).parents[2]
 with_no_triton = pytest.mark.skipif(
-    sys.version_info < (3, 13) or find_spec("pytriton") is not None, reason="HAS A TRITON: it serves"
+    sys.version_info < (3, 13) or find_spec("pytriton") is not None, reason="HAS A TRITON: it can serve"
 )
 
 
 @pytest.mark.parametrize("extra", ["client", "server", "classifier", "demo"])
 @pytest.mark.parametrize(("python", "is_new"), [("3.12", False), ("3.13", True)])
-def test_an_extra_asks_for_no_numpy_that_its_python_would_have_to_compile(extra, python, is_new):
+def test_no_extra_requires_a_numpy_that_its_python_would_have_to_compile(extra, python, is_new):
     """NumPy 1.26 has no wheel for 3.13: pip compiled it for over five minutes before it was stopped."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     found, extras = {}, [extra]
@@ -38,7 +38,7 @@ def test_an_extra_asks_for_no_numpy_that_its_python_would_have_to_compile(extra,
 
 @with_no_triton
 @pytest.mark.parametrize("command", ["serve", "demo"])
-def test_what_serves_names_the_python_that_it_needs(tmp_path, monkeypatch, capsys, command):
+def test_serving_commands_name_the_python_that_they_need(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "m" / "1").mkdir(parents=True)
     options = ["--no-check"] if command == "serve" else []

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 
 class Tensor:
-    """``values`` is a NumPy array; after ``from_dlpack`` what offered it."""
+    """Tensor whose ``values`` are a NumPy array, or after ``from_dlpack`` the object that provided them."""
 
     def __init__(self, name, values):
         self.name, self.values = name, values
@@ -30,7 +30,7 @@ class Tensor:
 
 
 class OnDevice(Tensor):
-    """Tensor with the one of Triton's two ways that a tensor on a GPU has; the memory is the CPU's."""
+    """Tensor with only one of the two methods by which Triton exposes a tensor on a GPU; the memory is the CPU's."""
 
     def is_cpu(self):
         return False
@@ -63,7 +63,7 @@ def response(tensors=(), error=None):
 
 
 def load(file, monkeypatch):
-    """A classifier model's module, and what it logs: ``errors``, ``warnings``, ``infos``."""
+    """Module of a classifier model, and its log: ``errors``, ``warnings``, ``infos``."""
     logs = SimpleNamespace(errors=[], warnings=[], infos=[])
     triton = ModuleType("triton_python_backend_utils")
     triton.Tensor = Tensor
@@ -76,13 +76,13 @@ def load(file, monkeypatch):
     monkeypatch.setitem(sys.modules, triton.__name__, triton)
     spec = importlib.util.spec_from_file_location("model", file)
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "model", module)  # where dataclasses look their module up
+    monkeypatch.setitem(sys.modules, "model", module)  # dataclasses look their module up here
     spec.loader.exec_module(module)
     return module, logs
 
 
 def save(folder, nodes, inputs, outputs, constants=()):
-    """A model directory with these nodes; inputs and outputs are float32: name, shape."""
+    """Write a model directory with these nodes. Inputs and outputs are float32: name, shape."""
     faces = [
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in side.items()]
         for side in (inputs, outputs)
@@ -96,7 +96,7 @@ def save(folder, nodes, inputs, outputs, constants=()):
 
 
 def save_small(folder):
-    """A model that doubles x [n, m], and cuts it in pairs: odd m makes the second fail."""
+    """Write a model that doubles x [n, m] and reshapes it to pairs, so that the second output fails for odd m."""
     return save(
         folder,
         [("Add", ["x", "x"], ["double"]), ("Reshape", ["x", "shape"], ["pairs"])],
@@ -111,12 +111,12 @@ def one(name="x", data_type="TYPE_FP32", dims=(-1,)):
 
 
 def config(**changes):
-    """Configuration of the small model."""
+    """Return the configuration of the small model."""
     return {"max_batch_size": 8, "input": one(), "output": one("double") + one("pairs", dims=(-1, 2))} | changes
 
 
 def started(module, folder, *, device="CPU", number="0", **changes):
-    """The model as Triton makes and initializes it."""
+    """Create and initialize the model like Triton."""
     model = module.TritonPythonModel()
     model.initialize(
         {
@@ -135,7 +135,7 @@ def parameter(name, value):
     return {"parameters": {name: {"string_value": value}}}
 
 
-# configurations that contradict the small model, and the error of each
+# configurations that contradict the small model, and the error for each
 DISAGREEMENTS = [
     ({"input": one("y")}, "config.pbtxt declares the inputs ['y'], but model.onnx has ['x']"),
     ({"input": []}, "config.pbtxt declares the inputs [], but model.onnx has ['x']"),

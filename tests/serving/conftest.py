@@ -1,4 +1,4 @@
-"""A model that only has a face."""
+"""A model that only declares inputs and outputs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models that only have a face, and what a repository of them holds."""
+"""Models that only declare inputs and outputs, and the contents of repositories with them."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pixprep.serving.repository.ports import declared, load_onnx
 
 MODELS = ("classifier", "ensemble", "preprocess")
 PLAN = b"ftrt and what follows"
-"""A file that begins as TensorRT's plans do."""
+"""A file that begins like TensorRT's plans."""
 PIPELINE = pp.presets.imagenet()
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -24,7 +24,7 @@ def value(name, dtype="FLOAT", shape=("batch", 3, 224, 224)):
 
 
 def save_onnx(path, inputs=(("input",),), outputs=(("logits", "FLOAT", ("batch", 4)),)):
-    """A model that only has a face: nothing that these tests do computes with it."""
+    """Write a model that only declares inputs and outputs, because these tests do not run it."""
     graph = helper.make_graph(
         [helper.make_node("Identity", ["weights"], ["same"])],
         "face",
@@ -41,7 +41,7 @@ def folder(built):
 
 
 def files(root):
-    """Every file of a repository with its content, but the ignored weights."""
+    """Return every file of a repository with its content, except the ignored weights."""
     found = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in found if path.name != "model.onnx"}
 
@@ -54,7 +54,7 @@ TWO = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="a"
 
 
 def refusal(path, pipeline=PIPELINE):
-    """Return the message with which ``build`` rejects an ONNX file. It leaves no files."""
+    """Return the message with which ``build`` rejects an ONNX file. Assert that it leaves no files."""
     with pytest.raises(PipelineError) as caught:
         build(path.parent / "out", pipeline=pipeline, onnx=path)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
@@ -68,5 +68,5 @@ def replace(path, old, new):
 
 
 def read_onnx(path):
-    """The inputs and outputs that an ONNX file declares."""
+    """Return the inputs and outputs that an ONNX file declares."""
     return declared(load_onnx(path)[1], path.name)

@@ -1,7 +1,7 @@
-"""The rows of the fault table, each done to a live server while others use it: what became of every request.
+"""The rows of the fault table, each applied to a live server while others use it, with the outcome of every request.
 
-A case asks through ``site.clients`` and may return a remark. While it runs, two neighbours send good images; an error
-of theirs counts as lost unless the case is one that takes the model away from all.
+A case sends requests through ``site.clients`` and may return a remark. While it runs, two neighbours send valid images.
+Their errors count as lost unless the case makes the model unavailable for everyone.
 """
 
 import gzip
@@ -65,11 +65,11 @@ class Row:
     """Results of the requests of one case.
 
     Attributes:
-        right: tensors bit for bit the engine's, and bad requests refused as defined.
-        errors: clear ones, where a tensor or a refusal was due.
-        lost: without an answer; or a neighbour's error.
-        wrong: another tensor, a success that should be a refusal, an error that shows what it should not.
-        recovery_s: from the end of the fault until every model was right again.
+        right: Tensors that equal the engine's bit for bit, and invalid requests rejected as specified.
+        errors: Clear errors instead of a tensor or a rejection.
+        lost: Requests without a response, or a neighbour's error.
+        wrong: Wrong tensors, successes instead of rejections, or error messages that should not be shown.
+        recovery_s: Seconds from the end of the fault until every model was right again.
         remark: The measurement, or the lost or wrong responses.
     """
 
@@ -94,7 +94,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    """One row: what it does, and whether the neighbours may get errors from it."""
+    """One row: its function, and whether the neighbours may get errors from it."""
 
     fault: str
     do: object
@@ -102,7 +102,7 @@ class Case:
 
 
 def case(number, fault, *, takes_the_model=False):
-    """Enter a function of a site and a scale into the table."""
+    """Add a function of a site and a scale to the table."""
 
     def enter(do):
         CASES[number] = Case(fault, do, takes_the_model)
@@ -112,12 +112,12 @@ def case(number, fault, *, takes_the_model=False):
 
 
 class Site:
-    """Where a case happens.
+    """The environment of a case.
 
     Attributes:
-        serve: the server.
-        clients: whose requests count.
-        scale: 1 for the everyday tests, more for the long run.
+        serve: The server.
+        clients: Clients whose requests count.
+        scale: 1 for the usual tests, more for the long run.
     """
 
     def __init__(self, serve, oracle, folder, scale=1):
@@ -128,19 +128,19 @@ class Site:
         self.clients = Clients(serve, oracle)
 
     def count(self, clients):
-        """Clients of a server of the case's own count here."""
+        """Create clients whose requests the case counts itself."""
         self.clients.counts.update(clients.counts)
         self.clients.codes.update(clients.codes)
         self.clients.notes += clients.notes
 
     def both(self, images, *, models=MODELS):
-        """Ask for the images in one request over both protocols."""
+        """Send the images in one request over both protocols."""
         for model in models:
             for protocol in ("http", "grpc"):
                 self.clients.ask(images, model=model, protocol=protocol)
 
     def raw(self, codes, headers, body, *, model="preprocess", path=None, timeout_s=60):
-        """Any HTTP request, whose defined answer is one of these statuses."""
+        """Send any HTTP request for which one of these statuses is expected."""
         try:
             status, _, text = post(self.serve.address, path or INFER.format(model), headers, body, timeout_s=timeout_s)
         except (OSError, http.client.HTTPException) as error:
@@ -152,12 +152,12 @@ class Site:
         return self.clients.note("right") if status in codes else self.clients.error(status, said(text))
 
     def in_json(self, codes, tensor, *, model="preprocess", **rest):
-        """A request whose tensors are JSON."""
+        """Return a request whose tensors are JSON."""
         body = json.dumps({"inputs": [tensor] if tensor else [], **rest}).encode()
         return self.raw(codes, {}, body, model=model)
 
     def stats(self, model="preprocess"):
-        """How many images a model has handled."""
+        """Return the number of images that a model has processed."""
         _, _, text = get(self.serve.address, f"/v2/models/{model}/stats")
         return int(json.loads(text)["model_stats"][0]["inference_count"])
 
@@ -170,7 +170,7 @@ def get(address, path):
 
 
 def run(number, serve, oracle, folder, *, scale=1):
-    """Do one row; what became of it."""
+    """Run one row, and return its results."""
     it = CASES[number]
     site = Site(serve, oracle, folder, scale)
     with site.clients, Clients(serve, oracle) as neighbours:
@@ -301,7 +301,7 @@ def _(site):
     site.in_json([404, 400], good, model="resnet")
 
 
-# Triton 2.51 rejects the whole dynamic batch that contains a false length: see docs/security.md
+# Triton 2.51 rejects the whole dynamic batch that contains an invalid length: see docs/security.md
 @case(13, "lies in lengths: of the bytes, the data, the header", takes_the_model=True)
 def _(site):
     headers, body = body_of([PHOTO])
@@ -354,7 +354,7 @@ def _(site):
                 pass  # closed in the middle of nonsense
         if answer and not answer.startswith(b"HTTP/1.1 200") and what_is_unclear(answer.decode(errors="replace")):
             site.clients.note("wrong", answer.decode(errors="replace"))
-        else:  # half a request is closed without a word, as it should be
+        else:  # half a request is closed without a response, as expected
             site.clients.note("right")
     with grpc.insecure_channel(site.serve.grpc) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
@@ -434,7 +434,7 @@ def _(site):
 
 
 def infer_request(rows):
-    """The message of a request to preprocess."""
+    """Return the message of a request to preprocess."""
     tensor = tritonclient.grpc.InferInput("image", rows.shape, "BYTES").set_data_from_numpy(rows)
     return tritonclient.grpc.service_pb2.ModelInferRequest(
         model_name="preprocess", inputs=[tensor._get_tensor()], raw_input_contents=[tensor._get_content()]
@@ -471,11 +471,13 @@ def _(site):
         list(pool.map(lambda number: site.clients.ask([GOOD[number % 5]]), range(1000 if site.scale > 1 else 400)))
 
 
-# what the operator does
+# as an operator does
 
 
 def in_own_mounts(folder, size):
-    """Beginning of a command that is to see a file system of this size on a folder; None if nobody may mount."""
+    """Return the command prefix that mounts a file system of this size on a folder, or None if mounting is not
+    permitted.
+    """
     unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
     script = f'mount -t tmpfs -o size={size} tmpfs "{folder}" && exec "$@"'
     words = [*unshare, script, "sh"]

@@ -1,4 +1,4 @@
-"""Model repositories: what `build` writes, and what it notes."""
+"""Model repositories: the files that `build` writes, and its notes."""
 
 import difflib
 import re
@@ -26,20 +26,20 @@ def demo(tmp_path_factory):
 
 
 def face(config_text):
-    """Model as clients and ensembles see it."""
+    """Return the model as clients and ensembles see it."""
     return re.findall(
         r"^(?:(?:in|out)put|  (?:name|data_type|dims|label_filename)).*|^max_batch_size.*", config_text, re.MULTILINE
     )
 
 
-def test_the_committed_repository_is_what_build_writes_byte_for_byte_but_for_what_git_ignores(demo):
+def test_the_committed_repository_equals_what_build_writes_except_ignored_files(demo):
     committed, built = files(COMMITTED), files(folder(demo))
     assert built.pop("classifier/1/model.py") == onnx_classifier().encode()
     committed.pop("classifier/1/model.py", None)
     assert committed == built
 
 
-def test_a_build_says_each_file_that_it_wrote_and_leaves_nothing_else(demo):
+def test_a_build_names_each_file_that_it_writes_and_leaves_no_others(demo):
     root = folder(demo)
     assert [path.relative_to(root).as_posix() for path in demo.paths] == [
         "classifier/1/model.onnx", "classifier/1/model.py", "classifier/config.pbtxt", "classifier/labels.txt",
@@ -75,7 +75,7 @@ def test_a_build_says_each_file_that_it_wrote_and_leaves_nothing_else(demo):
         ),
     ],
 )
-def test_classifiers_differ_in_what_runs_them_and_in_nothing_else(demo, tmp_path, classifier, lines):
+def test_classifiers_differ_only_in_what_runs_them(demo, tmp_path, classifier, lines):
     out = tmp_path / "models"
     notes = build(out, classifier=classifier).notes
     ours, theirs = files(folder(demo)), files(out)
@@ -99,7 +99,7 @@ def test_classifiers_differ_in_what_runs_them_and_in_nothing_else(demo, tmp_path
     assert list(map(str, check(out))) == problems
 
 
-def test_a_classifier_of_ones_own_keeps_its_names(tmp_path):
+def test_a_users_own_classifier_keeps_its_names(tmp_path):
     outputs = [("boxes:0", "FLOAT", ("n", "boxes", 4)), ("classes", "INT64", ("n", "boxes"))]
     path = save_onnx(tmp_path / "my.onnx", [("pixels", "FLOAT16", ("n", 3, "height", "width"))], outputs)
     build(tmp_path / "out", pipeline=pp.presets.letterbox(size=320, dtype="float16"), onnx=path, max_batch_size=8)
@@ -113,7 +113,7 @@ def test_a_classifier_of_ones_own_keeps_its_names(tmp_path):
     assert check(tmp_path / "out") == []
 
 
-def test_the_ensemble_also_gives_what_the_classifier_does_not_take(model, tmp_path):
+def test_the_ensemble_also_returns_outputs_that_the_classifier_does_not_use(model, tmp_path):
     pipeline = pp.Pipeline([pp.decode(), pp.original_size(), pp.letterbox(224, 224), pp.transform(), pp.tensor()])
     build(tmp_path / "out", pipeline=pipeline, onnx=model, on_error="zero")
     text = (tmp_path / "out" / "ensemble" / "config.pbtxt").read_text()
@@ -168,15 +168,15 @@ def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
     ]
 
 
-def test_a_batch_of_one_serves_a_model_that_takes_no_other(tmp_path):
+def test_a_model_with_a_fixed_batch_of_one_is_served(tmp_path):
     fixed = save_onnx(tmp_path / "one.onnx", [("input", "FLOAT", (1, 3, 224, 224))], [("logits", "FLOAT", (1, 4))])
     built = build(tmp_path / "out", pipeline=PIPELINE, onnx=fixed, classifier="tensorrt", max_batch_size=1)
-    assert "Shapes" not in built.notes[0]  # trtexec refuses them where no length is free
+    assert "Shapes" not in built.notes[0]  # trtexec rejects them if no dimension is open
     (tmp_path / "out" / "classifier" / "1" / "model.plan").write_bytes(PLAN)
     assert check(tmp_path / "out") == []
 
 
-def test_a_plan_is_copied_and_its_face_comes_from_its_onnx_file_or_from_words(model, tmp_path):
+def test_a_plan_is_copied_and_its_inputs_come_from_its_onnx_file_or_from_options(model, tmp_path):
     plan = tmp_path / "my.plan"
     plan.write_bytes(PLAN)
     words = ["input:FP32:3x224x224", "logits:FP32:4"]
@@ -188,7 +188,7 @@ def test_a_plan_is_copied_and_its_face_comes_from_its_onnx_file_or_from_words(mo
     assert check(tmp_path / "a") == check(tmp_path / "b") == []
 
 
-def test_weights_that_an_onnx_file_keeps_beside_it_are_copied_along(model, tmp_path):
+def test_external_weights_of_an_onnx_file_are_copied(model, tmp_path):
     split = tmp_path / "split" / "my.onnx"
     split.parent.mkdir()
     onnx.save(onnx.load(model), split, save_as_external_data=True, location="my.onnx.data", size_threshold=0)
@@ -197,7 +197,7 @@ def test_weights_that_an_onnx_file_keeps_beside_it_are_copied_along(model, tmp_p
     assert np.array_equal(numpy_helper.to_array(copied.graph.initializer[0]), WEIGHTS)
 
 
-def test_a_failure_that_names_no_file_is_told_without_one(tmp_path):
+def test_an_error_without_a_file_name_is_reported_without_one(tmp_path):
     plan = tmp_path / "my.plan"
     plan.symlink_to("/proc/self/mem")  # opens, and fails to read
     words = ["input:FP32:3x224x224", "logits:FP32:4"]
@@ -206,12 +206,12 @@ def test_a_failure_that_names_no_file_is_told_without_one(tmp_path):
     assert str(caught.value) == f"{tmp_path}/out: not written: Input/output error"
 
 
-def test_weights_that_old_files_list_as_inputs_are_none(tmp_path):
+def test_weights_that_old_files_list_as_inputs_are_not_inputs(tmp_path):
     path = save_onnx(tmp_path / "old.onnx", [("input",), ("weights", "FLOAT", (3, 4))])
     assert [tensor.name for tensor in read_onnx(path).inputs] == ["input"]
 
 
-def test_the_demo_classifier_after_another_pipeline_comes_with_a_word_of_caution(tmp_path):
+def test_the_demo_classifier_after_a_different_pipeline_causes_a_warning(tmp_path):
     assert build(tmp_path / "out", pipeline=PIPELINE).notes == (
         "the demo classifier was trained with --preset efficientnet_lite0: a different pipeline makes it less accurate",
     )
@@ -228,13 +228,13 @@ def test_an_onnx_file_is_opened_once(model, tmp_path):
     assert subprocess.check_output([sys.executable, "-c", code, model], cwd=tmp_path, text=True) == "1\n"
 
 
-def test_a_parameter_that_is_none_is_refused_with_what_is_meant(model, tmp_path):
+def test_an_unknown_parameter_is_rejected_with_a_suggestion(model, tmp_path):
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "out", pipeline=PIPELINE, onnx=model, parameters={"thread": "2"})
     assert str(caught.value) == 'parameters: unknown parameter "thread"; did you mean "threads"?'
 
 
-def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(model, tmp_path):
+def test_build_and_check_report_the_inputs_that_clients_must_send(model, tmp_path):
     pipeline = pp.Pipeline([pp.decode(), pp.letterbox(224, 224, fill="paint"), pp.normalize(), pp.tensor()])
     asks = 'clients must send "paint" uint8 [n, 3] (a pixel value per channel) with each image'
     assert build(tmp_path / "out", pipeline=pipeline, onnx=model).notes[0] == asks
@@ -253,7 +253,7 @@ def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(mo
         ("out", (3087, 85)),
     ],
 )
-def test_boxes_that_no_client_could_place_are_noted(tmp_path, name, dims):
+def test_boxes_without_a_transform_are_noted(tmp_path, name, dims):
     path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("n", *dims))])
     shown = [-1 if isinstance(length, str) else length for length in dims]
     remedy = "Add original_size after decode and transform before tensor: docs/detection.md"
@@ -267,12 +267,12 @@ def test_boxes_that_no_client_could_place_are_noted(tmp_path, name, dims):
 
 
 @pytest.mark.parametrize("dims", [(1000,), (197, 768), (40, 97), (25, 6625), (21, 224, 224)])
-def test_scores_features_and_masks_do_not_look_like_boxes(tmp_path, dims):
+def test_scores_features_and_masks_are_not_mistaken_for_boxes(tmp_path, dims):
     path = save_onnx(tmp_path / "my.onnx", outputs=[("output", "FLOAT", ("n", *dims))])
     assert build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes == ()
 
 
-def test_formats_that_this_machine_cannot_decode_are_said(model, tmp_path, monkeypatch):
+def test_formats_that_this_machine_cannot_decode_are_reported(model, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "pixprep.engine.decoders.heic", raising=False)
     monkeypatch.delattr("pixprep.engine.decoders.heic", raising=False)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)

@@ -1,4 +1,4 @@
-"""Pairs of a pipeline and a model that `build` refuses, and the way out that it names."""
+"""Combinations of a pipeline and a model that `build` rejects, and the fixes that it names."""
 
 import sys
 
@@ -56,7 +56,7 @@ OTHER = ", or, if the model has the opposite order, tensor layout to "
         (PIPELINE, (150528,), EXPORT),
     ],
 )
-def test_an_input_of_another_shape_is_refused_with_the_way_out(tmp_path, pipeline, shape, remedy):
+def test_an_input_of_a_different_shape_is_rejected_with_the_fix(tmp_path, pipeline, shape, remedy):
     gives = list(pipeline.outputs["tensor"].spec.shape)
     wants = [-1 if isinstance(length, str) else length for length in shape]
     path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", *shape))])
@@ -66,7 +66,7 @@ def test_an_input_of_another_shape_is_refused_with_the_way_out(tmp_path, pipelin
 
 @pytest.mark.parametrize("words", [("width", "height"), ("W", "H"), ("height", "width"), ("a", "b")])
 @pytest.mark.parametrize("layout", ["chw", "cwh"])
-def test_the_words_of_an_onnx_file_say_that_its_width_comes_first(tmp_path, words, layout):
+def test_the_metadata_of_an_onnx_file_may_say_that_its_width_comes_first(tmp_path, words, layout):
     path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", 3, *words))])
     built = build(tmp_path / "models", pipeline=tensor_pipeline(layout=layout), onnx=path)
     order = "".join(word[0].lower() for word in words)
@@ -115,26 +115,26 @@ def test_the_words_of_an_onnx_file_say_that_its_width_comes_first(tmp_path, word
         ),
     ],
 )
-def test_a_tensor_that_triton_cannot_pass_on_is_refused(tmp_path, side, tensor, message):
+def test_a_tensor_that_triton_cannot_pass_on_is_rejected(tmp_path, side, tensor, message):
     assert refusal(save_onnx(tmp_path / "my.onnx", **{side: [tensor]})) == message
 
 
-def test_of_two_tensors_the_one_that_is_meant_must_be_named(tmp_path):
+def test_one_of_two_tensors_must_be_named(tmp_path):
     path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("n", 3, 8, 8))])
     message = 'the pipeline has the tensors "a", "b": name the one for the model "input", as its input'
     assert refusal(path, TWO) == message
 
 
 @pytest.mark.parametrize("content", [b"", b"not an ONNX file"])
-def test_a_file_of_another_format_is_refused(tmp_path, content):
+def test_a_file_of_a_different_format_is_rejected(tmp_path, content):
     path = tmp_path / "my.onnx"
     path.write_bytes(content)
     assert refusal(path) == "not an ONNX file"
 
 
 @pytest.mark.parametrize("batch", [1, 8])
-def test_rows_that_onnx_runtime_finds_in_the_nodes_are_those_of_the_output(tmp_path, batch):
-    """The file leaves them free, and the classifier would not load: Triton would serve no model."""
+def test_rows_that_onnx_runtime_infers_are_those_of_the_output(tmp_path, batch):
+    """The file leaves them open, but the classifier would fail to load, and Triton would serve no model."""
     shape = helper.make_tensor("shape", TensorProto.INT64, [2], [3, 64])
     nodes = [("Reshape", ["input", "shape"], ["logits"])]
     save(tmp_path, nodes, {"input": ["n" if batch > 1 else 1, 3, 8, 8]}, {"logits": ["m", 64]}, [shape])
@@ -164,7 +164,7 @@ GIVE_IO = (
         ({"pipeline": PIPELINE, "plan": "my.plan", "classifier": "tensorrt"}, GIVE_IO),
     ],
 )
-def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, message):
+def test_contradictory_arguments_are_rejected(tmp_path, arguments, message):
     (tmp_path / "my.plan").write_bytes(PLAN)
     paths = {key: tmp_path / arguments[key] for key in ("onnx", "plan") if key in arguments}
     with pytest.raises(PipelineError) as caught:
@@ -186,13 +186,13 @@ def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, m
         ),
     ],
 )
-def test_words_that_say_no_tensor_are_refused(texts, message):
+def test_options_that_do_not_describe_a_tensor_are_rejected(texts, message):
     with pytest.raises(PipelineError) as caught:
         parse_io(texts, source="my.plan")
     assert str(caught.value) == f"--classifier-io: {message}"
 
 
-def test_words_say_names_with_colons_and_free_lengths():
+def test_options_can_contain_names_with_colons_and_open_dimensions():
     said = parse_io(["input:0:FP16:3x-1x224", "a:INT64:4", "b:BOOL:1"], source="my.plan")
     assert [(tensor.name, tensor.data_type, tensor.shape) for tensor in (*said.inputs, *said.outputs)] == [
         ("input:0", "TYPE_FP16", (-1, 3, -1, 224)),

@@ -150,7 +150,7 @@ ensemble/config.pbtxt: model_name: "classifier" => model_name: "ensemble"
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.strip().split("\n\n"))
-def test_each_mistake_is_found_and_nothing_else(valid, mistake):
+def test_only_the_mistake_is_found(valid, mistake):
     edit, *problems = " ".join(mistake.split()).split(" - ")
     file, edit = edit.split(": ", 1)
     replace(valid / file, *(part.strip() for part in edit.split("=>")))
@@ -244,7 +244,7 @@ def put_plan(root, content):
         ),
     ],
 )
-def test_what_is_missing_or_another_file_is_found(valid, spoil, problems):
+def test_missing_and_replaced_files_are_found(valid, spoil, problems):
     spoil(valid)
     assert list(map(str, check(valid))) == problems
 
@@ -266,7 +266,7 @@ def test_what_is_missing_or_another_file_is_found(valid, spoil, problems):
         ({1: "no pipeline", 2: "float32"}, "all { }", -1, 'ops[3] "tensor": dtype'),
     ],
 )
-def test_the_versions_are_those_that_triton_serves_and_that_a_step_names(valid, dtypes, policy, step, problem):
+def test_the_checked_versions_are_those_that_triton_serves_and_that_a_step_names(valid, dtypes, policy, step, problem):
     shutil.rmtree(valid / "preprocess" / "1")
     for version, dtype in dtypes.items():
         (valid / "preprocess" / str(version)).mkdir()
@@ -311,7 +311,7 @@ def test_each_file_is_opened_once_by_check_and_by_a_second_build(valid, model):
         assert sorted(read) == sorted(set(read))
 
 
-def test_a_model_without_config_is_as_good_as_one_with(valid):
+def test_a_model_without_config_is_as_valid_as_one_with_config(valid):
     (valid / "preprocess").rename(valid / "preprocess.pixprep")
     (valid / "preprocess.pixprep" / "config.pbtxt").unlink()
     replace(valid / ENSEMBLE, 'model_name: "preprocess"', 'model_name: "preprocess.pixprep"')
@@ -324,12 +324,12 @@ def test_a_model_without_config_is_as_good_as_one_with(valid):
     ]
 
 
-def test_what_only_its_backend_knows_is_not_guessed_at(valid):
+def test_backend_specific_settings_are_not_checked(valid):
     (valid / CLASSIFIER).write_text('backend: "python"\nmax_batch_size: 64\n')
     assert check(valid) == []
 
 
-def test_a_python_model_of_ones_own_needs_no_onnx_file_and_has_optional_inputs(valid):
+def test_a_users_python_model_needs_no_onnx_file_and_can_have_optional_inputs(valid):
     (valid / "classifier" / "1" / "model.py").write_text("mine")
     (valid / "classifier" / "1" / "model.onnx").unlink()
     hint = 'input { name: "hint" data_type: TYPE_FP32 dims: [ 1 ] optional: true }'
@@ -338,23 +338,23 @@ def test_a_python_model_of_ones_own_needs_no_onnx_file_and_has_optional_inputs(v
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "model.pt"])
-def test_a_model_whose_file_says_what_runs_it_needs_no_config(valid, model, file):
+def test_a_model_whose_file_name_determines_its_backend_needs_no_config(valid, model, file):
     (valid / "other" / "1").mkdir(parents=True)
     shutil.copy(model, valid / "other" / "1" / file)
     assert check(valid) == []
 
 
-def test_a_free_length_agrees_with_every_length(valid):
+def test_an_open_dimension_matches_every_length(valid):
     replace(valid / ENSEMBLE, "dims: [ 4 ]", "dims: [ -1 ]")
     assert check(valid) == []
 
 
-def test_an_empty_folder_holds_no_model(tmp_path):
+def test_an_empty_folder_contains_no_model(tmp_path):
     assert check(tmp_path) == [Problem(tmp_path.name, "does not contain a model", "write one with `pixprep build`")]
 
 
 @pytest.mark.parametrize("has_config", [True, False])
-def test_a_model_in_place_of_its_repository_is_said_to_be_one(valid, monkeypatch, has_config):
+def test_a_model_given_as_a_repository_is_recognized(valid, monkeypatch, has_config):
     if not has_config:
         (valid / "preprocess" / "config.pbtxt").unlink()
     what = ("preprocess", "is a model, not a repository", f"pass its repository, {valid}")
@@ -381,13 +381,13 @@ def test_a_pipeline_file_is_checked_alone(tmp_path):
 def test_an_onnx_file_is_read_with_little_memory(model):
     """The reader used to allocate 2 GiB, the maximum size of such a file.
 
-    Under ulimit -v the file was called invalid.
+    Under ulimit -v, the file was reported as invalid.
     """
     with memory_for(256 << 20):
         assert [tensor.name for tensor in read_onnx(model).inputs] == ["input"]
 
 
-def test_a_lack_of_memory_is_one_line(tmp_path, capsys):
+def test_insufficient_memory_is_one_line(tmp_path, capsys):
     PIPELINE.save(tmp_path / "pipeline.json")
     with (tmp_path / "my.onnx").open("wb") as file:
         file.truncate(1 << 30)

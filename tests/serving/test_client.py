@@ -1,4 +1,4 @@
-"""Messages of `pixprep send` about an address of the wrong form, and about a batch that a model does not support."""
+"""Messages of `pixprep send` about an invalid address, and about a batch that a model does not support."""
 
 import io
 
@@ -12,7 +12,7 @@ from pixprep.serving.embedded.connection import Triton
 
 
 @pytest.mark.parametrize("url", ["https://triton:8000", "triton", "triton:8000/v2", ":8000"])
-def test_an_address_of_another_form_is_refused(url):
+def test_an_invalid_address_is_rejected(url):
     with pytest.raises(SetupError) as caught:
         Triton(url, protocol="http")
     assert str(caught.value) == f"invalid URL {url}: pass HOST:PORT such as localhost:8000 (TLS is not supported)"
@@ -31,7 +31,7 @@ def test_an_address_of_another_form_is_refused(url):
         ),
     ],
 )
-def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, message):
+def test_a_batch_that_does_not_fit_into_one_request_is_rejected(batch, datatype, message):
     model_input = request.ModelInput(names=("image",), datatype=datatype, max_batch_size=8)
     with pytest.raises(PixprepError) as caught:
         client.check_batch(batch, "m", model_input)
@@ -39,7 +39,7 @@ def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, messa
     client.check_batch(1, "m", model_input)
 
 
-def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
+def test_a_batched_image_has_one_row_of_inputs_and_an_image_with_boxes_any_number():
     angle = request.NumberInput(name="angle", datatype="FP32", shape=(1,))
     of_a_batch = request.ModelInput(names=("image",), datatype="BYTES", max_batch_size=8, numbers=(angle,))
     for count in (0, 2):
@@ -51,7 +51,7 @@ def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
 
 
 @pytest.mark.parametrize("dims", [[1], [-1, -1, 3], [3, 48, 96]])
-def test_each_probe_has_an_image_of_its_own_which_stays_different_when_it_is_resized(dims):
+def test_each_probe_has_a_different_image_even_after_a_resize(dims):
     entry = {"name": "image", "data_type": "TYPE_STRING" if dims == [1] else "TYPE_UINT8", "dims": dims}
     bodies = [request.sample({"backend": "pixprep", "max_batch_size": 8, "input": [entry]}) for _ in range(8)]
     (size,) = {int(headers["Inference-Header-Content-Length"]) for headers, _ in bodies}

@@ -1,4 +1,4 @@
-"""Clips and classifiers: one of images made one of clips, one of clips as it is, and what does not fit."""
+"""Clips and classifiers: image classifiers converted for clips, clip classifiers as they are, and unsuitable ones."""
 
 import io
 import re
@@ -62,7 +62,7 @@ def config(repository, model):
     return (repository / model / "config.pbtxt").read_text()
 
 
-def test_the_repository_has_clips_in_it_and_nothing_to_complain_of(tmp_path):
+def test_the_repository_serves_clips_without_problems(tmp_path):
     clips = save(tmp_path / "clips.onnx", ["batch", FRAMES, 3, SIDE, SIDE])
     built = build(tmp_path / "models", pipeline=pipeline(), onnx=clips, classifier="tensorrt")
     assert [problem.where for problem in check(tmp_path / "models")] == ["classifier/1/model.plan"]  # made elsewhere
@@ -75,7 +75,7 @@ def test_the_repository_has_clips_in_it_and_nothing_to_complain_of(tmp_path):
         assert f'parameters {{ key: "frames" value {{ string_value: "{FRAMES}" }} }}' in config(
             tmp_path / "models", model
         )
-    assert "format:" not in config(tmp_path / "models", "classifier")  # NCHW is of images
+    assert "format:" not in config(tmp_path / "models", "classifier")  # NCHW is for images
     assert f"--maxShapes=input:16x{FRAMES}x3x{SIDE}x{SIDE}" in built.notes[-1]
 
 
@@ -88,7 +88,7 @@ def test_the_repository_has_clips_in_it_and_nothing_to_complain_of(tmp_path):
         ("cthw", ["batch", 3, "frames", "height", "width"]),
     ],
 )
-def test_a_model_of_clips_is_served_as_it_is(tmp_path, layout, shape):
+def test_a_clip_classifier_is_served_as_it_is(tmp_path, layout, shape):
     clips = save(tmp_path / "clips.onnx", shape, weights=np.zeros((FRAMES * 3 * SIDE**2, 5), np.float32))
     build(tmp_path / "models", pipeline=pipeline(layout), onnx=clips)
     assert check(tmp_path / "models") == []
@@ -134,7 +134,7 @@ IMAGES = (
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_way_out(tmp_path, given, shape, message):
+def test_unsuitable_models_are_rejected_with_the_fix(tmp_path, given, shape, message):
     path = save(tmp_path / "my.onnx", shape, weights=np.zeros((1, 5), np.float32))
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "models", pipeline=given, onnx=path)
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused_with_the_way_out(tmp_path, given, shape, m
 
 
 @pytest.mark.parametrize("opset", [13, 18])
-def test_the_docs_lines_make_a_classifier_of_clips_of_one_of_images(tmp_path, opset):
+def test_the_code_in_the_docs_converts_an_image_classifier_for_clips(tmp_path, opset):
     doc = (ROOT / "docs" / "video.md").read_text(encoding="utf-8")
     (lines,) = (
         block for block in re.findall(r"^```python\n(.*?)^```", doc, re.MULTILINE | re.DOTALL) if "onnx" in block
@@ -154,7 +154,7 @@ def test_the_docs_lines_make_a_classifier_of_clips_of_one_of_images(tmp_path, op
         flat = Flatten (pool)
         linear = MatMul (flat, shape)
         logits = Relu (linear)
-    }}"""  # the Relu of a mean is not the mean
+    }}"""  # the Relu of a mean is not the mean of the Relu
     (images := tmp_path / "model_repository" / "classifier" / "1" / "model.onnx").parent.mkdir(parents=True)
     parsed(images, text, shape=RNG.normal(size=(3, 1000)).astype(np.float32))
     subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, check=True)
@@ -164,7 +164,7 @@ def test_the_docs_lines_make_a_classifier_of_clips_of_one_of_images(tmp_path, op
     np.testing.assert_allclose(run(tmp_path / "clips.onnx", clips)["logits"], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_preview_shows_a_photo_as_a_clip_that_stands_still_and_a_clip_itself(tmp_path):
+def test_a_preview_shows_a_photo_as_a_still_clip_and_a_clip_itself(tmp_path):
     pytest.importorskip("av")
     from support.clips import clip  # noqa: PLC0415  (PyAV's)
 
@@ -190,14 +190,14 @@ def test_a_preview_shows_a_photo_as_a_clip_that_stands_still_and_a_clip_itself(t
         list(try_out(tmp_path / "models", encoded[: len(encoded) // 2]))
 
 
-def test_a_preview_is_of_the_middle_frame_of_a_clip(tmp_path, capsys):
+def test_a_preview_shows_the_middle_frame_of_a_clip(tmp_path, capsys):
     pytest.importorskip("av")
     from support.clips import clip, number  # noqa: PLC0415  (PyAV's)
 
     encoded = clip("h264.mp4", 30)
     assert number(np.asarray(Image.open(io.BytesIO(still(pipeline(), encoded))))) == 15
     assert still(pipeline(), photo("china")) == photo("china")
-    assert still(pp.presets.imagenet(), encoded) == encoded  # which it then refuses
+    assert still(pp.presets.imagenet(), encoded) == encoded  # which it then rejects
     (tmp_path / "clip.mp4").write_bytes(encoded)
     pipeline().save(tmp_path / "clips.json")
     words = ["--image", str(tmp_path / "clip.mp4"), "--output", str(tmp_path / "stages.png")]
@@ -206,7 +206,7 @@ def test_a_preview_is_of_the_middle_frame_of_a_clip(tmp_path, capsys):
     assert (tmp_path / "stages.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_pyav_a_preview_says_so_and_the_build_is_whole(tmp_path):
+def test_without_pyav_a_preview_reports_it_and_the_build_is_complete(tmp_path):
     save(tmp_path / "my.onnx", ["n", FRAMES, 3, SIDE, SIDE])
     (tmp_path / "clip.mp4").write_bytes(b"\0\0\0\x18ftypisom")
     pipeline().save(tmp_path / "clips.json")

@@ -27,7 +27,7 @@ def test_everything_is_derived_from_the_pipeline():
     }
 
 
-def test_a_pipeline_that_takes_numbers_has_an_input_for_each():
+def test_a_pipeline_with_per_request_numbers_has_an_input_for_each():
     assert model_config.complete({}, TURNS) == {
         "max_batch_size": 64,
         "input": [
@@ -40,7 +40,7 @@ def test_a_pipeline_that_takes_numbers_has_an_input_for_each():
     }
 
 
-def test_numbers_may_be_of_any_type_and_their_examples_are_for_clients():
+def test_inputs_can_have_any_numeric_type_and_examples_for_clients():
     pipeline = pp.Pipeline(
         [pp.pixels(layout="chw", dtype="float32"), pp.crop("AT[1]", "AT", "N", 8, max_size=9), pp.tensor()]
     )
@@ -53,7 +53,7 @@ def test_numbers_may_be_of_any_type_and_their_examples_are_for_clients():
     assert model_config.complete(full, pipeline) == full
 
 
-def test_a_bound_of_the_response_is_one_of_the_batch_where_all_tensors_have_one_size():
+def test_a_limit_of_the_response_becomes_a_limit_of_the_batch_for_equal_tensor_sizes():
     written = {"parameters": {"max_response_bytes": {"string_value": "767"}}}
     assert model_config.complete(written, TURNS)["max_batch_size"] == 3
     detector = pp.Pipeline([pp.decode(), pp.resize(height=640, width=640), pp.tensor(), pp.image_size(name="size")])
@@ -63,7 +63,7 @@ def test_a_bound_of_the_response_is_one_of_the_batch_where_all_tensors_have_one_
 
 
 @pytest.mark.parametrize("written", [{}, {"max_batch_size": 0}])
-def test_a_pipeline_that_takes_boxes_does_not_batch(written):
+def test_a_pipeline_with_boxes_does_not_batch(written):
     assert model_config.complete(written | {"parameters": {"on_error": {"string_value": "zero"}}}, CROPS) == {
         "max_batch_size": 0,
         "parameters": {"on_error": {"string_value": "zero"}},
@@ -80,7 +80,7 @@ def test_a_pipeline_that_takes_boxes_does_not_batch(written):
     }
 
 
-def test_inputs_that_are_written_keep_the_images_name():
+def test_declared_inputs_keep_the_name_of_the_image():
     image = {"name": "photo", "data_type": "TYPE_UINT8", "dims": ["-1"]}
     boxes = {"name": "boxes", "data_type": "TYPE_FP32", "dims": ["-1", "4"]}
     for written in ([image], [boxes, image]):
@@ -88,7 +88,7 @@ def test_inputs_that_are_written_keep_the_images_name():
         assert names == ["photo", "boxes", "turn"]
 
 
-def test_what_is_written_and_fits_stays():
+def test_matching_declarations_are_kept():
     written = {"max_batch_size": 8, "dynamic_batching": {"max_queue_delay_microseconds": 500}, "output": [TENSOR]}
     written["input"] = [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": ["-1"]}]
     written["parameters"] = {"on_error": {"string_value": "zero"}}
@@ -99,22 +99,22 @@ def test_what_is_written_and_fits_stays():
 
 
 def complete(pipeline, **written):
-    """Options that a configuration becomes."""
+    """Return the options for a configuration."""
     return model_config.complete(written, pipeline)
 
 
 def texts(**parameters):
-    """Parameters of a model, as Triton's file writes them."""
+    """Return the parameters of a model as Triton's file contains them."""
     return {name: {"string_value": value} for name, value in parameters.items()}
 
 
 @refusals("serving")
-def test_a_wrong_configuration_is_refused_with_what_to_change(call, words):
+def test_an_invalid_configuration_is_rejected_with_the_fix(call, words):
     pipelines = {"PIPELINE": PIPELINE, "CROPS": CROPS, "TURNS": TURNS, "FRAMES": FRAMES, "CLIPS": CLIPS}
     assert refusal(call, complete=complete, texts=texts, **pipelines) == words
 
 
-def test_parameters_of_triton_itself_are_left_alone():
+def test_tritons_own_parameters_are_ignored():
     given = {"EXECUTION_ENV_PATH": {"string_value": "x"}, "threads": {"string_value": "3"}}
     assert model_config.options({"parameters": given}).engine.threads == 3
 
@@ -133,7 +133,7 @@ def test_every_limit_is_a_parameter():
     assert model_config.options({}).engine.limits == pp.Limits()
 
 
-def test_the_words_that_choose_have_defaults():
+def test_parameters_with_choices_have_defaults():
     options = model_config.options({})
     words = (options.on_error, options.engine.damage, options.engine.decoder, options.outputs)
     assert words == ("fail", None, "consistent", "gpu")
@@ -142,11 +142,11 @@ def test_the_words_that_choose_have_defaults():
 
 
 @pytest.mark.parametrize("name", ["max_frames", "max_expansion"])
-def test_zero_turns_off_what_may_be_off(name):
+def test_zero_disables_optional_limits(name):
     assert getattr(model_config.options({"parameters": {name: {"string_value": "0"}}}).engine.limits, name) == 0
 
 
-def test_instances_share_the_cores():
+def test_instances_divide_the_cores():
     for count in (1, 2, 4, 1000):
         assert model_config.options({"instance_group": [{"count": count}]}).engine.threads == max(1, cores() // count)
 
@@ -165,19 +165,19 @@ def test_instances_share_the_cores():
     ],
 )
 @pytest.mark.parametrize("level", ["default_queue_policy", "priority_queue_policy"])
-def test_a_queue_policy_and_one_instance_stall(policy, groups, is_stalling, level):
+def test_a_queue_policy_with_one_instance_is_reported_to_stall(policy, groups, is_stalling, level):
     written = {"1": policy} if level == "priority_queue_policy" and policy else policy
     config = {"dynamic_batching": {level: written} if policy else {}, "instance_group": groups}
     assert model_config.is_stalling(config) == is_stalling
     assert not model_config.is_stalling({"instance_group": groups})
 
 
-# pipelines that take pixels
+# pipelines for pixels
 
 GRAY = pp.Pipeline([pp.pixels(color="gray"), pp.resize(height=8, width=8), pp.tensor()])
 
 
-def test_the_input_of_pixels_is_ragged_and_says_its_channels():
+def test_the_input_for_pixels_is_ragged_and_declares_its_channels():
     full = model_config.complete({}, FRAMES)
     assert full["input"] == [
         {"name": "image", "data_type": "TYPE_UINT8", "dims": [-1, -1, 3], "allow_ragged_batch": True}
@@ -187,7 +187,7 @@ def test_the_input_of_pixels_is_ragged_and_says_its_channels():
     assert "parameters" not in model_config.complete({}, PIPELINE)
 
 
-def test_the_input_of_pixels_may_have_a_name_and_one_size():
+def test_the_input_for_pixels_can_have_a_name_and_a_fixed_size():
     written = {"name": "camera", "data_type": "TYPE_UINT8", "dims": ["1080", "1920", "3"]}
     assert model_config.inputs({"input": [written]}, FRAMES) == [written]
     written = {"name": "camera", "data_type": "TYPE_UINT8", "dims": ["-1", "-1", "3"]}
@@ -201,7 +201,7 @@ def test_the_input_of_pixels_may_have_a_name_and_one_size():
         ("TYPE_UINT8", [0, -1, 3]), ("TYPE_FP32", [-1, -1, 3]),
     ],
 )  # fmt: skip
-def test_an_input_that_holds_no_pixels_is_refused(data_type, dims):
+def test_an_input_that_cannot_contain_pixels_is_rejected(data_type, dims):
     with pytest.raises(pp.PipelineError) as caught:
         model_config.inputs({"input": [{"name": "image", "data_type": data_type, "dims": dims}]}, FRAMES)
     assert str(caught.value) == (
@@ -211,12 +211,12 @@ def test_an_input_that_holds_no_pixels_is_refused(data_type, dims):
     )
 
 
-def test_operators_are_allowed_by_their_names():
+def test_operators_are_allowed_by_name():
     given = {"parameters": {"allow_operators": {"string_value": "acme.denoise, acme.patches"}}}
     assert model_config.options(given).allow_operators == ("acme.denoise", "acme.patches")
     assert model_config.options({}).allow_operators == ()
 
 
-def test_clients_are_told_the_frames_of_a_clip():
+def test_the_number_of_frames_of_a_clip_is_declared_for_clients():
     assert model_config.complete({}, CLIPS)["parameters"] == {"frames": {"string_value": "8"}}
     assert "parameters" not in model_config.complete({}, PIPELINE)

@@ -29,7 +29,7 @@ HEAD = 'name: "dali"\nbackend: "dali"\nmax_batch_size: 32\n'
 
 @pytest.fixture
 def model(tmp_path):
-    """The folder of a model, with the usual graph."""
+    """Return the folder of a model, with the common graph."""
     (tmp_path / "dali" / "1").mkdir(parents=True)
     shutil.copy(FROZEN / "classic.dali", tmp_path / "dali" / "1" / "model.dali")
     return tmp_path / "dali"
@@ -51,7 +51,7 @@ def config_of(files, folder):
     return Model(folder / "made").config
 
 
-def test_a_configuration_keeps_what_means_the_same(model, tmp_path):
+def test_a_configuration_keeps_equivalent_fields(model, tmp_path):
     files, notes = converted(
         model,
         HEAD + INPUT + OUTPUT + 'parameters [ { key: "num_threads" value: { string_value: "4" } } ]\n'
@@ -73,7 +73,7 @@ def test_a_configuration_keeps_what_means_the_same(model, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "kept"), [("-1", None), ("4", {"threads": {"string_value": "4"}})])
-def test_threads_that_are_left_to_the_graph_are_left_out(model, tmp_path, number, kept):
+def test_a_thread_count_left_to_the_graph_is_omitted(model, tmp_path, number, kept):
     text = f'parameters [ {{ key: "num_threads" value: {{ string_value: "{number}" }} }} ]\n'
     files, notes = converted(model, HEAD + INPUT + OUTPUT + text)
     assert notes == []
@@ -106,7 +106,7 @@ NOTED = {
 
 
 @pytest.mark.parametrize("case", NOTED)
-def test_what_has_no_place_is_named(model, tmp_path, case):
+def test_fields_without_an_equivalent_are_named(model, tmp_path, case):
     text, words = NOTED[case]
     files, notes = converted(model, HEAD + INPUT + ("" if "output" in text else OUTPUT) + text)
     assert notes == [words]
@@ -134,7 +134,7 @@ OWN = "__CropMirrorNormalize_2"
     ],
     ids=["no file", "nothing", "no backend", "no batch size", "no input", "no types", "no batch"],
 )
-def test_what_is_not_written_follows_from_the_graph(model, tmp_path, text, said):
+def test_missing_fields_follow_from_the_graph(model, tmp_path, text, said):
     name, output, most = said
     files, notes = converted(model, text)
     config = config_of(files, tmp_path)
@@ -145,13 +145,13 @@ def test_what_is_not_written_follows_from_the_graph(model, tmp_path, text, said)
     assert notes == ["max_batch_size 0: pixprep now batches requests of the same shapes"] * (most == 64)
 
 
-def test_a_batch_of_the_graph_that_no_answer_holds_is_made_smaller(model, tmp_path):
+def test_a_batch_size_that_no_response_can_hold_is_reduced(model, tmp_path):
     shutil.copy(FROZEN / "shapes.dali", model / "1" / "model.dali")
     files, _ = converted(model, None)
     assert 0 < config_of(files, tmp_path)["max_batch_size"] <= 8
 
 
-def test_a_graph_of_another_name_and_several_outputs(model, tmp_path):
+def test_a_graph_with_a_different_name_and_several_outputs(model, tmp_path):
     shutil.copy(FROZEN / "two_outputs.dali", model / "1" / "graph.bin")
     specs = from_dali(FROZEN / "two_outputs.dali").outputs.values()
     types = {"float32": "TYPE_FP32", "uint8": "TYPE_UINT8", "float16": "TYPE_FP16"}
@@ -175,7 +175,7 @@ ALIKE = [
 NAMED = 'output [ { name: "small" data_type: TYPE_UINT8 dims: [ 40, 40, 3 ] } ]\n'
 
 
-def test_outputs_are_named_in_the_order_of_the_graph_as_dali_backend_does(model, tmp_path):
+def test_outputs_are_named_in_the_order_of_the_graph_like_dali_backend(model, tmp_path):
     (model / "1" / "model.dali").write_bytes(graph(*ALIKE, outputs=["large", "small"]))
     files, _ = converted(model, HEAD + INPUT + NAMED + NAMED.replace("small", "large"))
     made = pp.Pipeline.from_json(files["1/pipeline.json"])
@@ -190,7 +190,7 @@ def test_outputs_are_named_in_the_order_of_the_graph_as_dali_backend_does(model,
     assert config_of(files, tmp_path)["output"][1]["dims"] == ["40", "40", "3"]
 
 
-def test_one_output_is_taken_by_the_name_that_clients_know(model, tmp_path, capsys):
+def test_one_output_is_selected_by_the_name_that_clients_know(model, tmp_path, capsys):
     (model / "1" / "model.dali").write_bytes(graph(*ALIKE, outputs=["large", "small"]))
     (model / "config.pbtxt").write_text(HEAD + INPUT + NAMED.replace("small", "A") + NAMED.replace("small", "B"))
     assert main(["import", str(model), str(tmp_path / "made"), "--option", "output=B"]) == 0
@@ -203,7 +203,7 @@ def test_one_output_is_taken_by_the_name_that_clients_know(model, tmp_path, caps
     assert resize.filter == "nearest"
 
 
-def test_an_option_that_the_importer_lacks_is_refused_by_name(model, tmp_path, capsys):
+def test_an_option_that_the_importer_lacks_is_rejected_by_name(model, tmp_path, capsys):
     assert main(["import", str(model), str(tmp_path / "made"), "--option", "outptu=B"]) == 1
     assert 'unknown option "outptu" for the dali importer; available options: ' in capsys.readouterr().err
     assert main(["import", str(model), str(tmp_path / "made"), "--option", 'dtypes={"x": "int32"}']) == 1
@@ -236,7 +236,7 @@ def test_the_versions_that_triton_serves_are_imported(model, tmp_path, policy, s
     assert (words in capsys.readouterr().err) == (len(served) > 1)
 
 
-def test_photos_of_a_warmup_come_along(model, tmp_path, capsys):
+def test_warmup_photos_are_copied(model, tmp_path, capsys):
     photo = jpeg(noise(256, 256))
     (model / "config.pbtxt").write_text(
         HEAD + INPUT + OUTPUT + 'model_warmup { name: "w" batch_size: 1 inputs { key: "DALI_INPUT_0" '
@@ -267,7 +267,7 @@ SLICED = [
         ("TYPE_FP32", pp.crop("AT[1]", "AT", "SIZE[1]", "SIZE", unit="share")),
     ],
 )
-def test_types_of_the_configuration_say_whether_a_slice_is_of_pixels_or_of_shares(model, tmp_path, kind, window):
+def test_configured_types_determine_whether_a_slice_is_in_pixels_or_normalized(model, tmp_path, kind, window):
     (model / "1" / "model.dali").write_bytes(graph(*SLICED, outputs=["t"]))
     inputs = "".join(f'input {{ name: "{name}" data_type: {kind} dims: [ 2 ] }}\n' for name in ("AT", "SIZE"))
     files, notes = converted(model, HEAD + INPUT.replace("DALI_INPUT_0", "E") + inputs)
@@ -277,7 +277,7 @@ def test_types_of_the_configuration_say_whether_a_slice_is_of_pixels_or_of_share
     assert [each["data_type"] for each in config["input"]] == ["TYPE_UINT8", kind, kind]
 
 
-def test_inputs_that_are_not_written_are_added(model, tmp_path):
+def test_missing_inputs_are_added(model, tmp_path):
     (model / "1" / "model.dali").write_bytes(graph(*SLICED, outputs=["t"]))
     files, _ = converted(model, HEAD + 'input { name: "AT" data_type: TYPE_FP16 dims: [ 2 ] }\n')
     assert [(each["name"], each["data_type"], each["dims"]) for each in config_of(files, tmp_path)["input"]] == [
@@ -287,7 +287,7 @@ def test_inputs_that_are_not_written_are_added(model, tmp_path):
     ]
 
 
-def test_types_that_the_graph_says_are_those_of_the_inputs(model, tmp_path):
+def test_types_in_the_graph_are_those_of_the_inputs(model, tmp_path):
     typed = [operator("ExternalSource", [], [name], dtype=6) for name in ("AT", "SIZE")]
     nodes = [SLICED[0], *typed, *SLICED[3:]]
     (model / "1" / "model.dali").write_bytes(graph(*nodes, outputs=["t"]))
@@ -347,14 +347,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_configuration_that_contradicts_its_graph_is_refused(model, case):
+def test_a_configuration_that_contradicts_its_graph_is_rejected(model, case):
     text, words = REFUSED[case]
     with pytest.raises(pp.PipelineError) as caught:
         converted(model, HEAD + text)
     assert str(caught.value) == words
 
 
-def test_dims_without_the_batch_are_refused_where_max_batch_size_is_0(model):
+def test_dims_without_the_batch_are_rejected_if_max_batch_size_is_0(model):
     with pytest.raises(pp.PipelineError) as caught:
         converted(model, HEAD.replace("32", "0  # none") + OUTPUT)
     assert str(caught.value) == (
@@ -363,7 +363,7 @@ def test_dims_without_the_batch_are_refused_where_max_batch_size_is_0(model):
     )
 
 
-def test_matrices_of_a_request_are_refused_for_clients_send_batches_of_photos(model):
+def test_per_request_matrices_are_rejected_because_clients_send_batches(model):
     nodes = [
         *(operator("ExternalSource", [], [name]) for name in ("E", "M")),
         operator("decoders__Image", ["E"], ["decoded"]),
@@ -374,7 +374,7 @@ def test_matrices_of_a_request_are_refused_for_clients_send_batches_of_photos(mo
         converted(model, HEAD)
 
 
-def test_a_default_file_that_is_missing_is_not_replaced_by_another_graph(model):
+def test_a_missing_default_file_is_not_replaced_by_a_different_graph(model):
     (model / "config.pbtxt").write_text(HEAD + 'default_model_filename: "graph.bin"\n')
     with pytest.raises(pp.PipelineError, match=r"1 contains neither graph.bin nor dali.py"):
         find_dali_model(model)
@@ -397,7 +397,7 @@ def test_the_command_writes_a_folder_that_passes_the_check(model, tmp_path, caps
     assert "contains neither model.dali nor dali.py" in capsys.readouterr().err
 
 
-def test_a_version_that_was_withdrawn_is_gone_after_the_next_import(model, tmp_path):
+def test_a_removed_version_is_gone_after_the_next_import(model, tmp_path):
     out = tmp_path / "served" / "dali"
     (model / "config.pbtxt").write_text(HEAD)
     shutil.copytree(model / "1", model / "2")
@@ -412,7 +412,7 @@ def test_a_version_that_was_withdrawn_is_gone_after_the_next_import(model, tmp_p
     ]
 
 
-def test_an_import_that_fails_leaves_the_model_as_it_was(model, tmp_path, capsys):
+def test_a_failed_import_leaves_the_model_unchanged(model, tmp_path, capsys):
     out = tmp_path / "served" / "dali"
     (model / "config.pbtxt").write_text(HEAD)
     assert main(["import", str(model), str(out)]) == 0
@@ -429,7 +429,7 @@ def test_an_import_that_fails_leaves_the_model_as_it_was(model, tmp_path, capsys
     assert files(out) == before | {"notes.txt": b"mine"}
 
 
-def test_the_configuration_of_the_page_is_kept_whole(model):
+def test_the_configuration_of_the_page_is_kept_completely(model):
     page = (Path(__file__).parents[2] / "docs" / "dali.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```text\n(backend.*?)```", page, re.DOTALL)
     shutil.copy(FROZEN / "classic_gpu.dali", model / "1" / "model.dali")
@@ -447,7 +447,7 @@ def test_a_comment_in_any_language_is_read_in_any_locale(model):
     assert (done.stdout, done.returncode) == (b"False\n", 0), done.stderr
 
 
-def test_another_folder_is_left_to_its_library(tmp_path):
+def test_a_folder_of_another_library_is_left_to_its_importer(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text("{}")
     assert find_dali_model(tmp_path) == []
     (tmp_path / "config.pbtxt").write_text('backend: "python"\n')

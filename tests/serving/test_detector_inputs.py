@@ -1,4 +1,4 @@
-"""Numbers that detectors accept with the tensor: sizes and scales, in each type and order; YOLOX's letterbox."""
+"""Additional inputs of detectors: sizes and scales, in each type and order; YOLOX's letterbox."""
 
 import cv2
 import numpy as np
@@ -35,7 +35,7 @@ def outputs(ops, *encoded):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sizes_and_scales_are_what_each_library_computes(size):
+def test_sizes_and_scales_equal_those_of_each_library(size):
     height, width = size
     found = outputs(PADDLE, png(scene(*size)))
     assert found["im_shape"].tolist() == [[64, 96]]
@@ -47,7 +47,7 @@ def test_sizes_and_scales_are_what_each_library_computes(size):
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
-def test_each_size_has_the_type_and_the_order_that_it_is_asked_for(dtype):
+def test_each_size_has_the_requested_type_and_order(dtype):
     turned = with_exif(6, size=(80, 60))  # as it is stored
     for order, expected in (("hw", [[60, 80], [30, 40]]), ("wh", [[80, 60], [40, 30]])):
         fields = {"dtype": dtype, "order": order}
@@ -66,7 +66,7 @@ def test_a_scale_is_the_first_half_of_the_transform_in_either_order():
     assert swapped["scale_factor"].tolist() == found["scale_factor"][:, ::-1].tolist()
 
 
-def test_a_scale_after_a_rotation_is_refused():
+def test_a_scale_after_a_rotation_is_rejected():
     with pytest.raises(PipelineError, match=r'"scale_factor": a scale and an offset cannot describe rotations'):
         pp.Pipeline([pp.decode(), pp.center_crop(32), pp.rotate(10), pp.scale_factor(), pp.tensor()])
 
@@ -82,7 +82,7 @@ def test_each_of_them_is_explained_and_drawn():
 
 
 def yolox(bgr, height, width):
-    """A photo as YOLOX prepares it: sides cut off, in the upper left corner, on gray."""
+    """Return a photo as YOLOX prepares it: sizes rounded down, in the upper left corner, on gray."""
     scale = min(height / bgr.shape[0], width / bgr.shape[1])
     rows, columns = int(bgr.shape[0] * scale), int(bgr.shape[1] * scale)
     canvas = np.full((height, width, 3), 114, np.uint8)
@@ -92,7 +92,7 @@ def yolox(bgr, height, width):
 
 @pytest.mark.parametrize("canvas", [(416, 416), (64, 96), (640, 640)])
 @pytest.mark.parametrize("size", [(480, 640), (427, 641), (641, 427), (99, 101), (333, 500), (70, 640)])
-def test_a_letterbox_that_rounds_down_is_yolox_own(canvas, size):
+def test_a_letterbox_that_rounds_down_equals_yolox(canvas, size):
     fields = {"anchor": "top_left", "like": "opencv"}
     pixels = scene(*size)
 
@@ -122,10 +122,10 @@ RTDETR_INPUTS = {"images": ("FLOAT", ["n", 3, 64, 96]), "orig_target_sizes": ("I
 @pytest.mark.parametrize(
     ("ops", "inputs"), [(PADDLE, PADDLE_INPUTS), (RTDETR, RTDETR_INPUTS)], ids=["paddle", "rtdetr"]
 )
-def test_a_detector_with_several_inputs_is_built_and_tried(tmp_path, ops, inputs):
+def test_a_detector_with_several_inputs_is_built_and_run(tmp_path, ops, inputs):
     onnx_file = save_echo(tmp_path / "model.onnx", inputs)
     notes = build(tmp_path / "models", pipeline=pp.Pipeline(ops), onnx=onnx_file).notes
-    assert not any("looks like boxes" in note for note in notes)  # the model brings them back by itself
+    assert not any("looks like boxes" in note for note in notes)  # the model maps them back itself
     assert check(tmp_path / "models") == []
     config = (tmp_path / "models" / "ensemble" / "config.pbtxt").read_text()
     for name in inputs:
@@ -134,8 +134,8 @@ def test_a_detector_with_several_inputs_is_built_and_tried(tmp_path, ops, inputs
     assert list(try_out(tmp_path / "models", png(scene(48, 64))))
 
 
-def test_a_count_of_boxes_beside_them_is_left_out_and_said(tmp_path):
-    """PaddleDetection's exports give [rows, 6], and [batch]: how many rows each image has."""
+def test_an_additional_number_of_boxes_is_omitted_and_reported(tmp_path):
+    """PaddleDetection's exports return [rows, 6] and [batch], the number of rows of each image."""
     path = save_echo(tmp_path / "model.onnx", PADDLE_INPUTS)
     model = onnx.load(path)
     model.graph.node.append(onnx.helper.make_node("ReduceSum", ["boxes"], ["count"], keepdims=0))
@@ -180,11 +180,11 @@ def refusal(tmp_path, ops, inputs):
         ),
     ],
 )
-def test_numbers_of_another_type_or_count_are_refused_with_the_way_out(tmp_path, ops, inputs, said):
+def test_inputs_of_a_different_type_or_count_are_rejected_with_the_fix(tmp_path, ops, inputs, said):
     assert refusal(tmp_path, ops, inputs) == f"model.onnx: the pipeline returns {said}"
 
 
-def test_inputs_of_known_detectors_are_named_with_the_op_that_gives_them(tmp_path):
+def test_inputs_of_known_detectors_are_named_with_the_op_that_computes_them(tmp_path):
     said = refusal(tmp_path, [op for op in PADDLE if op.name is None and op != pp.scale_factor()], PADDLE_INPUTS)
     assert said == (
         'model.onnx: the model has the inputs "im_shape", "image", "scale_factor", but the pipeline has the outputs '
@@ -218,7 +218,7 @@ def test_a_model_that_gets_one_image_twice_is_noted(tmp_path):
     assert build(tmp_path / "one", pipeline=pp.Pipeline(RTDETR), onnx=one).notes == ()
 
 
-def test_an_input_that_is_no_image_and_no_size_is_named(tmp_path):
+def test_an_input_that_is_neither_an_image_nor_a_size_is_named(tmp_path):
     tokens = {"pixel_values": PAIR["left"], "input_ids": ("INT64", ["n", 77])}
     assert refusal(tmp_path, [*SIZED, pp.tensor()], tokens) == (
         'model.onnx: the model has the input "input_ids", TYPE_INT64 [-1, 77], but a pipeline only returns images and '
@@ -228,7 +228,7 @@ def test_an_input_that_is_no_image_and_no_size_is_named(tmp_path):
     assert '"features", TYPE_FP32 [-1, 256, 64, 64], but a pipeline' in refusal(tmp_path, [*SIZED, pp.tensor()], masked)
 
 
-def test_an_input_image_takes_the_one_tensor_and_no_output_may_have_its_name(tmp_path):
+def test_an_input_image_gets_the_only_tensor_and_no_output_can_have_its_name(tmp_path):
     two = [*PADDLE[:-1], pp.tensor(name="a"), pp.tensor(name="b")]
     inputs = {"image": PADDLE_INPUTS["image"]}
     assert refusal(tmp_path, two, inputs) == (

@@ -13,7 +13,7 @@ from pixprep.serving.embedded.doctor import Check
 from serving.fault_cases import in_own_mounts
 
 
-def test_every_trap_is_looked_for_and_this_machine_is_fit():
+def test_every_trap_is_checked_and_this_machine_passes():
     found = doctor.checks()
     assert [check for check in found if check.ok is False] == []
     assert {check.name for check in found} >= {
@@ -23,7 +23,7 @@ def test_every_trap_is_looked_for_and_this_machine_is_fit():
     }  # fmt: skip
 
 
-def test_a_training_environment_is_not_refused_for_what_serving_needs():
+def test_a_training_environment_does_not_need_the_requirements_of_serving():
     found = {check.name: check for check in doctor.checks(serves=False)}
     assert found["embedded server"].ok is None
     assert {"torch", "jax", "tensorflow", "av", "google-crc32c", "fsspec", "kernels", "gpu"} <= set(found)
@@ -37,7 +37,7 @@ def test_a_missing_package_is_named_with_its_command(is_needed, ok):
     assert check == Check("pixprep-no-such", ok=ok, found="not installed", remedy="pip install it")
 
 
-def test_a_refusal_is_what_is_wrong_and_what_to_do():
+def test_a_failure_names_the_problem_and_the_fix():
     def refuse():
         raise SetupError("libpython3.11.so.1.0 is missing: apt-get install libpython3.11")
 
@@ -50,14 +50,14 @@ def test_a_refusal_is_what_is_wrong_and_what_to_do():
     )
 
 
-def test_little_shared_memory_is_worth_knowing(tmp_path):
+def test_little_shared_memory_is_a_warning(tmp_path):
     check = doctor.shared_memory(tmp_path, enough=1 << 60)
     assert (check.ok, check.remedy) == (None, "large batches need 1,099,511,627,776 MiB: docker run --shm-size=1g")
     assert doctor.shared_memory(tmp_path, enough=1).ok is True
     assert doctor.shared_memory(tmp_path / "shm").ok is False
 
 
-def test_a_folder_for_temporary_files_from_which_no_stub_starts_is_named_with_its_remedy(monkeypatch, tmp_path):
+def test_a_temporary_folder_from_which_no_stub_starts_is_named_with_the_fix(monkeypatch, tmp_path):
     def found(folder):
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         return [check for check in doctor._embedded() if check.name in ("temporary folder", "perf_analyzer")]
@@ -72,8 +72,8 @@ def test_a_folder_for_temporary_files_from_which_no_stub_starts_is_named_with_it
     assert check.remedy == "set TMPDIR to a different folder"
 
 
-def test_a_folder_for_temporary_files_that_is_mounted_noexec_is_named_with_its_remedy(tmp_path):
-    """As Docker mounts a tmpfs."""
+def test_a_temporary_folder_mounted_noexec_is_named_with_the_fix(tmp_path):
+    """This is how Docker mounts a tmpfs."""
     words = in_own_mounts(tmp_path, "8m,noexec")
     if words is None:
         pytest.skip("NO ROOT: nobody may mount a file system here")
@@ -88,13 +88,13 @@ def test_a_folder_for_temporary_files_that_is_mounted_noexec_is_named_with_its_r
     assert "set TMPDIR to a different folder" in remedy
 
 
-def test_a_low_limit_of_open_files_is_worth_knowing():
+def test_a_low_limit_of_open_files_is_a_warning():
     assert doctor.open_files(20_000) == Check("open files", ok=True, found="at most 20,000 for Triton")
     remedy = "each connection uses one: docker run --ulimit nofile=65536"
     assert doctor.open_files(1024) == Check("open files", ok=None, found="at most 1,024 for Triton", remedy=remedy)
 
 
-def test_a_port_in_use_is_worth_knowing():
+def test_a_port_in_use_is_a_warning():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         check = doctor.port("http", number)
@@ -103,12 +103,12 @@ def test_a_port_in_use_is_worth_knowing():
     assert doctor.port("http", number) == Check("http port", ok=True, found=f"{number} is free")
 
 
-def test_a_library_of_the_driver_that_a_container_lacks_is_named_with_its_remedy():
+def test_a_driver_library_that_a_container_lacks_is_named_with_the_fix():
     assert doctor.library("libc.so.6", "") == Check("libc.so.6", ok=True, found="found")
     assert doctor.library("libnvcuvid.so.99", "mount it") == Check("libnvcuvid.so.99", None, "not found", "mount it")
 
 
-def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
+def test_a_gpu_without_cupy_reports_the_needs_of_its_instances(monkeypatch):
     monkeypatch.setattr(doctor.pool, "gpu_count", lambda: 2)
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "pixprep.gpu.device", raising=False)

@@ -1,4 +1,4 @@
-"""Notes of ``build``, ``check`` and the page on a model that begins with what its pipeline does too, or lacks."""
+"""Notes of ``build``, ``check`` and the page about preprocessing that a model repeats or lacks."""
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ UNIT = pp.normalize()
 CENTERED = pp.normalize(0.5, 0.5)
 CAFFE = pp.normalize((123.675, 116.28, 103.53), 1.0, scale=1)
 
-# The nodes after the first ones, the same in every model here.
+# The nodes after the first ones, which all models here have.
 REST = [
     ("Conv", ["begin", "kernel"], ["conv"]),
     ("BatchNormalization", ["conv", *"GBMV"], ["norm"]),
@@ -38,7 +38,7 @@ def pipeline(*normalize, resize=True, layout="chw"):
 
 
 def notes(folder, nodes, normalize=IMAGENET, constants=None, shape=("n", 3, 224, 224), **options):
-    """Notes on a model of these nodes; the last of them gives ``begin``."""
+    """Return the notes on a model of these nodes. The last of them outputs ``begin``."""
     rng = np.random.default_rng(0)
     arrays = {"kernel": rng.normal(size=(4, 3, 3, 3)), **{name: rng.random(4) + 3 for name in "GBMV"}}
     arrays = {name: np.asarray(values) for name, values in (arrays | (constants or {})).items()}
@@ -58,7 +58,7 @@ def look(path, given, pairs, **options):
 
 
 def sub_div(mean, std):
-    """The nodes of a normalization, and their constants."""
+    """Return the nodes of a normalization, and their constants."""
     nodes = [("Sub", ["x", "mean"], ["s"], {"name": "/Sub"}), ("Div", ["s", "std"], ["begin"], {"name": "/Div"})]
     return nodes, {"mean": channels(mean, (-1, 1, 1)), "std": channels(std, (-1, 1, 1))}
 
@@ -68,7 +68,7 @@ def mul_add(scale, offset):
     return nodes, {"factor": np.array(scale), "offset": np.array(offset)}
 
 
-# The warnings
+# warnings
 
 
 TWICE = "the input again: the pipeline returns"
@@ -97,7 +97,7 @@ TAKE_OUT = "remove normalize from the pipeline"
     ],
     ids=["of levels", "of 0 to 1", "of one node"],
 )
-def test_a_normalization_is_found_with_what_is_to_go(tmp_path, model, normalize, said):
+def test_a_repeated_normalization_is_found_with_the_op_to_remove(tmp_path, model, normalize, said):
     assert notes(tmp_path, model[0], normalize, model[1]) == [
         f"model.onnx: {said}, or export the model without this step"
     ]
@@ -126,7 +126,7 @@ def test_other_normalizations_are_found(tmp_path, case):
     assert len(notes(tmp_path, nodes, normalize, constants)) == 1
 
 
-def test_casts_and_moved_axes_are_passed(tmp_path):
+def test_casts_and_moved_axes_are_skipped(tmp_path):
     nodes = [
         ("Identity", ["x"], ["a"]),
         ("Cast", ["a"], ["b"], {"to": TensorProto.FLOAT}),
@@ -141,7 +141,7 @@ def test_casts_and_moved_axes_are_passed(tmp_path):
     assert "normalizes the input" in found[0]
 
 
-def test_a_batch_norm_of_the_input_is_found_where_it_is_the_normalization(tmp_path):
+def test_a_batch_norm_of_the_input_is_found_if_it_is_the_normalization(tmp_path):
     batch_norm = [("BatchNormalization", ["x", "one", "zero", "mean", "variance"], ["begin"])]
     constants = {"one": np.ones(3), "zero": np.zeros(3), "mean": MEAN * 255, "variance": (STD * 255) ** 2}
     assert len(notes(tmp_path, batch_norm, IMAGENET, constants)) == 1
@@ -155,7 +155,7 @@ BARE = (
 )
 
 
-def test_levels_that_nothing_normalizes_are_said(tmp_path):
+def test_unnormalized_pixel_values_are_reported(tmp_path):
     assert notes(tmp_path, PLAIN, ()) == [BARE]
     assert notes(tmp_path, PLAIN, pp.normalize(scale=1)) == [BARE]
     assert notes(tmp_path, PLAIN, UNIT) == []
@@ -163,7 +163,7 @@ def test_levels_that_nothing_normalizes_are_said(tmp_path):
     assert notes(tmp_path, nodes, (), constants) == []
 
 
-def test_they_are_said_of_a_detector(tmp_path):
+def test_they_are_reported_for_a_detector(tmp_path):
     nodes = [
         ("Pad", ["x", "pads"], ["p"]),
         ("Conv", ["p", "kernel"], ["boxes"]),
@@ -206,12 +206,12 @@ DOUBTS = {
 
 
 @pytest.mark.parametrize("case", DOUBTS)
-def test_levels_are_not_said_where_there_is_doubt(tmp_path, case):
+def test_unnormalized_pixel_values_are_not_reported_in_doubtful_cases(tmp_path, case):
     nodes, constants = DOUBTS[case]
     assert notes(tmp_path, nodes, (), constants) == []
 
 
-def test_levels_pass_through_a_quantization(tmp_path):
+def test_pixel_values_pass_through_a_quantization(tmp_path):
     nodes = [
         ("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
         ("DequantizeLinear", ["q", "scale", "zero"], ["begin"]),
@@ -240,7 +240,7 @@ def test_a_resize_of_the_input_is_found(tmp_path, given):
 
 
 @pytest.mark.parametrize("name", ["image", "classes"])
-def test_a_model_that_gives_an_image_back_resizes_by_itself(name, tmp_path):
+def test_a_model_that_returns_an_image_resizes_for_its_own_purpose(name, tmp_path):
     nodes = [
         ("Resize", ["x", "", "scales"], ["large"], {"mode": "cubic"}),
         ("Conv", ["large", "kernel"], ["y"], {"pads": [1, 1, 1, 1]}),
@@ -255,7 +255,7 @@ def test_a_model_that_gives_an_image_back_resizes_by_itself(name, tmp_path):
 
 
 @pytest.mark.parametrize(("dtype", "words"), [("UINT8", "without normalize"), ("FLOAT", "must include normalize")])
-def test_a_model_that_takes_levels_is_not_said_to_need_normalize(dtype, words, tmp_path):
+def test_a_model_that_accepts_pixel_values_needs_no_normalize(dtype, words, tmp_path):
     value = onnx.helper.make_tensor_value_info("x", getattr(TensorProto, dtype), ["n", 3, 8, 8])
     end = onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
     kernel = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "kernel")
@@ -270,13 +270,13 @@ def test_a_model_that_takes_levels_is_not_said_to_need_normalize(dtype, words, t
     assert words in line
 
 
-def test_both_are_said(tmp_path):
+def test_both_problems_are_reported(tmp_path):
     nodes = [("Resize", ["x", "", "", "sizes"], ["r"], {"mode": "linear"}), ("Div", ["r", "std"], ["begin"])]
     constants = {"sizes": np.array([1, 3, 299, 299]), "std": np.array(255.0)}
     assert len(notes(tmp_path, nodes, IMAGENET, constants)) == 2
 
 
-# No warning
+# no warning
 
 
 INNOCENT = {
@@ -317,7 +317,7 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("case", INNOCENT)
-def test_nothing_is_said_of(tmp_path, case):
+def test_nothing_is_reported_for_correct_models(tmp_path, case):
     nodes, constants = INNOCENT[case]
     assert notes(tmp_path, nodes, IMAGENET, {name: np.asarray(values) for name, values in constants.items()}) == []
 
@@ -332,14 +332,14 @@ COMPLEMENTS = {
 
 
 @pytest.mark.parametrize("case", COMPLEMENTS)
-def test_nothing_is_said_where_each_does_its_half(tmp_path, case):
+def test_nothing_is_reported_if_both_share_the_normalization(tmp_path, case):
     normalize, (nodes, constants) = COMPLEMENTS[case]
     constants = {name: channels(values, (-1, 1, 1)) if values.ndim else values for name, values in constants.items()}
     assert notes(tmp_path, nodes, normalize, constants) == []
 
 
 @pytest.mark.parametrize("spoil", [b"", b"\0"], ids=["in another file", "broken"])
-def test_constants_that_cannot_be_read_are_passed_over(tmp_path, spoil):
+def test_unreadable_constants_are_skipped(tmp_path, spoil):
     nodes, constants = sub_div(MEAN, STD)
     assert notes(tmp_path, nodes, IMAGENET, constants) != []
     path = tmp_path / "1" / "model.onnx"
@@ -350,7 +350,7 @@ def test_constants_that_cannot_be_read_are_passed_over(tmp_path, spoil):
     assert look(path, pipeline(IMAGENET), {"x": "tensor"}) == []
 
 
-def test_an_output_that_is_no_image_has_no_normalization(tmp_path):
+def test_an_output_that_is_not_an_image_has_no_normalization(tmp_path):
     nodes, constants = sub_div(MEAN, STD)
     notes(tmp_path, nodes, IMAGENET, constants)
     two = pp.Pipeline([*pipeline(IMAGENET).ops, pp.transform()])
@@ -359,10 +359,10 @@ def test_an_output_that_is_no_image_has_no_normalization(tmp_path):
     assert look(path, two, {"x": "tensor"}) != []
 
 
-# In build
+# in build
 
 
-def test_build_says_it_and_builds(tmp_path):
+def test_build_reports_it_and_builds(tmp_path):
     nodes, constants = sub_div(MEAN * 255, STD * 255)
     (note,) = notes(tmp_path, nodes, IMAGENET, constants)
     built = build(tmp_path / "models", pipeline=pipeline(IMAGENET), onnx=tmp_path / "1" / "model.onnx")
@@ -372,7 +372,7 @@ def test_build_says_it_and_builds(tmp_path):
     assert right.notes == ()
 
 
-# In a repository, and for a single file
+# in a repository, and for a single file
 
 
 @pytest.fixture
@@ -387,14 +387,14 @@ def models(tmp_path):
     return make
 
 
-def test_build_and_check_say_the_same_of_a_repository(models):
+def test_build_and_check_report_the_same_for_a_repository(models):
     repository, built = models(pipeline())
     assert built == (BARE,)
     assert check(repository) == []
     assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}"]
     two = pp.Pipeline([*pipeline().ops[:-1], pp.tensor(name="x"), pp.tensor(name="spare")])
     repository, built = models(two)
-    spare = ALONE.replace('"tensor"', '"spare"')  # which no model takes
+    spare = ALONE.replace('"tensor"', '"spare"')  # which no model uses
     assert built == (BARE, spare)
     own = f"{repository}/preprocess/1/pipeline.json"
     assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}", f"{own}: {spare}"]
@@ -407,12 +407,12 @@ def test_build_and_check_say_the_same_of_a_repository(models):
     assert side_notes(repository) == [f"{repository}/classifier/1/{note}" for note in built] != []
 
 
-def test_levels_that_are_meant_are_not_said_again(models):
+def test_intended_pixel_values_are_not_reported_again(models):
     repository, built = models(pipeline(), odd_range=True)
     assert (built, side_notes(repository)) == ((), [])
 
 
-def test_check_takes_the_option_that_its_note_names(models, capsys):
+def test_check_accepts_the_option_that_its_note_names(models, capsys):
     repository, _ = models(pipeline())
     assert main(["check", str(repository), "--odd-range"]) == 0
     assert capsys.readouterr().out == f"{repository}: no problem found\n"
@@ -433,7 +433,7 @@ def test_a_model_elsewhere_is_not_read(models, tmp_path):
     assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
 
 
-def test_an_ensemble_that_takes_what_no_pipeline_gives_is_a_problem_and_no_note(models):
+def test_an_ensemble_input_that_no_pipeline_provides_is_a_problem_and_not_a_note(models):
     repository, _ = models(pipeline(UNIT))
     ensemble = repository / "ensemble" / "config.pbtxt"
     ensemble.write_text(ensemble.read_text().replace('output_map { key: "tensor"', 'output_map { key: "gone"'))
@@ -447,7 +447,7 @@ ALONE = (
 )
 
 
-def test_without_an_onnx_file_nobody_knows_the_model(models, tmp_path):
+def test_without_an_onnx_file_the_model_is_unknown(models, tmp_path):
     repository, _ = models(pipeline())
     (repository / "classifier" / "1" / "model.onnx").write_bytes(b"no ONNX")
     assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
@@ -457,7 +457,7 @@ def test_without_an_onnx_file_nobody_knows_the_model(models, tmp_path):
     assert build(repository, pipeline=pipeline(), **options).notes == (ALONE,)
 
 
-def test_a_file_alone_says_it(tmp_path, capsys):
+def test_a_single_file_reports_it(tmp_path, capsys):
     file = tmp_path / "p.json"
     pipeline().save(file)
     assert main(["check", str(file)]) == 0
@@ -467,7 +467,7 @@ def test_a_file_alone_says_it(tmp_path, capsys):
 
 
 def of_a_library():
-    """Keras's own preprocessing of a model that divides by itself."""
+    """Keras's own preprocessing for a model that divides by itself."""
     origin = pp.Origin(library="keras", version="3.0.0", name="EfficientNetB0", profile="tensorflow")
     return pp.Pipeline(pipeline().ops, origin=origin)
 
@@ -482,6 +482,6 @@ def of_a_library():
     ],
     ids=["a library's", "normalized", "of bytes", "for training alone"],
 )
-def test_levels_of_a_file_alone_are_not_said_of(tmp_path, given):
+def test_pixel_values_of_a_single_file_are_not_reported_for_a_model_that_normalizes(tmp_path, given):
     given.save(tmp_path / "p.json")
     assert not any(ALONE in note for note in side_notes(tmp_path / "p.json"))

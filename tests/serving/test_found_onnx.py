@@ -1,4 +1,4 @@
-"""ONNX files in the wild: frozen dims, a batch as second dimension, several heads, an inspection of the graph."""
+"""ONNX files in the wild: fixed dimensions, a batch as second dimension, several heads, an inspection of the graph."""
 
 import onnx
 import onnx.parser
@@ -68,7 +68,7 @@ def save(path, text):
     return path
 
 
-def test_frozen_dims_are_freed_once_the_model_has_run_so(tmp_path):
+def test_fixed_batch_dims_are_opened_if_the_model_then_runs(tmp_path):
     frozen = save(tmp_path / "frozen.onnx", FROZEN)
     with pytest.raises(PipelineError, match=r"fixed at 10: export the model .* or try --free-dims"):
         build(tmp_path / "models", pipeline=pp.Pipeline([*PIPELINE.ops[:1], pp.resize(height=32, width=32),
@@ -83,7 +83,7 @@ def test_frozen_dims_are_freed_once_the_model_has_run_so(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["Constant <value_ints = [10, 3072]>", "Constant <value = int64[2] {10, -1}>"])
-def test_a_reshape_to_the_frozen_batch_is_freed_with_it(tmp_path, form):
+def test_a_reshape_to_the_fixed_batch_is_also_changed(tmp_path, form):
     text = RESHAPED.replace("Constant <value_ints = [10, 3072]>", form)
     small = pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.normalize(), pp.tensor()])
     build(tmp_path / "models", pipeline=small, onnx=save(tmp_path / "m.onnx", text), free_dims=True)
@@ -107,14 +107,14 @@ def test_a_reshape_to_the_frozen_batch_is_freed_with_it(tmp_path, form):
         (MIXED, '--free-dims: output "scores" of an image depends on other images of the batch'),
     ],
 )
-def test_dims_that_cannot_be_freed_are_refused_after_the_trial(tmp_path, text, said):
+def test_dims_that_cannot_be_opened_are_rejected_after_the_trial(tmp_path, text, said):
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "models", pipeline=PIPELINE, onnx=save(tmp_path / "m.onnx", text), free_dims=True)
     assert str(caught.value).startswith(f"m.onnx: {said}")
     assert not (tmp_path / "models").exists()
 
 
-def test_a_batch_that_stands_second_is_said_with_lines_that_mend_the_file(tmp_path, monkeypatch):
+def test_a_batch_as_second_dimension_is_reported_with_code_that_fixes_the_file(tmp_path, monkeypatch):
     path = save(tmp_path / "lines.onnx", SECOND)
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "models", pipeline=PIPELINE, onnx=path)
@@ -195,6 +195,6 @@ LOOKS = [
 
 
 @pytest.mark.parametrize(("text", "lines"), LOOKS)
-def test_a_look_at_a_file_says_what_to_do(tmp_path, capsys, text, lines):
+def test_an_inspection_of_a_file_names_the_next_steps(tmp_path, capsys, text, lines):
     assert main(["build", "--explain", str(save(tmp_path / "found.onnx", text))]) == 0
     assert capsys.readouterr().out.splitlines() == [*lines, "opset  18"]

@@ -1,4 +1,4 @@
-"""A Triton that answers no probe: one that hangs is started again, and not one that others keep from the processors."""
+"""A Triton that does not answer probes: it is restarted if it hangs, but not if it only lacks processor time."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ HUNG = f"Triton did not respond to {SILENCES} HTTP probes in a row"
 
 @pytest.fixture
 def process():
-    """Function that starts a Python process with a program, in place of a Triton."""
+    """Return a function that starts a Python process with a program, instead of a Triton."""
     started = []
 
     def start(program):
@@ -39,11 +39,11 @@ def wait_for_state(pid, letter):
 
 
 def said(hearing, *, probes=SILENCES):
-    """Verdict after so many unanswered probes."""
+    """Return the verdict after this many unanswered probes."""
     return [hearing.count(is_answered=False) for _ in range(probes)]
 
 
-def test_a_process_that_wants_a_processor_is_not_taken_for_a_hung_one(process):
+def test_a_process_without_processor_time_is_not_mistaken_for_a_hung_one(process):
     busy = process("exec('while True: pass')")
     wait_for_state(busy.pid, "R")
     assert said(Hearing(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
@@ -52,7 +52,7 @@ def test_a_process_that_wants_a_processor_is_not_taken_for_a_hung_one(process):
 @pytest.mark.parametrize(("program", "number", "letter"), [
     ("exec('while True: pass')", signal.SIGSTOP, "T"), ("import threading; threading.Event().wait()", None, "S")
 ])  # fmt: skip
-def test_a_process_that_is_stopped_or_waits_for_ever_is_hung_after_five_probes(process, program, number, letter):
+def test_a_stopped_or_endlessly_waiting_process_is_hung_after_five_probes(process, program, number, letter):
     hung = process(program)
     if number:
         hung.send_signal(number)
@@ -63,7 +63,7 @@ def test_a_process_that_is_stopped_or_waits_for_ever_is_hung_after_five_probes(p
     assert said(hearing) == [""] * (SILENCES - 1) + [HUNG]
 
 
-def test_a_process_that_runs_and_answers_nothing_for_too_long_is_given_up(process):
+def test_a_process_that_runs_without_answering_for_too_long_is_given_up(process):
     busy = process("exec('while True: pass')")
     wait_for_state(busy.pid, "R")
     hearing = Hearing(busy.pid, deaf_s=0)

@@ -6,7 +6,7 @@ import sys
 from datetime import datetime, timezone
 
 
-def test_what_is_logged_as_json_is_an_object_a_line():
+def test_each_json_log_line_is_an_object():
     code = """
 import logging, warnings
 from pixprep.cli.output import log_to_stderr

@@ -1,4 +1,4 @@
-"""Labels of a classifier: files as people have them, names in a model's metadata, heads."""
+"""Labels of a classifier: files in common formats, names in a model's metadata, heads."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ from serving.faces import PIPELINE, PLAN, read_onnx, save_onnx
         '{"architectures": ["ViT"], "id2label": {"0": "cat", "1": "dog", "2": "fish", "3": "bird"}}',
     ],
 )
-def test_labels_are_read_as_people_have_them(model, tmp_path, text):
+def test_labels_are_read_in_common_formats(model, tmp_path, text):
     (tmp_path / "labels").write_text(text)
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels")
@@ -37,7 +37,7 @@ def test_labels_are_read_as_people_have_them(model, tmp_path, text):
 HEADS = {"age": 8, "gender": 2, "race": 7, "mood": 8, "count": 1}
 
 
-def test_the_heads_that_labels_do_not_name_are_said(tmp_path):
+def test_heads_without_labels_are_reported(tmp_path):
     outputs = [(name, "FLOAT", ("n", length)) for name, length in HEADS.items()]
     heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("\n".join("abcdefg"))
@@ -55,7 +55,7 @@ def test_the_heads_that_labels_do_not_name_are_said(tmp_path):
     assert [name for name, entry in zip(HEADS, entries, strict=True) if "label_filename" in entry] == ["age"]
 
 
-def test_an_output_of_as_many_scores_goes_before_one_of_any_number(tmp_path):
+def test_an_output_with_the_same_number_of_scores_is_preferred(tmp_path):
     outputs = [("features", "FLOAT", ("n", "m")), ("logits", "FLOAT", ("n", 4))]
     model, labels = save_onnx(tmp_path / "two.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("a\nb\nc\nd")
@@ -63,13 +63,13 @@ def test_an_output_of_as_many_scores_goes_before_one_of_any_number(tmp_path):
     assert note.startswith('the labels are used for output "logits" [4], and "features" [-1] has no labels')
 
 
-def test_a_pointer_of_git_lfs_in_place_of_labels_is_said_to_be_one(model, tmp_path):
+def test_a_git_lfs_pointer_instead_of_labels_is_reported(model, tmp_path):
     (tmp_path / "labels.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     with pytest.raises(SetupError, match="it is a Git LFS pointer instead of the file"):
         build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels.txt")
 
 
-def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
+def test_labels_belong_to_the_classifier_whose_classes_they_name(model, tmp_path):
     out, labels = tmp_path / "out", tmp_path / "labels.txt"
     labels.write_text("cat\ndog\nfish\nbird\n")
     build(out, pipeline=PIPELINE, onnx=model, labels=labels)
@@ -93,7 +93,7 @@ def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
         ("labels", '["cat", "dog", "fish", "bird"]'),
         ("labels", "cat\ndog\nfish\nbird"),
         ("character", "cat\ndog\nfish\nbird\n"),
-        ("names", "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"),  # Ultralytics' form
+        ("names", "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"),  # Ultralytics' format
         ("names", "{0: 'person', 1: 'car'}"),  # a detector does not have one score per name
     ],
 )
@@ -133,7 +133,7 @@ FORMS = (
         (b"[" * 100_000, f"labels.txt {FORMS}"),
     ],
 )
-def test_what_is_no_label_file_of_this_model_is_refused(model, tmp_path, content, message):
+def test_a_file_that_does_not_contain_this_models_labels_is_rejected(model, tmp_path, content, message):
     (tmp_path / "labels.txt").write_bytes(content)
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels.txt")
@@ -141,7 +141,7 @@ def test_what_is_no_label_file_of_this_model_is_refused(model, tmp_path, content
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_folder_is_as_good_as_none_and_a_file_is_not(model, tmp_path):
+def test_an_empty_folder_is_treated_like_a_missing_one_and_a_file_is_not(model, tmp_path):
     (tmp_path / "empty").mkdir()
     build(tmp_path / "empty", pipeline=PIPELINE, onnx=model)
     for force in (False, True):

@@ -1,4 +1,4 @@
-"""The backend's own logic, with Triton's Python module played by a fake at the seam."""
+"""The backend's own logic, with a fake of Triton's Python module."""
 
 import base64
 import io
@@ -20,7 +20,7 @@ from support import images
 
 
 class FakeMetric:
-    is_open = threading.Event()  # Triton takes a number only then
+    is_open = threading.Event()  # Triton then accepts only a number
     is_open.set()
     is_told = threading.Event()
 
@@ -165,7 +165,7 @@ def zero(**parameters):
 
 
 def counted(model):
-    """Values that Triton got, by metric and result, once all has been."""
+    """Return the values that Triton received, by metric and result, when all are sent."""
     model.finalize()
     return {(metric.family, metric.labels.get("result")): metric.values for metric in FakeFamily.made}
 
@@ -218,7 +218,7 @@ def test_each_request_is_padded_to_its_own_largest_image(start):
 
 
 @pytest.mark.parametrize("on_error", ["fail", "zero"])
-def test_a_request_whose_tensors_are_too_large_is_refused_as_a_whole_and_no_other(start, on_error):
+def test_a_request_whose_tensors_are_too_large_is_rejected_alone(start, on_error):
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor(dtype="uint8")])
     model = start(pipeline, **zero(on_error=on_error, max_response_bytes=str(2 * 3 * 8 * 30)))
     wide, narrow = jpeg(16, 60), jpeg(16, 16)
@@ -238,7 +238,7 @@ CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, widt
 BOXES = [[0, 0, 30, 20], [5, 5, 9, 9]]
 
 
-def test_numbers_go_with_the_images_of_their_request(start):
+def test_inputs_belong_to_the_images_of_their_request(start):
     model = start(pp.Pipeline([pp.decode(), pp.letterbox(8, 8, fill="paint"), pp.tensor(dtype="uint8")]))
     paints = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     requests = [
@@ -251,7 +251,7 @@ def test_numbers_go_with_the_images_of_their_request(start):
     assert [tensor[:, 0, 0].tolist() for tensor in (*first["tensor"], *last["tensor"])] == paints
 
 
-def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
+def test_invalid_boxes_are_named_and_fail_only_their_own_request(start):
     bad = [[40, 0, 50, 9], BOXES[0], [5, 5, 5, 9]]
     requests = [FakeRequest([jpeg()], numbers={"boxes": np.array(boxes, np.float32)}) for boxes in (bad, BOXES)]
     refused, good = start(CROPS).execute(requests)
@@ -264,7 +264,7 @@ def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
 
 
 @pytest.mark.parametrize("on_error", ["fail", "zero"])
-def test_boxes_whose_tensors_are_too_large_are_refused_before_any_is_made(start, on_error):
+def test_boxes_whose_tensors_are_too_large_are_rejected_before_any_is_computed(start, on_error):
     large = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=1024, width=1024), pp.tensor()])
     model = start(large, **zero(on_error=on_error))
     numbers = [np.array(BOXES[:1] * count, np.float32) for count in (64, 27, 1)]
@@ -282,8 +282,8 @@ def test_boxes_whose_tensors_are_too_large_are_refused_before_any_is_made(start,
 
 
 @pytest.mark.parametrize("on_error", ["fail", "zero"])
-def test_a_request_that_its_client_gave_up_is_not_decoded_if_it_is_large_or_follows_another_one(start, on_error):
-    """Large images come first; the last request is given up as well, and nobody asks after that before it."""
+def test_a_cancelled_request_is_not_decoded_if_it_is_large_or_follows_another_one(start, on_error):
+    """The large images are first. The last request is also cancelled, which is not checked before it."""
     model, small, large = start(**zero(on_error=on_error, threads="1")), jpeg(), images.jpeg(images.noise(400, 400))
     assert len(large) > ASK_BYTES > 9 * len(small)
     sent = [([small, large], True), ([small], True), ([small], False), ([small], True)]
@@ -297,13 +297,13 @@ def test_a_request_that_its_client_gave_up_is_not_decoded_if_it_is_large_or_foll
     assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "ABANDONED"]) == ([2], [3])
 
 
-def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):
+def test_a_broken_photo_is_reported_once_for_all_its_boxes(start):
     (refused,) = start(CROPS).execute([FakeRequest([b"junk"], numbers={"boxes": np.array(BOXES * 9, np.float32)})])
     assert refused.error.message.startswith("[UNKNOWN_FORMAT] image 1 of 1: ")
     assert ";" not in refused.error.message
 
 
-def test_of_boxes_each_is_counted(start):
+def test_each_box_is_counted(start):
     model = start(CROPS)
     boxes = np.array([*BOXES, [40, 0, 50, 9]], np.float32)
     model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes})])
@@ -313,7 +313,7 @@ def test_of_boxes_each_is_counted(start):
 
 
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
-def test_a_request_without_images_is_refused(start, images):
+def test_a_request_without_images_is_rejected(start, images):
     (response,) = start().execute([FakeRequest(images)])
     assert (response.error.code, response.error.message) == (
         "INVALID_ARG",
@@ -338,10 +338,8 @@ def test_a_queue_that_makes_triton_stall_is_named(start):
     assert line.startswith("pre: with a queue policy and only one instance, Triton 2.51 delays requests")
 
 
-def test_a_bug_of_ours_is_logged_and_never_shown_and_the_process_ends_only_if_the_device_has_stopped(
-    start, monkeypatch
-):
-    """Else every later request would fail, for ever: Triton goes on calling the process."""
+def test_an_internal_error_is_logged_and_not_shown_and_ends_the_process_only_if_the_gpu_failed(start, monkeypatch):
+    """Without this, every later request would fail forever, because Triton continues to call the process."""
     model, ended = start(), []
     monkeypatch.setattr(model._watchdog, "end", ended.append)
     monkeypatch.setattr(model._engine, "run_batch", lambda *_, **__: 1 / 0)
@@ -355,7 +353,7 @@ def test_a_bug_of_ours_is_logged_and_never_shown_and_the_process_ends_only_if_th
     assert ended == ["the GPU can no longer be used by this process"]
 
 
-def test_pillows_remarks_on_a_file_stay_out_of_the_log(start):
+def test_pillows_warnings_about_a_file_are_not_logged(start):
     file = io.BytesIO()
     Image.new("RGB", (20, 20), (9, 9, 9)).save(file, "TIFF")
     layout = struct.pack("<HHI", 284, 3, 1)  # present twice below, where Pillow expects it once
@@ -363,7 +361,7 @@ def test_pillows_remarks_on_a_file_stay_out_of_the_log(start):
     remarkable = file.getvalue().replace(layout, struct.pack("<HHI", 284, 3, 2))
     with pytest.warns(UserWarning, match="too many entries"), Image.open(io.BytesIO(remarkable)) as image:
         image.load()
-    (response,) = start().execute([FakeRequest([remarkable])])  # here a warning is an error
+    (response,) = start().execute([FakeRequest([remarkable])])  # in this test, warnings are errors
     assert response["tensor"].max() == 9
 
 
@@ -379,7 +377,7 @@ def test_limits_are_parameters_of_the_model(start):
     )
 
 
-def test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever(start):
+def test_base64_and_images_are_accepted_if_the_model_accepts_base64(start):
     requests = [FakeRequest([jpeg(level=10), base64.b64encode(jpeg(level=200))]), FakeRequest([b"/9j/" * 20])]
     refused, _ = start().execute(requests)
     assert refused.error.message == (
@@ -391,7 +389,7 @@ def test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever(start):
     assert odd.error.message == "[TRUNCATED] image 1 of 1: the JPEG ends after 60 bytes, inside its header"
 
 
-def test_limits_are_of_what_base64_stands_for(start):
+def test_limits_apply_to_the_decoded_base64(start):
     encoded = jpeg()
     limits = {"accept_base64": "true", "max_request_bytes": str(2 * len(encoded)), "max_image_bytes": str(len(encoded))}
     model = start(**zero(**limits))
@@ -408,7 +406,7 @@ def test_limits_are_of_what_base64_stands_for(start):
         )
 
 
-def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
+def test_an_oversized_request_is_rejected_and_others_are_processed(start):
     encoded = jpeg()
     model = start(**zero(max_request_bytes=str(2 * len(encoded))))
     two, three = model.execute([FakeRequest([encoded] * 2), FakeRequest([encoded] * 3)])
@@ -420,14 +418,14 @@ def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
     )
 
 
-def test_how_jpegs_are_decoded_is_for_the_engine_to_know(start, gpu_engines):
+def test_the_engine_receives_the_damage_policy(start, gpu_engines):
     start(device="GPU", **zero(damage="lenient", decoder="cuda", outputs="cpu"))
     start(device="GPU", **zero(decoder="fastest", outputs="cpu"))  # as in an old file
     ways = [(options["damage"], options["decoder"]) for _, options in gpu_engines]
     assert ways == [("lenient", "cuda"), (None, "consistent")]
 
 
-def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
+def test_decoded_damaged_jpegs_are_counted(start):
     model = start(**zero(damage="lenient"))
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-4], b"junk"])])
     assert response.error.message.startswith("[UNKNOWN_FORMAT] image 3 of 3")
@@ -450,7 +448,7 @@ def test_everything_is_counted(start):
     assert {"model": "pre", "version": "1", "result": "ok"} in [metric.labels for metric in FakeFamily.made]
 
 
-def test_a_supervisors_probe_is_answered_and_neither_counted_nor_work(start, monkeypatch):
+def test_a_supervisors_probe_is_answered_and_counts_neither_as_request_nor_as_work(start, monkeypatch):
     monkeypatch.setenv("PIXPREP_PROBE", "0123abcd")
     model = start()
     limits, limit = [], model._watchdog.limit
@@ -465,8 +463,8 @@ def test_a_supervisors_probe_is_answered_and_neither_counted_nor_work(start, mon
     assert limits == [{"is_work": False}, {"is_work": True}, {"is_work": False}]
 
 
-def test_while_triton_is_told_a_number_no_image_is_decoded(start):
-    """A stub that dies in the middle of such a message, as a hostile image may make it, takes Triton with it."""
+def test_no_image_is_decoded_while_metrics_are_sent_to_triton(start):
+    """A stub that dies in the middle of such a message, as a hostile image might cause, also crashes Triton."""
     model, answers = start(), []
     FakeMetric.is_told.clear()
     FakeMetric.is_open.clear()
@@ -528,10 +526,10 @@ def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, 
     assert ([device for device, _ in gpu_engines], how) == (["gpu:1"], "dlpack")
     assert rows.values.shape == (2, 3, 8, 8)
     assert model.logged == [DECODED]
-    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is made again takes its time
+    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is recreated takes its time
 
 
-def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):
+def test_a_pool_that_is_too_small_sends_tensors_through_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):
     monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", "1000")
     model = start(device="GPU", max_batch_size=8)
     for _ in range(2):
@@ -547,7 +545,7 @@ def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once
 
 
 @pytest.mark.usefixtures("gpu_engines")
-def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monkeypatch):
+def test_tensors_pass_through_the_cpu_if_the_parameter_requests_it(start, monkeypatch):
     for name, value in pool.variables(1 << 30).items():
         monkeypatch.setenv(name, value)
     (response,) = start(device="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
@@ -582,7 +580,7 @@ def test_frames_of_different_requests_are_one_batch(start):
     assert sum(counted(model)["pixprep_encoded_bytes_total", None]) == small.nbytes + wide.nbytes + large.nbytes
 
 
-def test_a_request_without_frames_or_with_too_many_bytes_is_refused(start):
+def test_a_request_without_frames_or_with_too_many_bytes_is_rejected(start):
     model = start(FRAMES, **zero(max_request_bytes="2000"))
     none, much = model.execute(
         [FakeRequest(np.zeros((0, 20, 30, 3), np.uint8)), FakeRequest(np.zeros((2, 20, 30, 3), np.uint8))]

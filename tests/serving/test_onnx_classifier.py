@@ -1,4 +1,4 @@
-"""The standalone classifier model, with a substitute for the module that Triton's stub provides."""
+"""The standalone classifier model, with a fake of the module that Triton's stub provides."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folder(tmp_path):
     return save_small(tmp_path)
 
 
-def test_it_imports_nothing_of_pixprep():
+def test_it_does_not_import_pixprep():
     tree = ast.parse(onnx_classifier())
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
@@ -43,7 +43,7 @@ def test_it_imports_nothing_of_pixprep():
     assert third_party == {"numpy", "onnxruntime", "triton_python_backend_utils"}
 
 
-def test_each_request_gets_what_the_onnx_file_computes(module, folder):
+def test_each_request_gets_the_results_of_the_onnx_file(module, folder):
     first, second = (np.arange(n * 4, dtype=np.float32).reshape(n, 4) for n in (1, 3))
     one, three = started(module, folder).execute([Request(x=first), Request(x=second)])
     for answer, x in ((one, first), (three, second)):
@@ -51,14 +51,14 @@ def test_each_request_gets_what_the_onnx_file_computes(module, folder):
         np.testing.assert_array_equal(answer.outputs["pairs"], x.reshape(len(x), 2, 2))
 
 
-def test_a_request_gets_only_the_outputs_that_it_asks_for(module, folder):
+def test_a_request_gets_only_its_requested_outputs(module, folder):
     x = np.ones((1, 4), np.float32)
     (answer,) = started(module, folder).execute([Request(["double"], x=x)])
     assert answer.error is None
     assert answer.outputs.keys() == {"double"}
 
 
-def test_a_request_that_fails_fails_alone_and_its_client_sees_no_details(module, folder, logs):
+def test_a_failing_request_fails_alone_and_its_client_sees_no_details(module, folder, logs):
     good, bad = np.ones((1, 4), np.float32), np.ones((1, 3), np.float32)
     before, failed, missing, after = started(module, folder).execute(
         [Request(x=good), Request(x=bad), Request(), Request(x=good)]
@@ -73,14 +73,14 @@ def test_a_request_that_fails_fails_alone_and_its_client_sees_no_details(module,
     assert "Reshape" in logs.errors[0]
 
 
-def test_a_config_may_leave_outputs_out_and_fix_or_open_lengths(module, folder):
-    started(module, folder, output=one("pairs", dims=[-1, -1]))  # the 2 may be ONNX Runtime's finding
+def test_a_config_can_omit_outputs_and_fix_or_open_dimensions(module, folder):
+    started(module, folder, output=one("pairs", dims=[-1, -1]))  # the 2 may be inferred by ONNX Runtime
     started(module, folder, input=one(dims=[4]), output=one("pairs", dims=["2", "2"]))
     started(module, folder, max_batch_size=0, input=one(dims=[1, 4]), output=[])
 
 
 @pytest.mark.parametrize(("changes", "message"), DISAGREEMENTS)
-def test_a_config_that_disagrees_with_the_onnx_file_is_refused_in_one_line(module, folder, changes, message):
+def test_a_config_that_contradicts_the_onnx_file_is_rejected_in_one_line(module, folder, changes, message):
     with pytest.raises(Error) as caught:
         started(module, folder, **changes)
     assert str(caught.value) == f"small: {message}"
@@ -93,7 +93,7 @@ def test_a_missing_onnx_file_is_named(module, folder):
     assert str(caught.value) == "small: model.onnx is missing in version 1 of the model"
 
 
-def test_a_broken_onnx_file_is_refused_in_one_line_without_its_path(module, folder):
+def test_a_broken_onnx_file_is_rejected_in_one_line_without_its_path(module, folder):
     (folder / "1" / "model.onnx").write_bytes(b"junk")
     with pytest.raises(Error) as caught:
         started(module, folder)
@@ -103,22 +103,22 @@ def test_a_broken_onnx_file_is_refused_in_one_line_without_its_path(module, fold
     assert str(folder) not in message
 
 
-def test_threads_are_the_parameter_or_the_cores_that_the_process_may_use(module):
+def test_the_thread_count_is_the_parameter_or_the_available_cores(module):
     assert module._threads({"parameters": {"threads": {"string_value": "3"}}}) == 3
     assert module._threads({}) == cores()
 
 
-# On the device: the ways that tensors take are ONNX Runtime's own, with the CPU's memory
+# on the device: tensors are passed by ONNX Runtime's own functions, with the CPU's memory
 
 
-def test_a_tensor_on_the_device_is_taken_by_dlpack(module, folder, logs):
+def test_a_tensor_on_the_device_is_passed_by_dlpack(module, folder, logs):
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     (answer,) = started(module, folder).execute([Request(x=OnDevice("x", x))])
     assert logs.errors == []
     np.testing.assert_array_equal(answer.outputs["double"], x * 2)
 
 
-def test_outputs_may_stay_on_the_device(module, folder):
+def test_outputs_can_stay_on_the_device(module, folder):
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     (answer,) = started(module, folder, **parameter("outputs", "gpu")).execute([Request(x=x)])
     assert isinstance(answer.outputs["double"], onnxruntime.OrtValue)
@@ -129,9 +129,9 @@ class Cuda:
     """Mocks a GPU build of ONNX Runtime: the CPU computes, and the requests to CUDA are recorded.
 
     Attributes:
-        starts: whether the provider does.
+        starts: Whether the provider starts.
         providers: Providers of each session.
-        outputs: where each was asked to be.
+        outputs: Requested device of each output.
         rows: Number of rows of each run.
     """
 
@@ -194,11 +194,11 @@ def cuda(monkeypatch, tmp_path):
 
 
 def on_gpu(module, folder, **changes):
-    """Start the small model, with 4 numbers per image, as Triton does on its second GPU."""
+    """Start the small model, with 4 numbers per image, like Triton on its second GPU."""
     return started(module, folder, device="GPU", number="1", input=one(dims=[4]), **changes)
 
 
-def test_an_instance_on_a_gpu_runs_there_and_has_run_when_it_is_ready(cuda, folder):
+def test_a_gpu_instance_runs_there_and_has_run_when_it_is_ready(cuda, folder):
     cuda, module, _ = cuda
     on_gpu(module, folder)
     (((provider, options), fallback),) = cuda.providers
@@ -208,14 +208,14 @@ def test_an_instance_on_a_gpu_runs_there_and_has_run_when_it_is_ready(cuda, fold
 
 
 @pytest.mark.parametrize(("outputs", "place"), [("cpu", ("cpu", 0)), ("gpu", ("cuda", 1))])
-def test_outputs_leave_where_the_parameter_says(cuda, folder, outputs, place):
+def test_outputs_are_where_the_parameter_requests(cuda, folder, outputs, place):
     cuda, module, _ = cuda
     model = on_gpu(module, folder, **parameter("outputs", outputs))
     model.execute([Request(x=np.ones((1, 4), np.float32))])
     assert set(cuda.outputs) == {place}
 
 
-def test_the_log_says_once_whether_a_tensor_is_copied(cuda, folder):
+def test_the_log_reports_once_whether_a_tensor_is_copied(cuda, folder):
     _, module, logs = cuda
     x = np.ones((1, 4), np.float32)
     on_gpu(module, folder).execute([Request(x=OnDevice("x", x))] * 2)
@@ -234,7 +234,7 @@ REMEDY = (
 )
 
 
-def test_an_onnx_runtime_without_cuda_is_refused_on_a_gpu(module, folder):
+def test_an_onnx_runtime_without_cuda_is_rejected_on_a_gpu(module, folder):
     with pytest.raises(Error) as caught:
         on_gpu(module, folder)
     version = onnxruntime.__version__
@@ -243,7 +243,7 @@ def test_an_onnx_runtime_without_cuda_is_refused_on_a_gpu(module, folder):
     )
 
 
-def test_a_cuda_provider_that_does_not_start_is_no_cpu(cuda, folder):
+def test_a_cuda_provider_that_does_not_start_is_not_replaced_by_the_cpu(cuda, folder):
     cuda, module, _ = cuda
     cuda.starts = False
     with pytest.raises(Error) as caught:
@@ -254,7 +254,7 @@ def test_a_cuda_provider_that_does_not_start_is_no_cpu(cuda, folder):
     )
 
 
-def test_a_network_that_cannot_run_is_refused_at_the_start_on_a_gpu(cuda, folder):
+def test_a_network_that_cannot_run_is_rejected_at_the_start_on_a_gpu(cuda, folder):
     _, module, _ = cuda
     with pytest.raises(Error) as caught:
         started(module, folder, device="GPU", input=one(dims=[3]))

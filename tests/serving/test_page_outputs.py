@@ -1,4 +1,4 @@
-"""Outputs as the page shows them: their pictures, the metadata of an ONNX file, times within the request."""
+"""Outputs on the page: their pictures, the metadata of an ONNX file, times within the request."""
 
 import numpy as np
 import pytest
@@ -35,13 +35,13 @@ def test_a_map_becomes_a_picture_and_a_list_of_boxes_does_not():
         ({}, Export()),
     ],
 )
-def test_an_onnx_file_says_what_it_was_exported_for(tmp_path, metadata, export):
+def test_the_task_is_read_from_an_onnx_files_metadata(tmp_path, metadata, export):
     path = detectors.save_constant(tmp_path / "model.onnx", {"output0": np.zeros((6, 9), np.float32)}, **metadata)
     assert read_export(path) == export
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x72\xff"])
-def test_what_is_no_onnx_file_says_nothing(tmp_path, content):
+def test_a_file_that_is_not_onnx_has_no_metadata(tmp_path, content):
     (tmp_path / "model.onnx").write_bytes(content)
     assert read_export(tmp_path / "model.onnx") == Export()
     assert read_export(tmp_path / "none.onnx") == Export()

@@ -1,4 +1,4 @@
-"""Arguments for perf_analyzer, and the reading of its answers."""
+"""Arguments for perf_analyzer, and the parsing of its reports."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_a_report_becomes_numbers_in_milliseconds(load, numbers):
     ],
     ids=["empty", "no row", "two rows", "a column less", "no number", "a short row"],
 )
-def test_a_report_of_another_form_is_an_error_and_no_measurement(text):
+def test_a_report_of_an_unknown_format_is_an_error_and_not_a_measurement(text):
     with pytest.raises(PixprepError) as caught:
         perf.parse_report(text)
     assert str(caught.value) == (
@@ -57,7 +57,7 @@ def test_a_report_of_another_form_is_an_error_and_no_measurement(text):
     ("datatype", "images", "written"),
     [("BYTES", [b"abcd", b""], [("BAAAAGFiY2Q=", [1]), ("AAAAAA==", [1])]), ("UINT8", [b"abcd"], [("YWJjZA==", [4])])],
 )
-def test_an_image_of_bytes_has_its_length_before_it_and_one_of_uint8_as_its_shape(tmp_path, datatype, images, written):
+def test_a_bytes_image_has_a_length_prefix_and_a_uint8_image_a_shape(tmp_path, datatype, images, written):
     taken = ModelInput(names=("image",), datatype=datatype, max_batch_size=8)
     perf.write_input_json(images, tmp_path / "input.json", taken)
     steps = [{"image": {"content": {"b64": b64}, "shape": shape}} for b64, shape in written]
@@ -80,7 +80,7 @@ def test_an_image_of_bytes_has_its_length_before_it_and_one_of_uint8_as_its_shap
         ("\n \n", "no error message"),
     ],
 )
-def test_the_reason_of_a_failure_is_the_line_that_says_it(printed, reason):
+def test_the_reason_of_a_failure_is_found_in_the_output(printed, reason):
     assert perf.reason_in(printed) == reason
 
 
@@ -105,26 +105,26 @@ NO_REQUEST = ("No valid requests recorded within time interval.", "failed to fin
 
 
 def short_of(ms, words):
-    """Write a program that rejects windows below so many ms. The remaining arguments begin with "-p", "100"."""
+    """Write a program that rejects windows below this many ms. The remaining arguments begin with "-p", "100"."""
     return ["/bin/sh", "-c", f"[ $1 -ge {ms} ] && echo $1 ms || {{ echo '{words}' >&2; exit 99; }}"]
 
 
 @pytest.mark.parametrize("words", NO_REQUEST)
-def test_windows_too_short_for_a_request_are_made_longer_twice(words):
+def test_windows_too_short_for_a_request_are_extended_twice(words):
     for ms, window in ((1, 100), (101, 400), (1600, 1600)):
         assert perf._run_for(0.36, short_of(ms, words), {}) == f"{window} ms\n"
     with pytest.raises(PixprepError, match=words.rstrip(".")):
         perf._run_for(0.36, short_of(1601, words), {})
 
 
-def test_an_open_loop_waits_for_no_answer_and_a_closed_one_has_a_thread_a_request():
+def test_an_open_loop_does_not_wait_for_responses_and_a_closed_one_has_a_thread_per_request():
     assert perf._loads([32], [50]) == [
         ("concurrency 32", ["--concurrency-range", "32:32"]),
         ("poisson 50/s", ["--request-rate-range", "50", "--request-distribution", "poisson", "-a"]),
     ]
 
 
-def test_a_client_that_sends_behind_its_schedule_is_noticed():
+def test_a_client_that_falls_behind_its_schedule_is_noticed():
     warning = (
         "    [WARNING] Perf Analyzer was not able to keep up with the desired request rate. "
         "96.61% of the requests were delayed. \n"
@@ -133,7 +133,7 @@ def test_a_client_that_sends_behind_its_schedule_is_noticed():
     assert perf._late_percent("    Throughput: 122.59 infer/sec\n") == 0.0
 
 
-def test_the_windows_together_last_as_long_as_was_asked():
+def test_the_windows_last_as_long_as_requested_in_total():
     assert perf._window_flags(3.6) == ["-p", "1000", "-r", "3", "-s", "1000000"]
 
 
@@ -149,7 +149,7 @@ def write_program(folder, script):
     return str(folder)
 
 
-def test_a_missing_perf_analyzer_is_named_with_the_remedy(tmp_path):
+def test_a_missing_perf_analyzer_is_named_with_the_fix(tmp_path):
     with pytest.raises(SetupError) as caught:
         perf.find_perf_analyzer(tmp_path, search=str(tmp_path))
     assert str(caught.value) == 'perf_analyzer is not installed: pip install ".[server]" in a checkout of pixprep'
@@ -169,7 +169,7 @@ MISSING = "perf_analyzer: error while loading shared libraries: {}: cannot open 
         ),
     ],
 )
-def test_a_perf_analyzer_that_does_not_start_is_told_with_the_remedy(tmp_path, loader, remedy):
+def test_a_perf_analyzer_that_does_not_start_is_reported_with_the_fix(tmp_path, loader, remedy):
     (tmp_path / "bin").mkdir()
     search = write_program(tmp_path / "bin", f"echo '{loader}' >&2; exit 127")
     with pytest.raises(SetupError) as caught:
@@ -177,7 +177,7 @@ def test_a_perf_analyzer_that_does_not_start_is_told_with_the_remedy(tmp_path, l
     assert str(caught.value) == f"perf_analyzer does not start: {loader}: {remedy}"
 
 
-def test_perf_analyzer_starts_with_the_libraries_of_pytriton_under_the_names_it_asks_for(tmp_path):
+def test_perf_analyzer_starts_with_the_libraries_of_pytriton(tmp_path):
     program, environment = perf.find_perf_analyzer(tmp_path)
     assert sorted(link.name for link in tmp_path.iterdir()) == ["libb64.so.0d", "libcudart.so.12"]
     assert all(link.exists() for link in tmp_path.iterdir())
@@ -185,7 +185,7 @@ def test_perf_analyzer_starts_with_the_libraries_of_pytriton_under_the_names_it_
     assert version.stderr.startswith("Perf Analyzer Version 2.51.0")
 
 
-def test_the_table_is_aligned_and_says_what_is_unknown():
+def test_the_table_is_aligned_and_marks_unknown_values():
     assert perf.to_table([ROW]).splitlines() == [
         "protocol  model     load          batch  images per s  p50 ms  p90 ms  p95 ms  p99 ms"
         "  mean batch  late percent",
@@ -194,7 +194,7 @@ def test_the_table_is_aligned_and_says_what_is_unknown():
     ]
 
 
-def test_of_clips_the_table_has_their_frames_too():
+def test_for_clips_the_table_includes_frames():
     head, row = perf.to_table([replace(ROW, frames_per_s=16 * 398.2)]).splitlines()
     assert re.split(r"\s{2,}", head)[3:6] == ["batch", "clips per s", "frames per s"]
     assert row.split()[5:7] == ["398.2", "6371.2"]
@@ -203,7 +203,7 @@ def test_of_clips_the_table_has_their_frames_too():
     )
 
 
-def test_the_csv_has_every_digit_under_the_names_of_the_fields():
+def test_the_csv_has_every_digit_with_the_field_names():
     assert perf.to_csv([ROW]) == (
         "protocol,model,load,batch,images_per_s,p50_ms,p90_ms,p95_ms,p99_ms,mean_batch,late_percent\n"
         "grpc,ensemble,poisson 50/s,8,398.2,11.229,17.601,18.914,122.823,,2.81\n"

@@ -1,4 +1,4 @@
-"""The CUDA memory pool: sized from the model's numbers, and tensors by way of the CPU where it is too small."""
+"""The CUDA memory pool: its size from the model's numbers, and tensors through the CPU if it is too small."""
 
 import pytest
 
@@ -10,12 +10,12 @@ PIPELINE = pp.presets.imagenet()
 TENSOR = 4 * 3 * 224 * 224
 
 
-def test_a_pool_holds_the_images_in_flight_and_half_as_many_again():
+def test_a_pool_holds_the_images_in_flight_and_half_as_many_more():
     assert pool.bytes_per_image(PIPELINE) == TENSOR
     assert pool.needed(PIPELINE, images_in_flight=100) == 150 * TENSOR
 
 
-def test_outputs_that_are_no_images_take_no_place_in_the_pool():
+def test_outputs_that_are_not_images_use_no_space_in_the_pool():
     pipeline = pp.Pipeline(
         [pp.decode(), pp.original_size(), pp.letterbox(8, 8), pp.transform(), pp.tensor(dtype="uint8")]
     )
@@ -31,7 +31,7 @@ def test_outputs_that_are_no_images_take_no_place_in_the_pool():
         ({"max_batch_size": 64, "instance_group": [{"count": 8}]}, 10 * 64),
     ],
 )
-def test_a_batch_in_each_step_and_one_that_waits_must_fit(config, images):
+def test_a_batch_in_each_step_and_a_waiting_one_must_fit(config, images):
     smallest = pool.needed(PIPELINE, images_in_flight=images)
     for short in (0, 1):
         environment = pool.variables(smallest - short)
@@ -41,7 +41,7 @@ def test_a_batch_in_each_step_and_one_that_waits_must_fit(config, images):
     assert f"--cuda-memory-pool-byte-size=0:{size} " in said
 
 
-def test_what_nobody_said_is_tritons_default():
+def test_the_default_is_tritons():
     assert pool.known_bytes({}) == 64 << 20
     assert pool.known_bytes({pool.VARIABLE: "123"}) == 123
 
@@ -55,7 +55,7 @@ def test_the_pool_of_a_server_holds_the_images_of_every_pixprep_model(tmp_path):
     assert pool.size(pipelines, images_in_flight=1) == 64 << 20
 
 
-def test_every_gpu_gets_the_pool_and_the_host_none_of_pinned_memory():
+def test_every_gpu_gets_the_pool_and_the_host_no_pinned_memory():
     sizes = [f"--cuda-memory-pool-byte-size={gpu}:123" for gpu in (0, 1)]
     assert pool.options(123, gpus=2) == [*sizes, "--pinned-memory-pool-byte-size=0"]
 
@@ -82,6 +82,6 @@ SMALL = "the CUDA memory pool of 5 MiB is too small"
         (5 << 20, None, SMALL),
     ],
 )
-def test_tensors_may_stay_where_the_pool_is_large_and_none_is_pinned_as_serve_starts_triton(n_bytes, pinned, fault):
+def test_tensors_stay_on_the_gpu_if_the_pool_is_large_and_none_is_pinned_under_serve(n_bytes, pinned, fault):
     environment = pool.variables(n_bytes) | {"PIXPREP_PINNED_POOL_BYTES": pinned or ""}
     assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment) == (fault and fault + REMEDY)

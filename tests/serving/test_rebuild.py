@@ -14,7 +14,7 @@ from pixprep.serving.repository import build, check, pbtxt, plan_repository
 from serving.faces import MODELS, PIPELINE, files, replace
 
 
-def test_building_again_replaces_what_build_wrote_and_keeps_other_models(model, tmp_path):
+def test_building_again_replaces_built_models_and_keeps_other_models(model, tmp_path):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model, max_batch_size=8)
     (out / "other" / "1").mkdir(parents=True)
@@ -66,7 +66,7 @@ def someone_elses(out):
     ],
     ids=["a folder", "a changed file", "a parameter", "another file", "a plan"],
 )
-def test_what_build_did_not_write_is_not_written_over_unless_forced(model, tmp_path, spoil, message):
+def test_files_that_build_did_not_write_are_only_overwritten_with_force(model, tmp_path, spoil, message):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model, classifier="tensorrt")
     spoil(out)
@@ -79,7 +79,7 @@ def test_what_build_did_not_write_is_not_written_over_unless_forced(model, tmp_p
     assert check(out) == []
 
 
-def test_a_build_repeats_the_options_of_the_last_one_and_says_so(model, tmp_path):
+def test_a_build_repeats_the_options_of_the_last_one_and_reports_it(model, tmp_path):
     out = tmp_path / "out"
     first = build(
         out, pipeline=PIPELINE, onnx=model, input_="dali", max_batch_size=8,
@@ -111,12 +111,12 @@ CROPS = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp
         (PIPELINE, {"on_error": "zero", "odd_range": True}, "--on-error zero --odd-range"),
         (PIPELINE, {"parameters": {"PATH": 'a "b" \\ ü\n'}}, "--parameter 'PATH=a \"b\" \\ ü\n'"),
         (PIPELINE, {"on_error": "fail", "input_": "bytes", "max_batch_size": 64}, ""),  # as without them
-        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),  # a model of boxes
+        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),  # a model with boxes
         (pp.Pipeline([*PIPELINE.ops[:-1], pp.tensor(name="DALI_INPUT_0")]), {}, ""),
         (pp.Pipeline([pp.pixels(), *PIPELINE.ops[1:]]), {"max_batch_size": 3}, "--max-batch-size 3"),
     ],
 )
-def test_options_are_read_back_from_what_they_made(model, tmp_path, pipeline, options, repeated):
+def test_options_are_read_back_from_the_built_files(model, tmp_path, pipeline, options, repeated):
     out = tmp_path / "out"
     build(out, pipeline=pipeline, onnx=model, **options)
     before = files(out)
@@ -127,7 +127,7 @@ def test_options_are_read_back_from_what_they_made(model, tmp_path, pipeline, op
     assert files(out) == before
 
 
-def test_a_plan_says_what_a_build_writes_and_replaces_and_touches_nothing(model, tmp_path):
+def test_a_plan_lists_the_files_of_a_build_and_changes_nothing(model, tmp_path):
     out = tmp_path / "new" / "out"
     planned = plan_repository(out, pipeline=PIPELINE, onnx=model)
     assert (sorted(planned.models), planned.replaced, (tmp_path / "new").exists()) == ([*MODELS], [], False)
@@ -139,7 +139,7 @@ def test_a_plan_says_what_a_build_writes_and_replaces_and_touches_nothing(model,
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")} == before
 
 
-def test_two_ensembles_live_in_one_repository_by_their_names(model, tmp_path):
+def test_two_ensembles_with_different_names_share_one_repository(model, tmp_path):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model, name="cats")
     build(out, pipeline=PIPELINE, onnx=model, name="dogs", max_batch_size=2)
@@ -164,7 +164,7 @@ def test_two_ensembles_live_in_one_repository_by_their_names(model, tmp_path):
         ("", "ensemble", "ensemble is an ensemble of preprocess, classifier: choose a different --name"),
     ],
 )
-def test_a_name_that_another_ensemble_uses_is_refused_and_nothing_is_written(model, tmp_path, first, second, message):
+def test_a_name_that_another_ensemble_uses_is_rejected_and_nothing_is_written(model, tmp_path, first, second, message):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model, name=first)
     before = files(out)
@@ -194,7 +194,7 @@ THEIRS = {
 
 
 @pytest.mark.parametrize("way", THEIRS)
-def test_a_model_of_an_ensemble_written_by_hand_is_not_replaced(model, tmp_path, way):
+def test_a_model_of_a_handwritten_ensemble_is_not_replaced(model, tmp_path, way):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model)
     (out / "theirs" / "1").mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_a_model_of_an_ensemble_written_by_hand_is_not_replaced(model, tmp_path,
     assert files(out) == before
 
 
-def test_nothing_is_replaced_beside_a_configuration_that_cannot_be_read(model, tmp_path):
+def test_nothing_is_replaced_next_to_an_unreadable_configuration(model, tmp_path):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model)
     (out / "theirs" / "1").mkdir(parents=True)
@@ -217,7 +217,7 @@ def test_nothing_is_replaced_beside_a_configuration_that_cannot_be_read(model, t
         build(out, pipeline=PIPELINE, onnx=model, force=True)
 
 
-def test_a_build_that_cannot_put_its_last_model_in_place_changes_none(model, tmp_path, monkeypatch):
+def test_a_build_that_cannot_install_its_last_model_changes_none(model, tmp_path, monkeypatch):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model)
     before, rename = files(out), Path.rename
@@ -242,7 +242,7 @@ def test_a_build_that_cannot_put_its_last_model_in_place_changes_none(model, tmp
         {"classifier": "onnxruntime-gpu", "input_": "dali"},
     ],
 )
-def test_what_build_wrote_is_read_without_tritonclient_as_with_it(model, tmp_path, monkeypatch, options):
+def test_built_files_are_read_the_same_with_and_without_tritonclient(model, tmp_path, monkeypatch, options):
     out = tmp_path / "out"
     build(out, onnx=model, **{"pipeline": PIPELINE, **options})
     texts = {path: path.read_text(encoding="utf-8") for path in out.glob("*/config.pbtxt")}
@@ -257,7 +257,7 @@ def test_what_build_wrote_is_read_without_tritonclient_as_with_it(model, tmp_pat
 
 
 def as_words(config):
-    """A configuration whose numbers are words, as protobuf has the large ones in JSON."""
+    """A configuration whose numbers are strings, as protobuf writes large numbers in JSON."""
     if isinstance(config, dict):
         return {key: as_words(value) for key, value in config.items() if (key, value) != ("max_batch_size", 0)}
     return [as_words(each) for each in config] if isinstance(config, list) else str(config)
@@ -273,7 +273,7 @@ def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(mode
     assert re.findall('model_name: "(.*)"', config) == ["preprocess", "dogs_classifier"]
     assert "max_batch_size: 2" in config
     assert check(out) == []
-    build(out, pipeline=PIPELINE, onnx=model)  # which changes nothing for the other
+    build(out, pipeline=PIPELINE, onnx=model)  # which does not change the other
     with pytest.raises(SetupError, match='preprocess is also part of the ensemble "dogs"'):
         build(out, pipeline=PIPELINE, onnx=model, max_batch_size=3)
     with pytest.raises(PipelineError) as caught:

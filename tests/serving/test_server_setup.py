@@ -17,7 +17,7 @@ from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.wheel import find_wheel
 from support.serving import wait_until
 
-# Lines of Triton 2.51.0, times and paths shortened.
+# Lines of Triton 2.51.0, with shortened times and paths.
 NOISE = """\
 W1121 10:38:01.203595 12985 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory: no CUDA driver"
 E1121 10:38:01.203730 12985 server.cc:241] "CudaDriverHelper has not been initialized."
@@ -31,7 +31,7 @@ LOAD = "failed to load 'm' version 1: "
 
 
 def error_line(text):
-    """Triton quotes and escapes what it logs as JSON does."""
+    """Return a line as Triton logs it, quoted and escaped like JSON."""
     return f"E1121 10:38:02.138838 12985 model_lifecycle.cc:642] {json.dumps(text)}\n"
 
 
@@ -63,9 +63,9 @@ def refusal(repository, **arguments):
         ),
     ],
 )
-def test_a_place_that_cannot_be_listened_on_is_named(tmp_path, arguments, words):
+def test_an_address_that_cannot_be_listened_on_is_named(tmp_path, arguments, words):
     message = refusal(tmp_path, **arguments)
-    # no network at all gives a name another error than no such name
+    # without a network, a name gives a different error than an unknown name
     assert message.startswith(words) or ("host" in arguments and message.startswith(f"host {arguments['host']}: "))
 
 
@@ -74,7 +74,7 @@ def test_free_ports_differ():
         assert len(set(addresses.check_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0}).values())) == 3
 
 
-def test_a_port_in_use_is_named_with_its_flag_and_by_whom(tmp_path):
+def test_a_port_in_use_is_named_with_its_option_and_its_user(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refusal(tmp_path, grpc_port=port) == (
@@ -85,7 +85,7 @@ def test_a_port_in_use_is_named_with_its_flag_and_by_whom(tmp_path):
     assert addresses.listeners(port) == set()
 
 
-def test_a_python_that_is_not_called_python3_is_refused(tmp_path):
+def test_a_python_that_is_not_called_python3_is_rejected(tmp_path):
     (tmp_path / "python3.11").touch()
     (tmp_path / "python3").symlink_to("/bin/sh")
     with pytest.raises(pp.SetupError) as caught:
@@ -121,8 +121,8 @@ def test_a_stub_that_cannot_start_is_one_line(tmp_path, words, code, message):
     assert str(caught.value) == message
 
 
-def test_too_little_shared_memory_is_refused_with_the_number_needed_and_none_is_named(tmp_path):
-    for folder, message in (  # /proc: a file system without room
+def test_too_little_shared_memory_is_rejected_with_the_needed_amount(tmp_path):
+    for folder, message in (  # /proc is a file system without space
         (Path("/proc"), "/proc has 0 MiB free, but Triton's Python models need 32 MiB: in Docker, pass --shm-size=1g"),
         (tmp_path, f"{tmp_path}/shm: No such file or directory: mount shared memory there for Triton's Python models"),
     ):
@@ -181,7 +181,7 @@ def test_a_model_that_does_not_load_is_one_line_without_traceback_and_path(line,
     assert str(error) == f'model "m" does not load: {reason}'
 
 
-def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has_none():
+def test_each_failing_model_has_its_line_and_an_ensemble_that_only_lacks_it_has_none():
     log = (
         error_line(f"failed to load 'a' version 1: Internal: OSError: x{AT}")
         + error_line(f"failed to load 'b' version 3: Internal: OSError: y{AT}")
@@ -231,18 +231,19 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
         ),
     ],
 )
-def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message):
+def test_an_end_without_a_failing_model_reports_tritons_last_error(log, code, message):
     error = failure(log, code)
     assert type(error) is pp.SetupError
     assert str(error) == message
 
 
-def test_a_models_process_that_died_is_told_of_with_its_end_and_its_last_words():
+def test_a_models_dead_process_is_reported_with_its_exit_and_its_last_output():
     log = error_line(f"{LOAD}Internal: Stub process 'm_0' is not healthy.") + error_line(
         f"failed to load 'n' version 1: Internal: OSError: x{AT}"
     )
     words = (
-        'Fatal Python error: Segmentation fault\n\n  File "model.py", line 3\nAt:\n'  # and what a message goes on with
+        # and the continuation of a message
+        'Fatal Python error: Segmentation fault\n\n  File "model.py", line 3\nAt:\n'
     )
     error = failure(NOISE + words + log + END, 1, deaths={"m": ended(-11), "n": ended(3)})
     assert error.args == (
@@ -260,12 +261,12 @@ def test_a_models_process_that_died_is_told_of_with_its_end_and_its_last_words()
         ("Invalid argument: one\n two", "one two"),
     ],
 )
-def test_what_triton_says_of_a_model_that_it_was_asked_to_load_is_one_line(reason, words):
+def test_tritons_message_about_a_requested_model_is_one_line(reason, words):
     message = f"load failed for model 'm': version 1 is at UNAVAILABLE state: {reason}"
     assert [load_failure(f"{message}{end}") for end in (";", ";\n", "")] == [words] * 3
 
 
-def test_an_end_where_few_files_may_be_open_says_so_first():
+def test_a_low_limit_of_open_files_is_reported_first():
     """Triton then reports that a free port is in use, or that a missing CUDA driver is too old."""
     log = NOISE + error_line("failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use")
     assert str(failure(log, 1, files=1023)) == (
@@ -283,7 +284,7 @@ def test_this_python_comes_first_for_tritons_stub():
     assert environment["PATH"].split(":")[0] == str(Path(sys.executable).parent)
 
 
-def test_what_a_client_has_not_taken_yet_is_seen():
+def test_unread_data_of_a_client_is_detected():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert addresses.unsent(port) == 0
@@ -304,6 +305,6 @@ def test_what_a_client_has_not_taken_yet_is_seen():
             wait_until(lambda: addresses.unsent(port) == 0)
 
 
-def test_a_name_of_both_families_is_its_ipv4_address():
-    assert addresses.resolve("localhost") == "127.0.0.1"  # even where hosts lists ::1 first
+def test_a_name_with_both_address_families_resolves_to_ipv4():
+    assert addresses.resolve("localhost") == "127.0.0.1"  # even if hosts lists ::1 first
     assert addresses.resolve("::1") == "::1"

@@ -27,17 +27,17 @@ def folder(tmp_path):
 
 @pytest.fixture
 def later(tmp_path):
-    """A folder for another copy."""
+    """Return a folder for a second copy."""
     (tmp_path / "later").mkdir()
     return tmp_path / "later" / "models"
 
 
 def tree(folder):
-    """Relative path and contents of everything; None for a folder."""
+    """Return the relative path and contents of everything; None for a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-def test_everything_is_copied_with_its_mode_but_hidden_neighbours_and_caches(repository, folder):
+def test_everything_is_copied_with_its_mode_except_hidden_files_and_caches(repository, folder):
     (repository / "shared.txt").write_text("for both")
     (repository / "one" / "empty").mkdir()
     (repository / "one" / ".env").write_text("X=1")
@@ -53,7 +53,7 @@ def test_everything_is_copied_with_its_mode_but_hidden_neighbours_and_caches(rep
     assert snapshot.changes() == {}
 
 
-def test_links_are_followed_and_those_to_nothing_or_in_a_circle_are_left_out(repository, folder):
+def test_links_are_followed_and_dangling_or_circular_ones_are_omitted(repository, folder):
     (repository / "one" / "2").symlink_to("1")
     (repository / "three").symlink_to("two")
     (repository / "one" / "nothing").symlink_to("nowhere")
@@ -66,7 +66,7 @@ def test_links_are_followed_and_those_to_nothing_or_in_a_circle_are_left_out(rep
     assert tree(folder / "three") == tree(folder / "two")
 
 
-def test_a_hash_is_that_of_names_and_contents(repository, folder, later):
+def test_a_hash_depends_on_names_and_contents(repository, folder, later):
     first = Snapshot(repository, folder).hashes
     os.utime(repository / "one" / "1" / "model.py", (1, 1))
     (repository / "one" / ".swp").write_text("an editor is open")
@@ -77,7 +77,7 @@ def test_a_hash_is_that_of_names_and_contents(repository, folder, later):
     assert all(len(text) == 12 and int(text, 16) >= 0 for text in first.values())
 
 
-def test_holes_and_zeros_take_no_room_and_are_read_back_and_have_one_hash(repository, folder, later):
+def test_holes_and_zeros_use_no_space_and_have_one_hash(repository, folder, later):
     sparse, dense = repository / "one" / "1" / "sparse", repository / "two" / "1" / "sparse"
     for path in (sparse, dense):
         with path.open("wb") as file:
@@ -96,17 +96,17 @@ def test_holes_and_zeros_take_no_room_and_are_read_back_and_have_one_hash(reposi
     assert Snapshot(repository, later).hashes == hashes
 
 
-def test_without_room_for_the_copy_it_says_where_and_what_helps(repository):
+def test_without_space_for_the_copy_the_error_names_the_folder_and_the_fix(repository):
     (repository / "one" / "1" / "weights").write_bytes(b"x" * (3 << 20))
     with pytest.raises(SetupError) as caught:
-        Snapshot(repository, Path("/proc/self/models"))  # a file system without room
+        Snapshot(repository, Path("/proc/self/models"))  # a file system without space
     assert str(caught.value) == (
         f"not enough disk space in /proc for the copy of {repository} that is served "
         "(3 MiB are required, 0 MiB are free): set TMPDIR to a different folder"
     )
 
 
-def test_a_copy_that_fails_or_is_ended_is_discarded_and_the_next_one_succeeds(repository, folder):
+def test_a_failed_or_interrupted_copy_is_discarded_and_the_next_one_succeeds(repository, folder):
     snapshot = Snapshot(repository, folder)
     over = Event()
     over.set()
@@ -123,7 +123,7 @@ def test_a_copy_that_fails_or_is_ended_is_discarded_and_the_next_one_succeeds(re
     assert snapshot.stage("one", Event()) == snapshot.hashes["one"]
 
 
-def test_a_change_is_put_in_place_and_can_be_put_back(repository, folder):
+def test_a_change_is_installed_and_can_be_reverted(repository, folder):
     snapshot = Snapshot(repository, folder)
     before, old_hash = tree(folder), snapshot.hashes["one"]
     (repository / "one" / "1" / "model.py").write_text("a = 2\n")
@@ -142,7 +142,7 @@ def test_a_change_is_put_in_place_and_can_be_put_back(repository, folder):
     assert [path.name for path in folder.parent.iterdir()] == ["models"]
 
 
-def test_new_models_and_those_that_went_are_changes(repository, folder):
+def test_added_and_removed_models_are_changes(repository, folder):
     snapshot = Snapshot(repository, folder)
     (repository / "two").rename(repository / "three")
     assert snapshot.changes().keys() == {"two", "three"}

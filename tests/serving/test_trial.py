@@ -35,7 +35,7 @@ def save(path, text, **constants):
 
 
 def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", twice=False):
-    """A classifier whose three scores are the means of red, green and blue, and a constant."""
+    """Return a classifier whose scores are the means of red, green and blue, and a constant."""
     text = COLORS.replace("GlobalAveragePool", op)
     if twice:
         text = text.replace("Flatten (pooled)", "Flatten (both)").replace(
@@ -64,11 +64,11 @@ def built(tmp_path):
 
 
 def classes(repository, encoded=RED, **options):
-    """Notes on the classifier."""
+    """Return the notes on the classifier."""
     return [line for line in try_out(repository, encoded, **options) if not line.startswith('"tensor"')]
 
 
-def test_the_best_classes_are_named_with_their_shares_of_the_softmax_below_the_previews_line(built):
+def test_the_best_classes_are_printed_with_softmax_values_below_the_preview(built):
     powers = np.exp([4.0, 0.4, 0.2])
     shown = [f"{share:.2f}" for share in powers / powers.sum()]
     first, *_, last = try_out(built("rose", "leaf", "sea"), RED)
@@ -94,7 +94,7 @@ def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
     assert last.startswith('"scores": rose 0.')
 
 
-def test_the_transform_is_said_of_positions_alone(tmp_path):
+def test_a_missing_transform_is_only_noted_for_positions(tmp_path):
     """A text recognizer such as PaddleOCR's scores tokens without a position in the photo.
 
     A detector returns boxes and logits.
@@ -122,21 +122,21 @@ def test_the_transform_is_said_of_positions_alone(tmp_path):
     ]
 
 
-def test_equal_scores_are_said(built):
+def test_equal_scores_are_reported(built):
     gray = png(np.full((20, 20, 3), 100, np.uint8))
     assert classes(built(), gray) == ['"scores": every class has the same score']
 
 
-def test_scores_that_are_not_finite_are_said(built):
+def test_non_finite_scores_are_reported(built):
     assert classes(built(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some values are not finite']
 
 
-def test_more_rows_than_images_are_said(built):
+def test_more_rows_than_images_are_reported(built):
     first, *_ = classes(built(twice=True))
     assert first == '"scores" is [2, 3] for one image, so its first dimension is not the batch'
 
 
-def test_a_model_that_does_not_run_is_an_error_where_it_would_be_served_so(built):
+def test_a_model_that_does_not_run_is_an_error_if_it_would_be_served_that_way(built):
     repository = built(op="NoSuchOp")
     with pytest.raises(PipelineError) as caught:
         classes(repository)
@@ -144,14 +144,14 @@ def test_a_model_that_does_not_run_is_an_error_where_it_would_be_served_so(built
     assert message.startswith("classifier/1/model.onnx: ONNX Runtime could not run it: ")
     assert "NoSuchOp" in message
     assert str(repository) not in message
-    config = repository / "classifier" / "config.pbtxt"  # a GPU may have what a CPU lacks
+    config = repository / "classifier" / "config.pbtxt"  # a GPU may support what a CPU does not
     config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_GPU"))
     (line,) = classes(repository)
     assert line.startswith("the classifier was not tried: ONNX Runtime could not run it: ")
 
 
 def fixed_inside(path):
-    """A model whose file leaves the sides free, and whose graph takes 224 x 224 alone."""
+    """A model whose file leaves the size open, but whose graph only supports 224 x 224."""
     text = """<ir_version: 8, opset_import: ["": 18]>
     fixed (float[batch, 3, height, width] images) => (float[batch, n] scores) {
         sum = Add (images, grid)
@@ -160,7 +160,7 @@ def fixed_inside(path):
     return save(path, text, grid=np.zeros((224, 224)))
 
 
-def test_the_shape_that_a_model_would_take_is_the_remedy_and_build_exits_with_1(tmp_path, capsys):
+def test_the_fix_names_the_supported_shape_and_build_exits_with_1(tmp_path, capsys):
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=200, width=200), pp.normalize(), pp.tensor()])
     pipeline.save(tmp_path / "p.json")
     model = fixed_inside(tmp_path / "m.onnx")
@@ -171,14 +171,14 @@ def test_the_shape_that_a_model_would_take_is_the_remedy_and_build_exits_with_1(
     assert last.endswith('"images" runs with [3, 224, 224]: set resize to 224')
 
 
-def test_a_model_that_is_large_is_not_loaded(built):
+def test_a_large_model_is_not_loaded(built):
     repository = built()
     with (repository / "classifier" / "1" / "model.onnx").open("r+b") as file:
         file.truncate(MAX_ONNX_BYTES + 1)
     assert classes(repository) == ["the classifier was not tried: its file exceeds 1 GiB"]
 
 
-def test_without_onnx_runtime_it_says_what_to_install(built):
+def test_without_onnx_runtime_it_names_the_package_to_install(built):
     program = (
         "import sys; from pathlib import Path; sys.modules['onnxruntime'] = None\n"
         "from pixprep.serving.repository import try_out\n"
@@ -190,7 +190,7 @@ def test_without_onnx_runtime_it_says_what_to_install(built):
     assert done.stdout == 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep\n'
 
 
-def test_of_several_ensembles_the_named_one_is_tried_or_all(built):
+def test_the_named_ensemble_or_all_ensembles_are_tried(built):
     built("rose", "leaf", "sea")
     repository = built("r", "g", "b", name="other")
     (named,) = classes(repository, name="other")
@@ -211,7 +211,7 @@ def test_a_repository_without_a_classifier_shows_its_tensors(tmp_path):
     assert line.startswith(f'"tensor": {tensor.min():.4g} to {tensor.max():.4g}; mean red ')
 
 
-def test_shares_are_the_scores_themselves_where_these_are_probabilities():
+def test_scores_that_are_probabilities_are_shown_unchanged():
     assert shares(np.array([0.2, 0.7, 0.1])) == pytest.approx([0.2, 0.7, 0.1])
     assert shares(np.array([2.0, 2.0])) == pytest.approx([0.5, 0.5])
     assert shares(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])

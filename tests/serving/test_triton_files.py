@@ -1,4 +1,4 @@
-"""config.pbtxt as every command reads it: one text, one answer."""
+"""config.pbtxt is interpreted equally by every command."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def repository(folder, text, file=NAMED):
 
 
 def takes(act):
-    """Tell whether a command takes the pipeline, or refuses its operator."""
+    """Return whether a command accepts the pipeline or rejects its operator."""
     try:
         act()
     except pp.PipelineError as error:
@@ -85,7 +85,7 @@ def test_an_operator_that_the_configuration_allows_is_allowed_everywhere(tmp_pat
 
 
 @pytest.mark.parametrize("case", NOT_ALLOWED)
-def test_an_operator_that_it_does_not_allow_is_refused_everywhere(tmp_path, case):
+def test_an_operator_that_it_does_not_allow_is_rejected_everywhere(tmp_path, case):
     assert set(takes_everywhere(repository(tmp_path / "models", NOT_ALLOWED[case])).values()) == {False}
 
 
@@ -97,7 +97,7 @@ def test_a_shared_preprocess_is_read_by_the_same_reader(tmp_path):
         build(models, preprocess="m", name="other")
 
 
-def test_build_takes_several_names_as_the_configuration_has_them(tmp_path, capsys):
+def test_build_accepts_several_names_as_in_the_configuration(tmp_path, capsys):
     (tmp_path / "p.json").write_text(NAMED)
     words = ["--pipeline", str(tmp_path / "p.json"), "--output", str(tmp_path / "models")]
     assert main(["build", *words, "--parameter", "allow_operators=acme.corner,acme.denoise"]) == 1

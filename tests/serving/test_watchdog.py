@@ -1,4 +1,4 @@
-"""The watchdog, where it ends its process in one of its own."""
+"""The watchdog. Where it ends its process, the test runs it in a separate one."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def run(**values):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_batch_that_takes_for_ever_ends_the_process_and_says_where_it_was():
+def test_an_endless_batch_ends_the_process_and_its_position_is_reported():
     done = run(limit=0.1, work=10)
     assert done.returncode == 1
     assert done.stdout == "a batch exceeded its time limit: the process of the model exits and must be restarted\n"
@@ -31,13 +31,13 @@ def test_a_batch_that_takes_for_ever_ends_the_process_and_says_where_it_was():
     assert 'File "<string>", line 8 in <module>' in done.stderr
 
 
-def test_a_batch_that_ends_in_time_does_not():
+def test_a_batch_that_ends_in_time_does_not_end_the_process():
     done = run(limit=50, work=0.2)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_who_is_asked_for_his_health_alone_is_idle():
-    """The supervisor's probes do not count as work; probes of other clients hardly do."""
+def test_a_process_that_only_answers_health_probes_is_idle():
+    """The supervisor's probes do not count as work, and probes of other clients hardly do."""
     said = threading.Semaphore(0)
     watchdog = Watchdog(print, said.release, idle_s=1.0, period_s=0.01)
     with watchdog.limit(60, is_work=False):
@@ -58,7 +58,7 @@ def test_who_is_asked_for_his_health_alone_is_idle():
     watchdog.close()
 
 
-def test_it_says_once_that_no_batch_comes_and_again_after_another():
+def test_an_idle_period_is_reported_once_and_again_after_another_batch():
     times, said = [], threading.Semaphore(0)
 
     def on_idle():
@@ -69,7 +69,7 @@ def test_it_says_once_that_no_batch_comes_and_again_after_another():
     assert not said.acquire(timeout=0.3)  # there was none that could have kept memory
     for count in (1, 2):
         with watchdog.limit(60):
-            assert not said.acquire(timeout=0.2)  # a long one is not a pause
+            assert not said.acquire(timeout=0.2)  # a long batch is not a pause
         assert said.acquire(timeout=30)
         assert not said.acquire(timeout=0.2)
         assert len(times) == count

@@ -1,4 +1,4 @@
-"""``pixprep preview``: the tensors in true colours, the boxes where they are, the draws in words."""
+"""``pixprep preview``: the tensors in true colours, the boxes at their positions, the random parameters as text."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def batch_of(source, pipeline, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"layout": "w1hc"}, {"dtype": "float16"}, {"color": "bgr"}])
-def test_a_panel_has_the_colours_of_the_photo_and_the_words_of_the_draws(tmp_path, options):
+def test_a_panel_has_the_colours_of_the_photo_and_the_text_of_the_parameters(tmp_path, options):
     write_folder(tmp_path)
     source = pp.read.files(tmp_path)
     color = options.pop("color", "rgb")
@@ -44,7 +44,7 @@ def test_a_panel_has_the_colours_of_the_photo_and_the_words_of_the_draws(tmp_pat
         assert panel.line.startswith(f"label {('china', 'flower')[source[row]['label']]}, 90 x 120, sample {row}")
 
 
-def test_what_was_drawn_of_levels_stands_below_the_picture(tmp_path):
+def test_parameters_of_colour_ops_are_shown_below_the_picture(tmp_path):
     write_folder(tmp_path)
     source = pp.read.files(tmp_path)
     drawing = [
@@ -69,7 +69,7 @@ def test_what_was_drawn_of_levels_stands_below_the_picture(tmp_path):
 
 
 def frames(panel):
-    """Where the panel is orange."""
+    """Return where the panel is orange."""
     return (panel.pixels == ORANGE).all(axis=2)
 
 
@@ -82,7 +82,7 @@ def objects(tmp_path):
 
 
 def detection(*first, **boxes):
-    """A pipeline with boxes in its last tensor, or first in a mirrored one."""
+    """Return a pipeline with boxes in its last tensor, or in the first one, which is mirrored."""
     resize = pp.resize(height=256, width=256)
     before = [pp.flip(), pp.boxes(**boxes), pp.tensor(name="mirrored"), pp.flip()] if first else [pp.boxes(**boxes)]
     return pp.Pipeline([pp.decode(), resize, *before, pp.tensor()]).for_training()
@@ -99,14 +99,14 @@ def detection(*first, **boxes):
     ],
 )
 @pytest.mark.parametrize("first", [(), (True,)])
-def test_boxes_are_drawn_in_one_place_whatever_their_form(objects, boxes, first):
+def test_boxes_are_drawn_in_the_same_place_for_every_format(objects, boxes, first):
     plain, other = detection(*first), detection(*first, **boxes)
     count = len(plain.outputs)
     expected, found = (panels(each, batch_of(objects, each))[count - 1 :: count] for each in (plain, other))
     assert not frames(expected[0]).any()
     for ours, theirs in zip(found, expected, strict=True):
         assert np.array_equal(ours.pixels, theirs.pixels)
-    # the one box of sample 1: 0.5, 2.25 to 10.5, 22.375 of 120 x 90, as large as the panel
+    # the only box of sample 1: 0.5, 2.25 to 10.5, 22.375 of 120 x 90, which is the size of the panel
     rows, columns = np.nonzero(frames(expected[1]))
     side = len(expected[1].pixels)
     bottom, right = 22.375 / 90 * side, 10.5 / 120 * side
@@ -117,7 +117,7 @@ def test_boxes_are_drawn_in_one_place_whatever_their_form(objects, boxes, first)
 
 @pytest.mark.parametrize("turn", [pp.rotate(180), pp.rotate(90, expand=True), pp.affine(translate=(40, 24))])
 @pytest.mark.parametrize("last", [True, False], ids=["boxes last", "boxes first"])
-def test_boxes_are_drawn_where_a_turned_image_has_them(objects, turn, last):
+def test_boxes_are_drawn_where_a_rotated_image_has_them(objects, turn, last):
     resize, boxes = pp.resize(height=256, width=256), pp.boxes()
     middle = [turn, boxes] if last else [boxes, pp.tensor(name="straight"), turn]
     turned = pp.Pipeline([pp.decode(), resize, *middle, pp.tensor()]).for_training()
@@ -136,12 +136,12 @@ def test_boxes_are_drawn_where_a_turned_image_has_them(objects, turn, last):
     )
 
 
-def test_a_box_across_the_horizon_is_drawn_as_far_as_it_lies_before_it(objects):
+def test_a_box_across_the_horizon_is_drawn_up_to_the_horizon(objects):
     @pp.operator("acme.road", version=1, motion=lambda *_: [[1, 0, 0], [0, 1, 0], [0, -1 / 200, 1]])
     def seen_from_above(pixels):
         return pixels
 
-    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # of 90 rows in 256, row 56.9 is 0.716 deep, row 227 none
+    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # the horizon is at row 56.9 of 90
     ops = [
         pp.decode(),
         pp.resize(height=256, width=256),
@@ -156,7 +156,7 @@ def test_a_box_across_the_horizon_is_drawn_as_far_as_it_lies_before_it(objects):
     assert [rows.min(), columns.min(), rows.max()] == pytest.approx([top, left, 255], abs=1.5)
 
 
-def test_a_class_has_one_colour_in_frames_words_and_masks_and_words_stand_apart():
+def test_a_class_has_one_colour_in_frames_texts_and_masks_and_texts_do_not_overlap():
     photo = np.full((128, 128, 3), 100, np.uint8)
     corners = [[10, 10, 60, 60], [12, 12, 50, 50], [90, 70, 128, 128]]
     shapes = np.zeros((3, 128, 128), np.uint8)
@@ -172,7 +172,7 @@ def test_a_class_has_one_colour_in_frames_words_and_masks_and_words_stand_apart(
         assert has[top : bottom - 1, left].all()  # the frame
         assert has[bottom - 1, left : right - 1].all()
     assert first[400:420, :].sum() < first[260:280, :].sum()  # the text of the third is above it, not at its end
-    assert np.nonzero(second.any(axis=0))[0].max() <= 48 + 256 + 6  # a word takes half of the picture at most
+    assert np.nonzero(second.any(axis=0))[0].max() <= 48 + 256 + 6  # a text uses at most half of the picture
     halves = [tuple((100 + level) // 2 for level in colour) for colour in colours]
     assert (panel.pixels[220, 160], panel.pixels[150, 150], panel.pixels[400, 400]) == (
         pytest.approx(halves[0]),
@@ -181,7 +181,7 @@ def test_a_class_has_one_colour_in_frames_words_and_masks_and_words_stand_apart(
     )
 
 
-def test_every_tensor_is_shown_with_its_own_draws_and_boxes(tmp_path):
+def test_every_tensor_is_shown_with_its_own_parameters_and_boxes(tmp_path):
     write_folder(tmp_path)
     boxed = [{**pp.read.files(tmp_path)[index], "boxes": [[0, 0, 120, 90]]} for index in range(3)]
     ops = [
@@ -201,7 +201,7 @@ def test_every_tensor_is_shown_with_its_own_draws_and_boxes(tmp_path):
     assert contact_sheet(boxed, pipeline, count=2).height == contact_sheet(boxed, pipeline, count=1).height
 
 
-def test_a_sheet_has_all_samples_and_names_the_broken(tmp_path):
+def test_a_sheet_has_all_samples_and_names_the_broken_ones(tmp_path):
     broken = make(tmp_path, 32)
     source = pp.read.files(tmp_path)
     pipeline = pp.Pipeline([pp.decode(), pp.center_crop(64), pp.tensor()]).for_training()
@@ -225,7 +225,7 @@ def test_the_same_seed_and_epoch_give_the_same_sheet(tmp_path):
     assert not any(np.array_equal(sheets[0], other) for other in sheets[2:])
 
 
-def test_the_command_writes_either_side(tmp_path, capsys):
+def test_the_command_writes_either_mode(tmp_path, capsys):
     write_folder(tmp_path / "data")
     ops = [pp.decode(), pp.random_resized_crop(height=64, width=64), *_twin(64), pp.tensor()]
     pp.Pipeline(ops).save(tmp_path / "p.json")
@@ -240,7 +240,7 @@ def test_the_command_writes_either_side(tmp_path, capsys):
 
 
 def _twin(side):
-    """Ops of serving in place of a random_resized_crop."""
+    """Serving ops instead of a random_resized_crop."""
     return [pp.resize(side, only="serving"), pp.center_crop(side, only="serving")]
 
 
@@ -251,7 +251,7 @@ def _twin(side):
         ("data/s.png", "data/s.png is inside the data set, where it would become a sample: choose a file outside data"),
     ],
 )
-def test_what_should_not_be_written_is_refused(tmp_path, monkeypatch, capsys, output, text):
+def test_previews_that_cannot_be_written_are_rejected(tmp_path, monkeypatch, capsys, output, text):
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "data")
     pp.Pipeline([pp.decode(), pp.center_crop(64), pp.tensor()]).save(tmp_path / "p.json")
@@ -260,7 +260,7 @@ def test_what_should_not_be_written_is_refused(tmp_path, monkeypatch, capsys, ou
     assert not (tmp_path / output).exists()
 
 
-def test_labels_lie_on_the_picture_and_what_is_ignored_or_background_does_not():
+def test_labels_are_drawn_over_the_picture_without_ignored_and_background_labels():
     photo = np.full((40, 60, 3), 100, np.uint8)
     mask = np.zeros((40, 60), np.uint8)
     mask[:10], mask[10:20], mask[20:30] = 1, 2, 255

@@ -1,4 +1,4 @@
-"""Words of `explain` on a pipeline: its ops, its plan and every shape."""
+"""Output of `explain` for a pipeline: its ops, its plan and every shape."""
 
 import pytest
 
@@ -68,17 +68,17 @@ RESIZE_AND_CROP = (pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()
         ),
     ],
 )
-def test_the_example_says_each_step_that_changes_the_image_and_no_other(ops, height, width, example):
+def test_the_example_lists_exactly_the_steps_that_change_the_image(ops, height, width, example):
     (line,) = (line for line in explained(*ops, height=height, width=width) if "e.g." in line)
     assert line == f"    e.g. {height} x {width}: {example}"
 
 
-def test_an_image_that_the_pipeline_refuses_is_said_to_be_refused():
+def test_an_image_that_the_pipeline_rejects_is_reported():
     lines = explained(pp.decode(), pp.crop(0, 0, 30, 40), pp.tensor(), height=20, width=20)
     assert any(line.startswith("    e.g. an image of 20 x 20 is rejected: [DOES_NOT_FIT] ") for line in lines)
 
 
-def test_it_says_to_which_fraction_a_jpeg_may_be_decoded():
+def test_the_reduced_decoding_fraction_is_explained():
     ops = [pp.resize(100), pp.center_crop(1), pp.tensor()]
     lines = explained(pp.decode(reduced=True), *ops, height=427, width=640)
     start = lines.index(
@@ -91,7 +91,7 @@ def test_it_says_to_which_fraction_a_jpeg_may_be_decoded():
     assert not any("1/2" in line for line in explained(pp.decode(), *ops))
 
 
-def test_numbers_that_come_with_an_image_are_explained():
+def test_per_request_inputs_are_explained():
     tail = [pp.flip(when="turned"), pp.letterbox(8, 8, fill="paint"), pp.tensor()]
     lines = explained(pp.decode(), pp.crop(box="boxes"), *tail)
     for line in (

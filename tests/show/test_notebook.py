@@ -16,7 +16,7 @@ from support.images import NO_IMAGE, jpeg, noise, photo, png
 
 
 class Tables(HTMLParser):
-    """The rows of texts of all tables, and what else there is."""
+    """Return the rows of text of all tables, and the other elements."""
 
     def __init__(self, html):
         super().__init__()
@@ -44,7 +44,7 @@ def pictures(html):
     return [np.asarray(Image.open(io.BytesIO(b64decode(text)))) for text in data]
 
 
-def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
+def test_a_pipeline_is_a_table_of_ops_and_shapes():
     pipeline = pp.Pipeline(
         [
             pp.decode(color="bgr", apply_exif_orientation=False), pp.letterbox(64, 96, name="canvas"),
@@ -76,7 +76,7 @@ def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
-def test_a_batch_is_its_outputs_its_first_tensors_as_pictures_and_its_errors(layout):
+def test_a_batch_shows_its_outputs_its_first_tensors_as_pictures_and_its_errors(layout):
     pipeline = pp.Pipeline(
         [pp.decode(), pp.resize(height=128, width=128), pp.tensor(layout=layout, dtype="uint8"), pp.transform()]
     )
@@ -99,7 +99,7 @@ def test_a_batch_is_its_outputs_its_first_tensors_as_pictures_and_its_errors(lay
     assert np.array_equal(first, black_and_white)
 
 
-def test_of_a_large_batch_the_first_pictures_and_errors_are_shown():
+def test_for_a_large_batch_the_first_pictures_and_errors_are_shown():
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=300, width=300), pp.tensor()])
     with pp.Engine(pipeline) as engine:
         html = engine.run_batch([photo()] * 20 + [b""] * 50)._repr_html_()
@@ -109,7 +109,7 @@ def test_of_a_large_batch_the_first_pictures_and_errors_are_shown():
     assert "<p>and 30 more</p>" in html
 
 
-def test_a_batch_without_a_result_has_no_range_and_no_picture():
+def test_a_batch_without_results_has_no_range_and_no_picture():
     with pp.Engine(pp.presets.imagenet()) as engine:
         for images in ([], [b"x"]):
             html = engine.run_batch(images)._repr_html_()
@@ -117,7 +117,7 @@ def test_a_batch_without_a_result_has_no_range_and_no_picture():
             assert Tables(html).rows[1][-1] == "-"
 
 
-def test_a_certificate_is_its_table_and_without_a_difference_no_picture():
+def test_a_certificate_is_its_table_and_without_a_difference_has_no_picture():
     certificate = verify(pp.presets.imagenet(), images=[("china.jpg", photo())], generate=False)
     html = certificate._repr_html_()
     assert html.startswith(f"<p>{certificate.summary}</p>")

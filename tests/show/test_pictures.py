@@ -1,4 +1,4 @@
-"""The pictures show the engine's pixels where they claim to; for any photo they keep one width and stay small."""
+"""The pictures show the engine's pixels where they claim to. For any photo they have the same width and stay small."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ SQUARE = pp.resize(height=64, width=64)
 
 
 def drawn(*ops, encoded=None, color="rgb", **options):
-    """The picture of a pipeline, as uint8 (height, width, 3)."""
+    """Return the picture of a pipeline, as uint8 (height, width, 3)."""
     pipeline = pp.Pipeline([pp.decode(color=color, **options), *ops])
     return np.asarray(stages(pipeline, encoded or photo()))
 
@@ -30,7 +30,7 @@ def panels_of(*ops, encoded=None, color="rgb", **options):
 
 
 def result(*ops, encoded=None, color="rgb"):
-    """The engine's own first tensor, (height, width, channels)."""
+    """Return the engine's first tensor as (height, width, channels)."""
     (tensor,) = pp.Engine(pp.Pipeline([pp.decode(color=color), *ops]), threads=1).run([encoded or photo()])
     return tensor
 
@@ -53,7 +53,7 @@ LEVELS = pp.tensor(dtype="uint8", layout="hwc")
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
-def test_the_second_picture_has_the_engines_levels_in_true_colours(color):
+def test_the_second_picture_has_the_engines_pixel_values_in_true_colours(color):
     ops = [pp.resize(72), pp.center_crop(64)]
     page = drawn(*ops, pp.normalize(), pp.tensor(), color=color)
     expected = result(*ops, LEVELS, color="gray" if color == "gray" else "rgb")
@@ -71,22 +71,22 @@ def test_the_third_picture_shows_the_first_channel_as_red(color):
     top_of(page, larger(levels_of(tensor, low, high), 8), column=2)
 
 
-def test_a_bgr_tensor_is_said_to_be_one_and_an_rgb_tensor_is_not():
+def test_a_bgr_tensor_is_labelled_and_an_rgb_tensor_is_not():
     words = "Blue is channel 0 (BGR), shown as red. This is correct only if the model was trained on BGR."
     assert words in panels_of(SQUARE, pp.tensor(), color="bgr")[2].words
     assert words not in panels_of(SQUARE, pp.tensor(), color="rgb")[2].words
 
 
-def test_values_that_no_resize_rounds_are_shown_rounded():
+def test_unrounded_values_are_shown_rounded():
     ops = [pp.resize(height=64, width=64, like="tensorflow")]
     expected = np.rint(result(*ops, pp.tensor(layout="hwc"))).astype(np.uint8)
     top_of(drawn(*ops, pp.normalize(), pp.tensor()), larger(expected, 8), column=1)
 
 
 @pytest.mark.parametrize("flips", [[], [pp.flip("horizontal")]])
-def test_the_frame_is_where_the_model_looks_and_what_lies_outside_is_dark(flips):
+def test_the_frame_shows_the_region_that_the_model_sees_and_the_rest_is_dark(flips):
     ops = [pp.resize(256), pp.center_crop(224), *flips, pp.tensor()]
-    # 427 x 640 becomes 256 x 383, of which rows 16 to 240 and columns 80 to 304 are kept (79.5 rounds to the even 80)
+    # 427 x 640 becomes 256 x 383, and rows 16 to 240 and columns 80 to 304 are kept (79.5 rounds to the even 80)
     top, bottom = (round(row * 342 / 256) for row in (16, 240))  # the photo is shown as 342 x 512
     left, right = (round(column * 512 / 383) for column in (80, 304))
     panel = panels_of(*ops)[0]
@@ -106,7 +106,7 @@ def test_the_frame_is_where_the_model_looks_and_what_lies_outside_is_dark(flips)
         assert tuple(page[y + row, x + column]) != CROP
 
 
-def test_a_margin_has_its_colour_and_a_line_around_the_photo():
+def test_padding_has_its_colour_and_the_photo_an_outline():
     page = drawn(pp.letterbox(256, 256, fill=(10, 200, 30)), pp.tensor())
     photo_part = result(pp.resize(height=171, width=256), LEVELS)
     row = top_of(page, larger(photo_part, 2), column=1)
@@ -124,7 +124,7 @@ def test_a_margin_has_its_colour_and_a_line_around_the_photo():
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])
 @pytest.mark.parametrize("is_applied", [True, False])
-def test_a_photo_is_shown_turned_as_the_pipeline_turns_it(orientation, is_applied):
+def test_a_photo_is_shown_rotated_as_by_the_pipeline(orientation, is_applied):
     encoded = with_exif(orientation)
     image = ImageOps.exif_transpose(read(encoded)) if is_applied else read(encoded)
     panel = panels_of(SQUARE, pp.tensor(), encoded=encoded, apply_exif_orientation=is_applied)[0]
@@ -145,7 +145,7 @@ def test_a_photo_is_shown_turned_as_the_pipeline_turns_it(orientation, is_applie
     ],
     ids=["1x1", "7x5", "1x300", "16000x20", "3000x4800"],
 )
-def test_whatever_the_sizes_the_picture_has_one_width_and_is_small(encoded, ops):
+def test_for_all_sizes_the_picture_has_the_same_width_and_is_small(encoded, ops):
     image = stages(pp.Pipeline([pp.decode(), *ops, pp.normalize(), pp.tensor()]), encoded)
     assert image.width == WIDTH
     assert image.height < 1400
@@ -155,7 +155,7 @@ def test_whatever_the_sizes_the_picture_has_one_width_and_is_small(encoded, ops)
 @pytest.mark.parametrize(
     ("normalize", "low", "high"), [(pp.normalize(), 0, 1), (pp.normalize(mean=0.5, std=0.5), -1, 1)]
 )
-def test_the_bars_stand_at_the_values_and_nowhere_else(normalize, low, high):
+def test_the_bars_are_at_the_values_and_nowhere_else(normalize, low, high):
     pixels = np.zeros((64, 64, 3), np.uint8)
     pixels[:32, :, 0] = 255
     page = drawn(pp.center_crop(64), normalize, pp.tensor(), encoded=png(pixels))
@@ -168,7 +168,7 @@ def test_the_bars_stand_at_the_values_and_nowhere_else(normalize, low, high):
     assert all(min(abs(column - at) for column in columns) <= 5 for at in expected)
 
 
-def test_of_many_tensors_four_are_drawn_and_the_others_counted():
+def test_four_of_many_tensors_are_drawn_and_the_others_counted():
     ops = [pp.decode(), pp.resize(height=8, width=8), *(pp.tensor(name=f"t{index}") for index in range(9))]
     many, four = (stages(pp.Pipeline(ops[:count]), photo()) for count in (11, 6))
     assert four.height < many.height < four.height + 60
@@ -178,14 +178,14 @@ def has(page, colour):
     return bool((page == colour).all(axis=2).any())
 
 
-def test_an_odd_range_and_black_margins_are_said_in_red():
+def test_an_odd_range_and_black_padding_are_reported_in_red():
     usual = [pp.resize(64), pp.center_crop(64), pp.normalize(), pp.tensor()]
     assert not has(drawn(*usual), WRONG)
     assert has(drawn(pp.resize(64), pp.center_crop(64), pp.normalize(mean=127.5, std=127.5), pp.tensor()), WRONG)
     assert has(drawn(pp.resize(64), pp.center_crop(96), pp.tensor()), WRONG)
 
 
-def test_a_photo_that_is_not_seen_is_dark_and_has_no_frame():
+def test_a_photo_that_is_not_visible_is_dark_and_has_no_frame():
     ops = [pp.pad(64, 64, anchor="top_left"), pp.center_crop(8), pp.tensor()]
     first, second, _ = panels_of(*ops, encoded=png(scene(4, 4)))
     assert first.words == ["The model does not see any part of the photo."]
@@ -193,7 +193,7 @@ def test_a_photo_that_is_not_seen_is_dark_and_has_no_frame():
     assert not second.pixels.any()
 
 
-def test_names_of_any_length_and_kind_stay_on_the_page():
+def test_names_of_any_length_and_kind_fit_on_the_page():
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="x" * 128), pp.tensor(name="y")])
     page = np.asarray(stages(pipeline, photo(), title="t\x1b[31m" * 4000, name="\n" * 4000))
     assert page.shape[1] == WIDTH
@@ -204,7 +204,7 @@ ENLARGED = (((224, 224), (448, 448)), ((256, 200), (512, 400)), ((300, 300), (30
 
 
 @pytest.mark.parametrize(("shape", "size"), [*ENLARGED, ((640, 320), (512, 256)), ((5, 4000), (1, 512))])
-def test_a_picture_is_enlarged_by_whole_factors_or_reduced(shape, size):
+def test_a_picture_is_enlarged_by_integer_factors_or_reduced(shape, size):
     pixels = noise(*shape)
     shown = fitted(pixels)
     assert shown.shape == (*size, 3)
@@ -213,7 +213,7 @@ def test_a_picture_is_enlarged_by_whole_factors_or_reduced(shape, size):
         assert np.array_equal(shown, larger(pixels, size[0] // shape[0]))
 
 
-def test_of_a_large_tensor_some_pixels_are_looked_at():
+def test_only_some_pixels_of_a_large_tensor_are_used():
     values = np.broadcast_to(np.linspace(-1, 1, 9000, dtype=np.float32)[None, :, None], (6000, 9000, 1))
     shown = shown_as(values, -1, 1)
     assert shown.shape == (341, 512, 3)
@@ -225,7 +225,7 @@ def test_values_are_shown_from_black_to_white():
     assert levels_of(np.ones(2), 1, 1).tolist() == [128, 128]
 
 
-# The worst image of a certificate
+# the worst image of a certificate
 
 
 def row(actual, expected, *, largest=0.0, stage="resize", name="china.jpg"):
@@ -234,27 +234,27 @@ def row(actual, expected, *, largest=0.0, stage="resize", name="china.jpg"):
     return found
 
 
-def test_where_nothing_differs_there_is_no_picture():
+def test_without_a_difference_there_is_no_picture():
     same = row(scene(9, 9), scene(9, 9))
     assert worst_row(Certificate([same])) is None
     assert worst(Certificate([same])) is None
 
 
-def test_the_first_row_beyond_its_tolerance_is_drawn_before_one_that_holds():
+def test_the_first_row_beyond_its_tolerance_is_drawn_before_one_within_it():
     near = row(np.full((4, 4, 3), 1, np.uint8), np.zeros((4, 4, 3), np.uint8), largest=1)
     broken = row(np.full((4, 4, 3), 9, np.uint8), np.zeros((4, 4, 3), np.uint8), largest=1)
     assert worst_row(Certificate([near, broken])) is broken
     assert worst_row(Certificate([near])) is near
 
 
-def test_of_several_images_the_worst_is_kept():
+def test_the_worst_of_several_images_is_kept():
     found = row(np.zeros((4, 4, 3), np.uint8), np.full((4, 4, 3), 7, np.uint8), name="worst.jpg")
     found.add("better.jpg", np.zeros((5, 5, 3), np.uint8), np.full((5, 5, 3), 6, np.uint8))
     assert found.worst == "worst.jpg"
     assert found.pair[0].shape == (4, 4, 3)
 
 
-def test_both_results_stand_side_by_side_and_the_difference_is_amplified_to_white():
+def test_both_results_are_side_by_side_and_the_difference_is_amplified_to_white():
     expected = np.clip(scene(64, 64), 5, 250)
     expected[0, 0], expected[0, 1] = 0, 255  # the scale of both pictures
     actual = expected.copy()
@@ -289,7 +289,7 @@ def test_a_single_pixel_of_a_large_photo_is_not_averaged_away():
     top_of(page, shown, column=2)
 
 
-def test_other_shapes_and_values_that_are_no_numbers_are_drawn_too():
+def test_different_shapes_and_non_finite_values_are_also_drawn():
     shapes = worst(Certificate([row(scene(9, 9), scene(9, 8))]))
     assert shapes.height < 300
     broken = scene(20, 20).astype(np.float32)

@@ -16,7 +16,7 @@ def previewed(*ops, encoded=None, color="rgb"):
 RESIZE = pp.resize(height=8, width=8)
 
 
-def test_a_line_says_the_range_and_the_means_of_the_engines_tensor():
+def test_a_line_shows_the_range_and_the_means_of_the_engines_tensor():
     pipeline = pp.presets.imagenet()
     (line,) = preview(pipeline, photo()).lines()
     (tensor,) = pp.Engine(pipeline, threads=1).run([photo()])
@@ -26,7 +26,7 @@ def test_a_line_says_the_range_and_the_means_of_the_engines_tensor():
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc", "1cwh"])
-def test_tensor_and_levels_are_the_engines_whatever_the_layout(layout):
+def test_tensor_and_pixel_values_are_the_engines_in_any_layout(layout):
     ops = [pp.resize(40), pp.center_crop(32)]
     normalize = pp.normalize(mean=0.5, std=0.25)
     (shown,) = previewed(*ops, normalize, pp.tensor(layout=layout), color="bgr").tensors
@@ -50,13 +50,13 @@ def test_tensor_and_levels_are_the_engines_whatever_the_layout(layout):
         ([pp.resize(height=427 * 2, width=1280), pp.center_crop(100), pp.flip("vertical")], (188.5, 295, 238.5, 345)),
     ],
 )
-def test_it_says_which_part_of_the_photo_is_seen(ops, source):
+def test_the_visible_region_of_the_photo_is_reported(ops, source):
     found = previewed(*ops, pp.tensor(max_size=1280))
     assert (found.height, found.width) == (427, 640)
     assert found.tensors[0].source == pytest.approx(source)
 
 
-def test_several_tensors_keep_the_fraction_to_which_a_jpeg_is_decoded():
+def test_several_tensors_use_the_same_reduced_decoding():
     ops = [pp.resize(60), pp.center_crop(56)]
     pipeline = pp.Pipeline([pp.decode(reduced=True), *ops, pp.tensor(), pp.center_crop(8), pp.tensor(name="b")])
     found = preview(pipeline, photo())
@@ -99,14 +99,14 @@ def test_several_tensors_keep_the_fraction_to_which_a_jpeg_is_decoded():
         ),
     ],
 )
-def test_what_is_odd_is_said_and_nothing_else(encoded, ops, said):
+def test_only_unusual_values_are_reported(encoded, ops, said):
     (shown,) = previewed(*ops, pp.tensor(), encoded=encoded).tensors
     assert list(notes(shown)) == said
 
 
 @pytest.mark.parametrize("flips", [[], [pp.flip(), pp.flip("vertical")]])
-def test_a_margin_before_the_resize_is_one_too(flips):
-    """The windows of the filter reach further than the photo."""
+def test_padding_before_the_resize_is_reported_as_padding(flips):
+    """The filter reaches beyond the photo."""
     ops = [pp.pad(square=True), *flips, pp.resize(height=64, width=64, filter="lanczos"), *flips[:1]]
     (shown,) = previewed(*ops, pp.tensor()).tensors
     assert shown.window == (11, 0, 53, 64)  # 427 / 640 of 64 rows is 42.7
@@ -126,7 +126,7 @@ def test_a_margin_before_the_resize_is_one_too(flips):
         ([pp.equalize(), pp.pad(640, 640)], (0, 0, 427, 640), 213 / 640),
     ],
 )
-def test_it_says_what_is_seen_of_a_photo_that_was_turned(ops, source, margin):
+def test_the_visible_region_of_a_rotated_photo_is_reported(ops, source, margin):
     (shown,) = previewed(pp.crop(0, 0, 427, 640), *ops, pp.tensor()).tensors
     assert shown.source == pytest.approx(source, abs=1)
     assert shown.margin == pytest.approx(margin, abs=0.002)
@@ -134,7 +134,7 @@ def test_it_says_what_is_seen_of_a_photo_that_was_turned(ops, source, margin):
     assert seen.shape[0] * seen.shape[1] == pytest.approx((1 - margin) * shown.levels[:, :, 0].size, rel=0.01)
 
 
-def test_the_corners_that_a_rotation_leaves_are_margin_and_no_photo():
+def test_the_corners_after_a_rotation_are_padding():
     (shown,) = previewed(
         pp.center_crop(80), pp.rotate(45, fill=9), pp.tensor(), encoded=png(np.full((80, 80, 3), 200, np.uint8))
     ).tensors
@@ -143,12 +143,12 @@ def test_the_corners_that_a_rotation_leaves_are_margin_and_no_photo():
     assert not shown.is_empty
 
 
-def test_an_image_that_is_refused_is_an_error():
+def test_an_image_that_is_rejected_is_an_error():
     with pytest.raises(pp.ImageError, match="UNKNOWN_FORMAT"):
         preview(pp.presets.imagenet(), b"not an image")
 
 
-def test_a_side_that_draws_is_refused_whatever_draws():
+def test_random_ops_are_rejected():
     @pp.operator("acme.noise", version=1)
     def noisy(pixels, *, rng: np.random.Generator):
         return pixels ^ rng.integers(0, 2, pixels.shape, np.uint8)

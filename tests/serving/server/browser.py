@@ -1,4 +1,4 @@
-"""A real Chromium without a window, over the DevTools protocol: JSON through two pipes, and nothing to install.
+"""Controls a headless Chromium over the DevTools protocol, with JSON through two pipes and without other packages.
 
 The protocol is Chromium's own: https://chromedevtools.github.io/devtools-protocol
 """
@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TIMEOUT_S = 60.0
-# Chromium reads commands from 3 and writes answers to 4.
+# Chromium reads commands from file descriptor 3 and writes responses to 4.
 _LAUNCH = """\
 import fcntl, os, sys
 commands, answers = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
@@ -36,11 +36,11 @@ def chromium():
 
 
 class Browser:
-    """One tab of a Chromium; a context manager.
+    """One tab of Chromium; a context manager.
 
     Attributes:
-        requests: the URLs that the tab has asked for.
-        complaints: Messages of its console, such as violations of the Content-Security-Policy.
+        requests: URLs that the tab has requested.
+        complaints: Messages in its console, such as violations of the Content-Security-Policy.
     """
 
     def __init__(self, *, height=1000, width=1280):
@@ -90,7 +90,7 @@ class Browser:
         os.close(self._answers)
 
     def call(self, method, **parameters):
-        """One command; its result."""
+        """Send a command, and return its result."""
         number = self._send(method, parameters)
         deadline = time.monotonic() + TIMEOUT_S
         while (message := self._read(deadline, method)).get("id") != number:
@@ -131,18 +131,18 @@ class Browser:
                 self.complaints.append(details.get("exception", {}).get("description", details["text"]))
 
     def open(self, url):
-        """Go to a page."""
+        """Navigate to a page."""
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete'")
 
     def run(self, script):
-        """The value of a JavaScript expression; promises are waited for."""
+        """Return the value of a JavaScript expression. Promises are awaited."""
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
     def wait(self, script, *, within_s=TIMEOUT_S):
-        """The first true value of an expression."""
+        """Wait for the first true value of an expression."""
         deadline = time.monotonic() + within_s
         while not (value := self.run(script)):
             assert time.monotonic() < deadline, f"not in time: {script}: {self.run('document.body.innerText')!r}"
@@ -150,38 +150,38 @@ class Browser:
         return value
 
     def text(self, selector):
-        """Text that an element shows."""
+        """Return the text that an element shows."""
         return self.run(f"document.querySelector({json.dumps(selector)}).innerText")
 
     def choose(self, selector, *paths):
-        """Choose files, as a file dialog would."""
+        """Choose files as in a file dialog."""
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(path) for path in paths])
 
     def drop(self, *paths, x=300, y=200):
-        """Drag files into the window, and let go."""
+        """Drag files into the window and drop them."""
         data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
 
     def press(self, key, code=None, text=""):
-        """One key of the keyboard."""
+        """Press one key of the keyboard."""
         number = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}[key]
         given = {"key": key, "code": code or key, "windowsVirtualKeyCode": number}
         self.call("Input.dispatchKeyEvent", type="keyDown", **given, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **given)
 
     def resize(self, height, width):
-        """The window's size, in pixels."""
+        """Set the size of the window in pixels."""
         self.call("Emulation.setDeviceMetricsOverride", height=height, width=width, deviceScaleFactor=1, mobile=False)
 
     def prefer(self, scheme):
-        """``light`` or ``dark``."""
+        """Select the colour scheme ``light`` or ``dark``."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def screenshot(self):
-        """A PNG of the whole page."""
+        """Return a PNG of the whole page."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         return b64decode(self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"])

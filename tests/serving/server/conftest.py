@@ -1,4 +1,6 @@
-"""Fixtures of all files: the demo repository, one Triton that serves repositories in turn, one `pixprep serve`."""
+"""Fixtures of all files: the demo repository, a Triton that serves one repository after the other, one `pixprep
+serve`.
+"""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +15,10 @@ from support.serving import Oracle, Serve, client_of, wait_until, write_reposito
 
 
 class Shared:
-    """One Triton for all tests that neither end nor configure it.
+    """One Triton for all tests that neither stop nor configure it.
 
-    A call makes it serve the models of a repository, and no others. Models that the repository before had as well
-    stay loaded. A repository must not change once it was served.
+    A call makes it serve only the models of a repository. Models that the previous repository also contained remain
+    loaded. A repository must not change after it has been served.
     """
 
     def __init__(self):
@@ -47,7 +49,7 @@ class Shared:
             assert not any(errors), errors
 
     def _states(self):
-        """The models that are loaded, or are on the way."""
+        """Return the models that are loaded or being loaded."""
         states = {model["name"]: model.get("state") for model in self._server.control.index()}
         return {name: state for name, state in states.items() if state not in (None, "UNAVAILABLE")}
 
@@ -75,19 +77,19 @@ def demo_repository(tmp_path_factory):
 
 @pytest.fixture
 def demo(shared, demo_repository):
-    """The shared Triton, with the demo's models."""
+    """The shared Triton with the demo's models."""
     return shared(demo_repository)
 
 
 @pytest.fixture
 def server(shared, models):
-    """The shared Triton, with the ``models`` of the file that asks."""
+    """The shared Triton with the ``models`` of the requesting file."""
     return shared(models)
 
 
 @pytest.fixture(params=["http", "grpc"])
 def triton(request, server):
-    """Triton's own client of it."""
+    """Triton's own client for it."""
     with client_of(server, request.param) as client:
         yield client
 

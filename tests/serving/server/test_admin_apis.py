@@ -1,8 +1,8 @@
-"""Attack: a client that unloads models, moves the log or switches traces on; a user who looks for the key in `ps`.
+"""Attack: a client unloads models, moves the log or enables traces, or a user looks for the key in `ps`.
 
-Defense: Triton's restricted APIs, with a new key at every start, which is overwritten in the process list. Outcome: 403
-for everyone but ``pixprep serve``, over HTTP and gRPC; inference and health stay open. Shared memory, with which a
-client can crash Triton, is open only with ``--allow-shared-memory``.
+Defence: Triton's restricted APIs, with a new key at every start, which is overwritten in the process list. Outcome: 403
+for everyone except ``pixprep serve``, over HTTP and gRPC; inference and health remain accessible. Shared memory, with
+which a client can crash Triton, is only accessible with ``--allow-shared-memory``.
 """
 
 import http.client
@@ -41,32 +41,32 @@ def status(url, method, path, headers=()):
 
 
 def key(server):
-    """Key as the command line of Triton shows it."""
+    """Return the key in Triton's command line."""
     words = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
     (restricted,) = (word for word in words if word.startswith("--http-restricted-api="))
     return restricted.rpartition("=")[2]
 
 
 @pytest.mark.parametrize("path", CLOSED)
-def test_an_admin_api_is_closed_with_any_key_but_the_right_one(demo, path):
+def test_an_admin_api_rejects_every_wrong_key(demo, path):
     for headers in ({}, {"admin-key": ""}, {"admin-key": "x" * 32}, {"admin-key": key(demo)}):
         assert status(address(demo), CLOSED[path], path, headers.items()) == 403
 
 
-def test_the_same_holds_over_grpc(demo):
+def test_an_admin_api_rejects_wrong_keys_over_grpc(demo):
     with tritonclient.grpc.InferenceServerClient(demo.grpc_url) as client:
         for call in (client.get_model_repository_index, client.get_log_settings, client.get_trace_settings):
             with pytest.raises(tritonclient.grpc.InferenceServerException, match="restricted"):
                 call()
 
 
-def test_the_key_is_not_in_the_process_list_and_works_for_the_one_who_has_it(demo):
+def test_the_key_is_not_in_the_process_list_and_works_for_its_owner(demo):
     assert set(key(demo)) == {"x"}
     assert demo.control.repository("index")[0] == 200
     assert "admin-key=" not in demo.log_file.read_text()
 
 
-def test_health_metadata_and_the_shared_memory_that_was_allowed_are_open(demo):
+def test_health_metadata_and_allowed_shared_memory_are_accessible(demo):
     for path in (
         "/v2/health/ready",
         "/v2/models/ensemble",
@@ -77,7 +77,7 @@ def test_health_metadata_and_the_shared_memory_that_was_allowed_are_open(demo):
 
 
 @pytest.mark.parametrize("kind", ["systemsharedmemory", "cudasharedmemory"])
-def test_shared_memory_is_closed_unless_asked_for(usual, kind):
+def test_shared_memory_is_rejected_by_default(usual, kind):
     paths = {"status": "GET", "region/x/status": "GET", "region/x/register": "POST", "unregister": "POST"}
     found = {path: status(usual.address, method, f"/v2/{kind}/{path}") for path, method in paths.items()}
     assert found == dict.fromkeys(paths, 403)
@@ -88,7 +88,7 @@ def test_shared_memory_is_closed_unless_asked_for(usual, kind):
                 call()
 
 
-def test_who_needs_shared_memory_is_told_how_it_is_opened(usual):
+def test_the_error_about_shared_memory_names_the_option_that_enables_it(usual):
     command = [sys.executable, str(EXAMPLE), "--url", usual.address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")

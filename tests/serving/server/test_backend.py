@@ -1,4 +1,4 @@
-"""The backend in a real Triton: what clients get, whatever they send."""
+"""The backend in a real Triton: the responses to all kinds of requests."""
 
 import io
 import json
@@ -84,7 +84,7 @@ def get(server, path):
 
 
 def eight_sizes():
-    """Eight real photos of eight sizes, the first two as they are."""
+    """Return eight real photos of eight sizes, the first two without changes."""
     encoded = [path.read_bytes() for path in PHOTOS]
     for index, size in enumerate([(80, 60), (33, 200), (501, 499), (224, 224), (600, 77), (300, 427)]):
         with Image.open(PHOTOS[index % 2]) as photo:
@@ -94,7 +94,7 @@ def eight_sizes():
     return encoded
 
 
-def test_a_file_that_trains_serves_its_serving_side_and_the_log_says_what_it_leaves_out(triton, server, engine):
+def test_a_training_file_serves_its_serving_ops_and_the_log_reports_omitted_ops(triton, server, engine):
     images = eight_sizes()
     ours = infer(triton, "trained.pixprep", image=images).as_numpy("tensor")
     np.testing.assert_array_equal(ours, np.stack(engine.run(images)))
@@ -113,7 +113,7 @@ def test_a_model_without_a_config_is_complete(server):
 
 
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
-def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
+def test_the_tensor_equals_the_engines_bit_for_bit(triton, engine, model):
     images = eight_sizes()
     tensors = infer(triton, model, image=images).as_numpy("tensor")
     assert tensors.dtype == np.float32
@@ -121,7 +121,7 @@ def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
 
 
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
-def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
+def test_a_broken_image_is_rejected_with_its_index_and_the_reason(triton, model):
     """On the CPU, ``structural`` also detects damage."""
     images = eight_sizes()
     images[4] = images[4][: len(images[4]) // 2]
@@ -133,7 +133,7 @@ def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 
 
-def test_avif_and_heic_come_where_the_parameter_names_them(triton):
+def test_avif_and_heic_are_accepted_if_the_parameter_names_them(triton):
     images = [*STILLS.values(), PHOTOS[0].read_bytes()]
     with pp.Engine(PIPELINE, limits=pp.Limits(formats=FORMATS)) as engine:
         expected = np.stack(engine.run(images))
@@ -145,7 +145,7 @@ def test_avif_and_heic_come_where_the_parameter_names_them(triton):
             infer(triton, "pre.pixprep", image=[encoded])
 
 
-def test_on_error_zero_keeps_the_good_images(triton):
+def test_on_error_zero_keeps_the_valid_images(triton):
     images = [PHOTOS[0].read_bytes(), b"junk", PHOTOS[1].read_bytes()]
     answer = infer(triton, "zero", image=images)
     with pp.Engine(DETECTOR) as engine:
@@ -156,7 +156,7 @@ def test_on_error_zero_keeps_the_good_images(triton):
     assert [text.partition(b" ")[0] for (text,) in answer.as_numpy("status")] == [b"", b"[UNKNOWN_FORMAT]", b""]
 
 
-def test_only_what_is_asked_for_comes_back(triton):
+def test_only_requested_outputs_are_returned(triton):
     answer = infer(triton, "zero", ["original_size"], image=[PHOTOS[0].read_bytes()])
     assert answer.as_numpy("original_size").tolist() == [[427, 640]]
     assert answer.as_numpy("tensor") is None
@@ -184,8 +184,10 @@ def metrics_of(server):
         return response.read().decode()
 
 
-def test_what_a_client_gives_up_over_grpc_is_abandoned_and_counted_and_the_next_one_is_right(server, engine):
-    """Again and again until it is counted: what Triton drops from its queue itself does not reach the model."""
+def test_a_cancelled_grpc_request_is_abandoned_and_counted_and_the_next_one_is_right(server, engine):
+    """Repeat until one is counted, because cancelled requests that Triton removes from its queue do not reach the
+    model.
+    """
     (expected,) = engine.run([LARGE])
     tensor = tritonclient.grpc.InferInput("image", [1, 1], "BYTES").set_data_from_numpy(np.array([[LARGE]], np.object_))
 
@@ -248,7 +250,7 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
         assert post(address(server), "/v2/models/pre/infer", RAW, PHOTOS[1].read_bytes())[2].endswith(tensor.tobytes())
 
 
-def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(server):
+def test_an_unchecked_model_warns_about_odd_ranges_and_black_padding(server):
     """The model is written by hand and started by Triton alone: `check` and `build` would have reported it."""
     margins = (
         'ops[2] "center_crop": a photo of 480 x 640 fills only 224 x 256 pixels of "tensor", and the rest of its '

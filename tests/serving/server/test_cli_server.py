@@ -1,4 +1,4 @@
-"""`pixprep send`, `bench` and `serve` as a user has them: what they print, where, and their exit codes."""
+"""`pixprep send`, `bench` and `serve` as users run them: output, streams and exit codes."""
 
 import csv
 import fcntl
@@ -39,7 +39,7 @@ TITLE = re.compile(r"(\S+)  \d+\.\d ms")
 
 @pytest.fixture
 def pixprep(capsys):
-    """Run one command: its exit code, stdout and stderr."""
+    """Run one command; return its exit code, stdout and stderr."""
 
     def run(*arguments):
         code = main([str(argument) for argument in arguments])
@@ -61,7 +61,7 @@ def broken(tmp_path):
 
 
 def classes(text):
-    """Output of ``send``: for each file its lines as (score, class, label)."""
+    """Return the lines of ``send``'s output for each file as (score, class, label)."""
     found = {}
     for line in text.splitlines():
         if title := TITLE.fullmatch(line):
@@ -90,7 +90,7 @@ def test_send_prints_the_five_best_classes_of_each_photo_with_their_names(demo, 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol):
+def test_send_as_json_prints_the_same_in_one_object_per_file(demo, pixprep, protocol):
     arguments = ("send", SIZES, "--batch", 8, "--top", 2, *target(demo, protocol))
     text = classes(pixprep(*arguments)[1])
     code, out, err = pixprep(*arguments, "--json")
@@ -102,11 +102,11 @@ def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol
         best = [(round(entry["score"], 4), entry["class"], entry["label"]) for entry in row["outputs"]["logits"]]
         assert best == [(pytest.approx(score, abs=1e-4), *rest) for score, *rest in text[row["file"]]]
         assert row["latency_ms"] > 0
-    assert len({row["latency_ms"] for row in rows}) == 1  # all six went in one request
+    assert len({row["latency_ms"] for row in rows}) == 1  # all six were in one request
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_top_0_gives_the_scores_themselves(demo, pixprep, protocol):
+def test_top_0_prints_the_scores(demo, pixprep, protocol):
     arguments = ("send", FLOWER, "--top", 0, *target(demo, protocol))
     (answer,) = client.send([FLOWER], url=arguments[-1], protocol=protocol)
     logits = answer.outputs["logits"]
@@ -122,7 +122,7 @@ def test_top_0_gives_the_scores_themselves(demo, pixprep, protocol):
     )
 
 
-def test_the_summary_of_a_tensor_from_the_server_is_that_of_run(demo, demo_repository, pixprep):
+def test_the_summary_of_a_tensor_from_the_server_equals_that_of_run(demo, demo_repository, pixprep):
     pipeline = demo_repository / "preprocess" / "1" / "pipeline.json"
     send = ("send", CHINA, "--model", "preprocess", *target(demo))
     ours, theirs = pixprep("run", pipeline, CHINA)[1], pixprep(*send)[1]
@@ -136,7 +136,7 @@ def test_the_summary_of_a_tensor_from_the_server_is_that_of_run(demo, demo_repos
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("batch", [1, 8])
-def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_answered(demo, pixprep, broken, protocol, batch):
+def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_processed(demo, pixprep, broken, protocol, batch):
     arguments = ("send", FLOWER, broken, CHINA, "--batch", batch, "--top", 1, *target(demo, protocol))
     code, out, err = pixprep(*arguments)
     assert (code, err) == (1, f"{broken}: in ensemble 'ensemble', {NOT_AN_IMAGE}\n")
@@ -147,7 +147,7 @@ def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_answered(demo, pix
     assert [row.get("error") for row in rows] == [None, f"in ensemble 'ensemble', {NOT_AN_IMAGE}", None]
 
 
-def test_what_the_server_cannot_do_is_one_line(demo, pixprep):
+def test_unsupported_requests_are_reported_in_one_line(demo, pixprep):
     metrics = demo.metrics_url.removeprefix("http://").removesuffix("/metrics")
     mistakes = {
         ("--batch", "65"): 'batch size 65: model "ensemble" accepts 1 to 64 images per request',
@@ -162,9 +162,9 @@ def test_what_the_server_cannot_do_is_one_line(demo, pixprep):
         assert pixprep("send", FLOWER, *target(demo), *arguments) == (1, "", f"pixprep: {message}\n")
 
 
-def test_a_progress_bar_is_on_the_terminal_only(demo):
+def test_a_progress_bar_is_shown_only_on_a_terminal(demo):
     ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))  # it begins with no columns at all
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))  # the terminal has no columns at first
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "wb") as stderr:
         command = [sys.executable, "-c", PROGRAM, "send", str(SIZES), "--top", "1", *target(demo)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120, check=True)
@@ -192,13 +192,13 @@ def test_bench_prints_a_table_and_writes_it_as_csv_and_json(demo, pixprep, tmp_p
     assert entry == {name: str(value) for name, value in row.items()}
 
 
-def test_bench_of_a_rate_alone_measures_no_closed_loop(demo, pixprep):
+def test_bench_of_only_a_rate_measures_no_closed_loop(demo, pixprep):
     code, out, err = pixprep("bench", SIZES, *target(demo), "--rate", 20, "--seconds", 0.6, "--json")
     assert (code, err) == (0, "")
     assert [row["load"] for row in json.loads(out)] == ["poisson 20/s"]
 
 
-def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path):
+def test_the_command_that_bench_prints_runs(demo, tmp_path):
     temporary, elsewhere = tmp_path / "a folder", tmp_path / "elsewhere"
     temporary.mkdir()
     elsewhere.mkdir()
@@ -216,7 +216,7 @@ def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["input.json", "libb64.so.0d", "libcudart.so.12"]
 
 
-def test_bench_leaves_no_folder_behind_where_there_is_no_command(demo, tmp_path):
+def test_bench_removes_its_folder_if_it_prints_no_command(demo, tmp_path):
     command = [sys.executable, "-c", PROGRAM, "bench", FLOWER, *target(demo), "--model", "nope", "--print-command"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -226,7 +226,7 @@ def test_bench_leaves_no_folder_behind_where_there_is_no_command(demo, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothing(demo, pixprep, broken, tmp_path):
+def test_bench_with_a_broken_image_names_the_command_that_finds_it_and_writes_nothing(demo, pixprep, broken, tmp_path):
     table = tmp_path / "bench.csv"
     arguments = ("--concurrency", 1, "--seconds", 1, "--csv-file", table)
     assert pixprep("bench", broken, *target(demo), *arguments) == (
@@ -238,11 +238,11 @@ def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothin
     assert not table.exists()
 
 
-# classes, and nothing else
+# only classes
 
 
 def save_onnx(path, outputs, shape=(3, 8, 8), **metadata):
-    """A model whose outputs, (name, shape), are random sums of the means of the channels of 8 x 8 pixels."""
+    """Write a model whose outputs (name, shape) are random sums of the channel means of 8 x 8 pixels."""
     rows = np.random.default_rng(0)
     axes = [index + 1 for index, side in enumerate(shape) if side != 3]
     constants = {"axes": np.array(axes)}
@@ -271,7 +271,7 @@ def letterboxed(**tensor):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Ensembles with labels and without, with one list of numbers and several."""
+    """Ensembles with and without labels, with one list of numbers and with several."""
     folder = tmp_path_factory.mktemp("several")
     (folder / "labels.txt").write_text("cat\ndog\ncow\n")
     scores = [("score", (3,))]
@@ -297,21 +297,21 @@ def models(tmp_path_factory):
 @pytest.mark.parametrize(
     ("model", "words"), [("labelled", ["cat", "cow", "dog"]), ("ultralytics", ["chat", "chien", "vache"])]
 )
-def test_labels_reach_send_wherever_they_come_from(server, pixprep, protocol, model, words):
+def test_send_shows_labels_from_any_location(server, pixprep, protocol, model, words):
     code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(server, protocol))
     assert (code, err) == (0, "")
     assert sorted(entry["label"] for entry in json.loads(out)["outputs"]["score"]) == words
 
 
 @pytest.mark.parametrize(("model", "layout"), [("alone", "FORMAT_NCHW"), ("last", "FORMAT_NHWC")])
-def test_the_classifiers_input_says_its_layout_to_tritons_image_client(server, model, layout):
+def test_the_classifiers_input_declares_its_layout_for_tritons_image_client(server, model, layout):
     with Triton(target(server)[-1], protocol="http") as triton:
         (entry,) = triton.config(f"{model}_classifier")["input"]
     assert (entry["format"], entry["dims"]) == (layout, [3, 8, 8] if layout == "FORMAT_NCHW" else [8, 8, 3])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(server, pixprep, protocol):
+def test_send_shows_classes_only_for_a_classifiers_scores(server, pixprep, protocol):
     kinds = {}
     for model in ("labelled", "alone", "plain", "one", "beside_one", "unclear", "boxes", "alone_preprocess"):
         code, out, err = pixprep("send", FLOWER, "--top", 2, "--model", model, *target(server, protocol))
@@ -322,7 +322,7 @@ def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(server, 
     unnamed = [["score", "N  class   N"]] * 2
     assert kinds == {
         "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
-        "alone": [["score", "[N, N, N]"], *transform],  # a box, for all that is known
+        "alone": [["score", "[N, N, N]"], *transform],  # could be a box
         "plain": unnamed,
         "one": [["sure", "[N]"]],
         "beside_one": [["sure", "[N]"], *unnamed],
@@ -336,7 +336,7 @@ def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(server, 
     assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # y, x
 
 
-def test_serve_says_a_line_to_try_for_each_ensemble(server):
+def test_serve_prints_an_example_command_for_each_ensemble(server):
     ensembles = ["alone", "beside_one", "boxes", "labelled", "last", "one", "plain", "ultralytics", "unclear"]
     assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in server.curls] == ensembles
 
@@ -344,7 +344,7 @@ def test_serve_says_a_line_to_try_for_each_ensemble(server):
 # serve
 
 
-def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_path):
+def test_serve_prints_ready_and_a_working_example_command_and_ctrl_c_stops_it(tmp_path):
     model = tmp_path / "models" / "imagenet.pixprep" / "1"
     model.mkdir(parents=True)
     pp.presets.imagenet().save(model / "pipeline.json")
@@ -376,7 +376,7 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
     assert (tmp_path / "answer.bin").read_bytes().endswith(tensor.tobytes())
 
 
-def test_serve_names_a_model_that_does_not_load_in_a_printable_line(tmp_path):
+def test_serve_names_a_model_that_fails_to_load_in_a_printable_line(tmp_path):
     version = tmp_path / "models" / "m\x1b[31m.pixprep" / "1"
     version.mkdir(parents=True)
     (version / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decode"}]}')
@@ -411,7 +411,7 @@ ensemble_scheduling {
 """
 
 
-def test_serve_says_no_line_of_a_photo_for_a_model_that_takes_none(tmp_path):
+def test_serve_prints_no_photo_command_for_a_model_that_does_not_accept_photos(tmp_path):
     config = ROWS[ROWS.index("max") : ROWS.index("ensemble_s")]
     write_model(tmp_path / "models", "same", f'backend: "python"\n{config}', {"model.py": SAME})
     write_model(tmp_path / "models", "rows", ROWS, {".gitkeep": ""})

@@ -1,6 +1,6 @@
 """Every recipe of docs/clients.md, run verbatim against a live Triton; and the errors for wrong requests.
 
-Recipes that need packages of others run where `make clients` has put these, and are skipped elsewhere.
+Recipes that need third-party packages run if `make clients` has installed these, and are skipped otherwise.
 """
 
 import base64
@@ -28,9 +28,9 @@ ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 PHOTO, OTHER = (ROOT / "client_examples" / "images" / name for name in ("flower.jpg", "china.jpg"))
 THEIRS = ROOT / ".venv-clients"
-IS_ASKED = os.environ.get("PIXPREP_CLIENTS") == "1"  # then nothing is skipped
+IS_ASKED = os.environ.get("PIXPREP_CLIENTS") == "1"  # with it, no recipe is skipped
 RAW = {"Inference-Header-Content-Length": "0"}
-# The programs of each section, by the environment that runs them.
+# Programs of each section, by the environment that runs them.
 WHERE = {
     "curl": ["ours"],
     "tritonclient over HTTP": ["ours", "newest"],
@@ -46,7 +46,7 @@ WHERE = {
     "Clients of dali_backend": ["ours", "newest"],
     "perf_analyzer": ["ours"],
 }
-# Lines that the tests add to a program to read its result.
+# Lines that the tests append to a program to read its result.
 SAVE = {
     "python": "\nimport json, numpy\n"
     "if 'tensor' in globals(): numpy.save('tensor.npy', tensor)\n"
@@ -57,7 +57,7 @@ SAVE = {
 
 
 def sections():
-    """The recipes: by heading, language and program."""
+    """Return the recipes by heading, language and program."""
     found = {}
     for section in DOC.split("\n## ")[1:]:
         programs = re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
@@ -70,7 +70,7 @@ SECTIONS = sections()
 
 
 def needs(path, name):
-    """A file of an environment that `make clients` makes, or else a skip."""
+    """Return a file of an environment that `make clients` creates, or skip the test."""
     if not path.exists():
         if IS_ASKED:
             pytest.fail(f"{path}: not there")
@@ -97,7 +97,8 @@ def tensors(tmp_path_factory):
     assert main(["run", str(pipeline), str(PHOTO), str(OTHER), "--output", str(folder)]) == 0
     tensors = [np.load(folder / f"{path.stem}.npy")[None] for path in (PHOTO, OTHER)]
     assert tensors[0].dtype == np.float32
-    assert not np.array_equal(*tensors)  # a negative control: another photo's tensor would not pass for the right one
+    # a negative control: a different photo's tensor would not pass for the right one
+    assert not np.array_equal(*tensors)
     return tensors
 
 
@@ -110,7 +111,7 @@ def folder(tmp_path):
 
 
 def run(program, name, server, folder):
-    """Run a program of the page in an environment, at the address of the test's server: what it prints."""
+    """Run a program of the page in an environment, with the address of the test's server; return its output."""
     language, text = program
     for port, url in ((8000, server.http_url.removeprefix("http://")), (8001, server.grpc_url)):
         text = text.replace(f"localhost:{port}", url)
@@ -140,13 +141,13 @@ def run(program, name, server, folder):
 
 
 def result(folder):
-    """The tensor that a program left."""
+    """Return the tensor that a program has saved."""
     if (folder / "tensor.npy").exists():
         return np.load(folder / "tensor.npy")
     return np.fromfile(folder / "tensor.f32", np.float32).reshape(1, 3, 224, 224)
 
 
-ALONE = ("Labels", "gRPC, in Node", "Clients of dali_backend", "perf_analyzer")  # each has a test of its own
+ALONE = ("Labels", "gRPC, in Node", "Clients of dali_backend", "perf_analyzer")  # each has its own test
 PROGRAMS = [
     pytest.param(program, name, id=f"{heading}, {name}{f' {number + 1}' * bool(number)}")
     for heading, names in WHERE.items()
@@ -169,7 +170,7 @@ def test_a_client_gets_the_tensor_that_run_writes(server, tensors, folder, progr
     np.testing.assert_array_equal(tensor, tensors[0])
 
 
-def test_node_speaks_grpc_by_the_description_that_tritonclient_brings(server, tensors, folder):
+def test_node_uses_grpc_with_the_proto_files_of_tritonclient(server, tensors, folder):
     description, client = SECTIONS["gRPC, in Node"]
     run(description, "ours", server, folder)
     run(client, "node", server, folder)
@@ -192,17 +193,17 @@ def test_clients_of_dali_backend_are_served(server, tensors, folder, name):
     np.testing.assert_array_equal(result(folder), np.concatenate(tensors))
 
 
-def test_perf_analyzer_measures_by_the_line_that_bench_prints(server, folder):
+def test_perf_analyzer_runs_with_the_command_that_bench_prints(server, folder):
     (program,) = SECTIONS["perf_analyzer"]
     printed = run(program, "ours", server, folder)
     assert re.search(r"^Concurrency: 2, throughput: [\d.]+ infer/sec, latency \d+ usec$", printed, re.MULTILINE)
 
 
-# Wrong requests
+# wrong requests
 
 
 def post(server, body, headers=(), *, model="preprocess", method="POST"):
-    """The status, and the error or the answer."""
+    """Return the status, and the error or the response."""
     connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
     try:
         connection.request(method, f"/v2/models/{model}/infer", body, dict(headers))
@@ -220,7 +221,7 @@ def kserve(element):
 TEXT = base64.b64encode(PHOTO.read_bytes()).decode()
 FORM = b'--frontier\r\nContent-Disposition: form-data; name="file"; filename="photo.jpg"\r\n\r\n' + PHOTO.read_bytes()
 ROWS = re.findall(r"^\| (.*) \| `([^`]{30,})` \|$", DOC.partition("Errors of a malformed request")[2], re.MULTILINE)
-WRONG = {  # by the words of the page's table
+WRONG = {  # by the text of the page's table
     "an image or a form without `Inference-Header-Content-Length: 0`": (400, PHOTO.read_bytes(), FORM),
     '`{"b64": …}` or `{"instances": …}` without it': (500, json.dumps({"b64": TEXT}), json.dumps({"instances": [{}]})),
     '`{"inputs": [{…, "data": [{"b64": …}]}]}`': (500, kserve({"b64": TEXT})),
@@ -248,7 +249,7 @@ OURS_SAID = {
 
 
 @pytest.mark.parametrize("sent", WRONG)
-def test_what_is_said_of_wrong_requests_is_what_the_page_says(server, sent):
+def test_errors_for_wrong_requests_equal_those_on_the_page(server, sent):
     rows = {case: said for case, said in ROWS if "PUT" not in case}
     assert set(rows) == set(WRONG)
     status, *bodies = WRONG[sent]
@@ -256,14 +257,14 @@ def test_what_is_said_of_wrong_requests_is_what_the_page_says(server, sent):
 
 
 @pytest.mark.parametrize("sent", OURS_SAID)
-def test_a_wrong_request_that_reaches_pixprep_is_told_the_right_one(server, sent):
+def test_a_wrong_request_that_reaches_pixprep_is_answered_with_the_right_one(server, sent):
     body, headers, words = OURS_SAID[sent]
     reason = "CORRUPT" if sent == "curl -d" else "UNKNOWN_FORMAT"
     assert post(server, body, headers) == (400, f"[{reason}] image 1 of 1: {words}")
     assert post(server, PHOTO.read_bytes(), RAW)[0] == 200
 
 
-def test_the_page_shows_the_real_refusal():
+def test_the_page_shows_the_actual_error():
     (shown,) = re.findall(
         r"^```\n(.*?)^```$", DOC.partition("Errors of a malformed request")[2], re.MULTILINE | re.DOTALL
     )
@@ -271,7 +272,7 @@ def test_the_page_shows_the_real_refusal():
 
 
 @pytest.mark.parametrize("method", ["PUT"])
-def test_a_put_is_not_allowed_as_the_page_says(server, method):
+def test_a_put_is_rejected_as_documented(server, method):
     assert post(server, PHOTO.read_bytes(), RAW, method=method) == (
         405,
         "front: method PUT is not allowed: use GET, HEAD or POST",
@@ -279,7 +280,7 @@ def test_a_put_is_not_allowed_as_the_page_says(server, method):
     assert "| `curl -T photo.jpg`, which is a PUT | `front: method PUT is not allowed: use GET, HEAD or POST` |" in DOC
 
 
-def test_kserves_older_protocol_is_not_there_as_the_page_says(server):
+def test_kserves_older_protocol_is_not_supported_as_documented(server):
     connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
     with closing(connection):
         connection.request("POST", "/v1/models/preprocess:predict", '{"instances": []}')
@@ -289,7 +290,7 @@ def test_kserves_older_protocol_is_not_there_as_the_page_says(server):
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "GET"])
-def test_a_page_of_another_origin_gets_no_cors_headers_as_the_page_says(server, method):
+def test_a_page_of_a_different_origin_gets_no_cors_headers_as_documented(server, method):
     connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
     with closing(connection):
         connection.request(method, "/v2/models/preprocess", headers={"Origin": "https://shop.example"})
@@ -300,8 +301,8 @@ def test_a_page_of_another_origin_gets_no_cors_headers_as_the_page_says(server, 
 # Base64
 
 
-def test_a_model_that_accepts_base64_gives_the_same_tensor_for_every_way_of_it(server, tensors):
-    """Also of the bytes themselves, and over an ensemble."""
+def test_a_model_that_accepts_base64_returns_the_same_tensor_for_every_form(server, tensors):
+    """This includes the bytes themselves, and an ensemble."""
     encoded = PHOTO.read_bytes()
     ways = [TEXT, base64.encodebytes(encoded).decode(), base64.urlsafe_b64encode(encoded).decode().rstrip("=")]
     for way in (*ways, f"data:image/jpeg;base64,{TEXT}"):
@@ -326,7 +327,7 @@ BROKEN = f"invalid base64 text: it is truncated, or contains an invalid characte
     ],
     ids=["broken", "a huge request"],
 )
-def test_bad_base64_is_refused_alone(server, element, words):
+def test_invalid_base64_is_rejected_alone(server, element, words):
     status, error = post(server, kserve(element), model="json_preprocess")
     assert status == 400
     assert error.startswith(words)

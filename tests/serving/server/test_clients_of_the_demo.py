@@ -1,4 +1,4 @@
-"""The demo, end to end: a photo goes into a real Triton, its class comes out, and every number on the way is right."""
+"""The demo end to end: a real Triton returns the class of a photo, and every intermediate number is right."""
 
 import json
 from pathlib import Path
@@ -25,20 +25,20 @@ def models(demo_repository):
 
 @pytest.fixture(scope="module")
 def tensors(models):
-    """Tensors that the engine gives for the photos, without a server."""
+    """Tensors that the engine computes for the photos, without a server."""
     with pp.Engine(pp.load(models / "preprocess" / "1" / "pipeline.json")) as engine:
         return np.stack(engine.run(ENCODED))
 
 
 @pytest.fixture(scope="module")
 def logits(models, tensors):
-    """Scores that ONNX Runtime gives for these tensors, without a server."""
+    """Scores that ONNX Runtime computes for these tensors, without a server."""
     path = models / "classifier" / "1" / "model.onnx"
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(["logits"], {"input": tensors})[0]
 
 
-def test_the_ensemble_gives_1000_logits_for_each_photo_with_the_right_class_first(triton, models, logits):
+def test_the_ensemble_returns_1000_logits_for_each_photo_with_the_right_class_first(triton, models, logits):
     labels = (models / "classifier" / "labels.txt").read_text().splitlines()
     answer = infer(triton, "ensemble", image=ENCODED).as_numpy("logits")
     assert (answer.shape, answer.dtype) == ((2, 1000), np.float32)
@@ -46,8 +46,8 @@ def test_the_ensemble_gives_1000_logits_for_each_photo_with_the_right_class_firs
     np.testing.assert_array_equal(answer, logits)
 
 
-def test_a_large_jpeg_can_be_posted_with_the_content_type_that_curl_sends_by_default(server, tensors):
-    """Triton crashes for such a body of over 4 MB; the bytes after the end of a JPEG are ignored."""
+def test_a_large_jpeg_can_be_posted_with_curls_default_content_type(server, tensors):
+    """Triton crashes for such a body of over 4 MB. The bytes after the end of a JPEG are ignored."""
     headers = {**RAW, "Content-Type": "application/x-www-form-urlencoded"}
     path = "/v2/models/preprocess/infer"
     status, _, body = post(address(server), path, headers, ENCODED[0] + bytes(8 << 20))
@@ -63,7 +63,7 @@ def test_a_bare_jpeg_can_be_posted_to_both_models(server, tensors, logits):
         assert answer[split:] == expected[:1].tobytes()
 
 
-def test_a_bad_image_fails_the_ensembles_request_with_the_reason(triton):
+def test_an_invalid_image_fails_the_ensembles_request_with_the_reason(triton):
     with pytest.raises(InferenceServerException) as caught:
         infer(triton, "ensemble", image=[ENCODED[0], b"not an image"])
     assert caught.value.message().startswith("in ensemble 'ensemble', [UNKNOWN_FORMAT] image 2 of 2: ")

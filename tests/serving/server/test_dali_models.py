@@ -1,4 +1,4 @@
-"""Repositories of dali_backend, imported as folders and served: their ensembles and clients stay as they are."""
+"""Repositories of dali_backend, imported as folders and served: their ensembles and clients need no changes."""
 
 import shutil
 from pathlib import Path
@@ -33,7 +33,7 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("{output}", rows.copy())]))
         return answers
 """
-"""A model that gives some of the values that it gets, in place of a network."""
+"""A model that returns some of its input values, as a replacement for a network."""
 TAKES = """\
 backend: "python"
 max_batch_size: {batch}
@@ -81,7 +81,7 @@ REPOSITORIES = {
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Return the repositories that the command imported, with models and ensembles as dali_backend has them."""
+    """Repositories that the command imported, with models and ensembles like those of dali_backend."""
     folder = tmp_path_factory.mktemp("dali")
     models = folder / "served"
     for facts in REPOSITORIES.values():
@@ -102,7 +102,7 @@ def tensors(facts, encoded):
 
 
 def taken(facts, images):
-    """Values that the model in place of a network gives."""
+    """Return the values of the model that replaces a network."""
     values = images.reshape(len(images), 3, -1)[:, :, :: facts["side"] ** 2 // facts["count"] or 1]
     return values.reshape(len(images), -1)[:, : facts["count"]].reshape(len(images), *facts["dims"])
 

@@ -1,4 +1,4 @@
-"""Detection, end to end: a photo goes into a real Triton, and the boxes come out where they are in the photo."""
+"""Detection end to end: a real Triton processes a photo, and the boxes match the objects in the photo."""
 
 import base64
 import io
@@ -65,7 +65,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(folder):
-    """Four detectors in one repository: two are imported, for two a pipeline is written as in docs/detection.md."""
+    """Four detectors in one repository: two are imported, and two have a pipeline written as in docs/detection.md."""
     output = ["--classifier", "onnxruntime", "--output", str(folder / "models")]
 
     def build(name, pipeline, onnx, *options):
@@ -121,14 +121,14 @@ def models(folder):
 
 
 def printed(server, photo, *options, cwd):
-    """Output of the example."""
+    """Return the output of the example."""
     done = run_program(EXAMPLE, photo, "--url", address(server), *options, cwd=cwd)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
 def detect(server, photo, *options, cwd):
-    """The rows that the example prints, each (score, name, box), and its last line."""
+    """Return the rows that the example prints, each (score, name, box), and its last line."""
     *rows, last = printed(server, photo, *options, cwd=cwd).splitlines()
     return [(float(row[:4]), row[6:22].strip(), [*map(float, row[22:].split())]) for row in rows], last
 
@@ -139,7 +139,7 @@ TURNS = {
     6: lambda p: np.rot90(p, 1),
     7: lambda p: np.rot90(p, 2).transpose(1, 0, 2),
 }
-"""Stored pixels of a file with an EXIF orientation, from oriented pixels."""
+"""Return the stored pixels of a file with an EXIF orientation, for oriented pixels."""
 
 
 SHAPES = [((480, 640), 1), ((641, 479), 1), ((300, 301), 1), ((900, 700), 3), ((480, 640), 6), ((500, 333), 7)]
@@ -149,7 +149,7 @@ SHAPES = [((480, 640), 1), ((641, 479), 1), ((300, 301), 1), ((900, 700), 3), ((
     ("model", "size", "orientation"),
     [(model, *shape) for model, shape in zip(ENSEMBLES * 2, SHAPES, strict=False)],
 )
-def test_boxes_come_back_within_a_pixel_and_one_for_each_thing(server, tmp_path, model, size, orientation):
+def test_boxes_are_accurate_to_a_pixel_and_one_per_object(server, tmp_path, model, size, orientation):
     height, width = size
     y, x = height // 2, width // 2
     red, blue = (x - 70, y - 90, x - 6, y + 17), (x + 15, y - 40, x + 75, y + 55)
@@ -173,7 +173,7 @@ def test_boxes_come_back_within_a_pixel_and_one_for_each_thing(server, tmp_path,
     assert changed[y - 92 : y - 87, x - 60 : x - 10].any(axis=0).all()  # the upper edge of the red box
 
 
-def test_the_docs_show_what_the_example_prints_and_draws(server, tmp_path):
+def test_the_docs_show_the_examples_output_and_picture(server, tmp_path):
     things = detectors.photo(480, 640, red=(130, 90, 290, 330), blue=(380, 180, 510, 410))
     (tmp_path / "photo.png").write_bytes(png(things))
     (tmp_path / "names.txt").write_text("\n".join(detectors.NAMES))
@@ -182,10 +182,10 @@ def test_the_docs_show_what_the_example_prints_and_draws(server, tmp_path):
     assert f"```\n{shown}```\n" in (DOCS / "detection.md").read_text(encoding="utf-8")
     fresh, picture = (np.asarray(Image.open(folder / "detected.png")) for folder in (tmp_path, DOCS))
     assert fresh.shape == picture.shape
-    assert (fresh != picture).any(axis=2).mean() < 0.01  # Pillows draw letters a little differently
+    assert (fresh != picture).any(axis=2).mean() < 0.01  # Pillow versions draw letters slightly differently
 
 
-def test_nothing_found_is_no_box(server, tmp_path):
+def test_no_detections_give_no_boxes(server, tmp_path):
     (tmp_path / "gray.png").write_bytes(png(np.full((40, 60, 3), 120, np.uint8)))
     assert detect(server, "gray.png", cwd=tmp_path) == ([], "detected.png: 0 boxes on 40 x 60 pixels")
 
@@ -223,7 +223,7 @@ def test_the_example_draws_keypoints_and_masks(server, tmp_path, model, options,
         ),
     ],
 )
-def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, message):
+def test_errors_are_reported_in_one_line(server, tmp_path, photo, model, message):
     (tmp_path / "photo").write_bytes(photo)
     done = run_program(EXAMPLE, "photo", "--url", address(server), "--model", model, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
@@ -232,7 +232,7 @@ def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, mes
     assert not (tmp_path / "detected.png").exists()
 
 
-def test_a_detector_gets_the_numbers_that_it_takes_beside_the_image(server, folder):
+def test_a_detector_receives_its_additional_inputs(server, folder):
     photo = folder / "even.png"
     photo.write_bytes(png(np.full((96, 128, 3), 102, np.uint8)))
     (answer,) = client.send([photo], url=address(server), model="sizes", protocol="http")
@@ -240,7 +240,7 @@ def test_a_detector_gets_the_numbers_that_it_takes_beside_the_image(server, fold
     np.testing.assert_allclose(answer.outputs["boxes"], expected, rtol=1e-5)
 
 
-def test_the_page_draws_what_was_found(server, folder):
+def test_the_page_draws_the_detections(server, folder):
     red, blue = (130, 90, 290, 330), (380, 180, 510, 410)
     photos = Photos([*ENSEMBLES, *TASKS, "plain"], folder=folder / "models", **urls(server))
     encoded = png(detectors.photo(480, 640, red, blue))
@@ -273,7 +273,7 @@ def test_the_page_draws_what_was_found(server, folder):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_detector_has_no_classes(server, folder, protocol):
-    """`pixprep send` requests the best classes of a classifier's scores; a transform does not contain scores."""
+    """`pixprep send` requests the best classes of a classifier's scores. A transform does not contain scores."""
     url = address(server, protocol)
     photo = folder / "photo.png"
     photo.write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))

@@ -1,4 +1,4 @@
-"""After SIGTERM requests in flight are answered and new ones are rejected on every path; then no process is left."""
+"""After SIGTERM, requests in flight are completed and new ones are rejected on every path; then no process is left."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from support.serving import LARGE, TIMEOUT_S, Serve, body_of, said, wait_until, 
 
 pytestmark = pytest.mark.server
 
-# It is busy while it waits, as a model is that computes; its answer is too large for the buffers of a connection.
+# It is busy while it waits, like a model that computes. Its response is too large for the buffers of a connection.
 GATED = """\
 from pathlib import Path
 import numpy as np
@@ -63,13 +63,13 @@ def config(backend, given, length, gives, out_length=LENGTH):
 
 @pytest.fixture
 def gate(tmp_path):
-    """A file: while it is there, the model `gated` answers nobody."""
+    """A file that makes the model `gated` wait as long as it exists."""
     return tmp_path / "gate"
 
 
 @pytest.fixture
 def serving(tmp_path, gate, monkeypatch):
-    """Return a function that starts `pixprep serve` with options; its temporary files are in ``tmp_path / "tmp"``."""
+    """Return a function that starts `pixprep serve` with options. Its temporary files are in ``tmp_path / "tmp"``."""
     models = tmp_path / "models"
     gated = {"model.py": GATED.format(gate=str(gate), length=LENGTH)}
     write_model(models, "gated", config('backend: "python"', "x", 1, "y"), gated)
@@ -87,7 +87,7 @@ def serving(tmp_path, gate, monkeypatch):
 
 
 class Http:
-    """A connection, and requests over it one after the other."""
+    """A connection that sends one request after the other."""
 
     def __init__(self, serve, *, stays=True):
         self._connection = HTTPConnection(serve.address, timeout=TIMEOUT_S)
@@ -116,7 +116,7 @@ class Http:
 
 
 class Grpc:
-    """A channel, and requests over it, each by itself or in a stream."""
+    """A channel that sends requests separately or in a stream."""
 
     def __init__(self, serve, *, streams):
         self._client = tritonclient.grpc.InferenceServerClient(serve.grpc)
@@ -157,7 +157,7 @@ REFUSALS = {"http": "404 ", "http, kept alive": "404 ", "grpc": "StatusCode.NOT_
 
 
 def waiting(serve):
-    """How many requests wait for the model `gated`."""
+    """Return how many requests wait for the model `gated`."""
     with urllib.request.urlopen(f"http://{serve.metrics}/metrics", timeout=TIMEOUT_S) as answer:
         text = answer.read().decode()
     return int(re.search(r'^nv_inference_pending_request_count{model="gated".*} (\d+)', text, re.MULTILINE)[1])
@@ -172,7 +172,7 @@ def is_refused(serve, model):
 
 @contextmanager
 def clients(serve, ways=WAYS):
-    """For each way a client that asks `gated`, and one that asks the ensemble; each has had an answer."""
+    """For each protocol, a client of `gated` and one of the ensemble; each has received a response."""
     with ExitStack() as stack:
         made = {
             (way, model): stack.enter_context(closing(WAYS[way](serve))) for way in ways for model in ASKED
@@ -194,7 +194,7 @@ def in_flight(serve, gate, ways=WAYS):
             wait_until(lambda: waiting(serve) == len(answers) - 1)
             yield answers
         finally:
-            gate.unlink(missing_ok=True)  # or the end of the server would wait for it
+            gate.unlink(missing_ok=True)  # the shutdown of the server would wait for it
 
 
 def assert_all_right(answers):
@@ -207,7 +207,7 @@ def assert_refused(others):
         assert client.ask(9, model) == REFUSALS[way] + words
 
 
-def test_what_is_in_flight_is_answered_and_what_comes_is_refused(serving, gate, tmp_path):
+def test_requests_in_flight_are_completed_and_new_ones_are_rejected(serving, gate, tmp_path):
     ways = WAYS.keys() - {STREAM}
     with serving("--grace", "60") as serve, clients(serve, ways) as others, in_flight(serve, gate, ways) as answers:
         serve.process.terminate()
@@ -216,7 +216,7 @@ def test_what_is_in_flight_is_answered_and_what_comes_is_refused(serving, gate, 
         for way, code in (("http", "503"), ("http, kept alive", "503"), ("grpc", "StatusCode.UNAVAILABLE")):
             refusal = others[way, "gated"].ask(9, "gated", version="1")
             assert refusal == f"{code} Request for unknown model: 'gated' version 1 is not at ready state"
-        serve.process.terminate()  # a second signal changes nothing
+        serve.process.terminate()  # a second signal has no effect
         assert not any(answer.done() for answer in answers.values())
         gate.unlink()
         assert_all_right(answers)
@@ -226,8 +226,8 @@ def test_what_is_in_flight_is_answered_and_what_comes_is_refused(serving, gate, 
 
 
 @pytest.mark.slow(reason="it waits for the whole grace period")
-def test_open_streams_and_a_dead_process_take_the_grace_period_and_cost_no_other_answer(serving, gate):
-    """Triton 2.51 keeps a model that a stream has asked until the stream ends, and one that has failed so for ever."""
+def test_open_streams_and_a_dead_process_use_the_grace_period_without_losing_responses(serving, gate):
+    """Triton 2.51 keeps a model that a stream has used until the stream ends, and a failed one forever."""
     with serving("--grace", "20") as serve, clients(serve, [STREAM]) as others, in_flight(serve, gate) as answers:
         os.kill(serve.stub("same").pid, signal.SIGKILL)
         serve.process.terminate()
@@ -241,7 +241,7 @@ def test_open_streams_and_a_dead_process_take_the_grace_period_and_cost_no_other
     assert serve.left() == []
 
 
-def test_what_is_not_answered_in_the_grace_period_is_cut(serving, gate):
+def test_unfinished_requests_are_cut_off_after_the_grace_period(serving, gate):
     with serving("--grace", "4") as serve, in_flight(serve, gate) as answers:
         serve.process.terminate()
         assert (serve.end(), serve.log) == (0, ["stopped"])
@@ -249,8 +249,8 @@ def test_what_is_not_answered_in_the_grace_period_is_cut(serving, gate):
     assert serve.left() == []
 
 
-def test_a_request_whose_last_byte_had_come_is_answered_although_triton_had_not_read_it(tmp_path):
-    """Sixteen large photos are sent at once: some are queued when the shutdown begins."""
+def test_a_completely_sent_request_is_processed_although_triton_had_not_read_it(tmp_path):
+    """Sixteen large photos are sent at once, so that some are queued when the shutdown begins."""
     headers, body = body_of([LARGE])
     words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in words.items())

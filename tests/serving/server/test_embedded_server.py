@@ -47,7 +47,7 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 """
-# Serves until it is killed; prints its Triton's process, and its own folder and shared memory.
+# Serves until it is killed; prints Triton's process id, and its own folder and shared memory.
 PARENT = """\
 import sys
 from contextlib import suppress
@@ -62,21 +62,21 @@ server.poll(within_s=600)
 
 @pytest.fixture
 def repository(tmp_path):
-    """A model in a folder with a space: Triton takes the command line of a model apart, and would wait for ever."""
+    """A model in a folder with a space, at which Triton splits the command line of a model, and would wait forever."""
     write_pipeline(tmp_path / "my models", "pre.pixprep", pp.presets.imagenet())
     return tmp_path / "my models"
 
 
 @pytest.fixture
 def double(tmp_path):
-    """A model that loads soon."""
+    """A model that loads quickly."""
     write_model(tmp_path / "models", "double", CONFIG, {"model.py": DOUBLE})
     return tmp_path / "models"
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    """A model, in an environment with a proxy that leads nowhere."""
+    """A model, in an environment with an unreachable proxy."""
     models = tmp_path_factory.mktemp("models")
     write_pipeline(models, "pre.pixprep", pp.presets.imagenet())
     with pytest.MonkeyPatch.context() as patch:
@@ -104,7 +104,8 @@ def family(pid):
 def prefix_of(pid):
     """Return the shared memory prefix of the Triton that this process started; empty before one starts."""
     for child in psutil.Process(pid).children():
-        with suppress(psutil.NoSuchProcess):  # a child may end meanwhile: the first only tries whether a stub starts
+        # a child may end meanwhile, because the first one only tests whether a stub starts
+        with suppress(psutil.NoSuchProcess):
             if found := re.search(r"shm-region-prefix-name=(\w+)", " ".join(child.cmdline())):
                 return found[1]
     return ""
@@ -156,12 +157,12 @@ def test_triton_does_not_outlive_a_killed_parent_whatever_was_killed_before(doub
             children[name].kill()
         parent.kill()
     assert not psutil.wait_procs(processes, timeout=60)[1]
-    if not first:  # else who removes the memory and the folder has ended
+    if not first:  # without it, the process that removes the memory and the folder has ended
         wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
 
 
-def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_again(double, tmp_path):
-    """Triton makes one for each backend, in the server's folder, because /tmp may be read-only."""
+def test_the_folders_of_a_killed_triton_are_removed_at_the_next_start(double, tmp_path):
+    """Triton creates one for each backend, in the server's folder, because /tmp may be read-only."""
     with Server(double, **PORTS, log_file=tmp_path / "log") as beside, Server(double, **PORTS) as server:
         old, kept = folders_of(server), folders_of(beside)
         assert len(old) == len(kept) == 1
@@ -176,7 +177,7 @@ def test_the_folders_of_a_killed_triton_are_removed_when_it_is_started_again(dou
     assert not any(path.exists() for path in old | kept)
 
 
-def test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_place(serving, repository):
+def test_a_second_server_runs_in_parallel_and_restarts_on_the_same_ports(serving, repository):
     second = Server(repository, **PORTS)
     second.start()
     url = second.http_url
@@ -193,7 +194,7 @@ def test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_pl
     assert get(f"{serving.http_url}/v2/models/pre.pixprep/ready") == 200
 
 
-def test_ipv6_works_as_well(double):
+def test_ipv6_is_supported(double):
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -208,8 +209,8 @@ def test_ipv6_works_as_well(double):
         server.stop(timeout_s=0)
 
 
-def test_whoever_answers_on_the_port_is_not_mistaken_for_triton(tmp_path):
-    """The race: the port was free when we looked, and is someone's when Triton wants it."""
+def test_another_server_on_the_port_is_not_mistaken_for_triton(tmp_path):
+    """This is a race: the port was free when it was checked, and taken when Triton opens it."""
     slow = INITIALIZE.format(f"import time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(2)")
     write_model(tmp_path / "models", "slow", CONFIG, {"model.py": slow})
     server = Server(tmp_path / "models", **PORTS, log_file=tmp_path / "triton.log")
@@ -248,7 +249,7 @@ class AlwaysReady(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_failing_model_stops_the_start_and_leaves_its_log_alone(repository, tmp_path):
+def test_a_failing_model_stops_the_start_and_its_log_is_kept(repository, tmp_path):
     path = repository / "pre.pixprep" / "1" / "pipeline.json"
     path.write_text(path.read_text().replace('"resize"', '"rezise"'))
     log = tmp_path / "triton.log"
@@ -298,7 +299,7 @@ def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
     assert last == f"Triton's complete log: {log}"
 
 
-def test_a_triton_that_is_killed_while_it_starts_is_told_of_as_that(tmp_path):
+def test_a_triton_killed_during_its_start_is_reported_as_killed(tmp_path):
     repository, log = tmp_path / "models", tmp_path / "triton.log"
     kill = f"import os, time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(60)"
     write_model(repository, "slow", CONFIG, {"model.py": INITIALIZE.format(kill)})
@@ -315,7 +316,7 @@ def test_a_triton_that_is_killed_while_it_starts_is_told_of_as_that(tmp_path):
     assert not list(folders_of(server))
 
 
-def test_a_process_that_is_killed_while_its_model_is_loaded_anew_is_told_of_as_that(repository):
+def test_a_process_killed_while_its_model_is_reloaded_is_reported_as_killed(repository):
     with Server(repository, **PORTS, grace_s=0) as server, ThreadPoolExecutor(1) as pool:
 
         def killed():
@@ -328,14 +329,14 @@ def test_a_process_that_is_killed_while_its_model_is_loaded_anew_is_told_of_as_t
                 time.sleep(0.02)
             try:
                 return loading.result()  # nothing, if it had loaded before it was killed
-            except TimeoutError as stuck:  # it was in that early part of a load in which Triton does not notice
+            except TimeoutError as stuck:  # it was in the early phase of a load in which Triton does not notice
                 return str(stuck).partition(": ")[2]
 
         error = wait_until(killed, "no load is slow enough to be killed")
     assert error == "its Python process was ended by signal 9 (SIGKILL: killed, or out of memory) during the load"
 
 
-def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
+def test_a_model_that_loads_forever_is_named_after_the_timeout(tmp_path):
     repository = tmp_path / "models"
     write_model(repository, "slow", CONFIG, {"model.py": INITIALIZE.format("import time; time.sleep(60)")})
     log = tmp_path / "triton.log"
@@ -350,7 +351,7 @@ def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
     assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
 
 
-def test_a_signal_while_starting_leaves_nothing(double):
+def test_a_signal_during_the_start_leaves_nothing(double):
     command = [str(Path(sys.executable).parent / "pixprep"), "serve", "--model-repository", str(double)]
     command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:

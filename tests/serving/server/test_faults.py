@@ -1,6 +1,6 @@
-"""The fault table on a live server with clients in flight: nothing lost, nothing wrong; and a short soak.
+"""The fault table on a live server with clients in flight: no lost and no wrong responses; and a short soak test.
 
-``tools/faults.py`` does every row, and ``tools/soak.py`` the long soak.
+``tools/faults.py`` runs every row, and ``tools/soak.py`` the long soak test.
 """
 
 import itertools
@@ -20,22 +20,23 @@ EVERYDAY = (*range(1, 16), 17, *range(19, 25))
 
 
 @pytest.mark.parametrize("number", EVERYDAY, ids=lambda number: f"{number} {CASES[number].fault}")
-def test_every_request_gets_one_answer_a_right_one_or_a_clear_error(usual, oracle, tmp_path, number):
+def test_every_request_gets_one_right_response_or_a_clear_error(usual, oracle, tmp_path, number):
     row = run(number, usual, oracle, tmp_path)
     print(f"\n{row.HEAD}\n{row}")  # noqa: T201
-    assert (row.lost, row.wrong) == (0, 0), "\n".join([row.remark, *usual.log[-20:]])  # why it may have healed
+    # the reason why it may have recovered
+    assert (row.lost, row.wrong) == (0, 0), "\n".join([row.remark, *usual.log[-20:]])
     assert row.right > 0
     if not CASES[number].takes_the_model:
         assert row.errors == 0, row.remark
 
 
-def test_every_row_of_the_table_is_done_or_says_why_not():
+def test_every_row_of_the_table_is_run_or_gives_a_reason():
     assert sorted([*CASES, *NOT_HERE]) == list(range(1, 45))
     assert not CASES.keys() & NOT_HERE.keys()
 
 
-def test_a_wrong_answer_is_noticed(usual, oracle):
-    """The negative control: an oracle that knows another pipeline, and one that finds every image bad."""
+def test_a_wrong_response_is_detected(usual, oracle):
+    """Negative controls: an oracle for a different pipeline, and one that considers every image invalid."""
 
     shifted = SimpleNamespace(tensors=lambda *asked: oracle.tensors(*asked) + np.float32(1e-6), agrees=oracle.agrees)
     sour = SimpleNamespace(tensors=lambda *_: pp.ImageError("CORRUPT", "it is not"))
@@ -45,7 +46,7 @@ def test_a_wrong_answer_is_noticed(usual, oracle):
 
 
 @pytest.mark.parametrize("odd", [0.5, 1.5])
-def test_one_odd_sample_of_memory_is_no_growth_and_a_leak_is(odd):
+def test_one_outlier_of_memory_is_not_growth_and_a_leak_is(odd):
     steady, leak = [100.0] * 12, [100.0 + step for step in range(12)]
     for place in range(12):
         assert growth([*steady[:place], odd * 100, *steady[place + 1 :]]) == 0
@@ -53,8 +54,8 @@ def test_one_odd_sample_of_memory_is_no_growth_and_a_leak_is(odd):
     assert growth([1.0, 2.0]) == 1
 
 
-@pytest.mark.slow(reason="8 s of requests; leaks are for it and for make soak")
-def test_after_two_thousand_requests_and_some_hang_ups_the_server_holds_what_it_held(tmp_path, oracle):
+@pytest.mark.slow(reason="8 s of requests; make soak looks for leaks")
+def test_after_2000_requests_and_some_hang_ups_the_server_uses_the_same_resources(tmp_path, oracle):
     with endurance(tmp_path, oracle) as it:
         it.steady(500)
         before = it.held()
@@ -63,8 +64,8 @@ def test_after_two_thousand_requests_and_some_hang_ups_the_server_holds_what_it_
         after = it.held()
         assert it.clients.counts["right"] == it.clients.sent >= 2000, it.clients.notes
         assert after.regions == before.regions
-        assert abs(after.files - before.files) <= 2  # a connection more or less
-        assert abs(after.threads - before.threads) <= 4  # gRPC has more of them when there is more to do
+        assert abs(after.files - before.files) <= 2  # one connection more or less
+        assert abs(after.threads - before.threads) <= 4  # gRPC has more threads under load
         it.reload(2)
         assert it.held().regions == before.regions
         assert it.clients.counts["lost"] == it.clients.counts["wrong"] == 0, it.clients.notes

@@ -25,14 +25,14 @@ def private_mib(pid):
 
 
 def counted(serve, name):
-    """A counter of preprocess, over all its labels."""
+    """Return a counter of preprocess, summed over all labels."""
     with urllib.request.urlopen(f"http://{serve.metrics}/metrics", timeout=TIMEOUT_S) as answer:
         found = re.findall(rf'^{name}{{.*model="preprocess".*}} (\d+)', answer.read().decode(), re.MULTILINE)
     return sum(map(int, found))
 
 
 @pytest.mark.slow(reason="it waits until a model is idle")
-def test_a_model_that_is_only_probed_gives_memory_back_and_counts_nothing(serve, oracle):
+def test_a_model_that_is_only_probed_frees_memory_and_counts_nothing(serve, oracle):
     stub = serve.stub("preprocess")
     before = private_mib(stub.pid)
     with Clients(serve, oracle) as clients:

@@ -1,4 +1,4 @@
-"""Numbers sent with a photo to a real Triton: the responses to all kinds of requests; two stages in one ensemble."""
+"""Per-request inputs of a real Triton: the responses to all kinds of requests, and two stages in one ensemble."""
 
 import io
 import json
@@ -95,7 +95,7 @@ def test_each_box_gives_the_engines_tensor_bit_for_bit(triton):
     assert np.array_equal(as_bytes.as_numpy("tensor"), expected["tensor"])
 
 
-def test_other_numbers_batch_with_their_images(triton):
+def test_other_inputs_are_batched_with_their_images(triton):
     turn, paint = np.array([[True], [False], [True]]), np.array([[9, 200, 7], [0, 0, 0], [0, 0, 0]], np.uint8)
     answer = infer(triton, "turns.pixprep", image=image(3, 1), turn=turn, paint=paint).as_numpy("tensor")
     with pp.Engine(TURNS) as engine:
@@ -104,7 +104,7 @@ def test_other_numbers_batch_with_their_images(triton):
     assert len({tensor.tobytes() for tensor in answer}) == 3
 
 
-def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(triton):
+def test_each_image_has_its_angle_and_an_invalid_one_fails_its_request_alone(triton):
     angles = np.array([[0], [90], [-33.3]], np.float32)
     answer = infer(triton, "rotated.pixprep", image=image(3, 1), degrees=angles).as_numpy("tensor")
     for (angle,), tensor in zip(angles.tolist(), answer, strict=True):
@@ -120,7 +120,7 @@ def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(
         infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[True]]))
 
 
-def test_the_parts_of_a_photo_come_as_corners_and_matrices(triton):
+def test_the_regions_of_a_photo_are_sent_as_corners_and_matrices(triton):
     corners = np.array([[[30, 20], [200, 40], [190, 150], [10, 140]], [[5, 5], [90, 5], [90, 60], [5, 60]]], np.float32)
     answer = infer(triton, "quads.pixprep", image=image(), corners=corners)
     expected = run(QUADS, corners=[corners])
@@ -136,7 +136,7 @@ def test_the_parts_of_a_photo_come_as_corners_and_matrices(triton):
         infer(triton, "quads.pixprep", image=image(), corners=corners)
 
 
-def test_a_window_comes_with_each_image_in_the_types_that_the_configuration_says(triton):
+def test_each_image_has_its_crop_in_the_types_of_the_configuration(triton):
     def ask(at, heights, widths):
         count = len(at)
         photos = np.stack([np.frombuffer(photo(), np.uint8)] * count)
@@ -159,7 +159,7 @@ def test_a_window_comes_with_each_image_in_the_types_that_the_configuration_says
             ask([at], [height], [20])
 
 
-def test_frames_of_float32_with_channels_first(triton):
+def test_float32_frames_with_channels_first(triton):
     pixels = np.asarray(pp.apply([pp.resize(height=60, width=70)], np.asarray(read(photo()))))
     sent = np.stack([pixels.transpose(2, 0, 1)] * 2).astype(np.float32)
     shares = {"X": np.array([[0], [0.99]], np.float32), "Y": np.array([[0.5], [1]], np.float32)}
@@ -182,7 +182,7 @@ NAN, INF = float("nan"), float("inf")
     ],
     ids=["infinite", "outside", "a million"],
 )
-def test_a_bad_box_is_refused_by_its_number_and_the_next_request_is_served(triton, boxes, words):
+def test_an_invalid_box_is_rejected_by_its_index_and_the_next_request_is_served(triton, boxes, words):
     with pytest.raises(InferenceServerException) as caught:
         infer(triton, "crops.pixprep", image=image(), boxes=floats(boxes))
     assert caught.value.message().startswith(words)
@@ -201,19 +201,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_tritons_core_refuses_never_reaches_the_model(triton, case):
+def test_requests_that_tritons_core_rejects_never_reach_the_model(triton, case):
     arrays, words = WRONG[case]
     with pytest.raises(InferenceServerException, match=re.escape(words)):
         infer(triton, "crops.pixprep", **{"image": image()} | arrays)
 
 
-def test_numbers_of_another_count_than_the_images_are_refused(triton):
+def test_inputs_with_a_wrong_number_of_rows_are_rejected(triton):
     paint = np.zeros((2, 3), np.uint8)
     with pytest.raises(InferenceServerException, match="input 'turn' batch size does not match other inputs"):
         infer(triton, "turns.pixprep", image=image(2, 1), turn=np.array([[True]]), paint=paint)
 
 
-def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
+def test_on_error_zero_keeps_the_valid_boxes_and_reports_the_reason(triton):
     boxes = floats([[10, 20, 200, 90], [700, 0, 720, 9], [0, 0, 640, 427], [3, 4, 60, 70]])
     answer = infer(triton, "zero", image=image(), boxes=boxes)
     tensors, status = answer.as_numpy("tensor"), [words.decode() for (words,) in answer.as_numpy("status")]
@@ -238,7 +238,7 @@ def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
         assert len(status) == len(answer.as_numpy("tensor")) == count
 
 
-def test_a_photo_alone_is_told_that_boxes_are_missing(server):
+def test_a_photo_without_boxes_gets_an_error_that_names_them(server):
     headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
     request = urllib.request.Request(f"{server.http_url}/v2/models/crops.pixprep/infer", photo(), headers)
     with pytest.raises(urllib.error.HTTPError) as caught:
@@ -246,7 +246,7 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
     assert "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs" in caught.value.read().decode()
 
 
-def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
+def test_the_supervisor_sends_examples_of_the_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero", "windows", "floats.pixprep"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
     for model in ("quads.pixprep", "matrices.pixprep"):
@@ -257,7 +257,7 @@ def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
 
 
 @pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep", "quads.pixprep"])
-def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
+def test_the_curl_commands_send_all_inputs(server, tmp_path, model):
     (tmp_path / "photo.jpg").write_bytes(photo())
     lines = curl_line(server.http_url, model, model_input=server.control.model_input(model))
     done = subprocess.run(["/bin/sh", "-e", "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -275,7 +275,7 @@ def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
 
 
 @pytest.mark.parametrize("model", ["windows", "floats.pixprep"])
-def test_examples_of_numbers_are_those_of_the_pipeline_on_the_page_too(server, tmp_path, model):
+def test_the_page_uses_the_pipelines_examples_of_inputs(server, tmp_path, model):
     page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
     answer = page.answer(model, [photo()], names=["photo.jpg"])
     size = [3, 32, 32] if model == "windows" else [3, 24, 30]
@@ -287,7 +287,7 @@ def test_examples_of_numbers_are_those_of_the_pipeline_on_the_page_too(server, t
 
 
 @pytest.mark.parametrize("model", ["crops.pixprep", "turns.pixprep"])
-def test_the_page_sends_examples_and_its_lines_run(server, tmp_path, model):
+def test_the_page_sends_examples_and_its_commands_run(server, tmp_path, model):
     page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
     assert [each["name"] for each in page.models()] == [model]
     answer = page.answer(model, [photo()], names=["photo.jpg"])
@@ -309,7 +309,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_send_gives_each_file_its_rows(server, folder, protocol):
+def test_send_assigns_each_file_its_rows(server, folder, protocol):
     url = address(server, protocol)
     boxes = {"a.jpg": BOXES, str(folder / "b.jpg"): BOXES[1]}
     files = [folder / "a.jpg", folder / "b.jpg"]
@@ -343,7 +343,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("model", "inputs", "words"), MISTAKES, ids=[words for *_, words in MISTAKES])
-def test_send_says_what_is_wrong_with_inputs_before_it_sends(server, folder, model, inputs, words):
+def test_send_reports_invalid_inputs_before_it_sends(server, folder, model, inputs, words):
     with pytest.raises(pp.PixprepError) as caught:
         [*client.send([folder / "a.jpg"], url=address(server), model=model, inputs=inputs)]
     assert str(caught.value) == words.replace("FOLDER", str(folder))
@@ -355,7 +355,7 @@ def test_boxes_do_not_share_a_request(server, folder):
         [*client.send(files, url=address(server), model="crops.pixprep", batch=2, inputs={"boxes": BOXES})]
 
 
-def test_the_commands_take_inputs(server, folder, capsys):
+def test_the_commands_accept_inputs(server, folder, capsys):
     url = ["--url", address(server), "--model", "crops.pixprep"]
     (folder / "boxes.json").write_text(json.dumps({"a.jpg": BOXES}))
     for given in (json.dumps(BOXES), folder / "boxes.json"):
@@ -378,7 +378,7 @@ def test_bench_measures_with_inputs(server, model, inputs):
     assert row.images_per_s > 0
 
 
-# Two stages in one ensemble, as docs/boxes.md has them
+# two stages in one ensemble, as in docs/boxes.md
 
 
 RED, BLUE = (130, 90, 290, 330), (380, 180, 510, 410)
@@ -416,7 +416,7 @@ def blocks(language):
 
 
 def commands(folder, *models):
-    """The lines of the page that build these models, run in a folder."""
+    """Run the commands of the page that build these models in a folder."""
     lines = re.findall(r"^pixprep ((?:import|build) .*)$", DOC.replace("\\\n", ""), re.MULTILINE)
     for line in lines:
         if any(model in line for model in models):
@@ -445,7 +445,7 @@ def two_stages(tmp_path_factory):
         places = [str(folder / word) if "." in word else word for word in files]
         with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
             assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
-        assert "clients must send" not in out.getvalue()  # who send a photo
+        assert "clients must send" not in out.getvalue()  # clients that send a photo
     assert main(["check", str(models)]) == 0
     return folder
 
@@ -461,7 +461,7 @@ def shown(printed):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_page_shows_what_send_prints(stages, number, capsys, monkeypatch):
+def test_the_page_shows_the_output_of_send(stages, number, capsys, monkeypatch):
     folder, server = stages
     session = re.findall(r"^\$ pixprep (send .*)\n((?:.*\n)*?)^```", DOC, re.MULTILINE)[number]
     monkeypatch.chdir(folder)
@@ -486,7 +486,7 @@ def test_the_pages_clients_get_the_labels(stages, language):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages, protocol):
+def test_the_labels_equal_those_of_fixed_crops_for_any_source_of_boxes(stages, protocol):
     folder, server = stages
     url = address(server, protocol)
     photo = [folder / "photo.png"]
@@ -505,7 +505,7 @@ def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages
 
 
 @pytest.mark.parametrize(("name", "warp"), [each[:2] for each in WARPED])
-def test_what_a_detector_finds_may_become_corners_and_points(stages, name, warp):
+def test_detections_can_become_corners_and_points(stages, name, warp):
     folder, server = stages
     (found,) = client.send([folder / "photo.png"], url=address(server), model=name)
     assert found.error is None
@@ -524,7 +524,7 @@ def test_what_a_detector_finds_may_become_corners_and_points(stages, name, warp)
     assert nothing.outputs["scores"].shape[0] == 0
 
 
-def test_a_detector_that_finds_nothing_gives_no_rows_and_more_boxes_than_the_limit_are_refused(stages):
+def test_no_detections_give_no_rows_and_boxes_above_the_limit_are_rejected(stages):
     folder, server = stages
     url = address(server)
     for classes in (0, 2):
@@ -540,7 +540,7 @@ def test_a_detector_that_finds_nothing_gives_no_rows_and_more_boxes_than_the_lim
     assert '[BAD_INPUT] image 1 of 1: 65 rows of "boxes"; the limit is 64 (parameter max_boxes)' in many.error
 
 
-def test_a_build_bounds_boxes_by_the_batch_of_the_classifier(stages, tmp_path, capsys):
+def test_a_build_limits_boxes_to_the_batch_of_the_classifier(stages, tmp_path, capsys):
     folder, _ = stages
     files = ["--pipeline", str(folder / "crops.json"), "--onnx", str(folder / "colours.onnx")]
     models = tmp_path / "models"
@@ -572,7 +572,7 @@ def test_the_example_prints_the_class_of_each_box(stages):
     assert done.stdout == ("  0.9020  red  [130.0, 90.0, 290.0, 330.0]\n  0.9020  blue  [380.0, 180.0, 510.0, 410.0]\n")
 
 
-def test_the_example_says_which_box_is_refused_in_one_line(stages):
+def test_the_example_names_a_rejected_box_in_one_line(stages):
     done = example(stages, "130,90,290,330", "900,0,950,9")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(

@@ -1,4 +1,4 @@
-"""`pixprep serve --log-format json`: every line is an object. No log holds what clients sent."""
+"""`pixprep serve --log-format json`: every line is an object, and the log never contains data of clients."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ SERVE = [sys.executable, "-c", PROGRAM, "serve", *PORTS, "--log-format", "json",
 
 
 class JsonServe:
-    """A server whose stdout and stderr are read as one stream, like a container's."""
+    """A server whose stdout and stderr are read as one stream, as in a container."""
 
     def __init__(self, repository, *arguments):
         self.lines = []
@@ -45,7 +45,7 @@ class JsonServe:
             self.lines.append(line)
 
     def rows(self, **wanted):
-        """The objects so far that have these values; a message need only hold its words."""
+        """Return the objects so far that have these values. A message must only contain the given text."""
         rows = [json.loads(line) for line in [*self.lines]]
         words = wanted.pop("message", "")
         return [row for row in rows if words in row["message"] and wanted.items() <= row.items()]
@@ -69,7 +69,7 @@ class JsonServe:
 
 
 def send_everything_wrong(address):
-    """Requests with the secret in each place that a client fills, but for the id."""
+    """Send requests with the secret in every place that a client controls, except the id."""
     named = {"name": SECRET, "shape": [1, 1], "datatype": "BYTES", "data": [SECRET]}
     image = named | {"name": "image"}
     bodies = [
@@ -89,7 +89,7 @@ def send_everything_wrong(address):
             assert status >= 400, (headers, body)
 
 
-def test_every_line_is_an_object_and_holds_nothing_of_a_clients_data(tmp_path):
+def test_every_line_is_an_object_without_a_clients_data(tmp_path):
     with JsonServe(write_repository(tmp_path / "models")) as serve:
         ready = serve.wait(message="ready", level="info")
         address = ready["http"].removeprefix("http://")
@@ -123,7 +123,7 @@ def answers(address):
         return False
 
 
-def test_a_start_that_fails_says_so_as_an_object(tmp_path):
+def test_a_failed_start_is_reported_as_an_object(tmp_path):
     write_model(tmp_path / "models", "odd", 'backend: "python"\n', {"model.py": "raise ValueError('no')"})
     with JsonServe(tmp_path / "models", "--no-check") as serve:
         assert serve.end() == 1

@@ -1,4 +1,4 @@
-"""The OCR of docs/ocr.md on a real Triton reads a page as rapidocr does: ``make models``."""
+"""The OCR of docs/ocr.md on a real Triton reads a page like rapidocr: ``make models``."""
 
 import json
 import re
@@ -33,7 +33,7 @@ print(json.dumps([found.boxes.tolist(), found.scores, found.txts]))
 
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.skipif(not PYTHON.with_name("rapidocr").exists(), reason="say make models"),
+    pytest.mark.skipif(not PYTHON.with_name("rapidocr").exists(), reason="run make models"),
 ]
 
 
@@ -51,7 +51,7 @@ def output_of(*command, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-def test_a_page_is_read_as_rapidocr_reads_it(tmp_path):
+def test_a_page_is_read_like_rapidocr_reads_it(tmp_path):
     page().save(tmp_path / "page.png")
     Image.new("RGB", (640, 480), "white").save(tmp_path / "empty.png")
     (models,) = ROOT.glob(".venv-models/lib/python*/site-packages/rapidocr/models")
@@ -84,5 +84,5 @@ def test_a_page_is_read_as_rapidocr_reads_it(tmp_path):
 
 
 def top(line):
-    """The y of its upper left corner."""
+    """Return the y of its upper left corner."""
     return line[0][0][1]

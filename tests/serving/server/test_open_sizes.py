@@ -1,4 +1,4 @@
-"""Sizes that follow the image, in a real Triton: concurrent requests of several widths, with a model downstream."""
+"""Sizes that depend on the image, in a real Triton: concurrent requests of several widths, followed by a model."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,7 +37,7 @@ def models(tmp_path_factory):
 
 
 def shared_bytes(server):
-    """Bytes that the server's regions take of /dev/shm."""
+    """Return the bytes that the server's regions use in /dev/shm."""
     return sum(region.stat().st_size for region in SHARED_MEMORY.glob(f"{server._prefix}*"))
 
 
@@ -46,7 +46,7 @@ def ask(client, model, photos, *outputs):
     return [answer.as_numpy(name) for name in outputs]
 
 
-def test_every_request_gets_its_images_padded_to_their_widest_whoever_else_is_asking(server):
+def test_every_request_is_padded_to_its_own_widest_image_under_concurrent_load(server):
     photos = [png(scene(50, width)) for width in WIDTHS]
     with pp.Engine(PIPELINE) as engine:
         alone = engine.run(photos)
@@ -69,7 +69,7 @@ def test_every_request_gets_its_images_padded_to_their_widest_whoever_else_is_as
             done.result()
 
 
-def test_a_request_for_too_much_is_refused_for_no_memory_and_those_beside_it_are_answered(server):
+def test_an_oversized_request_is_rejected_and_concurrent_requests_succeed(server):
     wide, narrow = png(scene(50, 900)), png(scene(50, 40))
     client = client_of(server, "grpc")
     ask(client, "preprocess", [wide] * 8, "tensor", "image_size")

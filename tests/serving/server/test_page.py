@@ -51,7 +51,7 @@ NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 
 
 class Page:
-    """The page of a server, as a program asks it."""
+    """The page of a server, as a program requests it."""
 
     def __init__(self, serve):
         lines = iter(serve.process.stdout.readline, "")
@@ -82,7 +82,9 @@ class Page:
 
 @pytest.fixture(scope="module")
 def repository(demo_repository, tmp_path_factory):
-    """The demo; a classifier without labels; a pipeline with outputs for boxes; one that forgives; one that limits."""
+    """The demo, a classifier without labels, a pipeline with outputs for boxes, one with ``on_error`` zero, one with
+    limits.
+    """
     folder = tmp_path_factory.mktemp("page") / "models"
     shutil.copytree(demo_repository, folder)
     config = ENSEMBLE_CONFIG.replace('"classifier"', '"sums"')
@@ -119,7 +121,7 @@ def page(serve):
 
 
 def page_process(serve):
-    """The process of the present page."""
+    """Return the process of the current page."""
 
     def found():
         for process in psutil.Process(serve.process.pid).children():
@@ -136,10 +138,10 @@ def tensor_of(pipeline, photo):
     return tensor
 
 
-# Text of the page
+# text of the page
 
 
-def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
+def test_models_that_accept_a_photo_are_listed_with_ensembles_first(page):
     status, said = page.ask("/models")
     assert status == 200
     names = ["ensemble", "infinite", "unlabelled", "bare", "boxes", "dali", "preprocess", "strict"]
@@ -149,7 +151,7 @@ def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
 
 
 @pytest.mark.parametrize(("photo", "label"), [(FLOWER, "daisy"), (CHINA, "palace")])
-def test_the_best_classes_are_those_that_send_prints(page, serve, capsys, photo, label):
+def test_the_best_classes_equal_those_that_send_prints(page, serve, capsys, photo, label):
     (output,) = page.photo("ensemble", photo.read_bytes())["outputs"]
     assert (output["name"], output["kind"], output["shape"]) == ("logits", "scores", [1000])
     assert output["is_labelled"]
@@ -164,13 +166,13 @@ def test_the_best_classes_are_those_that_send_prints(page, serve, capsys, photo,
     assert np.allclose([entry["share"] for entry in output["classes"]], np.sort(sure)[:-6:-1], atol=1e-6)
 
 
-def test_a_classifier_without_labels_gives_numbers_of_classes(page):
+def test_a_classifier_without_labels_shows_class_numbers(page):
     (output,) = page.photo("unlabelled", FLOWER.read_bytes())["outputs"]
     assert (output["kind"], output["is_labelled"]) == ("scores", False)
     assert all(entry["label"] == f"class {entry['class']}" for entry in output["classes"])
 
 
-def test_a_model_without_classes_gives_its_numbers(page):
+def test_a_model_without_classes_shows_its_values(page):
     photo = FLOWER.read_bytes()
     (output,) = page.photo("preprocess", photo)["outputs"]
     tensor = tensor_of(pp.presets.efficientnet_lite0(), photo)
@@ -179,7 +181,7 @@ def test_a_model_without_classes_gives_its_numbers(page):
     assert output["mean"] == pytest.approx(tensor.mean(dtype=np.float64))
 
 
-def test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes(page):
+def test_additional_outputs_of_a_pipeline_are_not_shown_as_classes(page):
     outputs = {output["name"]: output for output in page.photo("boxes", FLOWER.read_bytes())["outputs"]}
     assert outputs["original_size"] | {"dtype": ""} == {
         "name": "original_size", "kind": "values", "shape": [2], "dtype": "", "values": [427, 640],
@@ -190,7 +192,7 @@ def test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes(page):
 
 
 def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
-    """Times of the classifier, which no probe of the supervisor's reaches."""
+    """The times are the classifier's, which no probe of the supervisor reaches."""
 
     def spent():
         with tritonclient.http.InferenceServerClient(serve.address) as client:
@@ -217,25 +219,25 @@ def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
     assert [step["model"] for step in page.photo("boxes", FLOWER.read_bytes())["steps"]] in (["boxes"], [])
 
 
-def test_levels_that_nothing_normalizes_are_said(page):
+def test_missing_normalization_is_reported(page):
     assert page.stages("bare", FLOWER.read_bytes())["notes"] == [
         'bare/1/pipeline.json: "tensor" contains pixel values 0 to 255 as float32: add normalize before tensor, '
         "unless its model was trained with such values"
     ]
 
 
-def test_a_difference_from_the_source_beside_a_pipeline_is_said(page):
+def test_a_difference_from_the_source_next_to_a_pipeline_is_reported(page):
     (said,) = page.stages("boxes", FLOWER.read_bytes())["notes"]
     assert re.fullmatch(r'boxes differs from its source config\.json: ops\[0\] "decode": .*, and \d+ more', said)
 
 
 @pytest.mark.parametrize(("model", "is_upright"), [("ensemble", True), ("boxes", True), ("bare", False)])
-def test_a_photo_lies_as_the_model_sees_it(page, model, is_upright):
+def test_a_photo_is_shown_as_the_model_sees_it(page, model, is_upright):
     assert page.photo(model, FLOWER.read_bytes())["is_upright"] == is_upright
 
 
 @pytest.mark.parametrize(("model", "pipeline"), [("ensemble", "preprocess"), ("boxes", "boxes"), ("dali", "dali")])
-def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, repository, model, pipeline):
+def test_the_stages_equal_those_that_explain_draws_for_the_served_pipeline(page, repository, model, pipeline):
     photo = CHINA.read_bytes()
     said = page.stages(model, photo)
     assert (said["pipeline"], said["height"], said["width"]) == (pipeline, 427, 640)
@@ -263,7 +265,7 @@ def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, 
         assert channel["counts"] == np.histogram(values.astype(float), 64, (whole.min(), whole.max()))[0].tolist()
 
 
-def test_a_refused_photo_is_refused_in_the_models_words(page):
+def test_a_rejected_photo_shows_the_models_message(page):
     for model in ("ensemble", "preprocess"):
         status, said = page.ask(f"/photo?model={model}", b"not an image")
         assert status == 400
@@ -273,13 +275,13 @@ def test_a_refused_photo_is_refused_in_the_models_words(page):
     assert page.ask("/photo?model=ensemble", b"")[0] == 400
 
 
-def test_a_model_that_forgives_says_why(page):
+def test_a_model_with_on_error_zero_shows_the_reason(page):
     outputs = {output["name"]: output for output in page.photo("strict", b"not an image")["outputs"]}
     assert outputs["status"]["kind"] == "texts"
     assert outputs["status"]["texts"][0].startswith("[UNKNOWN_FORMAT]")
 
 
-def test_a_damaged_photo_is_shown_where_the_model_forgives_damage(page):
+def test_a_damaged_photo_is_shown_if_the_model_accepts_damage(page):
     damaged = CHINA.read_bytes()[:100_000]
     assert page.photo("boxes", damaged)["outputs"]
     assert page.stages("boxes", damaged)["width"] == 640
@@ -288,7 +290,7 @@ def test_a_damaged_photo_is_shown_where_the_model_forgives_damage(page):
         assert (status, "[TRUNCATED]" in said["error"]) == (400, True)
 
 
-def test_scores_that_are_no_numbers_are_no_classes(page):
+def test_non_finite_scores_are_not_shown_as_classes(page):
     (output,) = page.photo("infinite", FLOWER.read_bytes())["outputs"]
     assert (output["kind"], output["max"]) == ("numbers", "inf")
 
@@ -306,7 +308,7 @@ def test_the_limits_are_those_of_the_model(page):
 
 
 @pytest.mark.parametrize("model", ["ensemble", "unlabelled", "boxes", "dali"])
-def test_the_lines_run_as_they_stand(page, model, tmp_path):
+def test_the_commands_run_without_changes(page, model, tmp_path):
     name = 'it\'s $(a) "photo"; 50 %.jpg'
     shutil.copy(FLOWER, tmp_path / name)
     lines = page.photo(model, FLOWER.read_bytes(), name)["lines"]
@@ -320,17 +322,17 @@ def test_the_lines_run_as_they_stand(page, model, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "-", "../x.jpg", "a\nb.jpg", "a\x1b[31m.jpg", "a\u202egpj.jpg"])
-def test_a_name_that_no_line_should_hold_is_left_out(page, name):
+def test_a_name_that_is_unsafe_in_a_command_is_omitted(page, name):
     status, said = page.ask(f"/photo?model=boxes&name={quote(name)}", FLOWER.read_bytes())
     assert status == 200
     assert " @photo.jpg " in said["lines"]["curl"]
     assert "Path('photo.jpg')" in said["lines"]["python"]
 
 
-# How it ends
+# shutdown
 
 
-def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
+def test_a_page_that_dies_is_restarted_and_the_server_continues(page, serve):
     triton, first = serve.triton.pid, page_process(serve)
     after = len(serve.log)
     first.kill()
@@ -341,7 +343,7 @@ def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
     assert serve.triton.pid == triton
 
 
-def test_the_page_is_on_loopback_alone_and_the_first_to_go_where_memory_ends(page, serve):
+def test_the_page_listens_on_loopback_and_is_the_first_to_be_killed_without_memory(page, serve):
     process = page_process(serve)
     port = int(page.url.rpartition(":")[2])
     listening = [entry for entry in process.net_connections() if entry.status == psutil.CONN_LISTEN]
@@ -350,7 +352,7 @@ def test_the_page_is_on_loopback_alone_and_the_first_to_go_where_memory_ends(pag
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_page_waits_for_a_triton_that_dies_and_ends_with_the_supervisor_however_that_ends(tmp_path, number):
+def test_the_page_survives_a_restart_of_triton_and_ends_with_the_supervisor(tmp_path, number):
     models = tmp_path / "models"
     write_model(models, "boxes", 'backend: "pixprep"\n', {"pipeline.json": pp.Pipeline(BOXES).to_json()})
     with Serve(models, *PAGE, triton_log=tmp_path / "log") as serve:
@@ -374,7 +376,7 @@ def test_the_page_waits_for_a_triton_that_dies_and_ends_with_the_supervisor_howe
     wait_until(lambda: not listeners(int(page.url.rpartition(":")[2])), "the port is still taken")
 
 
-def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path, capsys):
+def test_a_port_in_use_is_named_before_anything_starts(tmp_path, capsys):
     write_model(tmp_path, "boxes", 'backend: "pixprep"\n', {"pipeline.json": pp.Pipeline(BOXES).to_json()})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -386,7 +388,7 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path, capsys):
     )
 
 
-# In Chromium
+# in Chromium
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +401,7 @@ def window():
 
 @pytest.fixture
 def browser(window, page):
-    """The page, just opened."""
+    """The newly opened page."""
     window.complaints.clear()
     window.requests.clear()
     window.open(page.url)
@@ -412,7 +414,7 @@ def is_done(browser):
     browser.wait("!document.querySelector('#stages').hidden && !document.querySelector('#status').innerText")
 
 
-def test_a_dropped_photo_shows_its_classes_stages_times_and_lines(browser, page):
+def test_a_dropped_photo_shows_its_classes_stages_times_and_commands(browser, page):
     browser.drop(FLOWER)
     is_done(browser)
     labels = browser.run("[...document.querySelectorAll('#outputs .label')].map(label => label.innerText)")
@@ -431,12 +433,12 @@ def test_a_dropped_photo_shows_its_classes_stages_times_and_lines(browser, page)
         assert re.fullmatch(r"\d+\.\d+ ms", times[times.index(name) + 1]), times
     bars = browser.run("[...document.querySelectorAll('#times .bar i')].map(bar => parseFloat(bar.style.width))")
     numbers = [float(number.removesuffix(" ms")) for number in times if number.endswith(" ms")]
-    assert bars == pytest.approx([100 * number / max(numbers) for number in numbers], abs=1)  # all of one scale
+    assert bars == pytest.approx([100 * number / max(numbers) for number in numbers], abs=1)  # all with one scale
     assert browser.text("#curl pre") == said["lines"]["curl"]
     assert browser.text("#python pre") == said["lines"]["python"]
 
 
-def test_everything_comes_from_the_page_itself(browser, page):
+def test_everything_is_loaded_from_the_page_itself(browser, page):
     browser.drop(CHINA)
     is_done(browser)
     asked = [url for url in browser.requests if not url.startswith(("data:", f"blob:{page.url}/"))]
@@ -444,7 +446,7 @@ def test_everything_comes_from_the_page_itself(browser, page):
     assert all(url.startswith(f"{page.url}/") for url in asked)
 
 
-def test_a_folder_gives_a_grid_that_the_keyboard_walks_through(browser):
+def test_a_folder_gives_a_grid_that_the_keyboard_navigates(browser):
     browser.drop(SIZES)
     count = len(list(SIZES.glob("*.jpg")))
     browser.wait(f"document.querySelector('#status').innerText === '{count} of {count} photos'")
@@ -465,7 +467,7 @@ def test_a_folder_gives_a_grid_that_the_keyboard_walks_through(browser):
     assert browser.run("document.activeElement.title") == names[1]
 
 
-def test_photos_are_chosen_by_the_keyboard_too(browser):
+def test_photos_can_be_chosen_with_the_keyboard(browser):
     for wanted in ("model", "files", "folder", "sample"):
         browser.press("Tab")
         assert browser.run("document.activeElement.id") == wanted
@@ -479,7 +481,7 @@ def test_photos_are_chosen_by_the_keyboard_too(browser):
     assert browser.text("#name") == "china.jpg"
 
 
-def test_a_sample_photo_is_there_to_begin_with(browser):
+def test_a_sample_photo_is_offered(browser):
     browser.run("document.querySelector('#sample').click()")
     is_done(browser)
     assert browser.text("#name") == "flower.jpg"
@@ -487,7 +489,7 @@ def test_a_sample_photo_is_there_to_begin_with(browser):
     assert "daisy" in browser.text("#outputs")
 
 
-def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(browser):
+def test_boxes_keypoints_and_masks_are_drawn_over_the_photo_at_their_positions(browser):
     browser.drop(FLOWER)
     is_done(browser)
     mask = Image.new("RGBA", (64, 43), (255, 0, 0, 99))
@@ -523,7 +525,7 @@ def test_boxes_keypoints_and_masks_lie_over_the_photo_where_they_were_found(brow
     assert browser.run("document.querySelectorAll('.shot svg, .shot .over').length") == 0
 
 
-def test_the_menu_of_48_models_says_that_it_loads_and_filters_them(browser):
+def test_the_menu_of_48_models_shows_that_it_loads_and_can_be_filtered(browser):
     assert browser.run("document.querySelector('#filter').hidden")  # eight models fit without it
     assert "<option>loading" in browser.run("fetch('/').then(response => response.text())")
     names = [f"{kind}_{number:02}" for kind in ("cat", "dog") for number in range(24)]
@@ -545,7 +547,7 @@ def test_the_menu_of_48_models_says_that_it_loads_and_filters_them(browser):
     browser.resize(1000, 1280)
 
 
-def test_on_a_phone_the_lines_are_folded(browser, page):
+def test_on_a_phone_the_commands_are_collapsed(browser, page):
     for width, is_open in ((390, False), (1280, True)):
         browser.resize(900, width)
         browser.open(page.url)
@@ -553,7 +555,7 @@ def test_on_a_phone_the_lines_are_folded(browser, page):
         assert browser.run("['curl', 'python'].map(id => document.getElementById(id).open)") == [is_open] * 2
 
 
-def test_another_model_is_asked_for_the_same_photo(browser):
+def test_selecting_a_different_model_sends_the_same_photo(browser):
     browser.drop(FLOWER)
     is_done(browser)
     unnamed = "The model does not have labels: add them with pixprep build --labels FILE."
@@ -564,7 +566,7 @@ def test_another_model_is_asked_for_the_same_photo(browser):
         is_done(browser)
 
 
-def test_what_is_refused_is_said_and_the_others_are_shown(browser, tmp_path):
+def test_rejected_photos_are_reported_and_the_others_are_shown(browser, tmp_path):
     (tmp_path / "broken.jpg").write_text("not an image")
     (tmp_path / "notes.txt").write_text("no photo")
     shutil.copy(FLOWER, tmp_path / "flower.jpg")
@@ -579,10 +581,10 @@ def test_what_is_refused_is_said_and_the_others_are_shown(browser, tmp_path):
     browser.drop(tmp_path / "broken.jpg")
     browser.wait("document.querySelector('#status').className === 'wrong'")
     assert browser.text("#status").endswith(NOT_AN_IMAGE)
-    browser.complaints.clear()  # Chromium notes each answer of 400
+    browser.complaints.clear()  # Chromium logs each response with status 400
 
 
-def test_a_name_that_is_html_is_shown_as_text(browser, tmp_path):
+def test_a_name_that_contains_html_is_shown_as_text(browser, tmp_path):
     name = "<img src=x onerror=alert(1)><b>.jpg"
     shutil.copy(FLOWER, tmp_path / name)
     browser.drop(tmp_path / name)
@@ -591,7 +593,7 @@ def test_a_name_that_is_html_is_shown_as_text(browser, tmp_path):
     assert browser.run("document.querySelectorAll('#name *, pre *').length") == 0
 
 
-def test_nothing_overlaps_or_sticks_out_light_or_dark_wide_or_narrow(browser):
+def test_nothing_overlaps_or_overflows_in_any_colour_scheme_and_width(browser):
     browser.drop(FLOWER)
     is_done(browser)
     papers = set()
@@ -613,7 +615,7 @@ def test_nothing_overlaps_or_sticks_out_light_or_dark_wide_or_narrow(browser):
     assert len(papers) == 2
 
 
-def test_a_page_on_another_port_gets_nothing(browser, page, tmp_path):
+def test_a_page_on_a_different_port_is_rejected(browser, page, tmp_path):
     server = subprocess.Popen(
         [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(tmp_path)],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

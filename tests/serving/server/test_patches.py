@@ -84,7 +84,7 @@ def test_the_patches_of_all_images_are_one_tensor_with_a_grid_per_image(server):
     np.testing.assert_allclose(alone, features[counts[0, 0] : counts[0, 0] + count[0, 0]], atol=1e-3)
 
 
-def test_an_image_that_is_broken_is_named_and_costs_its_request_alone(server):
+def test_a_broken_image_is_named_and_fails_only_its_request(server):
     client = client_of(server, "grpc")
     with pytest.raises(InferenceServerException) as caught:
         ask(client, "ensemble", [PHOTOS[0], b"no image", PHOTOS[1]], "features")

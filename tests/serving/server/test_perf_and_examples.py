@@ -1,4 +1,4 @@
-"""Against a live Triton: perf_analyzer, `pixprep send`'s client, and every program of client_examples/."""
+"""perf_analyzer, `pixprep send`'s client, and every program of client_examples/, with a live Triton."""
 
 import os
 import re
@@ -52,7 +52,7 @@ class TritonPythonModel:
 
 
 def regions_left():
-    """Return the regions of examples that have ended: one example may still run in a concurrent test."""
+    """Return the shared memory regions of examples that have ended. One example may still run in a concurrent test."""
     ended = [path for path in SHARED_MEMORY.glob("pixprep-*") if not Path("/proc", path.name.split("-")[1]).exists()]
     return [path for path in ended if path.exists()]
 
@@ -79,7 +79,7 @@ def check(row, **expected):
     assert row.mean_batch >= row.batch
 
 
-def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(server):
+def test_perf_analyzer_sends_uint8_like_clients_of_other_backends(server):
     images = [photo.read_bytes() for photo in PHOTOS]
     (row,) = perf.measure(
         images, url=address(server, "grpc"), protocol="grpc", model="dali", concurrency=[2], seconds=0.4
@@ -87,14 +87,14 @@ def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(server):
     check(row, model="dali", batch=1)
 
 
-def test_a_uint8_model_is_sent_images_of_any_length(server):
+def test_a_uint8_model_accepts_images_of_any_length(server):
     answers = list(client.send(PHOTOS, url=address(server, "grpc"), protocol="grpc", model="dali"))
     assert [answer.error for answer in answers] == [None] * len(PHOTOS)
     assert {answer.outputs["tensor"].shape for answer in answers} == {(3, 224, 224)}
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_server_that_does_not_answer_in_time_is_said_to(server, protocol):
+def test_a_server_that_does_not_respond_in_time_is_reported(server, protocol):
     (answer,) = client.send(PHOTOS[:1], url=address(server, protocol), protocol=protocol, model="slow", timeout_s=0.5)
     assert answer.error == "no response within 0.5 s"
     assert answer.latency_ms >= 500
@@ -124,7 +124,7 @@ def test_perf_analyzer_measures_images_of_mixed_sizes_under_closed_and_open_load
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_model_that_is_not_there_is_named(demo, protocol):
+def test_a_missing_model_is_named(demo, protocol):
     with pytest.raises(SetupError) as caught:
         next(client.send(PHOTOS, url=address(demo, protocol), protocol=protocol, model="resnet"))
     assert str(caught.value) == (
@@ -133,7 +133,7 @@ def test_a_model_that_is_not_there_is_named(demo, protocol):
     )
 
 
-def test_a_model_that_takes_tensors_is_not_sent_images(demo):
+def test_images_are_not_sent_to_a_model_that_accepts_tensors(demo):
     with pytest.raises(PixprepError) as caught:
         next(client.send(PHOTOS, url=address(demo, "http"), model="classifier"))
     assert str(caught.value) == (
@@ -144,7 +144,7 @@ def test_a_model_that_takes_tensors_is_not_sent_images(demo):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("batch", [1, 4])
-def test_one_bad_file_does_not_stop_the_others_whatever_the_batch(demo, broken, protocol, batch):
+def test_one_invalid_file_does_not_stop_the_others_with_any_batch_size(demo, broken, protocol, batch):
     unreadable = broken.with_name("gone.jpg")
     unreadable.symlink_to("/proc/self/mem")  # opens, and fails to read
     paths = [PHOTOS[0], broken, *PHOTOS[1:3], unreadable, *PHOTOS]  # not both in one request
@@ -170,7 +170,7 @@ def test_one_bad_file_does_not_stop_the_others_whatever_the_batch(demo, broken, 
 
 
 def run_example(name, server, *arguments, cwd, is_alone=False):
-    """Run an example from another folder; ``is_alone``: as a user does, in a process of its own."""
+    """Run an example in a different folder. With ``is_alone``, run it in its own process, as users do."""
     url = server["grpc" if name.startswith("grpc") else "http"]
     if name.endswith(".py") and not is_alone:
         return run_program(EXAMPLES / name, "--url", url, *arguments, cwd=cwd)
@@ -187,7 +187,7 @@ def run_example(name, server, *arguments, cwd, is_alone=False):
 
 @pytest.fixture
 def short_folder():
-    """PyTriton puts a socket there, whose path has at most 107 letters."""
+    """PyTriton creates a socket there, whose path may have at most 107 characters."""
     with TemporaryDirectory(prefix="pt-") as folder:
         yield folder
 
@@ -208,7 +208,7 @@ def test_curl_prints_the_five_best_classes(example):
     assert all(re.fullmatch(r"    logits +\d+\.\d{4}  class +\d+  [a-z ]+", line) for line in classes)
 
 
-def test_curl_names_what_it_cannot_read(example, tmp_path):
+def test_curl_names_unreadable_files(example, tmp_path):
     for photo in ("gone.jpg", tmp_path):
         done = example("curl.sh", photo)
         assert (done.returncode, done.stdout, done.stderr) == (1, "", f"curl.sh: cannot read {photo}\n")
@@ -240,7 +240,7 @@ def test_grpc_async_many_shows_that_only_the_broken_image_fails(example):
     assert failure.startswith("request 8 failed: in ensemble 'ensemble', [TRUNCATED] image 1 of 1: ")
 
 
-def test_shared_memory_prints_the_tensor_and_leaves_no_region_behind(example):
+def test_shared_memory_prints_the_tensor_and_leaves_no_region(example):
     done = example("shared_memory.py")
     assert (done.returncode, done.stderr) == (0, "")
     sizes, tensor = done.stdout.splitlines()
@@ -250,7 +250,7 @@ def test_shared_memory_prints_the_tensor_and_leaves_no_region_behind(example):
 
 
 @pytest.mark.parametrize("name", ["curl.sh", "http_one_image.py", "grpc_batch.py", "shared_memory.py"])
-def test_an_example_fails_with_the_servers_words_for_a_broken_photo(example, broken, name):
+def test_an_example_fails_with_the_servers_message_for_a_broken_photo(example, broken, name):
     done = example(name, broken)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -263,10 +263,10 @@ def test_an_example_fails_with_the_servers_words_for_a_broken_photo(example, bro
     "name",
     ["curl.sh", "http_one_image.py", "grpc_batch.py", "grpc_async_many.py", "shared_memory.py", "detect.py", "clip.py"],
 )
-def test_an_example_without_a_server_fails_and_says_so(name, tmp_path):
+def test_an_example_without_a_server_fails_with_a_message(name, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"127.0.0.1:{unused.getsockname()[1]}"
-    photo = [PHOTOS[0]] if name in ("detect.py", "clip.py") else []  # the others have some of their own
+    photo = [PHOTOS[0]] if name in ("detect.py", "clip.py") else []  # the others have their own
     done = run_example(name, {"http": url, "grpc": url}, *photo, cwd=tmp_path, is_alone=True)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -276,16 +276,14 @@ def test_an_example_without_a_server_fails_and_says_so(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["http_one_image.py", "shared_memory.py"])
-def test_an_example_that_finds_the_grpc_port_asks_for_the_http_port(demo, name, tmp_path):
+def test_an_example_that_connects_to_the_grpc_port_names_the_http_port(demo, name, tmp_path):
     done = run_example(name, {"http": address(demo, "grpc"), "grpc": ""}, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"{name}: ")
     assert done.stderr.endswith(": check that `pixprep serve` is running and --url is its HTTP port\n")
 
 
-def test_pytriton_server_gives_the_engines_tensors_and_says_what_is_wrong_with_an_image(
-    demo_repository, tmp_path, short_folder
-):
+def test_pytriton_server_returns_the_engines_tensors_and_image_errors(demo_repository, tmp_path, short_folder):
     pipeline = demo_repository / "preprocess" / "1" / "pipeline.json"
     ports = check_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
     options = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]

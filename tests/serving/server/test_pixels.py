@@ -1,4 +1,4 @@
-"""Frames and operators on the real server: UINT8 tensors in, the engine's tensors out, bit for bit."""
+"""Frames and operators on the real server: UINT8 tensors in, tensors that equal the engine's bit for bit out."""
 
 import importlib
 import io
@@ -58,9 +58,9 @@ def parameters(**values):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """An environment of Python with the packages of this one, and the example package, as pip installs it.
+    """A Python environment with the packages of this one, and the example package as pip installs it.
 
-    Triton's Python heeds no PYTHONPATH.
+    Triton's Python ignores PYTHONPATH.
     """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
@@ -122,7 +122,7 @@ def png(frame):
 
 
 @pytest.mark.parametrize(("model", "name"), [("frames", "image"), ("both", "frame")])
-def test_a_served_frame_is_the_engines_and_that_of_its_file(grpc, server, model, name):
+def test_a_served_frame_equals_the_engine_and_its_file(grpc, server, model, name):
     frames = [frame(*size, seed) for seed, size in enumerate(SIZES)]
     files = expected(FILES, [png(frame) for frame in frames])
     http = tritonclient.http.InferenceServerClient(server.http_url.removeprefix("http://"))
@@ -134,7 +134,7 @@ def test_a_served_frame_is_the_engines_and_that_of_its_file(grpc, server, model,
     http.close()
 
 
-def test_frames_of_one_size_may_share_a_request(grpc):
+def test_frames_of_equal_size_can_share_a_request(grpc):
     frames = np.stack([frame(90, 120, seed) for seed in range(5)])
     assert np.array_equal(ask(grpc, "frames", frames), np.stack(expected(FRAMES, list(frames))))
 
@@ -158,7 +158,7 @@ def test_frames_of_any_size_share_a_batch(grpc, model):
         assert all(pool.map(one, range(240)))
     sent, executions = (now - then for now, then in zip(counts(), before, strict=True))
     assert sent == 240
-    assert executions < 230  # alone on the machine 62 to 110
+    assert executions < 230  # 62 to 110 if nothing else runs on the machine
 
 
 def test_gray_frames_have_one_channel(grpc):
@@ -167,7 +167,7 @@ def test_gray_frames_have_one_channel(grpc):
 
 
 def is_unregistered(grpc, name):
-    """Triton may hold a region for a moment after its answer."""
+    """Return whether the region is released. Triton may hold it for a moment after its response."""
     try:
         grpc.unregister_system_shared_memory(name)
     except InferenceServerException as error:
@@ -177,7 +177,7 @@ def is_unregistered(grpc, name):
     return True
 
 
-def test_frames_may_come_by_shared_memory(grpc):
+def test_frames_can_be_sent_in_shared_memory(grpc):
     array = frame(240, 320)
     region = shared_memory.create_shared_memory_region("frame", f"/pixprep_test_{os.getpid()}", array.nbytes)
     try:
@@ -203,7 +203,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("shape", "datatype", "message"), REFUSED)
-def test_what_are_no_frames_is_refused_in_words(grpc, shape, datatype, message):
+def test_inputs_that_are_not_frames_are_rejected_with_a_message(grpc, shape, datatype, message):
     array = np.zeros(shape, np.float32 if datatype == "FP32" else np.uint8)
     with pytest.raises(InferenceServerException) as caught:
         ask(grpc, "frames", array, datatype=datatype)
@@ -211,7 +211,7 @@ def test_what_are_no_frames_is_refused_in_words(grpc, shape, datatype, message):
     assert message in caught.value.message()
 
 
-def test_a_frame_that_does_not_fit_becomes_zeros_where_the_model_forgives(grpc):
+def test_a_frame_that_does_not_fit_becomes_zeros_with_on_error_zero(grpc):
     wide = np.zeros((1, 1, 16385, 3), np.uint8)
     assert not ask(grpc, "zero", wide).any()
     assert ask(grpc, "zero", wide, output="status")[0, 0].startswith(b"[BAD_DIMENSIONS] 1 x 16385 pixels")
@@ -242,12 +242,12 @@ def test_the_recipes_of_the_page_give_the_engines_tensor(server, recipe):
     assert np.array_equal(names["tensor"][0], result)
 
 
-# who sends files
+# clients that send files
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("model", ["frames", "both"])
-def test_send_decodes_photos_and_takes_npy(server, tmp_path, protocol, model):
+def test_send_decodes_photos_and_accepts_npy(server, tmp_path, protocol, model):
     arrays = [frame(90, 120), frame(90, 120, 1), frame(33, 47)]
     files = []
     for number, array in enumerate(arrays[:2]):
@@ -266,7 +266,7 @@ def test_send_decodes_photos_and_takes_npy(server, tmp_path, protocol, model):
     assert answers[3].error.startswith("[TRUNCATED]")
 
 
-def test_health_and_the_supervisors_probe_ask_with_pixels(server):
+def test_health_and_the_supervisors_probe_send_pixels(server):
     assert client.health(url=server.grpc_url, protocol="grpc", model="frames") > 0
     assert client.health(url=server.grpc_url, protocol="grpc", model="both") > 0
     for model in ("frames", "gray", "files"):
@@ -282,7 +282,7 @@ def test_bench_measures_with_pixels(server):
     assert row.images_per_s > 0
 
 
-def test_the_page_shows_a_photo_and_the_lines_that_send_its_pixels(server, tmp_path, monkeypatch, capsys):
+def test_the_page_shows_a_photo_and_the_commands_that_send_its_pixels(server, tmp_path, monkeypatch, capsys):
     answers = Photos(
         ["frames", "gray"], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url
     )
@@ -302,7 +302,7 @@ def test_the_page_shows_a_photo_and_the_lines_that_send_its_pixels(server, tmp_p
         assert (stages["height"], stages["width"], len(stages["tensors"])) == (90, 120, 1)
 
 
-def test_build_writes_an_ensemble_of_pixels(shared, tmp_path, demo_repository):
+def test_build_writes_an_ensemble_for_pixels(shared, tmp_path, demo_repository):
     ops = pp.presets.efficientnet_lite0().ops
     repository.build(tmp_path / "models", pipeline=pp.Pipeline([pp.pixels(given="bgr"), *ops[1:]]))
     assert repository.check(tmp_path / "models") == []
@@ -345,7 +345,7 @@ def calling(tmp_path_factory, called):
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory, calling, environment):
-    """`pixprep serve` of the environment, which allows one operator; the configurations allow the others."""
+    """`pixprep serve` in the environment, which allows one operator; the configurations allow the others."""
     log = tmp_path_factory.mktemp("log") / "triton.log"
     with Serve(calling, "--allow-operators", "acme.denoise", triton_log=log, python=environment.python) as serve:
         yield serve
@@ -372,7 +372,7 @@ def test_an_installed_operator_serves(asked, called):
     assert np.array_equal(corner, expected(called["cornered"], [array])[0])
 
 
-def test_an_operators_mistake_fails_its_request_alone_and_the_log_has_it(asked, serve):
+def test_an_operators_error_fails_its_request_alone_and_is_logged(asked, serve):
     good, bad = (np.full((1, 40, 40, 3), level, np.uint8) for level in (200, 3))
 
     def one(number):
@@ -393,7 +393,7 @@ def test_an_operators_mistake_fails_its_request_alone_and_the_log_has_it(asked, 
     assert "Traceback" in text
 
 
-def test_check_knows_what_the_configuration_allows(calling, tmp_path, capsys):
+def test_check_knows_the_operators_that_the_configuration_allows(calling, tmp_path, capsys):
     copy = tmp_path / "models"
     for name in ("patched", "faulty"):
         shutil.copytree(calling / name, copy / name)
@@ -406,7 +406,7 @@ def test_check_knows_what_the_configuration_allows(calling, tmp_path, capsys):
     assert problem["what"] == 'parameters: allow_operators must contain names such as acme.denoise, not "os:system"'
 
 
-def test_serve_refuses_what_it_does_not_allow(calling, environment):
+def test_serve_rejects_operators_that_are_not_allowed(calling, environment):
     command = [str(environment.python), "-c", PROGRAM, "serve", "--model-repository", str(calling), *PORTS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

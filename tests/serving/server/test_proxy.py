@@ -1,7 +1,7 @@
-"""HAProxy and Envoy in front of the embedded Triton: what goes through is untouched, what does not is counted.
+"""HAProxy and Envoy in front of the embedded Triton: forwarded requests are unchanged, and rejected ones are counted.
 
-A refusal is read from the proxy's log, by the port of the client: where a body is still under way, the client may see a
-closed connection in place of the status.
+A rejection is read from the proxy's log, by the port of the client: if a body is still being sent, the client may see a
+closed connection instead of the status.
 """
 
 import gzip
@@ -53,12 +53,12 @@ from support.serving import (
 )
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How HTTP/2 begins: its preface, and a frame of settings without any."""
+"""The beginning of HTTP/2: its preface, and an empty settings frame."""
 INFER = "/v2/models/preprocess/infer"
 TAIL = [pp.resize(height=32, width=32), pp.tensor()]
 MOST = 64 << 20
 HELD = 128
-"""Connections and requests of one address at once."""
+"""Maximum numbers of concurrent connections and requests per address."""
 
 pytestmark = pytest.mark.server
 haproxy_alone = pytest.mark.parametrize("proxy", KINDS[:1], indirect=True)
@@ -66,7 +66,7 @@ haproxy_alone = pytest.mark.parametrize("proxy", KINDS[:1], indirect=True)
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory):
-    """With models that take more than the bytes of an image: frames, those of DALI's clients, and boxes."""
+    """A server with models whose input is not an encoded image: frames, those of DALI's clients, and boxes."""
     folder = write_repository(tmp_path_factory.mktemp("behind") / "models")
     dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     write_model(folder, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
@@ -85,7 +85,7 @@ def proxy(request, triton):
 
 @pytest.fixture
 def clients(triton, proxy, oracle):
-    """Clients of the proxy; at the end Triton is still the same one, and right."""
+    """Clients of the proxy. At the end, Triton must be the same process, and right."""
     with Clients(proxy, oracle) as clients:
         yield clients
         before = clients.counts["right"]
@@ -95,7 +95,7 @@ def clients(triton, proxy, oracle):
 
 
 def connect(proxy, host="127.0.0.1", *, is_grpc=False):
-    """A connection from an address of this machine."""
+    """Connect from an address of this machine."""
     name, port = (proxy.grpc if is_grpc else proxy.address).split(":")
     return socket.create_connection((name, int(port)), timeout=30, source_address=(host, 0))
 
@@ -106,20 +106,23 @@ def head(method, path, headers):
 
 
 def say(proxy, request):
-    """Send the bytes of a request, as far as they are taken: the status, and whether Triton saw it."""
+    """Send the bytes of a request as far as they are accepted.
+
+    Return the status, and whether Triton got the request.
+    """
     after = len(proxy.log)
     with connect(proxy) as connection:
         port = connection.getsockname()[1]
         try:
             connection.sendall(request)
             connection.recv(1 << 16)
-        except ConnectionError:  # refused and closed while the body was under way
+        except ConnectionError:  # rejected and closed while the body was being sent
             pass
         return proxy.said(port, after=after)
 
 
 def ends(connection, *, within_s=30):
-    """Tell whether the other side closes."""
+    """Return whether the other side closes the connection."""
     connection.settimeout(within_s)
     try:
         while connection.recv(1 << 16):
@@ -134,7 +137,7 @@ SECOND, THIRD = ([f"PIXPREP_{name}_{number}" for name in ("HTTP", "GRPC")] for n
 
 
 def checked_haproxy(names, **values):
-    """HAProxy's word on its file, with the variables of these names set."""
+    """Return HAProxy's output when it checks its file, with the variables of these names set."""
     addresses = {name: f"127.0.0.1:{8000 + number}" for number, name in enumerate(names)} | values
     command = [HAPROXY, "-c", "-f", DEPLOY / "haproxy.cfg"]
     return subprocess.run(command, env=os.environ | addresses, capture_output=True, text=True, check=False)
@@ -150,7 +153,7 @@ def test_the_configuration_of_haproxy_has_no_warning(more):
 
 @pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
 @pytest.mark.parametrize("missing", [*NAMES, *SECOND, *THIRD])
-def test_haproxy_names_the_address_that_is_missing(missing):
+def test_haproxy_names_a_missing_address(missing):
     names = [name for name in (*NAMES, *SECOND, *THIRD) if name != missing]
     for values in ({}, {missing: ""}) if missing in NAMES else ({},):
         done = checked_haproxy(names, **values)
@@ -167,7 +170,7 @@ def test_the_configuration_of_envoy_has_no_warning():
     assert not re.search(r"\[(warning|error|critical)\]", done.stderr)
 
 
-def test_every_answer_is_that_of_triton_bit_for_bit(clients):
+def test_every_response_equals_tritons_bit_for_bit(clients):
     for images in ([image] for image in (*GOOD, *BAD, LARGE)):
         for model in ("preprocess", "ensemble"):
             for protocol in ("http", "grpc"):
@@ -177,8 +180,8 @@ def test_every_answer_is_that_of_triton_bit_for_bit(clients):
     assert clients.counts == {"right": 4 * (len(GOOD) + len(BAD) + 1) + 2}, clients.notes
 
 
-def test_an_image_as_the_whole_body_gets_the_answer_of_triton_byte_for_byte(triton, proxy, clients):
-    bracket = PHOTO + b"[{" * 5000  # data after the end of a JPEG is not part of it
+def test_an_image_as_the_whole_body_gets_tritons_response_byte_for_byte(triton, proxy, clients):
+    bracket = PHOTO + b"[{" * 5000  # data after the end of a JPEG does not belong to it
     equal = [
         [post(address, INFER, RAW, image)[::2] for address in (proxy.address, triton.http_url.removeprefix("http://"))]
         for image in (*GOOD, *BAD, LARGE, bracket)
@@ -212,14 +215,14 @@ def test_tritons_client_and_the_command_line_work_through_it(proxy, clients, pro
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_where_statistics_are_closed_triton_says_that_a_model_is_not_there(proxy, protocol):
+def test_with_statistics_disabled_triton_reports_a_missing_model(proxy, protocol):
     url = proxy.address if protocol == "http" else proxy.grpc
     words = f"no model \"nope\" is ready on {url}: Request for unknown model: 'nope' is not found"
     with Triton(url, protocol=protocol) as connection, pytest.raises(SetupError, match=f"^{re.escape(words)}$"):
         connection.model_input("nope")
 
 
-def test_no_client_makes_triton_compress_its_answer(triton, proxy, clients):
+def test_no_client_can_make_triton_compress_its_response(triton, proxy, clients):
     headers = RAW | {"Accept-Encoding": "gzip"}
     addresses = (triton.http_url.removeprefix("http://"), proxy.address)
     said = [post(address, INFER, headers, PHOTO)[1].get("Content-Encoding") for address in addresses]
@@ -232,12 +235,12 @@ def nested(count, *, around=b"%s"):
 
 
 def inference_json(count):
-    """The JSON of an inference whose data is so deep."""
+    """Return the JSON of an inference whose data is nested this deeply."""
     return nested(count, around=b'{"inputs":[{"name":"image","shape":[1,1],"datatype":"BYTES","data":%s}]}')
 
 
 def with_json(text, *more):
-    """The headers and the body of an inference."""
+    """Return the headers and the body of an inference."""
     length = ("Inference-Header-Content-Length", len(text))
     body = text + b"".join(more)
     return [length, ("Content-Length", len(body))], body
@@ -311,26 +314,26 @@ REFUSED = {
     "a deflate bomb": (415, "POST", INFER, [RAW_ZERO, *with_length(BOMB)[0], ("Content-Encoding", "deflate")], BOMB),
     "headers of 20 kB": (400, "POST", INFER, [RAW_ZERO, ("Content-Length", 1), ("X", "x" * 20_000)], b"x"),
 }
-# "no length" above is also that of these, whose other fault comes later
+# "no length" above also applies to these, whose other fault comes later
 for name in ("two lengths in one", "a length in another base"):
     status, method, path, headers, _ = REFUSED[name]
     REFUSED[name] = (status, method, path, [*headers, ("Content-Length", 2)], b"{}")
 OF_ENVOY = {"chunks with a length": 400, "a chunked body that is read": 413, "headers of 20 kB": 431}
 
 
-def test_what_is_closed_is_refused_by_the_proxy_with_its_status(proxy, clients):
+def test_restricted_requests_are_rejected_by_the_proxy_with_their_status(proxy, clients):
     said = {name: say(proxy, head(*parts[:2], parts[2]) + parts[3]) for name, (_, *parts) in REFUSED.items()}
     statuses = {name: status for name, (status, *_) in REFUSED.items()} | (OF_ENVOY if proxy.kind == "envoy" else {})
     assert said == {name: (status, False) for name, status in statuses.items()}
     assert clients.ask([PHOTO]) == "right"
 
 
-def test_http2_is_for_grpc_alone(proxy, clients):
+def test_http2_is_only_accepted_for_grpc(proxy, clients):
     assert say(proxy, HELLO) == (400, False)
     assert clients.ask([PHOTO]) == "right"
 
 
-def test_json_of_64_brackets_goes_through_whatever_the_images_hold(proxy, clients):
+def test_json_of_64_brackets_is_forwarded_with_any_images(proxy, clients):
     headers, body = body_of([PHOTO])
     length = int(headers["Inference-Header-Content-Length"])
     extra = b', "x": [' + b"[]," * (63 - sum(body[:length].count(c) for c in b"[{")) + b"0]}"
@@ -355,7 +358,7 @@ ADMIN = (
 
 
 def ask_grpc(proxy, method, message, *, metadata=()):
-    """The code and the words of an error, or "" for an answer."""
+    """Return the code and the message of an error, or an empty string for a response."""
     with grpc.insecure_channel(proxy.grpc, [("grpc.max_send_message_length", -1)]) as channel:
         call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
         try:
@@ -369,7 +372,7 @@ def a_message(**fields):
     return service_pb2.ModelInferRequest(model_name="preprocess", **fields).SerializeToString()
 
 
-def test_what_is_closed_over_grpc_is_refused_by_the_proxy(proxy, clients):
+def test_restricted_grpc_requests_are_rejected_by_the_proxy(proxy, clients):
     said = Counter(ask_grpc(proxy, method, b"") for method in ADMIN)
     assert said == {("UNIMPLEMENTED", "proxy: this API is not allowed"): len(ADMIN)}
     encoded = [("grpc-encoding", "gzip")]
@@ -398,16 +401,16 @@ MESSAGES = {
 }
 
 
-def test_a_message_that_is_more_than_an_image_is_refused_by_the_proxy(proxy, clients):
+def test_a_message_that_is_more_than_an_image_is_rejected_by_the_proxy(proxy, clients):
     said = {name: ask_grpc(proxy, "ModelInfer", message) for name, message in MESSAGES.items()}
-    # a message that is still under way is cut off, and its client may miss the words
+    # a message that is still being sent is cut off, and its client may miss the error
     assert {name for name, (code, _) in said.items() if code not in ("INVALID_ARGUMENT", "CANCELLED")} == set()
     words = {said for code, said in said.values() if code == "INVALID_ARGUMENT"}
     assert words == {"proxy: send one image input, as raw contents"}
     assert clients.ask([LARGE] * 2, protocol="grpc") == "right"
 
 
-SMALL = GOOD[1]  # all of it is with the proxy before it refuses
+SMALL = GOOD[1]  # the proxy has received all of it before it rejects it
 ROW = len(SMALL).to_bytes(4, "little") + SMALL
 FRAME, BOX = ("image", [1, 4, 4, 3], "UINT8", bytes(48)), ("boxes", [1, 4], "FP32", np.float32([0, 0, 9, 9]).tobytes())
 ONE = ("image", [1], "BYTES", ROW)
@@ -417,7 +420,7 @@ HONEST = {
     "a box": ("crops", ONE, BOX),
     "three boxes": ("crops", ONE, ("boxes", [3, 4], "FP32", 3 * BOX[3])),
 }
-WRAPPED = {  # without the proxy each ends the process of its model, the last over gRPC alone
+WRAPPED = {  # without the proxy, each ends the process of its model, the last one only over gRPC
     "64 rows of nothing": ("dali", ("image", [64, 2**58], "UINT8", b"")),
     "a frame of nothing": ("frames", ("image", [1, 2**62, 4, 3], "UINT8", b"")),
     "boxes of nothing": ("crops", ONE, ("boxes", [2**61, 4], "FP32", b"")),
@@ -425,7 +428,7 @@ WRAPPED = {  # without the proxy each ends the process of its model, the last ov
     "three rows that are one, times 2^64": ("dali", ("image", [3, (2**64 + 2) // 3], "UINT8", bytes(2))),
     "sides below 0": ("frames", ("image", [1, -2, -2, 3], "UINT8", bytes(12))),
 }
-OTHER_SIZES = {  # which Triton sees itself, once nothing wraps
+OTHER_SIZES = {  # Triton rejects it itself if nothing overflows
     "a byte too few": ("frames", (*FRAME[:3], bytes(47))),
     "a byte too many": ("frames", (*FRAME[:3], bytes(49))),
     "a row too many": ("dali", ("image", [2, 24], "UINT8", bytes(24))),
@@ -436,7 +439,7 @@ TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is n
 
 
 def over_http(proxy, model, *tensors, change=lambda text: text):
-    """Return the status and the error message; ``change``: function that changes the JSON."""
+    """Return the status and the error message; ``change`` is a function that changes the JSON."""
     inputs = [
         {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(data)}}
         for name, shape, datatype, data in tensors
@@ -449,7 +452,7 @@ def over_http(proxy, model, *tensors, change=lambda text: text):
 
 
 def over_grpc(proxy, model, *tensors):
-    """The code, and the words."""
+    """Return the code and the message."""
     input_of = service_pb2.ModelInferRequest.InferInputTensor
     inputs = [input_of(name=name, shape=shape, datatype=datatype) for name, shape, datatype, _ in tensors]
     raw = [data for *_, data in tensors]
@@ -469,7 +472,7 @@ def no_process_ends(triton, clients):
     assert stubs(triton.pid) == before
 
 
-def test_a_shape_that_wraps_is_refused_by_the_proxy_and_another_size_by_triton(triton, proxy, clients):
+def test_an_overflowing_shape_is_rejected_by_the_proxy_and_a_wrong_size_by_triton(triton, proxy, clients):
     for ask, passed, refused in (
         (over_http, (200, ""), (400, TOO_MANY)),
         (over_grpc, ("", ""), ("INVALID_ARGUMENT", TOO_MANY)),
@@ -502,7 +505,7 @@ DISGUISES = {
 }
 
 
-def test_a_shape_that_is_disguised_in_json_is_refused_by_the_proxy(triton, proxy, clients):
+def test_a_shape_disguised_in_json_is_rejected_by_the_proxy(triton, proxy, clients):
     with no_process_ends(triton, clients):
         got = {name: over_http(proxy, "frames", FRAME, change=change) for name, change in DISGUISES.items()}
         assert got == dict.fromkeys(DISGUISES, (400, TOO_MANY))
@@ -521,13 +524,13 @@ def test_a_shape_that_is_disguised_in_json_is_refused_by_the_proxy(triton, proxy
 
 
 def wire(number, *parts):
-    """A field of bytes."""
+    """Encode a field of bytes."""
     body = b"".join(parts)
     return number_of(number << 3 | 2) + number_of(len(body)) + body
 
 
 def number_of(value):
-    """A varint."""
+    """Encode a varint."""
     value, parts = value % 2**64, []
     while value > 127:
         parts.append(value & 127 | 128)
@@ -548,7 +551,7 @@ MESSAGES_OF_SHAPES = {
 }
 
 
-def test_a_shape_that_is_disguised_in_a_message_is_refused_by_the_proxy(triton, proxy, clients):
+def test_a_shape_disguised_in_a_message_is_rejected_by_the_proxy(triton, proxy, clients):
     with no_process_ends(triton, clients):
         messages = {name: FRAMES + message + ENDS for name, message in MESSAGES_OF_SHAPES.items()}
         got = {name: ask_grpc(proxy, "ModelInfer", message) for name, message in messages.items()}
@@ -558,7 +561,7 @@ def test_a_shape_that_is_disguised_in_a_message_is_refused_by_the_proxy(triton, 
         assert ask_grpc(proxy, "ModelInfer", FRAMES + packed + wire(7, FRAME[3])) == ("", "")
 
 
-def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_path):
+def test_a_message_over_the_limit_is_rejected_by_the_proxy(proxy, clients, tmp_path):
     large = a_message(raw_input_contents=[bytes(MOST)])
     code = {"haproxy": "RESOURCE_EXHAUSTED", "envoy": "UNKNOWN"}[proxy.kind]
     assert ask_grpc(proxy, "ModelInfer", large)[0] in (code, "CANCELLED")
@@ -574,7 +577,7 @@ def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_pa
     assert clients.ask([PHOTO], protocol="grpc") == "right"
 
 
-def test_without_a_proxy_no_request_over_http_ends_a_process(triton, oracle):
+def test_even_without_a_proxy_no_http_request_ends_a_process(triton, oracle):
     own = SimpleNamespace(address=address(triton), grpc=triton.grpc_url)
     split = {"Inference-Header-Content-Length": str(len(DEEP))}
     classes = {"inputs": [], "outputs": [{"name": "logits", "parameters": {"classification": 1}}]}
@@ -598,7 +601,7 @@ def test_without_a_proxy_no_request_over_http_ends_a_process(triton, oracle):
             for name, (status, path, headers, body) in attacks.items():
                 answer = post(own.address, path, headers, body)
                 assert (answer[0], said(answer[2]).split()[0]) == (status, "front:"), name
-            # it has whole rows of numbers: Triton itself answers
+            # it has complete rows of numbers, so Triton itself responds
             status, _, answer = post(own.address, "/v2/models/ensemble/infer", {}, json.dumps(classes).encode())
             assert (status, "front: " in said(answer)) == (400, False)
             refused.update(status for status, *_ in [*got, *attacks.values()])
@@ -617,7 +620,7 @@ def get(address, path, headers):
         connection.close()
 
 
-def test_without_the_proxy_a_message_over_grpc_costs_triton_its_memory(tmp_path):
+def test_without_the_proxy_a_grpc_message_makes_triton_allocate_its_memory(tmp_path):
     models = write_repository(tmp_path / "models")
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         process = psutil.Process(server.pid)
@@ -629,8 +632,8 @@ def test_without_the_proxy_a_message_over_grpc_costs_triton_its_memory(tmp_path)
         assert process.memory_info().rss - before > 100 << 20  # for a message of 2 MiB
 
 
-@pytest.mark.slow(reason="it waits for the proxy's limits of time")
-def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
+@pytest.mark.slow(reason="it waits for the proxy's time limits")
+def test_slow_clients_are_cut_off_and_the_others_are_served(proxy, clients):
     halves = [
         *20 * [b"POST " + INFER.encode()],  # no end of the headers
         *20 * [head("POST", INFER, with_json(b"{" + b" " * 5000)[0]) + b"{"],  # no end of the JSON
@@ -646,7 +649,7 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
             closed = sum(map(ends, opened))
     assert closed == len(halves)
     said = Counter(proxy.said(port, after=after) for port in ports)
-    # HAProxy 2.6 responds 400 where the timeouts of the body and of the connection coincide. Envoy forwards a raw image
+    # HAProxy 2.6 responds 400 if the timeouts of the body and of the connection coincide. Envoy forwards a raw image
     # from its first byte.
     other = {"haproxy": (400, False), "envoy": (408, True)}[proxy.kind]
     assert set(said) <= {(408, False), other}
@@ -654,7 +657,7 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
     assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
 
 
-@pytest.mark.slow(reason="it waits for the proxy's limits of time")
+@pytest.mark.slow(reason="it waits for the proxy's time limits")
 def test_a_slow_message_is_cut_off(proxy, clients):
     ended = threading.Event()
 
@@ -672,9 +675,10 @@ def test_a_slow_message_is_cut_off(proxy, clients):
 
 @contextmanager
 def held(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
-    """Connections that stay open, each after a first answer, until every kind of refusal was seen: the statuses.
+    """Open connections that stay open after a first response, until every kind of rejection was seen; return the
+    statuses.
 
-    0 is a connection that was closed. Over gRPC the first answer is to the connection itself, and its status is 1.
+    0 means a closed connection. Over gRPC, the first response is to the connection itself, and its status is 1.
     """
     hello = HELLO if is_grpc else head("GET", "/v2/health/live", [])
     statuses = []
@@ -691,10 +695,10 @@ def held(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
 
 
 @haproxy_alone
-def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients):
-    slack = 8  # a request may still count just after its answer
+def test_connections_and_concurrent_requests_per_address_are_limited(proxy, clients):
+    slack = 8  # a request may still count just after its response
     with held(proxy, {429, 0}, "127.0.0.2") as statuses:
-        assert clients.ask([PHOTO]) == "right"  # from another address
+        assert clients.ask([PHOTO]) == "right"  # from a different address
     assert set(statuses[: HELD - slack]) == {200}
     assert statuses.count(200) < HELD
     assert set(statuses) == {200, 429, 0}
@@ -704,15 +708,15 @@ def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients)
 
 
 @pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")
-def test_envoy_without_memory_says_what_a_client_sends_again(triton):
+def test_envoy_without_memory_returns_an_error_that_clients_retry(triton):
     tritons = [(triton.http_url.removeprefix("http://"), triton.grpc_url)]
-    with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than it begins with
+    with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than it uses at the start
         wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "it has room")
         assert ask_grpc(proxy, "ModelInfer", a_message()) == ("UNAVAILABLE", "envoy overloaded")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tritons_client_reads_why_there_is_no_triton(kind):
+def test_tritons_client_receives_the_reason_why_triton_is_unavailable(kind):
     words = {"haproxy": "proxy: no Triton server is ready; retry later", "envoy": "proxy: no healthy upstream"}[kind]
     said = []
     with proxy_of(kind, [("127.0.0.1:1", "127.0.0.1:1")]) as proxy:
@@ -728,7 +732,7 @@ def test_tritons_client_reads_why_there_is_no_triton(kind):
 
 
 class HalfATriton(http.server.BaseHTTPRequestHandler):
-    """A server that is ready. On an inference of ``ends`` it closes the connection; on ``hangs`` it never responds."""
+    """A server that is ready. It closes the connection on an inference of ``ends``, and never responds to ``hangs``."""
 
     def do_GET(self):
         self.send_response(200)
@@ -737,14 +741,14 @@ class HalfATriton(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         if "hangs" in self.path:
-            self.connection.recv(1)  # until HAProxy has had enough
+            self.connection.recv(1)  # until HAProxy gives up
 
     def log_message(self, *_):
         pass
 
 
 @pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
-def test_what_haproxy_says_by_itself_is_json(tmp_path):
+def test_haproxys_own_errors_are_json(tmp_path):
     text = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
     (tmp_path / "haproxy.cfg").write_text(text.replace("10s", "1s").replace("60s", "3s"))
     shutil.copy(DEPLOY / "inference.lua", tmp_path)
@@ -776,7 +780,7 @@ def test_what_haproxy_says_by_itself_is_json(tmp_path):
 
 
 @haproxy_alone
-def test_the_limit_holds_for_requests_over_grpc_too(proxy, clients):
+def test_the_limit_also_applies_to_grpc_requests(proxy, clients):
     with tritonclient.grpc.InferenceServerClient(proxy.grpc) as client:
 
         def code():

@@ -1,4 +1,4 @@
-"""The README, followed literally: its blocks in their order, in a folder that holds what a clone holds."""
+"""The README, followed literally: its blocks in order, in a folder with the contents of a clone."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def scores(text):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Run lines as a shell does after `activate`; their output."""
+    """Run lines like a shell after `activate`; return their output."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(ROOT / "client_examples", folder / "client_examples")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -42,7 +42,7 @@ def run(tmp_path_factory):
         return done.returncode, done.stdout, done.stderr
 
     run.folder, run.path = folder, path
-    # what `make demo` does when .venv is there
+    # like `make demo` if .venv exists
     run.demo = run("pixprep demo client_examples/images --model-repository model_repository")
     return run
 
@@ -51,7 +51,7 @@ def test_each_block_is_followed_here():
     assert [language for language, _ in BLOCKS] == ["", "text", "python", "", "json", "", "", "", "", "", "text"]
 
 
-def test_the_two_commands_and_the_install_are_what_the_makefile_and_the_package_have():
+def test_the_two_commands_and_the_install_match_the_makefile_and_the_package():
     makefile = (ROOT / "Makefile").read_text()
     assert [line.split()[:2] for line in BLOCKS[MAKE][1].splitlines()] == [["make", "demo"], ["make", "test"]]
     assert "pixprep demo $(PHOTOS) --model-repository model_repository" in makefile
@@ -59,7 +59,7 @@ def test_the_two_commands_and_the_install_are_what_the_makefile_and_the_package_
     assert re.search(r"^demo = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 
-def test_the_demo_prints_what_is_shown_and_the_line_to_go_on(run):
+def test_the_demo_prints_the_shown_output_and_the_next_command(run):
     code, out, err = run.demo
     assert (code, err) == (0, "")
     shown = BLOCKS[DEMO][1]
@@ -71,7 +71,7 @@ def test_the_demo_prints_what_is_shown_and_the_line_to_go_on(run):
     assert out.endswith("\nstopped\nnext      pixprep serve --model-repository model_repository\n")
 
 
-def test_the_lines_of_python_make_a_tensor_and_batches(run):
+def test_the_python_code_makes_a_tensor_and_batches(run):
     lines = f"{BLOCKS[PYTHON][1]}print(tensor.dtype, tensor.shape, [len(batch) for batch in batches])\n"
     code, out, err = run(f"python - <<'END'\n{lines}END\n")
     assert (code, out, err) == (0, "float32 (3, 224, 224) [2]\n", "")
@@ -84,7 +84,7 @@ def test_the_demos_file_is_shown_and_a_mistake_in_it_is_found(run):
     assert run("\n".join(command.removeprefix("$ ") for command in commands)) == (1, f"{shown}\n", "")
 
 
-def test_what_is_imported_verifies_and_explains(run):
+def test_the_imported_pipeline_can_be_verified_and_explained(run):
     code, out, err = run(BLOCKS[IMPORT][1])
     assert (code, out.splitlines()[0]) == (0, "pipeline.json: resnet50 of keras, pixels as in pillow")
     assert out.endswith("\nexact: every op and every field of resnet50; the pixels of Pillow 13.0.0\n")

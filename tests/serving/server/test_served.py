@@ -1,4 +1,4 @@
-"""The driver of the served part of ``make gpu``, rehearsed: the same requests and judges, few of them, on the CPU."""
+"""Rehearsal of the served part of ``make gpu``: a few of the same requests and checks, on the CPU."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from support.serving import GOOD, PIPELINE, Clients, Oracle, write_repository
 pytestmark = [
     pytest.mark.server,
     pytest.mark.slow(
-        reason="it rehearses tests/gpu/hardware/test_served.py; test_faults.py judges the product's answers"
+        reason="it rehearses tests/gpu/hardware/test_served.py; test_faults.py checks the product's responses"
     ),
 ]
 
@@ -22,7 +22,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def it(tmp_path_factory, oracle, models):
-    """Use the pools of a GPU server, which Triton also accepts here."""
+    """Use the memory pools of a GPU server, which Triton also accepts here."""
     folder = tmp_path_factory.mktemp("served") / "it"
     with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
         yield it
@@ -33,7 +33,7 @@ def images():
     return ensemble.photos(12)
 
 
-def test_the_ensembles_answers_are_right_and_its_tensors_pass_the_host(it, images):
+def test_the_ensembles_responses_are_right_and_its_tensors_use_host_memory(it, images):
     ensemble.assert_answers_can_be_told_apart(it.clients.oracle, images)
     it.steady(60, concurrency=16, images=images, models=("ensemble",), sizes=(1,))
     it.steady(60, concurrency=16, images=ensemble.STORM)
@@ -41,12 +41,12 @@ def test_the_ensembles_answers_are_right_and_its_tensors_pass_the_host(it, image
     assert ensemble.tensors_pass_the_host(it, images)
 
 
-def test_triton_has_the_pools_that_it_is_told_to_have(it):
+def test_triton_has_the_requested_pools(it):
     assert len(ensemble.said(it, r"cuda_memory_pool_byte_size\{0\} +\| 462422016 ")) == 1
     assert len(ensemble.said(it, r"pinned_memory_pool_byte_size +\| 0 ")) == 1
 
 
-def test_wrong_answers_are_counted(it, images):
+def test_wrong_responses_are_counted(it, images):
     class Deceived(Oracle):
         def logits(self, tensors):
             return super().logits(tensors) + 1
@@ -58,12 +58,12 @@ def test_wrong_answers_are_counted(it, images):
     oracle.close()
 
 
-def test_two_models_on_the_same_device_give_the_same_levels(it):
+def test_two_models_on_the_same_device_return_the_same_pixel_values(it):
     apart = ensemble.levels_apart(it.clients.grpc(), GOOD)
     assert apart == {decoder: {"max": 0, "mean": 0.0} for decoder in ensemble.DECODERS}
 
 
-def test_a_model_is_loaded_anew_under_load_and_no_answer_is_wrong(it):
+def test_a_model_is_reloaded_under_load_without_wrong_responses(it):
     loaded = len(ensemble.said(it, "successfully loaded 'preprocess'"))
     it.reload(1)
     assert not it.clients.notes

@@ -1,4 +1,6 @@
-"""`pixprep serve` looks after its models: what dies comes back, what stops is answered first, and nothing is left."""
+"""`pixprep serve` supervises its models: dead processes are restarted, a stop first completes requests, nothing is
+left.
+"""
 
 import json
 import mmap
@@ -48,13 +50,13 @@ HURRIED = (
     f"from pixprep.serving.embedded import control, supervisor as care; control._LIVE_S = care.PROBE_S = {PROBE_S}"
 )
 Serve = partial(serving.Serve, program=f"{HURRIED}; care.DISK_S = 0.4; {serving.PROGRAM}")
-BUSY = 8.0  # this machine does other things as well: at a load of 18 on two cores, 5 s were 20
+BUSY = 8.0  # this machine also runs other programs: at a load of 18 on two cores, 5 s took 20
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is reloaded( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is ready again after \d+\.\d s$"
 
 
 def start(folder):
-    """A server. A folder has its ``models`` and its temporary files, ``tmp``."""
+    """A server. Its folder contains its ``models`` and its temporary files, ``tmp``."""
     (folder / "tmp").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder / "tmp"))
@@ -74,7 +76,7 @@ def serve(folder):
 
 @pytest.fixture
 def own(tmp_path):
-    """A server of the test's own."""
+    """A server for only this test."""
     with start(tmp_path) as serve:
         yield serve
 
@@ -86,7 +88,7 @@ def clients(serve, oracle):
 
 
 def kill(serve, model, number=signal.SIGKILL):
-    """Signal the one stub of a model; how many lines the log had."""
+    """Send a signal to the only stub process of a model; return the number of log lines so far."""
     after = len(serve.log)
     os.kill(serve.stub(model).pid, number)
     return after
@@ -103,7 +105,7 @@ def assert_one_answer_each(clients):
 
 
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, "died"), (signal.SIGSTOP, "were stopped")])
-def test_a_preprocess_whose_process_dies_in_the_middle_of_a_batch_is_back(serve, clients, number, how):
+def test_preprocess_recovers_after_its_process_dies_in_the_middle_of_a_batch(serve, clients, number, how):
     classifier = serve.stub("classifier")
     with clients.load(4, images=[LARGE]):
         wait_until(lambda: clients.counts["right"] >= 4)
@@ -119,7 +121,7 @@ def test_a_preprocess_whose_process_dies_in_the_middle_of_a_batch_is_back(serve,
 
 
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, "died"), (signal.SIGSTOP, "were stopped")])
-def test_while_a_classifier_is_brought_back_preprocess_answers_every_request(serve, clients, number, how):
+def test_while_a_classifier_is_restarted_preprocess_responds_to_every_request(serve, clients, number, how):
     preprocess = serve.stub("preprocess")
     with Clients(serve, clients.oracle) as others, clients.load(2, models=["ensemble"]):
         with others.load(2, models=["preprocess"]):
@@ -135,7 +137,7 @@ def test_while_a_classifier_is_brought_back_preprocess_answers_every_request(ser
 
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
-def test_an_idle_model_that_dies_again_and_again_costs_no_request_but_waits_longer_each_time(own, oracle):
+def test_an_idle_model_that_dies_repeatedly_is_restarted_with_growing_delays(own, oracle):
     waits = []
     with Clients(own, oracle) as clients:
         for _ in range(3):
@@ -148,7 +150,7 @@ def test_an_idle_model_that_dies_again_and_again_costs_no_request_but_waits_long
     assert waits == [0, 1, 2]
 
 
-def test_both_models_at_once_come_back_and_their_ensemble_with_them(own, oracle):
+def test_both_models_and_their_ensemble_recover_together(own, oracle):
     after = len(own.log)
     for model in ("preprocess", "classifier"):
         kill(own, model)
@@ -159,8 +161,8 @@ def test_both_models_at_once_come_back_and_their_ensemble_with_them(own, oracle)
 
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
-def test_a_model_that_no_longer_loads_says_why_and_comes_back_once_it_is_mended(own, oracle, tmp_path):
-    """The served copy, which nobody should touch."""
+def test_a_model_that_no_longer_loads_reports_why_and_recovers_after_a_repair(own, oracle, tmp_path):
+    """The test changes the served copy, which users do not change."""
     (path,) = (tmp_path / "tmp").glob("pixprep-*/models/preprocess/1/pipeline.json")
     text = path.read_text()
     path.write_text(text.replace('"resize"', '"rezise"'))
@@ -180,7 +182,7 @@ def test_a_model_that_no_longer_loads_says_why_and_comes_back_once_it_is_mended(
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_busy_model_is_not_mistaken_for_a_hung_one(serve, clients):
-    """Sixteen clients with four images of 12 megapixels each: an answer takes longer than a probe waits."""
+    """Sixteen clients send four images of 12 megapixels each, so that a response takes longer than a probe waits."""
     after, until = len(serve.log), time.monotonic() + 8
 
     def work(_):
@@ -192,10 +194,10 @@ def test_a_busy_model_is_not_mistaken_for_a_hung_one(serve, clients):
     assert serve.log[after:] == []
     assert_one_answer_each(clients)
     assert clients.counts["right"] >= 16
-    assert set(clients.codes) <= {"503"}  # who waited for 2 s in the queue
+    assert set(clients.codes) <= {"503"}  # clients that waited for 2 s in the queue
 
 
-def test_more_connections_than_the_soft_limit_allows_cost_no_answer(tmp_path, oracle):
+def test_more_connections_than_the_soft_limit_are_served(tmp_path, oracle):
     limited = ("/bin/sh", "-c", 'ulimit -Sn 400 && exec "$@"', "sh")
     models = write_repository(tmp_path / "models")
     with (
@@ -232,7 +234,7 @@ HANGS = pytest.param(
 
 
 @pytest.mark.parametrize("symptom", [HANGS, pytest.param(FAILS, id="fails")])
-def test_a_model_that_hangs_or_fails_every_request_is_killed_and_comes_back(tmp_path, oracle, symptom):
+def test_a_model_that_hangs_or_fails_every_request_is_killed_and_recovers(tmp_path, oracle, symptom):
     flag = tmp_path / "ill"
     files = {"model.py": ILL.format(path=str(flag), symptom=symptom), "pipeline.json": PIPELINE.to_json()}
     write_model(tmp_path / "models", "preprocess", 'backend: "python"\n', files)
@@ -257,7 +259,7 @@ def test_a_model_that_hangs_or_fails_every_request_is_killed_and_comes_back(tmp_
 
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
-def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle):
+def test_a_dead_instance_of_two_is_replaced_while_the_other_serves(tmp_path, oracle):
     with (
         Serve(write_repository(tmp_path / "models", instances=2), triton_log=tmp_path / "triton.log") as serve,
         Clients(serve, oracle) as clients,
@@ -276,13 +278,13 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
         wait_until(lambda: clients.counts["right"] > rights + 200)
         ended.set()
         assert_one_answer_each(clients)
-        assert clients.counts["error"] == errors  # the dead one has gone
+        assert clients.counts["error"] == errors  # the dead one is gone
         assert set(clients.codes) <= {"500", "INTERNAL"}
 
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
-def test_a_request_that_ends_a_process_costs_triton_few_threads_and_the_other_models_nothing(tmp_path, oracle):
-    """For Triton, 64 rows of 2^58 bytes are 0 bytes, modulo 2^64. For NumPy they are too many."""
+def test_a_request_that_ends_a_process_costs_few_threads_and_does_not_affect_other_models(tmp_path, oracle):
+    """For Triton, 64 rows of 2^58 bytes are 0 bytes, modulo 2^64. For NumPy, they are too many."""
     models = write_repository(tmp_path / "models")
     dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     write_model(models, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
@@ -300,7 +302,7 @@ def test_a_request_that_ends_a_process_costs_triton_few_threads_and_the_other_mo
             after = len(serve.log)
             assert post(serve.address, "/v2/models/dali/infer", headers, text)[0] == 500
             serve.wait_for(BACK.format("dali"), after=after)
-        assert serve.triton.num_threads() - before < 4 * 12  # 4 * 36, were there 32 for each process
+        assert serve.triton.num_threads() - before < 4 * 12  # 4 * 36 if there were 32 for each process
         assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
 
 
@@ -313,7 +315,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
+def test_a_repository_without_a_pixprep_model_is_also_supervised(tmp_path):
     config = 'backend: "python"\ninput { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }\n'
     config += 'output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }\n'
     write_model(tmp_path / "models", "same", config, {"model.py": SAME})
@@ -328,7 +330,7 @@ def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
 @pytest.mark.parametrize(
     ("waits", "expected"), [(OF_MODEL, [0, 1, 2, 2, 2, 5, 5, 5]), (OF_TRITON, [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None])]
 )
-def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_time(waits, expected):
+def test_the_delays_grow_and_end_only_for_triton_and_are_reset_after_a_quiet_period(waits, expected):
     waits = Waits(*waits)
     assert [waits.count(ran_s=5) for _ in expected] == expected
     assert [waits.count(ran_s=11), waits.count(ran_s=0)] == [0, 1]
@@ -341,7 +343,7 @@ ALL_BACK = r"^pixprep: all models are ready again after \d+\.\d s$"
 
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
-def test_a_process_that_dies_while_it_is_loaded_again_comes_back(own, oracle):
+def test_a_process_that_dies_during_a_reload_recovers(own, oracle):
     with Clients(own, oracle, is_closing=True) as clients:
         for delay_s in (0.1, 0.4, 0.8):
             after, old = len(own.log), own.stubs("preprocess")
@@ -354,7 +356,7 @@ def test_a_process_that_dies_while_it_is_loaded_again_comes_back(own, oracle):
         assert_one_answer_each(clients)
 
 
-def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(serve, oracle):
+def test_a_triton_that_dies_or_hangs_is_restarted_on_the_same_ports(serve, oracle):
     starts = serve.triton_log.read_text().count("Started HTTPService")
     with Clients(serve, oracle, is_closing=True) as clients:
         for number, why in (
@@ -370,12 +372,12 @@ def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(serve, or
             clients.recover()
         assert clients.counts["wrong"] == 0, clients.notes
         assert serve.triton_log.read_text().count("Started HTTPService") == starts + 2
-        after = kill(serve, "preprocess")  # the new one is looked after as well
+        after = kill(serve, "preprocess")  # the new one is also supervised
         serve.wait_for(BACK.format("preprocess"), after=after)
         clients.recover()
 
 
-def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
+def test_a_triton_that_dies_too_often_is_given_up(tmp_path):
     models = write_repository(tmp_path / "models")
     log = tmp_path / "triton.log"
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0, log_file=log) as server:
@@ -388,7 +390,7 @@ def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
     )
 
 
-# what changes on disk
+# changes on disk
 
 
 def edit(path, old, new):
@@ -400,7 +402,7 @@ def edit(path, old, new):
 CHANGED = r"^pixprep: model {} has changed on disk: restart `pixprep serve` to deploy the change, or use --watch$"
 
 
-def test_what_changes_on_disk_is_not_what_comes_back(serve, oracle, folder):
+def test_changes_on_disk_are_not_loaded_by_a_restart(serve, oracle, folder):
     models, begin = folder / "models", len(serve.log)
     with Clients(serve, oracle, is_closing=True) as clients:
         clients.recover()
@@ -420,19 +422,19 @@ def test_what_changes_on_disk_is_not_what_comes_back(serve, oracle, folder):
     assert sum("changed on disk" in line for line in serve.log[begin:]) <= 3  # the log reports each change once
 
 
-def test_the_process_that_ends_triton_after_a_kill_is_started_anew_when_it_is_killed(serve, folder):
-    """The last test of this server, which it ends."""
+def test_the_guard_that_ends_triton_is_restarted_when_it_is_killed(serve, folder):
+    """This is the last test of this server, because it stops the server."""
     guard = next(child for child in psutil.Process(serve.process.pid).children() if child.name() == "sh")
     guard.kill()
     serve.wait_for(
         r"^pixprep: the guard process, which ends Triton if `serve` is killed, was ended by .*; it was restarted"
     )
-    serve.triton.suspend()  # who is stopped ends by SIGKILL alone
+    serve.triton.suspend()  # a stopped process only ends with SIGKILL
     serve.process.kill()
     wait_until(lambda: not serve.left() and not list((folder / "tmp").iterdir()), serve.left)
 
 
-def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
+def test_watch_deploys_a_valid_edit_and_rejects_a_broken_one(tmp_path, oracle):
     models = write_repository(tmp_path / "models")
     pipeline, classifier = models / "preprocess" / "1" / "pipeline.json", models / "classifier" / "1" / "model.py"
     hashed = "[0-9a-f]{12}"
@@ -481,14 +483,14 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         with pp.Engine(other) as engine:
             (expected,) = engine.run([PHOTO])
         assert np.array_equal(ask_http(serve.address, "preprocess", [PHOTO])[0], expected)
-        wait_until(lambda: len(serve.stubs("preprocess")) == 1)  # Triton has put the other away
+        wait_until(lambda: len(serve.stubs("preprocess")) == 1)  # Triton has unloaded the other one
         after = kill(serve, "preprocess")
         serve.wait_for(BACK.format("preprocess"), after=after)
         assert np.array_equal(ask_http(serve.address, "preprocess", [PHOTO])[0], expected)
         assert new[1] not in first.values()
 
 
-def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog, monkeypatch):
+def test_triton_is_restarted_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("pixprep.serving.embedded.supervisor.DISK_S", 0.4)
     models = write_repository(tmp_path / "models")
     reading, may_read, stopping = Event(), Event(), Event()
@@ -517,7 +519,7 @@ def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tm
     assert server.state is State.ENDED
 
 
-def test_a_copy_that_fails_is_named_and_leaves_nothing_and_the_next_edit_is_deployed(tmp_path, monkeypatch):
+def test_a_failed_copy_is_named_and_removed_and_the_next_edit_is_deployed(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     models = write_repository(tmp_path / "models")
@@ -538,7 +540,7 @@ def test_a_copy_that_fails_is_named_and_leaves_nothing_and_the_next_edit_is_depl
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """A server that nobody looks after, with a model that refuses the probe's image, and caches of answers."""
+    """An unsupervised server with a model that rejects the probe's image, and with response caches."""
     models = write_repository(tmp_path_factory.mktemp("alone") / "models")
     large = pp.Pipeline([pp.decode(), pp.crop(top=0, left=0, height=600, width=600), pp.tensor(dtype="uint8")])
     write_model(models, "large", 'backend: "pixprep"\n', {"pipeline.json": large.to_json()})
@@ -552,7 +554,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture
 def health(alone, capsys):
-    """`pixprep health`: its exit code, stdout and stderr."""
+    """Run `pixprep health`; return its exit code, stdout and stderr."""
 
     def run(*arguments, url=None, protocol="http"):
         default = alone.http_url.removeprefix("http://") if protocol == "http" else alone.grpc_url
@@ -564,24 +566,24 @@ def health(alone, capsys):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("model", ["ensemble", "preprocess", "large"])
-def test_health_is_0_for_a_model_that_answers_or_refuses_the_image_for_its_size(health, model, protocol):
+def test_health_is_0_for_a_model_that_responds_or_rejects_the_image_for_its_size(health, model, protocol):
     code, out, err = health("--model", model, protocol=protocol)
     assert (code, err) == (0, "")
     assert re.fullmatch(rf"ok  {model}  \d+\.\d ms\n", out)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_health_keeps_its_deadline_when_a_model_hangs_and_is_1_when_its_process_is_dead(alone, health, protocol):
-    """The classifier, which the others here do not need; Triton calls it ready all the while."""
+def test_health_meets_its_deadline_if_a_model_hangs_and_is_1_if_its_process_is_dead(alone, health, protocol):
+    """The test uses the classifier, which the other tests do not need. Triton reports it as ready all the time."""
     (stub,) = (stub for stub in stubs(alone.pid) if stub.model == "classifier") if protocol == "http" else (None,)
     dead = "pixprep: in ensemble 'ensemble', Stub process 'classifier_0_0' is not healthy.\n"
     if stub:
-        assert health()[0] == 0  # its answer is in the cache
+        assert health()[0] == 0  # its response is in the cache
         os.kill(stub.pid, signal.SIGSTOP)
         start = time.monotonic()
         code, out, err = health("--timeout", "1")
         assert (code, out) == (1, "")
-        assert err in ("pixprep: no response within 1 s\n", dead)  # Triton takes about as long to call it so
+        assert err in ("pixprep: no response within 1 s\n", dead)  # Triton takes about as long to report it
         assert time.monotonic() - start < 1 + BUSY
         os.kill(stub.pid, signal.SIGKILL)
     code, out, err = health(protocol=protocol)
@@ -589,10 +591,10 @@ def test_health_keeps_its_deadline_when_a_model_hangs_and_is_1_when_its_process_
     assert post(alone.http_url.removeprefix("http://"), "/v2/health/ready", {}, b"")[0] in (200, 400, 405)
 
 
-# what a dead stub leaves
+# remains of a dead stub
 
 
-def test_the_memory_of_a_stub_that_triton_keeps_mapped_is_given_back(tmp_path):
+def test_memory_of_a_stub_that_triton_keeps_mapped_is_freed(tmp_path):
     region = tmp_path / "region"
     region.write_bytes(b"x" * (1 << 20))
     with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:

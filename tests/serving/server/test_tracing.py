@@ -1,4 +1,4 @@
-"""`pixprep serve --trace`: a collector of OpenTelemetry gets the spans of requests, as one tree for an ensemble's."""
+"""`pixprep serve --trace`: an OpenTelemetry collector receives the spans of requests, as one tree for an ensemble."""
 
 import json
 import subprocess
@@ -17,10 +17,10 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes OTLP over HTTP.
+    """Receives OTLP over HTTP.
 
     Attributes:
-        spans: each with its service's name added.
+        spans: Spans, each with the name of its service.
         paths: Paths of the requests.
     """
 
@@ -75,7 +75,7 @@ def model_of(span):
 
 
 def children(spans, parent):
-    """The names below a span, as nested dicts."""
+    """Return the names below a span, as nested dicts."""
     below = [span for span in spans if span.get("parentSpanId", "").lower() == parent.lower()]
     return {span["name"]: children(spans, span["spanId"]) for span in below}
 
@@ -88,7 +88,7 @@ def test_the_spans_of_an_ensembles_request_are_one_tree_below_the_clients_span(r
         headers |= {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-secret": "of the client"}
         status, _, _ = post(serve.address, "/v2/models/ensemble/infer", headers, body)
         assert status == 200
-        serve.stop()  # which sends what there is: by itself Triton waits for 5 s
+        serve.stop()  # sends the pending spans, for which Triton would otherwise wait 5 s
     tree = children(collector.spans, PARENT)
     assert tree == {"InferRequest": {"ensemble": {"preprocess": {"compute": {}}, "classifier": {"compute": {}}}}}
     assert len(collector.spans) == 6  # one in a million is traced, plus every request with a traceparent
@@ -111,7 +111,7 @@ def test_at_a_rate_of_one_every_request_is_traced(repository, collector, tmp_pat
     assert set(collector.paths) == {"/v1/traces"}
 
 
-def test_a_collector_that_is_not_there_costs_no_request_and_no_grace(repository, oracle, tmp_path):
+def test_a_missing_collector_costs_no_request_and_no_grace_period(repository, oracle, tmp_path):
     with Collector() as gone:
         pass
     serve = Serve(repository, "--trace", gone.url, "--trace-rate", "1", triton_log=tmp_path / "log")
@@ -127,7 +127,7 @@ def test_a_collector_that_is_not_there_costs_no_request_and_no_grace(repository,
 @pytest.mark.parametrize(
     "url", ["collector", "localhost:4318", "http://localhost:4318", "http://localhost:port/v1/traces", "grpc://a/b"]
 )
-def test_what_is_no_collectors_url_is_wrong_usage(url):
+def test_an_invalid_collector_url_is_wrong_usage(url):
     command = [sys.executable, "-c", PROGRAM, "serve", "--trace", url]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

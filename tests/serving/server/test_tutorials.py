@@ -20,8 +20,9 @@ TUTORIALS = {
     "troubleshooting.md": (10, 0.02, {}),
     "tutorial-dali.md": (15, 0.02, {"dali": ()}),
 }
-"""For each page: the number of its commands; the tolerance of the numbers that they print, because a training differs
-from processor to processor; further libraries of its environments."""
+"""For each page: the number of its commands; the tolerance of printed numbers, because a training differs from
+processor to processor; further libraries of its environments.
+"""
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def checkout(tmp_path, demo_repository):
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
-def test_a_tutorial_prints_what_it_shows(page, checkout, tmp_path):
+def test_a_tutorial_prints_the_shown_output(page, checkout, tmp_path):
     count, tolerance, further = TUTORIALS[page]
     paths = {None: Path(sys.executable).parent}
     for prompt, libraries in further.items():
@@ -48,7 +49,7 @@ def test_a_tutorial_prints_what_it_shows(page, checkout, tmp_path):
     assert followed == count
 
 
-def test_output_is_compared_with_its_numbers_and_what_is_left_out():
+def test_output_is_compared_with_tolerance_and_ellipses():
     assert is_same("a 1.00\n...\nc", "a 1.01\nb\nb\nc\n")
     assert is_same("a\n  b", "a b\n")
     assert not is_same("a 1.00", "a 1.10")

@@ -1,4 +1,4 @@
-"""A model that compares two images: what `build` writes, and what `send`, the page and clients get of it."""
+"""A model that compares two images: the files that `build` writes, and its use with `send`, the page and clients."""
 
 import json
 import subprocess
@@ -38,7 +38,10 @@ compare (float[n, 3, 16, 16] left, float[n, 3, 16, 16] right) => (float[n, 2] di
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a user's files and a repository of two ensembles. One has two images, the other one image for both."""
+    """Return a user's files and a repository of two ensembles.
+
+    One has two images, the other uses one image for both inputs.
+    """
     folder = tmp_path_factory.mktemp("pairs")
     onnx.save(onnx.parser.parse_model(COMPARE), folder / "siamese.onnx")
     LEFT.save(folder / "a.json")
@@ -85,7 +88,7 @@ def test_a_repository_of_two_images_has_a_preprocess_model_for_each(folder, caps
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_send_takes_a_file_for_each_input_and_batches_pairs(folder, server, protocol):
+def test_send_accepts_a_file_for_each_input_and_batches_pairs(folder, server, protocol):
     names = ("before", "after", "third", "before")
     paths = [folder / f"{name}.jpg" for name in names]
     url = address(server, protocol)
@@ -101,7 +104,7 @@ def test_send_takes_a_file_for_each_input_and_batches_pairs(folder, server, prot
         list(client.send(paths[:3], url=url, protocol=protocol))
 
 
-def test_folders_go_together_and_a_broken_file_fails_its_pair_alone(folder, server, tmp_path, capsys):
+def test_folders_are_paired_and_a_broken_file_fails_only_its_pair(folder, server, tmp_path, capsys):
     for side, contents in (("before", [photo(), b"x", photo()]), ("after", [photo()] * 3)):
         (tmp_path / side).mkdir()
         for number, content in enumerate(contents):
@@ -119,7 +122,7 @@ def test_folders_go_together_and_a_broken_file_fails_its_pair_alone(folder, serv
     assert first.startswith(" ".join(pair))
 
 
-def test_health_bench_and_the_lines_of_the_page_reach_both_inputs(folder, server):
+def test_health_bench_and_the_commands_of_the_page_use_both_inputs(folder, server):
     assert client.health(url=address(server)) > 0
     (row,) = perf.measure([photo()], url=address(server), concurrency=[1], seconds=0.4)
     assert row.images_per_s > 0
@@ -156,13 +159,13 @@ def test_health_bench_and_the_lines_of_the_page_reach_both_inputs(folder, server
     assert output["shape"] == [1, 2]
 
 
-def test_the_photos_of_one_body_are_cut_by_their_lengths():
+def test_the_photos_of_one_body_are_split_by_their_lengths():
     assert cut(b"abc", []) == [b"abc"]
     assert cut(b"abc", ["1", "2"]) == [b"a", b"bc"]
     assert [cut(b"abc", lengths) for lengths in (["1"], ["1", "3"], ["x"], ["-1", "4"])] == [None] * 4
 
 
-def test_pipelines_that_are_not_those_of_the_inputs_are_refused(folder, tmp_path):
+def test_pipelines_that_do_not_match_the_inputs_are_rejected(folder, tmp_path):
     crops = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), *SIZED[1:], pp.tensor()])
     pixels = pp.Pipeline([pp.pixels(), *SIZED[1:], pp.tensor()])
     for pipelines, options, said in (

@@ -1,4 +1,4 @@
-"""Clips in a real Triton: curl's way, both protocols, bad ones among good ones, bit for bit the engine's."""
+"""Clips in a real Triton: curl, both protocols, invalid ones among valid ones, equal to the engine bit for bit."""
 
 import re
 import urllib.request
@@ -54,7 +54,7 @@ def client(triton):
     return lambda model, clips, outputs=("tensor", "optical_flow"): infer(triton, model, outputs, image=clips)
 
 
-def test_what_the_model_says_of_itself(server):
+def test_the_model_declares_its_inputs_and_outputs(server):
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
         config = client.get_model_config("clips", as_json=True)["config"]
     assert config["max_batch_size"] == 64 // 6
@@ -62,7 +62,7 @@ def test_what_the_model_says_of_itself(server):
     assert [int(dim) for dim in config["output"][1]["dims"]] == [3, 6, 64, 64]
 
 
-def test_clips_get_the_engines_tensors(client, encoded, wanted):
+def test_clips_give_the_engines_tensors(client, encoded, wanted):
     for name, clip_ in encoded.items():
         answer = client("clips", [clip_])
         for output, expected in wanted[name].items():
@@ -72,7 +72,7 @@ def test_clips_get_the_engines_tensors(client, encoded, wanted):
         np.testing.assert_array_equal(answer.as_numpy("tensor")[row], wanted[name]["tensor"])
 
 
-def test_a_bad_clip_fails_its_request_alone_or_is_zeros(client, encoded, wanted):
+def test_an_invalid_clip_fails_its_request_alone_or_is_zeros(client, encoded, wanted):
     good, bad = encoded["h264.mp4"], encoded["h264.mp4"][:3000]
     with pytest.raises(InferenceServerException, match=r"\[TRUNCATED\] image 2 of 2"):
         client("clips", [good, bad])
@@ -88,7 +88,7 @@ def test_a_limit_is_a_parameter(client):
     assert client("zero", [clip("h264.mp4", 51)]).as_numpy("tensor").any()
 
 
-def test_curls_way_and_the_count_of_frames(server, encoded, wanted):
+def test_clips_sent_by_curl_and_the_number_of_frames(server, encoded, wanted):
     request = urllib.request.Request(
         f"{server.http_url}/v2/models/clips/infer", encoded["vp9.webm"], {**RAW}, method="POST"
     )
