@@ -233,7 +233,7 @@ REFUSED = [
         "a JPEG with more than 100 scans",
     ),  # a comment that contains an end marker
     # junk
-    (JUNK["no bytes"], {}, "EMPTY", "no bytes"),
+    (JUNK["no bytes"], {}, "EMPTY", "the image is empty"),
     (JUNK["text"], {}, "UNKNOWN_FORMAT", NO_IMAGE),
     (JUNK["jpeg magic only"], {}, "TRUNCATED", "the JPEG ends after 3 bytes, inside its header"),
     (JUNK["jpeg markers only"], {}, "CORRUPT", "the JPEG ends before its first scan"),

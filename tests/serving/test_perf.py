@@ -73,9 +73,9 @@ def test_a_bytes_image_has_a_length_prefix_and_a_uint8_image_a_shape(tmp_path, d
         ),
         (
             "Failed to maintain requested inference load. Worker thread(s) failed to generate concurrent requests.\n"
-            "Thread [0] had error: in ensemble 'ensemble', [EMPTY] image 1 of 1: no bytes\n\n"
+            "Thread [0] had error: in ensemble 'ensemble', [EMPTY] image 1 of 1: the image is empty\n\n"
             "Thread [1] had error: something else\n\n",
-            "in ensemble 'ensemble', [EMPTY] image 1 of 1: no bytes",
+            "in ensemble 'ensemble', [EMPTY] image 1 of 1: the image is empty",
         ),
         ("\n \n", "no error message"),
     ],

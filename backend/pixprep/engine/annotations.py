@@ -147,7 +147,8 @@ def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *,
         is_upright: Whether the EXIF orientation was applied to the image.
 
     Raises:
-        ImageError: BAD_RECORD, with a hint if height and width are swapped, as by the EXIF orientation.
+        ImageError: BAD_RECORD: The sizes differ. If height and width are swapped, the message suggests to change
+            ``apply_exif_orientation``.
     """
     if annotated_size is None or tuple(annotated_size) == (height, width):
         return
@@ -184,7 +185,7 @@ def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
         raise ImageError("BAD_RECORD", f'"{name}" contains a number that is not finite')
     if name == "boxes" and (values[:, 2:] < values[:, :2]).any():
         what = '"boxes" contains a box with right < left or bottom < top'
-        raise ImageError("BAD_RECORD", f"{what}: if the boxes are not (left, top, right, bottom), set box_format")
+        raise ImageError("BAD_RECORD", f"{what}: if they are not (left, top, right, bottom), set box_format")
     return values
 
 
@@ -290,7 +291,7 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
 
 
 def _missing(plan: Plan, name: str) -> int | None:
-    """Return the fill value for an image without a result if a batch is one array, or None if it is a list."""
+    """Return the fill value for images without a result, or None if a batch of this annotation is a list."""
     own: AnnotationPlan | None = plan.annotations.get(name)
     pad = next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
     if isinstance(own, MaskPlan):
@@ -380,7 +381,10 @@ def _transformed(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
 
 
 def _source_positions(placement: Placement, axis: int, profile: Profile) -> npt.NDArray[np.int32]:
-    """Return the row or column of the decoded image for each one of the canvas; -1 means outside the image."""
+    """Return the index of the decoded row (axis 0) or column (axis 1) for each row or column of the canvas.
+
+    The index is -1 outside the image.
+    """
     begin, end = placement.box[axis::2]
     first, last = placement.region[axis::2]
     canvas = np.full(placement.canvas[axis], -1, np.int32)

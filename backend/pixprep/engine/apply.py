@@ -180,14 +180,16 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
             elif isinstance(op, Tensor):
                 tensor = op
             elif isinstance(op, FirstOp):
-                raise PipelineError("apply receives decoded pixels: remove this op; only pixels may be the first op")
+                if isinstance(op, Pixels):
+                    raise PipelineError("must be the first op")
+                raise PipelineError("apply receives decoded pixels: remove this op")
             elif isinstance(op, OutputOp | AnnotationOp):
                 raise PipelineError(
-                    "apply returns only the image: use an Engine for outputs, or a Loader for annotations"
+                    "apply returns only the image: use an Engine for other outputs, or a Loader for annotations"
                 )
             elif isinstance(op, RandomIouCrop) and not has_boxes:
                 example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
-                raise PipelineError(f"requires the boxes of the image: {example}")
+                raise PipelineError(f"requires the boxes of the image, such as {example}")
             else:
                 middle.append((index, op))
     return _Chain(first, tuple(items(middle)), tensor, tuple(calls), tuple(known))

@@ -31,7 +31,7 @@ class Batch:
         errors: Error of each image, or None if the image was processed successfully.
         decode_s: Time in seconds for decoding each image, without reading its header; 0 if the image was not decoded.
         transform_s: Time in seconds for computing the outputs of each image; 0 if the image failed before.
-        recovered: Number of damaged JPEGs that were decoded (``damage="lenient"`` or ``"pillow"``).
+        recovered: Number of damaged images that were decoded (``damage="lenient"`` or ``"pillow"``).
         fallbacks: Number of images that the decoders of the GPU rejected and the CPU decoded.
         placed: Size of each image, its placement in every output, and its random parameters; None if the image failed.
         fields: Fields of the samples of a ``Loader`` that are not outputs, by name.
@@ -165,14 +165,14 @@ class Batch:
             names: Names of the outputs and fields. Default: all of them, returned as a dict.
             padded: Whether to return each list of arrays as one padded tensor; see the method ``padded``.
             device: PyTorch device to copy to. Default: the device of each array.
-            non_blocking: Whether to copy to a GPU asynchronously. Work that is queued later on the stream that is
-                current during the call waits for the copy. A ``Loader`` then allocates its next batches in pinned
-                memory, and reuses this memory only after the copy has finished.
+            non_blocking: Whether to copy to a GPU asynchronously. Kernels that are later launched on the current stream
+                wait for the copy. A ``Loader`` then allocates its next batches in pinned memory, and reuses this memory
+                only after the copy has finished.
             dtype: Floating-point dtype of PyTorch, such as ``"bfloat16"``, to which floating-point arrays are
                 converted. Other arrays keep their dtype.
 
         Returns:
-            The value of a single name, a tuple in the order of several names, or a dict of all values. Numeric arrays
+            One value for a single name, a tuple for several names, and a dict if no names are passed. Numeric arrays
             become tensors, lists of arrays become lists of tensors, and other values are returned unchanged.
 
         Raises:
@@ -229,7 +229,7 @@ def _padded_field(
     Args:
         name: Name of the field.
         values: One array per image. None stands for an array without rows.
-        plan: Plan of a mask, whose ``ignore`` is the label of the padding. None or another plan for other fields.
+        plan: Plan of the annotation, or None if the field is not an annotation. A mask is padded with ``ignore``.
         sides: Minimum (height, width) of a padded mask: the size of the padded tensor.
 
     Returns:

@@ -88,7 +88,7 @@ class Cpu:
         if not _MIN_REUSED <= n_bytes <= _MAX_REUSED:
             return np.empty(shape, dtype)
         try:
-            memory = self._spare.pop()  # no check before, because another thread could pop it after the check
+            memory = self._spare.pop()  # without checking first, because another thread might pop in between
         except IndexError:
             memory = np.empty(0, np.uint8)
         if len(memory) < n_bytes:
@@ -112,7 +112,7 @@ class Cpu:
         if self._decoder is not None:
             self._decoder.trim()
         forget()
-        self._spare = deque(maxlen=1)  # a deque that arrays still in use do not refer to, so their memory is freed
+        self._spare = deque(maxlen=1)  # arrays in use refer to the old deque, so that their memory is freed with them
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
         if trim is not None:
             trim(0)

@@ -52,14 +52,15 @@ class Engine:
             - ``strict`` (default on the CPU): reject every JPEG for which libjpeg-turbo warns about truncated or
               corrupt data. With a GPU, the CPU reads all data for this check.
             - ``structural`` (default on a GPU): reject a JPEG if its markers show damage and libjpeg-turbo confirms
-              it with a warning. On the CPU this is the same as ``strict``, and has no extra cost.
+              it with a warning. On the CPU it is identical to ``strict``, which has no extra
+              cost there.
             - ``pillow``: reject the JPEGs for which Pillow raises an error, such as files that end before the last
               row. All other JPEGs are decoded to the same pixels as in Pillow.
             - ``lenient``: decode as far as possible, as browsers do.
 
             ``Batch.recovered`` counts the damaged images that ``pillow`` and ``lenient`` accept. In a PNG, chunks that
             do not affect the pixels may have a wrong checksum or exceed 1 MiB. ``lenient`` also ignores a transparency
-            or orientation chunk with a wrong checksum. In other formats, every image that Pillow rejects is an error.
+            or orientation chunk with a wrong checksum. Images in other formats are rejected if Pillow rejects them.
             The video decoder of a GPU does not report damage inside a packet; with ``strict``, clips are therefore
             decoded on the CPU.
         odd_range: Whether an unusual range of tensor values is intended. If False, the engine logs a warning if the
@@ -264,7 +265,7 @@ class Engine:
         return batch
 
     def _kernel(self, name: str) -> Kernel:
-        """Return the kernel of an output. If the plan forks, it dispatches to one kernel per leaf of the plan."""
+        """Return the kernel of an output. If the plan forks, the kernel contains one kernel per leaf."""
         outputs = [cast("TensorPlan | FlowPlan", leaf.outputs[name]) for leaf in self.plan.leaves]
         plans = [(output.frames if isinstance(output, FlowPlan) else output).frame for output in outputs]
         kernels = [self._device.kernel(plan) for plan in plans]
@@ -319,7 +320,7 @@ class Engine:
         return results
 
     def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
-        """Return the placing function and the number of rows of each image for the per-request inputs."""
+        """Return the placement function and the number of rows of each image, given the per-request inputs."""
         check_inputs(self.plan.inputs, inputs, count)
         if not self.plan.inputs:
             return [self.plan.place] * count, [1] * count
@@ -335,7 +336,7 @@ class Engine:
         return [self.plan.placing_rows(rows, max_pixels=max_pixels) for rows in found], [*map(len, found)]
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
-        """Write one output for decoded images, given by row, and return the rows for which a custom operator failed."""
+        """Write one output of decoded images, and return the errors of custom operators, by row."""
         output = self.plan.outputs[name]
         match output:
             case NumbersPlan():

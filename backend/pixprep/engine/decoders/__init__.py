@@ -54,7 +54,7 @@ class Kept:
     The CPU decoder accepts such an image in place of encoded bytes.
 
     Attributes:
-        pixels: Copy of the complete ``Decoded.pixels`` of an image that was not ``reduced``.
+        pixels: Complete copy of ``Decoded.pixels``. The image must have been decoded at its full size.
     """
 
     pixels: Pixels
@@ -139,7 +139,7 @@ class Limits:
     def check_bytes(self, n_bytes: int) -> None:
         """Raise the ImageError EMPTY or TOO_LARGE_BYTES if the number of bytes is not allowed."""
         if n_bytes == 0:
-            raise ImageError("EMPTY", "no bytes")
+            raise ImageError("EMPTY", "the image is empty")
         if n_bytes > self.max_image_bytes:
             raise ImageError(
                 "TOO_LARGE_BYTES",

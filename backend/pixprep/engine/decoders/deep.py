@@ -20,7 +20,7 @@ _OTHER_BYTE = {
     "RGBA;16B": "RGBA;16L", "RGBA;16L": "RGBA;16B", "RGBA;16N": "RGBA;16B",
     "RGBX;16L": "RGBX;16B", "RGBX;16B": "RGBX;16L", "RGBX;16N": "RGBX;16B",
 }  # fmt: skip
-"""Maps each raw mode of Pillow to the raw mode of the opposite byte order, which reads the low bytes."""
+"""Raw mode of Pillow with the opposite byte order, which reads the low instead of the high bytes, for each raw mode."""
 _GRAY_ALPHA = "LA;16B"
 _FEW_VALUES = 64
 """A warning is logged if the pixel values of an image span fewer values than this."""
@@ -45,7 +45,8 @@ def levels(
         window: Sample values that are mapped to 0 and 255. None means that the high byte of each sample is kept.
         is_inverted: Whether the value 0 is white.
         is_on_white: Whether transparent pixels must be preserved, so that they can be composited onto white.
-        warn: Function that is called with a kind and a message if the image has only few different pixel values left.
+        warn: Function that is called with the kind of a warning and its message if the image has only few different
+            pixel values left.
 
     Raises:
         ImageError: UNSUPPORTED: A window is specified and Pillow cannot read all bytes of the samples, or the samples

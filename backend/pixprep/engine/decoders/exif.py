@@ -169,8 +169,8 @@ def stored_region(part: Part, orientation: int, height: int, width: int) -> Part
 def reduction_of(denominator: int, orientation: int, height: int, width: int) -> Reduction:
     """Return the reduction of an oriented image, whose full size is ``height`` x ``width``.
 
-    The last row and column of a reduced JPEG may cover less than ``denominator`` pixels. If the orientation reverses an
-    axis, they become the first ones, and the reduction has an offset.
+    The last row and column of a reduced JPEG may cover fewer than ``denominator`` pixels. If the orientation reverses
+    an axis, they become the first ones, and the reduction has an offset.
     """
     is_backwards = (orientation in (3, 4, 7, 8), orientation in (2, 3, 6, 7))
     sides = zip(is_backwards, (height, width), strict=True)

@@ -187,7 +187,8 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
     """Parse the segments of a JPEG up to its first scan (ITU-T T.81, annex B), and check its number of scans.
 
     Raises:
-        ImageError: TRUNCATED, CORRUPT or TOO_MANY_SCANS.
+        ImageError: TRUNCATED, CORRUPT or TOO_MANY_SCANS: The header is incomplete or invalid, or there are too many
+            scans.
     """
     data = memoryview(encoded)
     end = len(data)

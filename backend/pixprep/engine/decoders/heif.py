@@ -78,7 +78,7 @@ class Item:
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width) according to the property ``ispe``."""
+        """Size (height, width) according to the property ``ispe``."""
         numbers = _Numbers(self.find(b"ispe"))
         _, width, height = (numbers.take(4) for _ in range(3))
         return height, width

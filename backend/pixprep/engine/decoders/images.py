@@ -242,7 +242,7 @@ class CpuDecoder:
     def _jpeg_error(self, message: str, encoded: Encoded) -> ImageError:
         """Convert a message of libjpeg-turbo to an ImageError.
 
-        Its warnings are errors here, because they mean that pixels were made up.
+        A warning also becomes an error, because it means that some pixels differ from those of the original image.
         """
         hint = "" if self._damage == "lenient" else " (parameter damage)"
         if message.startswith("Premature end of JPEG file"):
@@ -267,10 +267,11 @@ class CpuDecoder:
     def _partial(self, encoded: Encoded, buffer: U8) -> U8:
         """Decode as much of a damaged JPEG as libjpeg-turbo can.
 
-        TurboJPEG reports an error after a warning as a warning. simplejpeg then returns the unchanged buffer, which may
-        contain the image of a different client. Conversely, an error may occur after the last row was written, in a
-        broken segment before the end of the file. In both cases the last byte of the buffer shows whether the last row
-        was written: it is set to 0 before one decode and to 255 before a second one, and one of them must change it.
+        If an error follows a warning, TurboJPEG reports only a warning. simplejpeg then returns the unchanged buffer,
+        which may contain the image of a different client. Conversely, an error may occur after the last row was
+        written, in a broken segment before the end of the file. In both cases the last byte of the buffer shows whether
+        the last row was written: it is set to 0 before one decode and to 255 before a second one, and one of them must
+        change it.
 
         Raises:
             ValueError: libjpeg-turbo did not write the last row.
@@ -326,7 +327,8 @@ class CpuDecoder:
     ) -> Decoded:
         """Decode a damaged JPEG with Pillow.
 
-        Pillow rejects data that end early. An end-of-image marker is appended, so that libjpeg-turbo fills the rest.
+        Pillow rejects data that end early. An end-of-image marker is appended, so that libjpeg-turbo fills the
+        missing rows.
         """
         if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow supports neither
             raise damage
@@ -433,7 +435,7 @@ class CpuDecoder:
         return picture
 
     def _check_frames(self, encoded: Encoded, name: Format) -> None:
-        """Reject an animation with too many frames. A second image object is used, because seeking decodes frames."""
+        """Reject an animation with too many frames. A separate image object is used, because seeking decodes frames."""
         if not self._limits.max_frames:
             return
         with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:

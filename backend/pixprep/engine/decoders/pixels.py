@@ -34,7 +34,7 @@ class PixelsDecoder:
         budget: Maximum number of bytes of the pixels of a chunk. None means that each chunk is a single image.
     """
 
-    words = "no decoder, because the input is pixels"
+    words = "no decoder (the input is pixels)"
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class PixelsDecoder:
         """See ``Decoder``. ``encoded`` is a list of arrays, or one array (n, height, width, channels).
 
         Raises:
-            TypeError: The input is neither, or its dtype is not supported. The error is raised before any image is
-                processed.
+            TypeError: ``encoded`` has a different type, or a dtype is not supported. The error is raised before any
+                image is processed.
         """
         del is_whole  # arrays always contain all pixels
         return self._cut(list(zip(self._all(encoded), places, strict=True)))
@@ -181,7 +181,7 @@ def levels(array: Pixels) -> Pixels:
 
 
 def shaped(array: Pixels, frames: Frames) -> Pixels:
-    """Return a view of an array as (height, width, 3), or (height, width, 1) gray.
+    """Return a view of an image as (height, width, 3), or as (height, width, 1) if it is gray.
 
     Raises:
         ImageError: UNSUPPORTED: The shape does not match ``frames``.

@@ -16,7 +16,7 @@ _REQUEST = (
     "send the unmodified bytes of the file: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
 )
 _ACCEPT = "the model's parameter accept_base64"
-_HEAD = 1024  # bytes that are examined
+_HEAD = 1024  # maximum number of bytes that are examined
 _JSON = re.compile(rb"""\s*(?:\{\s*["}]|\[\s*[\[{"\d\]-])""")
 _DATA_URL = re.compile(rb"\s*data:[ -+\--~]{0,200},", re.IGNORECASE)
 _FORM = re.compile(rb"--[ -~]+\r?\n(?:[ -~]+\r?\n)*?content-disposition:", re.IGNORECASE)
@@ -26,7 +26,7 @@ _PATH = re.compile(
 )
 _WITHOUT_ENDS = re.compile(
     rb"(?:\xff\xd8\xff[\xe0\xe1]|\x89PNG)[^\0\n\r]{1000}"
-)  # an intact file contains such bytes earlier
+)  # the first bytes of an intact file contain some of these
 _QUOTED = re.compile(rb"\s*(b?)[\"'](?=[^\"']{32})")
 _ESCAPED = re.compile(rb"\s*(b?)[\"'](?:\\xff\\xd8\\xff|\\x89PNG)")
 _HEX = re.compile(rb"\s*(?:0x|\\x)?(?:ffd8ff|89504e47|47494638|52494646|49492a00|4d4d002a)[0-9a-f]{26}", re.IGNORECASE)

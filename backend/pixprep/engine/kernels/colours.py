@@ -121,7 +121,7 @@ class GrayPixels:
         """Do nothing, because a gray pixel does not have a hue."""
 
     def shift(self, hues: U8, saturation: int, value: int) -> None:
-        """Do nothing, because the step is only applied to the hue, which a gray pixel does not have."""
+        """Do nothing, because for gray images this step changes only the hue, which a gray pixel does not have."""
 
 
 def rest_of(factor: float) -> float:

@@ -15,7 +15,7 @@ F64 = npt.NDArray[np.float64]
 
 
 def sampling_positions(step: Warp, out: F32) -> None:
-    """Write the position (x, y) in the image that each pixel of an elastic warp samples, from -1 to 1 in the image.
+    """Write the image position (x, y), from -1 to 1, that each pixel of an elastic warp samples.
 
     Args:
         step: Warp with an ``elastic`` displacement.

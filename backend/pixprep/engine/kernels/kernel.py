@@ -43,7 +43,7 @@ class CpuKernel:
         self._is_real = plan.is_real
         self._own = plan.own
         self._resize = plan.geometry.resize
-        self._remembers = not plan.geometry.random_steps  # random crops rarely need the same coefficients again
+        self._remembers = not plan.geometry.random_steps  # with random crops, coefficients are rarely reused
         self._finish: resize.Finish | None = None
         if not plan.is_real:
             self._finish = resize.finish(self._table, plan.channels, plan.lines)

@@ -98,7 +98,7 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
 
 
 def measured(number: Own, image: U8) -> float:
-    """Return the maximum or the mean of all pixel values of an image (height, width, channels), but 1 instead of 0."""
+    """Return the maximum or the mean of all pixel values of an image (height, width, channels), or 1 if it is 0."""
     counts = (GrayPixels(image) if image.shape[2] == 1 else ColorPixels(image)).histograms().sum(axis=0, dtype=np.int64)
     levels = np.arange(256)
     value = levels[counts > 0][-1] if number == "max" else (counts * levels).sum() / counts.sum()

@@ -19,7 +19,7 @@ from pixprep.errors import SetupError
 from pixprep.plan.profiles.windows import Curve, Formula, Passes, Rule
 
 LANES = 16
-"""Number of SIMD lanes of a vector, which is also the minimum length of a row in bytes, and the number of pixels that
+"""Number of SIMD lanes of a vector. It is also the minimum length of a row in bytes, and the number of pixels that
 ``colours.c`` processes at a time."""
 LEVELS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
@@ -88,7 +88,7 @@ def _chosen(level: str | None) -> list[str]:
     """Return the selected level, or all levels that this processor supports, the highest first.
 
     Raises:
-        SetupError: The processor does not support the level, so that an illegal instruction would end the process.
+        SetupError: The processor does not support the level, and an illegal instruction would end the process.
     """
     supported = levels()
     if not level or level in supported:

@@ -106,7 +106,7 @@ class StagedKernel:
         return self._kernel(replace(geometry, levels=self._levels[part], erasures=erasures), is_last=is_last)
 
     def _kernel(self, geometry: Geometry, *, is_last: bool) -> CpuKernel:
-        """Return the kernel of a geometry, which produces the tensor if ``is_last``, or else an image."""
+        """Return the kernel of a geometry. It produces the tensor if ``is_last``, and an image if not."""
         plan = replace(self._plan, calls=(), geometry=geometry)
         if not is_last:
             channels = tuple(range(len(plan.channels)))

@@ -1,4 +1,4 @@
-"""Read from the headers of an AV1 or HEVC bitstream the picture size for which a decoder would allocate memory."""
+"""Read the picture size, for which a decoder would allocate memory, from the headers of AV1 and HEVC bitstreams."""
 
 from __future__ import annotations
 

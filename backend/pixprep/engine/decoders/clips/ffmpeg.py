@@ -256,7 +256,7 @@ class _Reader:
 
         Raises:
             ImageError: CORRUPT: No frame can be decoded.
-            InvalidDataError: A packet is damaged, and not only because its key frame was cut off.
+            InvalidDataError: A packet is damaged although the clip contains its key frame.
         """
         if self._codec.name == "mpeg4":  # FFmpeg returns gray where other decoders report a missing picture
             self._packets = [*dropwhile(needs_another, self._packets)]

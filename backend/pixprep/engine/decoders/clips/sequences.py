@@ -1,7 +1,7 @@
-"""Read the sequence headers in a packet, and whether decoding may begin with it, for decoders that do not report this.
+"""Read the sequence headers of a packet, and determine whether decoding may begin with it.
 
-A sequence header specifies the size, the colors and the interlacing of the following frames. Packets of H.264 and H.265
-must be in the byte stream format of Annex B.
+This is used for decoders that do not report these facts. A sequence header specifies the size, the colors and the
+interlacing of the following frames. Packets of H.264 and H.265 must be in the byte stream format of Annex B.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Sequences(NamedTuple):
     """Functions that read the headers of a codec. Each raises ValueError or IndexError if the data are damaged.
 
     Attributes:
-        headers: Returns the set of different sequence headers in a packet. If a clip has a single sequence header, all
-            its frames have the same format.
-        begins: Returns whether decoding may begin with a packet that the container marks as a key frame. This requires
-            that no frame shown after it refers to a frame before it.
-        is_plain: Returns whether the frames of a sequence header are neither interlaced nor use film grain synthesis.
+        headers: Function that returns the set of different sequence headers in a packet. If all packets of a clip
+            contain the same header, all its frames have the same format.
+        begins: Function that returns whether decoding may begin with a packet that the container marks as a key frame.
+            This requires that no frame shown after it refers to a frame before it.
+        is_plain: Function that returns whether a sequence header specifies neither interlaced frames nor film grain.
     """
 
     headers: Callable[[bytes], set[bytes]]
