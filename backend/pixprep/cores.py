@@ -12,11 +12,11 @@ from pathlib import Path
 def cores(root: Path = Path("/")) -> int:
     """Count the cores in the CPU affinity, or fewer if a cgroup limits the CPU time.
 
-    A container's CPU limit is such a quota, which the affinity does not show. The smallest quota of the cgroup and its
-    ancestors applies. A fraction of a core counts as a full core.
+    The CPU limit of a container is a cgroup quota, which the affinity does not show. The smallest quota of the
+    process's cgroup and its ancestors applies, rounded up to full cores.
 
     Args:
-        root: Folder that contains ``proc`` and the mounted cgroups. Tests pass a different one.
+        root: Folder that contains ``proc`` and the mounted cgroups. Tests pass a temporary folder.
     """
     count = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):

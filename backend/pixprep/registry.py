@@ -1,7 +1,7 @@
-"""Registry of objects that are imported when they are first used, by key.
+"""Registry of objects that are imported when they are first used.
 
-Some objects belong to packages that the caller must not import, others need a library that may be missing. A new
-device, notebook view, batch conversion or optional reader is a module in its package and an entry here.
+Some objects are in packages that the caller must not import. Others require a library that may not be installed. To add
+a device, a notebook view, a batch conversion or an optional reader, add a module to its package and an entry here.
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ BATCHES = {
     "joined": "pixprep.gpu.kernel:joined",
     "handed_over": "pixprep.training.frameworks:handed_over",
 }
-"""Functions of other packages that ``Batch`` calls."""
+"""Functions of the packages ``gpu`` and ``training`` that ``Batch`` calls."""
 OPTIONAL = {
     "clips": ("pixprep.engine.decoders.clips.decoder:ClipDecoder", 'decode_video needs PyAV: pip install "av>=17"'),
     "frames": ("pixprep.engine.decoders.clips.ffmpeg:decode", 'decode_video needs PyAV: pip install "av>=17"'),
@@ -50,7 +50,7 @@ OPTIONAL = {
         "checksums of TFRecord files need google-crc32c: pip install google-crc32c, or pass checksums=False",
     ),
 }
-"""Objects whose library may be missing, with the message of the ``SetupError``; see ``errors.needed``."""
+"""Objects that require an optional library, with the message if it is missing; see ``errors.needed``."""
 
 
 def load(place: str) -> Any:

@@ -86,7 +86,7 @@ def _values(type_: Type, wire_type: int, value: bytes | memoryview) -> list[Any]
         except UnicodeDecodeError as error:
             raise WireError(str(error)) from None
     raise WireError(
-        f"a value has wire type {wire_type} instead of that of {type_ if isinstance(type_, str) else 'a message'}"
+        f"expected a value of type {type_ if isinstance(type_, str) else 'message'}, got wire type {wire_type}"
     )
 
 

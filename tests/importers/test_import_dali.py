@@ -495,7 +495,7 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
         (b"\x2a" + b"\xff" * 12, "a varint does not end"),
         (b"\x2b", "a field has the unknown wire type 3"),
         (field(5, field(9, 1)) + field(7, field(1, "x")), "unexpected field number 9"),
-        (field(5, 1), "a value has wire type 0 instead of that of a message"),
+        (field(5, 1), "expected a value of type message, got wire type 0"),
         (field(5, field(1, b"\xff")) + field(7, field(1, "x")), "'utf-8' codec can't decode"),
         (chain(DECODE).replace(b"decoders__Image", b"decoders__Im\xffge"), "'utf-8' codec can't decode"),
         (
@@ -510,7 +510,7 @@ def test_changed_bytes_give_a_pipeline_or_an_error():
             graph(field(5, field(1, "Cast") + field(4, field(1, "x") + field(7, field(7, b"")))), outputs=["x"]),
             "unexpected field number 7",
         ),
-        (field(5, field(2, 1.0)), "a value has wire type 5 instead of that of a message"),
+        (field(5, field(2, 1.0)), "expected a value of type message, got wire type 5"),
         (b"\x48\x01" * (wire.MAX_FIELDS + 1), "a message has more than 50,000 fields"),
     ],
 )
