@@ -240,6 +240,6 @@ def test_an_order_that_does_not_fit_into_memory_is_rejected(how, monkeypatch):
     def words_of_none(*_):
         raise MemoryError
 
-    monkeypatch.setattr("pixprep.training.order._words", words_of_none)
+    monkeypatch.setattr("pixprep.training.order._random_uint64", words_of_none)
     with pytest.raises(pp.DataError, match="the order of 9 samples does not fit in memory"):
         small.order(0)

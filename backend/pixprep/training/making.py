@@ -186,20 +186,26 @@ class Maker:
             ImageError: A sample is broken, with ``on_error="raise"``.
             DataError: Too many samples are broken, or the source returns an object that is not a sample.
         """
-        met: dict[int, str] = {}
+        broken_names: dict[int, str] = {}
         try:
             with closing(reader), closing(reader.ahead(self.order.parts(epoch, position))) as ahead:
                 for part, samples in ahead:
-                    made = self._built(epoch, part, samples, reader, met)
-                    if len(made) and self.mix is not None:
-                        made = self.mixed(made, (self.order.seed, epoch, part.end, self.order.shard[0]))
-                    if len(made):
-                        yield part.end, made
-                    del made  # do not keep the batch alive while the next one is being built
+                    batch = self._built(epoch, part, samples, reader, broken_names)
+                    if len(batch) and self.mix is not None:
+                        batch = self.mixed(batch, (self.order.seed, epoch, part.end, self.order.shard[0]))
+                    if len(batch):
+                        yield part.end, batch
+                    del batch  # do not keep the batch alive while the next one is being built
         finally:
-            if met:
+            if broken_names:
                 done = "skipped" if self.on_error == "skip" else "replaced"
-                log.warning("epoch %d: %d broken samples were %s: %s", epoch, len(met), done, _some(met))
+                log.warning(
+                    "epoch %d: %d broken samples were %s: %s",
+                    epoch,
+                    len(broken_names),
+                    done,
+                    _first_names(broken_names),
+                )
 
     def one(self, epoch: int, index: int, attempt: int) -> Batch:
         """Return a batch that contains a single sample, without mixing.
@@ -210,15 +216,15 @@ class Maker:
         with closing(self.reader()) as reader:
             samples = reader.samples([index])
         rows = _Rows(samples, [attempt], np.zeros(1, np.bool_))
-        made = self._run(rows, epoch)
-        if made.errors[0] is not None:
-            raise made.errors[0]
-        return self._finished(made, rows)
+        batch = self._run(rows, epoch)
+        if batch.errors[0] is not None:
+            raise batch.errors[0]
+        return self._finished(batch, rows)
 
-    def mixed(self, made: Batch, key: Key) -> Batch:
+    def mixed(self, batch: Batch, key: Key) -> Batch:
         """Apply the batch augmentation. The key seeds its random parameters."""
         assert self.mix is not None
-        return self.mix.mixed(made, key, self.engine.pipeline)
+        return self.mix.mixed(batch, key, self.engine.pipeline)
 
     def free_memory(self) -> None:
         """Free the pooled memory. The next batch allocates it again."""
@@ -227,34 +233,36 @@ class Maker:
         self.blocks.clear()
         self.engine.trim()
 
-    def _built(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
-        """Build a batch, and handle its broken samples. ``met`` collects their names by index."""
+    def _built(
+        self, epoch: int, part: Part, samples: list[Sample], reader: Reader, broken_names: dict[int, str]
+    ) -> Batch:
+        """Build a batch, and handle its broken samples. Their names are added to ``broken_names``, by index."""
         rows = _Rows(samples, (part.copies * COPY).tolist(), part.is_padding)
         with self.timeline.span("decode and transform", samples=len(samples)):
-            made = self._run(rows, epoch)
-        broken = [row for row, error in enumerate(made.errors) if error is not None]
+            batch = self._run(rows, epoch)
+        broken = [row for row, error in enumerate(batch.errors) if error is not None]
         for row in broken:
-            self._meet(epoch, samples[row], made.errors[row], met)
+            self._record(epoch, samples[row], batch.errors[row], broken_names)
         if broken and self.on_error == "skip":
-            return self._without(made, epoch, rows)
+            return self._without_broken(batch, epoch, rows)
         if broken:
             with self.timeline.span("replace", samples=len(broken)):
-                self._replace(made, epoch, rows, reader)
-        return self._finished(made, rows)
+                self._replace(batch, epoch, rows, reader)
+        return self._finished(batch, rows)
 
-    def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
+    def _record(self, epoch: int, sample: Sample, error: ImageError | None, broken_names: dict[int, str]) -> None:
         """Record a broken sample, or raise its error."""
         assert error is not None
         if self.on_error == "raise":  # a copy: the original would form a reference cycle with this frame and the batch
             raise ImageError(error.reason, f"{error.detail}{self._hint(sample, error)}")
-        if not met:
+        if not broken_names:
             log.warning("epoch %d: %s", epoch, printable(error))
-        met[sample.index] = printable(sample.name)
+        broken_names[sample.index] = printable(sample.name)
         self.broken.setdefault(sample.index, Broken(epoch, sample.index, sample.name, error))
-        if len(met) > self.max_errors:
+        if len(broken_names) > self.max_errors:
             raise DataError(
-                f"{len(met):,} samples of epoch {epoch} are broken, but max_errors allows only {self.max_errors:,}: "
-                f"{_some(met)}; the last error: {printable(error)}"
+                f"{len(broken_names):,} samples of epoch {epoch} are broken, but max_errors allows only "
+                f"{self.max_errors:,}: {_first_names(broken_names)}; the last error: {printable(error)}"
             )
 
     def _hint(self, sample: Sample, error: ImageError) -> str:
@@ -265,20 +273,20 @@ class Maker:
             return ""
         return ': damage="pillow" accepts the files that Pillow loads; on_error="replace" uses a different sample'
 
-    def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
+    def _replace(self, batch: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
         """Replace the broken samples of a batch with different samples."""
-        wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
+        wanted = {row: rows.samples[row] for row, error in enumerate(batch.errors) if error is not None}
         copies = {row: rows.attempts[row] for row in wanted}
         left = list(wanted)
         for attempt in range(1, MAX_ATTEMPTS + 1):
             attempts = [copies[row] + attempt for row in left]
             indices = [self.order.replacement(epoch, wanted[row].index, copies[row] + attempt) for row in left]
-            self._run_into(made, left, _Rows(reader.samples(indices), attempts), epoch, rows)
+            self._run_into(batch, left, _Rows(reader.samples(indices), attempts), epoch, rows)
             for row in left:
                 first = self.broken[wanted[row].index]
-                if made.errors[row] is None and first.epoch == epoch:
+                if batch.errors[row] is None and first.epoch == epoch:
                     self.broken[first.index] = replace(first, replaced_by=rows.samples[row].index)
-            left = [row for row in left if made.errors[row] is not None]
+            left = [row for row in left if batch.errors[row] is not None]
             if not left:
                 return
         raise DataError(
@@ -286,31 +294,31 @@ class Maker:
             "replacement"
         )
 
-    def _without(self, made: Batch, epoch: int, rows: _Rows) -> Batch:
+    def _without_broken(self, batch: Batch, epoch: int, rows: _Rows) -> Batch:
         """Return the batch without its broken samples.
 
         The outputs must stay contiguous, so the last valid samples are computed again in the rows of the broken ones.
         """
-        valid = [row for row, error in enumerate(made.errors) if error is None]
-        holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(valid)]
+        valid = [row for row, error in enumerate(batch.errors) if error is None]
+        holes = [row for row, error in enumerate(batch.errors) if error is not None and row < len(valid)]
         moved = valid[len(valid) - len(holes) :]
         others = _Rows([rows.samples[row] for row in moved], [rows.attempts[row] for row in moved])
-        self._run_into(made, holes, others, epoch, rows)
+        self._run_into(batch, holes, others, epoch, rows)
         is_padding = rows.is_padding.copy()
         is_padding[holes] = is_padding[moved]
         kept = slice(len(valid))
-        made.outputs = {name: array[kept] for name, array in made.outputs.items()}
-        made.errors, made.placed, made.rows = made.errors[kept], made.placed[kept], made.rows[kept]
-        made.decode_s, made.transform_s = made.decode_s[kept], made.transform_s[kept]
+        batch.outputs = {name: array[kept] for name, array in batch.outputs.items()}
+        batch.errors, batch.placed, batch.rows = batch.errors[kept], batch.placed[kept], batch.rows[kept]
+        batch.decode_s, batch.transform_s = batch.decode_s[kept], batch.transform_s[kept]
         return self._finished(
-            made, _Rows(rows.samples[kept], rows.attempts[kept], is_padding[kept], rows.annotated[kept])
+            batch, _Rows(rows.samples[kept], rows.attempts[kept], is_padding[kept], rows.annotated[kept])
         )
 
-    def _run_into(self, made: Batch, places: Sequence[int], others: _Rows, epoch: int, rows: _Rows) -> None:
+    def _run_into(self, batch: Batch, places: Sequence[int], others: _Rows, epoch: int, rows: _Rows) -> None:
         """Compute other samples into the given rows of a batch, and record those that are valid."""
-        again = self._run(others, epoch, into=made, places=places)
+        again = self._run(others, epoch, into=batch, places=places)
         for other, row in enumerate(places):
-            made.errors[row], made.placed[row] = again.errors[row], again.placed[row]
+            batch.errors[row], batch.placed[row] = again.errors[row], again.placed[row]
             if again.errors[row] is None:
                 rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
                 rows.annotated[row] = others.annotated[other]
@@ -333,7 +341,7 @@ class Maker:
                 cache.keep(samples[place].index, samples[place].identity, image)
 
         with self._lock:
-            made = self.engine.run_batch(
+            batch = self.engine.run_batch(
                 [sample.image for sample in samples],
                 places=placings,
                 into=into.outputs if into else self._allocated(len(samples)),
@@ -341,14 +349,14 @@ class Maker:
                 keep=keep,
                 keep_whole=cache is not None,
             )
-        for sample, span in zip(samples, made.rows, strict=True):
-            made.errors[span] = [error and sample.error(error) for error in made.errors[span]]
+        for sample, span in zip(samples, batch.rows, strict=True):
+            batch.errors[span] = [error and sample.error(error) for error in batch.errors[span]]
         rows.annotated = [placing.fields for placing in placings]
-        self.timeline.add("decode", sum(made.decode_s))
-        self.timeline.add("transform", sum(made.transform_s))
-        return made
+        self.timeline.add("decode", sum(batch.decode_s))
+        self.timeline.add("transform", sum(batch.transform_s))
+        return batch
 
-    def _known(self, fields: Mapping[str, Any]) -> Plan:
+    def _plan_for(self, fields: Mapping[str, Any]) -> Plan:
         """Return the plan, without annotations that the sample lacks if the pipeline is in serving mode.
 
         In serving mode, samples need no annotations.
@@ -368,7 +376,7 @@ class Maker:
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
         is_late = self.engine.lanes > 1 and any(isinstance(each, MaskPlan) for each in plan.annotations.values())
         return [
-            Annotated(self._known(sample.fields), place, sample.fields, is_late=is_late)
+            Annotated(self._plan_for(sample.fields), place, sample.fields, is_late=is_late)
             for sample, each in zip(rows.samples, numbers, strict=True)
             for place in (_nowhere if isinstance(sample.image, ImageError) else plan.placing(each, sample.fields),)
         ]
@@ -381,11 +389,11 @@ class Maker:
         closed = {name: spec for name, spec in specs.items() if not spec.is_open}
         return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in closed.items()}
 
-    def _finished(self, made: Batch, rows: _Rows) -> Batch:
+    def _finished(self, batch: Batch, rows: _Rows) -> Batch:
         """Add the fields of the samples to a batch, and warn about fields that no op transforms."""
         plan, records = self.engine.plan, []
         of_boxes = [(name, each) for name, each in plan.annotations.items() if isinstance(each, BoxesPlan)]
-        for sample, placed, annotated in zip(rows.samples, made.placed, rows.annotated, strict=True):
+        for sample, placed, annotated in zip(rows.samples, batch.placed, rows.annotated, strict=True):
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
@@ -403,33 +411,33 @@ class Maker:
             "is_padding": rows.is_padding,
         }
         if plan.clip is not None:
-            own["frames"] = np.array([placed.frames for placed in made.placed if placed is not None])
+            own["frames"] = np.array([placed.frames for placed in batch.placed if placed is not None])
         hidden = 'batch["{0}"] hides the samples\' field "{0}": rename the field'
-        self._warn((name, hidden.format(name)) for name in fields.keys() & {*own, *made.outputs})
-        made.fields, made.annotations = MappingProxyType(_sizes(made) | fields | own), plan.annotations
-        return made
+        self._warn((name, hidden.format(name)) for name in fields.keys() & {*own, *batch.outputs})
+        batch.fields, batch.annotations = MappingProxyType(_sizes(batch) | fields | own), plan.annotations
+        return batch
 
     def _warn(self, found: Iterable[tuple[str, str]]) -> None:
         """Log warnings about fields, at most one per field."""
-        for name, words in found:
+        for name, message in found:
             if name not in self.warned:
                 self.warned.add(name)
-                log.warning("%s", words)
+                log.warning("%s", message)
 
 
-def _sizes(made: Batch) -> dict[str, Any]:
+def _sizes(batch: Batch) -> dict[str, Any]:
     """Return the field ``sizes`` if images may be padded: the (height, width) of each image, int64 (n, 2)."""
-    for name, each in made.plans.items():
+    for name, each in batch.plans.items():
         if isinstance(each, TensorPlan) and each.spec.layout and "t" not in each.spec.layout:
             is_padded = each.spec.is_open or each.spec.padding[1:] != NO_PADDING[1:]
-            found = [placed.placements[name].size if placed else (0, 0) for placed in made.placed]
+            found = [placed.placements[name].size if placed else (0, 0) for placed in batch.placed]
             return {"sizes": np.array(found).reshape(-1, 2)} if is_padded else {}
     return {}
 
 
-def _some(met: Mapping[int, str]) -> str:
+def _first_names(broken_names: Mapping[int, str]) -> str:
     """List the names of the first broken samples."""
-    return ", ".join(list(met.values())[:_MAX_NAMED]) + ", …" * (len(met) > _MAX_NAMED)
+    return ", ".join(list(broken_names.values())[:_MAX_NAMED]) + ", …" * (len(broken_names) > _MAX_NAMED)
 
 
 def _nowhere(height: int, width: int) -> Placed:
