@@ -265,7 +265,7 @@ REFUSED = {
         v2.ToImage(),
         v1.Resize(64, antialias=False),
     ],
-    'transforms[1] Resize: resize: "box" with antialias true is not for': [
+    'transforms[1] Resize: resize: "filter": "box" with "antialias": true is not supported by': [
         v2.ToImage(),
         v2.Resize(64, InterpolationMode.BOX),
     ],
