@@ -11,6 +11,7 @@ from pixprep.plan.sizes import Bounds, Size
 from pixprep.spec import upward
 
 MAX_IDEFICS_SIDE = 4096
+"""Maximum length in pixels of the longer side with the rule ``idefics3``."""
 
 Rule = Literal[
     "shrink",
@@ -146,20 +147,28 @@ class SideRule:
         return rows // self.multiple * self.multiple, columns // self.multiple * self.multiple
 
     def _by_idefics3(self, height: int, width: int) -> Size:
-        """Return the size of transformers' Idefics 3, whose shorter side is even unless the result is very large."""
+        """Return the size that transformers computes for Idefics 3.
+
+        The longer side is ``self.height``, and the shorter side is rounded up to an even number. If the longer side
+        exceeds ``MAX_IDEFICS_SIDE``, both sides are then scaled down, and the shorter side may be odd.
+        """
         ratio, longest = width / height, self.height
         rows, columns = (int(longest / ratio), longest) if width >= height else (longest, int(longest * ratio))
         rows, columns = (rows + rows % 2, columns) if width >= height else (rows, columns + columns % 2)
         rows, columns = max(rows, 1), max(columns, 1)
-        ratio, most = columns / rows, MAX_IDEFICS_SIDE
-        if columns >= rows and columns > most:
-            rows, columns = int(most / ratio), most
-        elif rows > columns and rows > most:
-            rows, columns = most, int(most * ratio)
+        ratio, longest = columns / rows, MAX_IDEFICS_SIDE
+        if columns >= rows and columns > longest:
+            rows, columns = int(longest / ratio), longest
+        elif rows > columns and rows > longest:
+            rows, columns = longest, int(longest * ratio)
         return max(rows, 1), max(columns, 1)
 
     def _by_up(self, height: int, width: int) -> Size:
-        """Return the size to which Idefics 3 then enlarges an image for its vision encoder."""
+        """Return the size that transformers computes for the vision encoder of Idefics 3.
+
+        The longer side is rounded up to a multiple of ``self.multiple``. The shorter side is scaled accordingly, and is
+        then also rounded up.
+        """
         ratio, multiple = width / height, self.multiple
         if width >= height:
             columns = upward(width, multiple)
@@ -168,7 +177,7 @@ class SideRule:
         return rows, upward(int(rows * ratio), multiple)
 
     def _by_thumbnail(self, height: int, width: int) -> Size:
-        """Return the size of transformers' Donut, which never enlarges an image."""
+        """Return the size that transformers computes for Donut. It never exceeds the size of the image."""
         rows, columns = min(height, self.height), min(width, self.width)
         if (rows, columns) != (height, width):
             if height > width:

@@ -140,7 +140,7 @@ def _by_resolution(rule: TileGrid, height: int, width: int) -> Grid:
 def _by_coverage(rule: TileGrid, height: int, width: int) -> Grid:
     """Return the grid that ``get_min_tile_covering_grid`` of transformers' Ovis 2 chooses.
 
-    transformers confuses (columns, rows) with (rows, columns), which has the effect of swapping both in the result.
+    As in transformers, the coverage is computed with rows and columns exchanged. The result exchanges them again.
     """
     found = [((columns, rows), _coverage(columns, rows, height, width, rule.tile)) for rows, columns in rule.grids]
     enough = [each for each in found if each[1] > _MIN_COVERAGE]

@@ -154,7 +154,10 @@ def test_each_image_has_its_crop_in_the_types_of_the_configuration(triton):
     assert np.array_equal(both[0, :, :9], fixed(7, 40, 9, 20))
     assert np.array_equal(both[1, :, :, :11], fixed(0, 3, 50, 11))
     assert not both[0, :, 9:].any()
-    for at, height, words in (([7, -1], 9, '"AT" 1 of 1: 7, -1: -1 must be'), ([7, 4], 100, '"H" 1 of 1: 100 must be')):
+    for at, height, words in (
+        ([7, -1], 9, '"AT", row 1 of 1: 7, -1: -1 must be'),
+        ([7, 4], 100, '"H", row 1 of 1: 100 must be'),
+    ):
         with pytest.raises(InferenceServerException, match=re.escape(f"[BAD_INPUT] image 1 of 1: {words}")):
             ask([at], [height], [20])
 
@@ -576,6 +579,6 @@ def test_the_example_names_a_rejected_box_in_one_line(stages):
     done = example(stages, "130,90,290,330", "900,0,950,9")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
-        "boxes.py: [400] in ensemble 'ensemble', [DOES_NOT_FIT] image 1 of 1: \"boxes\" 2 of 2"
+        "boxes.py: [400] in ensemble 'ensemble', [DOES_NOT_FIT] image 1 of 1: \"boxes\", row 2 of 2"
     )
     assert len(done.stderr.splitlines()) == 1
