@@ -182,7 +182,7 @@ def play(monkeypatch):
 
     monkeypatch.setattr(recycling.COPIES, "allocate", recycling.COPIES.allocate)
     yield played
-    recycling.COPIES._under_way.clear()
+    recycling.COPIES._running.clear()
     sys.modules.pop("pixprep.training.frameworks.torch", None)
 
 

@@ -30,7 +30,7 @@ HERE = (
 )
 
 
-class Course:
+class EpochSequence:
     """The sequence of a Loader's epochs.
 
     Args:
@@ -53,40 +53,40 @@ class Course:
         self.epoch = epoch
         self.position = self.batches = self.samples = 0
         self._bar = _bar() if with_bar else None
-        self._is_begun = False
+        self._has_started = False
         self._process = os.getpid()
-        self._under_way: Callable[[], Epoch | None] = lambda: None
+        self._active: Callable[[], Epoch | None] = lambda: None
 
     @property
-    def place(self) -> tuple[int, int]:
+    def next_position(self) -> tuple[int, int]:
         """Epoch and position of the next batch. After the end of an epoch, this is the start of the next one."""
         return (self.epoch, self.position) if self.order.batches(self.position) else (self.epoch + 1, 0)
 
     def go_to(self, epoch: int, position: int) -> None:
         """Set the epoch and the position at which the next ``begin`` starts."""
-        self.epoch, self.position, self._is_begun = epoch, position, False
-        self.epoch, self.position = self.place
+        self.epoch, self.position, self._has_started = epoch, position, False
+        self.epoch, self.position = self.next_position
 
-    def next_is(self, epoch: int) -> None:
+    def select(self, epoch: int) -> None:
         """Select the next epoch. It starts at position 0, unless a state of this epoch was loaded."""
-        if self._is_begun or epoch != self.epoch:
+        if self._has_started or epoch != self.epoch:
             self.end()
             self.go_to(epoch, 0)
 
     def begin(self, prefetch: int) -> Epoch:
         """Start the epoch that ``go_to`` has selected, or the next one."""
         self.end()
-        if self._is_begun:  # the previous epoch was left before its end
+        if self._has_started:  # the previous epoch was left before its end
             self.completed()
         self._warn_of_repeats()
         epoch = Epoch(self, prefetch)
-        self._under_way = ref(epoch)
+        self._active = ref(epoch)
         return epoch
 
     def end(self) -> None:
         """End the active epoch, if there is one."""
         self.check_process()
-        if (epoch := self._under_way()) is not None:
+        if (epoch := self._active()) is not None:
             epoch.close()
 
     def check_process(self) -> None:
@@ -101,9 +101,9 @@ class Course:
     @property
     def total_s(self) -> float:
         """Duration of all epochs so far, in seconds."""
-        epoch, timeline = self._under_way(), self.maker.timeline
-        under_way_s = 0.0 if epoch is None or epoch.is_closed else timeline.now() - epoch.span.begin
-        return timeline.seconds["epoch"] + under_way_s
+        epoch, timeline = self._active(), self.maker.timeline
+        active_s = 0.0 if epoch is None or epoch.is_closed else timeline.now() - epoch.span.begin
+        return timeline.seconds["epoch"] + active_s
 
     def stats(self) -> Stats:
         """See ``Loader.stats``."""
@@ -130,7 +130,7 @@ class Course:
             position: Position in the epoch after the batch.
             samples: Number of samples in the batch.
         """
-        self.position, self._is_begun = position, True
+        self.position, self._has_started = position, True
         self.batches += 1
         self.samples += samples
         if self._bar is not None:
@@ -139,7 +139,7 @@ class Course:
 
     def completed(self) -> None:
         """Advance to the next epoch."""
-        self.epoch, self.position, self._is_begun = self.epoch + 1, 0, False
+        self.epoch, self.position, self._has_started = self.epoch + 1, 0, False
 
     @cached_property
     def _arguments(self) -> str | None:
@@ -161,7 +161,7 @@ class Course:
                 "parameters: use one Loader for all epochs, or pass epoch=1, 2, ... to each new one"
             )
 
-    def left(self, *, is_complete: bool) -> None:
+    def ended(self, *, is_complete: bool) -> None:
         """Close the progress bar of an epoch. Free the memory if the epoch is incomplete."""
         if is_complete and self._arguments is not None:
             _LAST[self._arguments] = self.epoch
@@ -175,11 +175,11 @@ class Course:
 class Epoch(Iterator[Batch]):
     """Iterator over the batches of an epoch, or over the rest of it. Closing or deleting it ends its threads."""
 
-    def __init__(self, course: Course, prefetch: int) -> None:
-        self._course = course
-        maker = course.maker
+    def __init__(self, epochs: EpochSequence, prefetch: int) -> None:
+        self._epochs = epochs
+        maker = epochs.maker
         reader = maker.reader()
-        batches = maker.batches(course.epoch, course.position, reader)
+        batches = maker.batches(epochs.epoch, epochs.position, reader)
         self._ready = Prefetch(batches, size=prefetch, name="pixprep-loader", timeline=maker.timeline, stop=reader.stop)
         self._is_over = False
         self.span = maker.timeline.span("epoch")
@@ -193,7 +193,7 @@ class Epoch(Iterator[Batch]):
             DataError: Too many samples are broken, or the source returns an object that is not a sample.
             SetupError: This is a forked process, or a new epoch of the Loader has ended this one.
         """
-        self._course.check_process()
+        self._epochs.check_process()
         if self._is_over:
             raise StopIteration
         if self.is_closed:
@@ -205,9 +205,9 @@ class Epoch(Iterator[Batch]):
             is_complete = isinstance(end, StopIteration)
             self.close(is_complete=is_complete, timeout_s=None if isinstance(end, Exception) else 0.0)
             if is_complete:
-                self._course.completed()
+                self._epochs.completed()
             raise
-        self._course.delivered(position, len(batch))
+        self._epochs.delivered(position, len(batch))
         return batch
 
     @property
@@ -224,7 +224,7 @@ class Epoch(Iterator[Batch]):
         """
         if not self.is_closed and self._ready.close(timeout_s):
             self.span.timeline.end(self.span)
-            self._course.left(is_complete=is_complete)
+            self._epochs.ended(is_complete=is_complete)
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # ``__init__`` has failed

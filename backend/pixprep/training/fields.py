@@ -24,7 +24,7 @@ _OPS = {
     "segmentation": "mask",
 }
 """Names of fields that usually contain coordinates, and the op that transforms each."""
-_SURE = 8
+_MIN_SAMPLES = 8
 """A field that has one value per box in this many samples is assumed to belong to the boxes."""
 
 
@@ -52,7 +52,7 @@ def collated(fields: Sequence[Mapping[str, Any]], samples: Sequence[str]) -> dic
     return {name: _column(name, [each.get(name) for each in fields]) for name in names}
 
 
-def left_behind(
+def untransformed(
     fields: Mapping[str, Any], moved: Container[str], size: tuple[int, int] | None
 ) -> Iterator[tuple[str, str]]:
     """Yield the fields of a sample that refer to positions in its image but that no op transforms, each with a warning.
@@ -74,7 +74,7 @@ def left_behind(
             yield name, f'no op transforms batch["{name}"], {what}'
 
 
-def as_long_as_boxes(
+def unfiltered(
     fields: Mapping[str, Any], counts: dict[str, Counter[int]], plan: BoxesPlan, left: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the fields that seem to have one value per box but are not filtered with the boxes, each with a warning.
@@ -98,7 +98,7 @@ def as_long_as_boxes(
             found.clear()
         elif found:
             found[number] += 1
-        if len(found.keys() - {0}) > 1 or (left < number and sum(found.values()) >= _SURE):
+        if len(found.keys() - {0}) > 1 or (left < number and sum(found.values()) >= _MIN_SAMPLES):
             what = "seems to have one value per box, but keeps the values of removed boxes"
             yield name, f'batch["{name}"] {what}: to remove them, add the field to "follow" of the op boxes'
 

@@ -26,7 +26,7 @@ from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.names import LOADER, explained
 from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.training.cache import pixel_cache
-from pixprep.training.epoch import HERE, Course, Epoch
+from pixprep.training.epoch import HERE, Epoch, EpochSequence
 from pixprep.training.frameworks import Tuples, library
 from pixprep.training.making import Broken, Maker, OnError, checked_on_error, error_limit
 from pixprep.training.mixing import Mixing
@@ -221,7 +221,7 @@ class Loader:
                 "the Loader shuffles, but %s: use pipeline.for_training() to apply the training ops", pipeline.left_out
             )
         self._is_closed = False
-        self._course = Course(self.order, self._maker, epoch=checked_epoch(epoch), with_bar=progress)
+        self._epochs = EpochSequence(self.order, self._maker, epoch=checked_epoch(epoch), with_bar=progress)
         self._epoch: Epoch | None = None
 
     def __repr__(self) -> str:
@@ -236,7 +236,7 @@ class Loader:
     def __iter__(self) -> Epoch:
         """Start the next epoch, or continue at a loaded state."""
         self._check_open()
-        return self._course.begin(self._prefetch)
+        return self._epochs.begin(self._prefetch)
 
     def __next__(self) -> Batch:
         """Return the next batch, starting a new epoch if none is active."""
@@ -258,7 +258,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop the threads and free the memory. The Loader cannot be used afterwards."""
-        self._course.end()
+        self._epochs.end()
         self._is_closed = True
         self._maker.free_memory()
         self._maker.engine.close()
@@ -266,7 +266,7 @@ class Loader:
     @property
     def epoch(self) -> int:
         """Number of the current epoch, or of the next one between two epochs."""
-        return self._course.epoch
+        return self._epochs.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch.
@@ -279,7 +279,7 @@ class Loader:
         Raises:
             PipelineError: The number is out of range.
         """
-        self._course.next_is(checked_epoch(epoch))
+        self._epochs.select(checked_epoch(epoch))
 
     @property
     def errors(self) -> list[Broken]:
@@ -292,7 +292,7 @@ class Loader:
         Prefetched batches do not count as returned. After the last batch of an epoch, the position is the start of the
         next epoch. The state is the same on all shards, and can be loaded with a different number of shards.
         """
-        epoch, position = self._course.place
+        epoch, position = self._epochs.next_position
         return {
             "version": STATE_VERSION,
             "seed": self.order.seed,
@@ -318,8 +318,8 @@ class Loader:
             PipelineError: The state was saved with a different ``seed``, ``shuffle`` or sampler, or is invalid.
         """
         epoch, position = checked_state(state, self.state_dict(), self.order.length)
-        self._course.end()
-        self._course.go_to(epoch, position)
+        self._epochs.end()
+        self._epochs.go_to(epoch, position)
 
     def replay(self, epoch: int, index: int, attempt: int = 0) -> Batch:
         """Return one sample exactly as it was in an epoch, in a batch of one.
@@ -419,7 +419,7 @@ class Loader:
 
     def stats(self) -> Stats:
         """Return how long the training loop and the Loader have waited for each other. ``print`` shows a summary."""
-        return self._course.stats()
+        return self._epochs.stats()
 
     def trace(self, path: str | Path) -> None:
         """Write a trace of the recent work of all threads, which can be opened in https://ui.perfetto.dev.
@@ -430,7 +430,7 @@ class Loader:
         self._maker.timeline.save(path)
 
     def _check_open(self) -> None:
-        self._course.check_process()
+        self._epochs.check_process()
         if self._is_closed:
             raise SetupError("this Loader is closed: create a new one")
 

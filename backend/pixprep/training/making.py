@@ -25,7 +25,7 @@ from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
 from pixprep.plan.plan import Placed, Plan
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
-from pixprep.training.fields import Annotated, as_long_as_boxes, collated, left_behind
+from pixprep.training.fields import Annotated, collated, unfiltered, untransformed
 from pixprep.training.mixing import Key, Mixing
 from pixprep.training.order import Order, Part
 from pixprep.training.reading import Reader, Sample
@@ -142,7 +142,7 @@ class Maker:
         blocks: Memory pool for encoded files.
         broken: Samples that were skipped or replaced, by sample index.
         warned: Names of the fields for which a warning was already logged.
-        lengths: State of ``as_long_as_boxes``.
+        lengths: State of ``unfiltered``.
     """
 
     source: AnySource
@@ -397,10 +397,10 @@ class Maker:
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
-            self._warn(left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size))
+            self._warn(untransformed(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size))
             for name, each in of_boxes[:1]:
                 left = len(annotated.get(name, sample.fields.get("boxes", ())))
-                self._warn(as_long_as_boxes(sample.fields, self.lengths, each, left))
+                self._warn(unfiltered(sample.fields, self.lengths, each, left))
         fields = collated(records, [sample.name for sample in rows.samples])
         for name in moving(plan):  # remove the untransformed fields, in case the op's output has a different name
             fields.pop(name, None)

@@ -40,7 +40,7 @@ class Copies:
     def __init__(self) -> None:
         self.allocate: Callable[[int], Memory] = _pageable
         self._lock = Lock()
-        self._under_way: list[tuple[Callable[[], bool], Any]] = []
+        self._running: list[tuple[Callable[[], bool], Any]] = []
 
     def hold(self, source: Any, is_done: Callable[[], bool]) -> None:
         """Keep a reference to the source of a copy until the copy has finished.
@@ -49,14 +49,14 @@ class Copies:
             source: Array or tensor that is being copied.
             is_done: Function that returns whether the copy has finished, such as the query of an event.
         """
-        self.let_go()
+        self.release_finished()
         with self._lock:
-            self._under_way.append((is_done, source))
+            self._running.append((is_done, source))
 
-    def let_go(self) -> None:
+    def release_finished(self) -> None:
         """Release the sources of all finished copies."""
         with self._lock:
-            self._under_way = [each for each in self._under_way if not each[0]()]
+            self._running = [each for each in self._running if not each[0]()]
 
 
 def _pageable(n_bytes: int) -> Memory:
@@ -88,10 +88,10 @@ class Recycler:
     def clear(self) -> None:
         """Empty the pool. Arrays that are in use remain valid."""
         self._memories.clear()
-        COPIES.let_go()
+        COPIES.release_finished()
 
     def _memory(self, n_bytes: int) -> Memory:
-        COPIES.let_go()
+        COPIES.release_finished()
         if self._allocate != COPIES.allocate:
             self._allocate = COPIES.allocate
             self._memories.clear()

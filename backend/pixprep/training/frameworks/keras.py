@@ -23,7 +23,7 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._loader = loader
         self._names = checked_names(loader, names)
         self._epoch: Iterator[Batch] | None = None
-        self._is_begun = False
+        self._has_started = False
         self._inspected: list[Batch] = []
 
     def __len__(self) -> int:
@@ -32,8 +32,8 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> Any:
         """Return the next batch. The last batch of an epoch is followed by the first of the next epoch."""
         del index
-        batch = self._inspected.pop(0) if self._is_begun and self._inspected else self._next()
-        if not self._is_begun:
+        batch = self._inspected.pop(0) if self._has_started and self._inspected else self._next()
+        if not self._has_started:
             self._inspected.append(batch)
         return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: value(batch, name, is_padded=True))
 
@@ -46,10 +46,10 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     def on_epoch_begin(self) -> None:
         """Start the epoch, which returns the batches that Keras has inspected once more."""
-        self._is_begun = True
+        self._has_started = True
 
     def on_epoch_end(self) -> None:
         """End the epoch, and free its memory. Keras also calls this before the first epoch."""
-        if self._is_begun:
+        if self._has_started:
             self._epoch = None
-        self._is_begun = False
+        self._has_started = False
