@@ -261,7 +261,7 @@ __device__ static inline void warp_opencv(const struct LevelStep &step, const st
     int place[2];
     if (step.mode & 1) {
         const int width = max(1, min(1024 / min(16, step.whole_height), step.whole_width)), block = x / width * width;
-        const double over = divide_depth((m[6] * block + m[7] * y + m[8]) + m[6] * (x - block), is_nearest ? 1.0 : 32.0);
+        const double over = inverse_depth((m[6] * block + m[7] * y + m[8]) + m[6] * (x - block), is_nearest ? 1.0 : 32.0);
         for (int axis = 0; axis < 2; ++axis, m += 3) place[axis] = round_position(((m[0] * block + m[1] * y + m[2]) + m[0] * (x - block)) * over);
     } else {
         for (int axis = 0; axis < 2; ++axis, m += 3) {

@@ -1,7 +1,8 @@
-// Formulas of levels and of the positions of a warp, for the CPU and for CUDA, each once.
+// Formulas of color operations and warps, shared by the C kernels and the CUDA kernels.
 //
-// In C a number is a vector of LANES pixels, and in CUDA one pixel's: of 32 bits `vint`, `vuint` and `vfloat`, of 64 bits
-// `vdouble`. Each product and sum is rounded by itself, but for `fma_v`: compile with -ffp-contract=off, or --fmad=false.
+// In C, the types `vint`, `vuint` and `vfloat` (32 bits) and `vdouble` (64 bits) are vectors with one lane for each of LANES
+// pixels. In CUDA, they are scalars for a single pixel. Except in `fma_v`, each product and sum is rounded separately, so this
+// file must be compiled with -ffp-contract=off (C) or --fmad=false (CUDA).
 #ifndef FORMULAS
 #define FORMULAS
 
@@ -35,23 +36,23 @@ typedef float vfloat __attribute__((vector_size(4 * LANES)));
 typedef double vdouble __attribute__((vector_size(8 * LANES)));
 typedef uint64_t vuint64 __attribute__((vector_size(8 * LANES)));
 typedef int64_t vint64 __attribute__((vector_size(8 * LANES)));
-#define TO_INT(x) __builtin_convertvector(x, vint)  // cut off
+#define TO_INT(x) __builtin_convertvector(x, vint)  // truncates
 #define TO_UINT(x) __builtin_convertvector(x, vuint)
 #define TO_UINT64(x) __builtin_convertvector(x, vuint64)
 #define TO_FLOAT(x) __builtin_convertvector(x, vfloat)
 #define TO_DOUBLE(x) __builtin_convertvector(x, vdouble)
 #define SPLAT(type, x) ((x) - (type){0})
-// A condition has all bits of a number, or none.
-#define SELECT(condition, one, other)                                                              \
-    ({                                                                                             \
-        __typeof__((one) + (other)) one_ = (one) - (__typeof__((one) + (other))){0};               \
-        __typeof__(one_) other_ = (other) - (__typeof__(one_)){0};                                 \
-        __typeof__(condition) if_ = (condition);                                                   \
-        (__typeof__(one_))((if_ & (__typeof__(if_))one_) | (~if_ & (__typeof__(if_))other_));      \
+// In each lane of a vector condition, either all bits are set or none.
+#define SELECT(condition, one, other)                                                                                          \
+    ({                                                                                                                         \
+        __typeof__((one) + (other)) one_ = (one) - (__typeof__((one) + (other))){0};                                           \
+        __typeof__(one_) other_ = (other) - (__typeof__(one_)){0};                                                             \
+        __typeof__(condition) if_ = (condition);                                                                               \
+        (__typeof__(one_))((if_ & (__typeof__(if_))one_) | (~if_ & (__typeof__(if_))other_));                                  \
     })
-#define PER_LANE(type, function, ...)                                                                  \
-    type made_;                                                                                    \
-    for (int lane = 0; lane < LANES; ++lane) made_[lane] = function(__VA_ARGS__);                  \
+#define PER_LANE(type, function, ...)                                                                                          \
+    type made_;                                                                                                                \
+    for (int lane = 0; lane < LANES; ++lane) made_[lane] = function(__VA_ARGS__);                                              \
     return made_
 
 #ifndef __has_builtin
@@ -72,11 +73,12 @@ INLINE vfloat round_even(vfloat x) { PER_LANE(vfloat, rintf, x[lane]); }
 
 #endif
 
-// In the order of PaddingMode and of BlendLike in spec.py.
+// In the order of PaddingMode and BlendLike in spec.py.
 enum padding { PADDING_CONSTANT, PADDING_EDGE, PADDING_REFLECT, PADDING_SYMMETRIC };
 enum like { LIKE_PILLOW, LIKE_TORCHVISION, LIKE_OPENCV };
 
-// The position in the image that replaces a position beyond an edge, by the padding mode; -1 for the fill.
+// Return the position inside of the image whose pixel a padding mode repeats at `position`; -1 for PADDING_CONSTANT, which uses
+// the fill color.
 INLINE int border_position(int padding, int position, int length) {
     if ((unsigned)position < (unsigned)length) return position;
     if (padding == PADDING_CONSTANT) return -1;
@@ -87,12 +89,12 @@ INLINE int border_position(int padding, int position, int length) {
     return position < length ? position : period - edge - position;
 }
 
-INLINE vfloat clip(vfloat value, float most) {
+INLINE vfloat clip(vfloat value, float max_value) {
     value = SELECT(value > 0, value, 0.0f);
-    return SELECT(value < most, value, most);
+    return SELECT(value < max_value, value, max_value);
 }
 
-// The gray of a pixel, a level; torchvision's is floor(fma(blue, 0.114, fma(green, 0.587, red * 0.2989))).
+// Return the luma of pixels, 0 to 255. torchvision's is floor(fma(blue, 0.114, fma(green, 0.587, red * 0.2989))).
 INLINE vint luma_of(vint red, vint green, vint blue, int like) {
     if (like == LIKE_PILLOW) return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16;
     if (like == LIKE_OPENCV) return (red * 9798 + green * 19235 + blue * 3735 + 16384) >> 15;
@@ -100,14 +102,15 @@ INLINE vint luma_of(vint red, vint green, vint blue, int like) {
     return TO_INT(fma_v(TO_FLOAT(blue), SPLAT(vfloat, 0.114f), gray));
 }
 
-// A level blended with gray; `rest` is float32(1 - factor).
-INLINE vint blend_with_gray(vint level, vfloat gray, float factor, float rest, int like) {
-    if (like == LIKE_PILLOW) return TO_INT(clip(gray + (TO_FLOAT(level) - gray) * factor, 255));
-    if (like == LIKE_OPENCV) return TO_INT(clip(round_even(fma_v(TO_FLOAT(level), SPLAT(vfloat, factor), gray * rest)), 255));
-    return TO_INT(clip(fma_v(gray, SPLAT(vfloat, rest), TO_FLOAT(level) * factor), 255));
+// Blend a pixel value with gray. `one_minus_factor` is float32(1 - factor).
+INLINE vint blend_with_gray(vint value, vfloat gray, float factor, float one_minus_factor, int like) {
+    if (like == LIKE_PILLOW) return TO_INT(clip(gray + (TO_FLOAT(value) - gray) * factor, 255));
+    if (like == LIKE_OPENCV)
+        return TO_INT(clip(round_even(fma_v(TO_FLOAT(value), SPLAT(vfloat, factor), gray * one_minus_factor)), 255));
+    return TO_INT(clip(fma_v(gray, SPLAT(vfloat, one_minus_factor), TO_FLOAT(value) * factor), 255));
 }
 
-// A channel as a sum of all: four numbers of a ``ColorMatrix``.
+// Compute one channel as a weighted sum of all channels. `row` contains three weights and an offset of a `ColorMatrix`.
 INLINE vint matrix_row(vint red, vint green, vint blue, const float *row) {
     vfloat value = TO_FLOAT(red) * row[0];
     value = value + TO_FLOAT(green) * row[1];
@@ -117,164 +120,175 @@ INLINE vint matrix_row(vint red, vint green, vint blue, const float *row) {
 
 #if !defined CHANNELS || CHANNELS == 3
 
-// A colour by its levels in order, and by its corner of the circle of hues.
+// The sorted channels of a color, and its position on the color wheel.
 struct hue {
-    vint top, middle, low;
-    vint base;        // 0, 2, 4: red, green, blue is the top
-    vint is_decreasing;  // the hue falls where the middle rises
+    vint maximum, median, minimum;
+    vint base;           // 0, 2 or 4 if red, green or blue is the maximum
+    vint is_decreasing;  // whether the hue decreases when the median channel increases
 };
 
 INLINE struct hue hue_of(vint red, vint green, vint blue) {
-    struct hue made;
-    made.top = SELECT(red > green, red, green);
-    made.top = SELECT(made.top > blue, made.top, blue);
-    made.low = SELECT(red < green, red, green);
-    made.low = SELECT(made.low < blue, made.low, blue);
-    made.middle = red + green + blue - made.top - made.low;
-    made.base = SELECT(red == made.top, 0, SELECT(green == made.top, SPLAT(vint, 2), 4));
-    made.is_decreasing = SELECT(red == made.top, blue, SELECT(green == made.top, red, green)) == made.low;
-    return made;
+    struct hue result;
+    result.maximum = SELECT(red > green, red, green);
+    result.maximum = SELECT(result.maximum > blue, result.maximum, blue);
+    result.minimum = SELECT(red < green, red, green);
+    result.minimum = SELECT(result.minimum < blue, result.minimum, blue);
+    result.median = red + green + blue - result.maximum - result.minimum;
+    result.base = SELECT(red == result.maximum, 0, SELECT(green == result.maximum, SPLAT(vint, 2), 4));
+    result.is_decreasing = SELECT(red == result.maximum, blue, SELECT(green == result.maximum, red, green)) == result.minimum;
+    return result;
 }
 
-// The colour, as a word, in the sixth `sector` of the circle.
-INLINE vuint rgb_of_sector(vint sector, vint top, vint low, vint other) {
+// Return the color of a sector of the color wheel, 0 to 6, from its sorted channels. Its bytes are red, green and blue.
+INLINE vuint rgb_of_sector(vint sector, vint maximum, vint minimum, vint median) {
     sector = SELECT(sector == 6, 0, sector);
-    vint red = SELECT((sector == 0) | (sector == 5), top, SELECT((sector == 1) | (sector == 4), other, low));
-    vint green = SELECT((sector == 1) | (sector == 2), top, SELECT((sector == 0) | (sector == 3), other, low));
-    vint blue = SELECT((sector == 3) | (sector == 4), top, SELECT((sector == 2) | (sector == 5), other, low));
+    vint red = SELECT((sector == 0) | (sector == 5), maximum, SELECT((sector == 1) | (sector == 4), median, minimum));
+    vint green = SELECT((sector == 1) | (sector == 2), maximum, SELECT((sector == 0) | (sector == 3), median, minimum));
+    vint blue = SELECT((sector == 3) | (sector == 4), maximum, SELECT((sector == 2) | (sector == 5), median, minimum));
     return (vuint)(red | green << 8 | blue << 16);
 }
 
-INLINE vint channel_pillow(vint top, vint saturation, vint phi) {
-    return TO_INT(TO_FLOAT(top * (65025 - saturation * phi)) * (float)(1.0 / 65025) + 0.5f);
+INLINE vint channel_pillow(vint maximum, vint saturation, vint phi) {
+    return TO_INT(TO_FLOAT(maximum * (65025 - saturation * phi)) * (float)(1.0 / 65025) + 0.5f);
 }
 
-// A pixel whose hue is turned, a word. Of (top - channel) / (top - low), which both libraries form of each channel, two are 0
-// and 1; what is left is x.
+// Rotate the hue of pixels. The result has the bytes red, green and blue. Both libraries compute (maximum - channel) / chroma for
+// each channel. It is 0 for the maximum and 1 for the minimum, so only the value of the median, x, is computed here.
 //
-// Pillow, in float32 but where float64 is said: h = ((base + 1 - x or base - 1 + x) / 6 + 1) mod 1 in float64; hue = int(h *
-// 255) in float64, plus the turn, modulo 256; saturation = int((top - low) / top * 255), the product in float64. Back, in
-// float64: y = hue * 6 / 255, sector = floor(y), f = y - sector, s = saturation / 255; p = top * (1 - s), q = top * (1 - s *
-// f), t = top * (1 - s * (1 - f)), each rounded half up. Here all is whole or float32, and the same for every colour and hue:
-// q is that of 65025 - saturation * phi 65025ths of top, with phi = hue * 6 mod 255; t has 255 - phi, p 255 in its place.
-INLINE vuint shift_hue_pillow(vint red, vint green, vint blue, float turn) {
+// Pillow computes in float64: h = ((base + 1 - x or base - 1 + x) / 6 + 1) mod 1, with x in float32; hue = int(h * 255) + shift,
+// modulo 256; saturation = int(chroma / maximum * 255), with the quotient in float32. It then converts back, in float64:
+// y = hue * 6 / 255, sector = floor(y), f = y - sector, s = saturation / 255. The other channels are p = maximum * (1 - s) and
+// q = maximum * (1 - s * f) or t = maximum * (1 - s * (1 - f)), rounded half up.
+//
+// This function uses integers and float32, with the same result for every color and shift: q is maximum * (65025 - saturation *
+// phi) / 65025, where phi = hue * 6 mod 255. In place of phi, t has 255 - phi, and p has 255.
+INLINE vuint shift_hue_pillow(vint red, vint green, vint blue, float shift) {
     struct hue c = hue_of(red, green, blue);
-    vint span = c.top - c.low;
-    vfloat x = TO_FLOAT(c.top - c.middle) / TO_FLOAT(SELECT(span > 0, span, 1));
+    vint chroma = c.maximum - c.minimum;
+    vfloat x = TO_FLOAT(c.maximum - c.median) / TO_FLOAT(SELECT(chroma > 0, chroma, 1));
     vfloat h = SELECT(c.is_decreasing, TO_FLOAT(c.base + 1) - x, TO_FLOAT(c.base - 1) + x) / 6.0f;
-    vint hue = (TO_INT(SELECT(h < 0, h + 1.0f, h) * 255.0f) + (int)turn) & 255;
-    vint saturation = TO_INT(TO_FLOAT(span) / TO_FLOAT(SELECT(c.top > 0, c.top, 1)) * 255.0f);
+    vint hue = (TO_INT(SELECT(h < 0, h + 1.0f, h) * 255.0f) + (int)shift) & 255;
+    vint saturation = TO_INT(TO_FLOAT(chroma) / TO_FLOAT(SELECT(c.maximum > 0, c.maximum, 1)) * 255.0f);
     vint sector = ((hue * 6 + 1) * 257) >> 16, phi = hue * 6 - sector * 255;
     phi = SELECT((sector & 1) == 1, phi, 255 - phi);
-    return rgb_of_sector(sector, c.top, channel_pillow(c.top, saturation, SPLAT(vint, 255)), channel_pillow(c.top, saturation, phi));
+    return rgb_of_sector(sector, c.maximum, channel_pillow(c.maximum, saturation, SPLAT(vint, 255)),
+                         channel_pillow(c.maximum, saturation, phi));
 }
 
-INLINE vuint shift_hue_torchvision(vint red, vint green, vint blue, float turn) {
+INLINE vuint shift_hue_torchvision(vint red, vint green, vint blue, float shift) {
     const float unit = (float)(1.0 / 255);
     struct hue c = hue_of(red, green, blue);
-    vfloat one = TO_FLOAT(SELECT(c.top > 0, c.top, 1)) * unit, top = TO_FLOAT(c.top) * unit, middle = TO_FLOAT(c.middle) * unit;
-    vfloat span = top - TO_FLOAT(c.low) * unit;
-    vfloat x = (top - middle) / SELECT(span > 0, span, one), s = span / one;
+    vfloat one = TO_FLOAT(SELECT(c.maximum > 0, c.maximum, 1)) * unit, maximum = TO_FLOAT(c.maximum) * unit,
+           median = TO_FLOAT(c.median) * unit;
+    vfloat chroma = maximum - TO_FLOAT(c.minimum) * unit;
+    vfloat x = (maximum - median) / SELECT(chroma > 0, chroma, one), s = chroma / one;
     vfloat h = SELECT(c.is_decreasing, TO_FLOAT(c.base + 1) - x, (x + TO_FLOAT(c.base)) - 1.0f);
     h = h * (float)(1.0 / 6) + 1.0f;
-    h = SELECT(h < 1, h, h - 1.0f) + turn;
+    h = SELECT(h < 1, h, h - 1.0f) + shift;
     h = SELECT(h < 1, SELECT(h < 0, h + 1.0f, h), h - 1.0f);
     vfloat y = h * 6.0f;
     vint sector = TO_INT(y);
-    vfloat product = s * (y - TO_FLOAT(sector)), rest = SPLAT(vfloat, 1.0f) - s;
-    vfloat share = SELECT((sector & 1) == 1, SPLAT(vfloat, 1.0f) - product, product + rest);
-    return rgb_of_sector(sector, c.top, TO_INT(clip(rest * top, 1) * 255.999f), TO_INT(clip(share * top, 1) * 255.999f));
+    vfloat product = s * (y - TO_FLOAT(sector)), one_minus_s = SPLAT(vfloat, 1.0f) - s;
+    vfloat factor = SELECT((sector & 1) == 1, SPLAT(vfloat, 1.0f) - product, product + one_minus_s);
+    return rgb_of_sector(sector, c.maximum, TO_INT(clip(one_minus_s * maximum, 1) * 255.999f),
+                         TO_INT(clip(factor * maximum, 1) * 255.999f));
 }
 
-// OpenCV's HSV in integers: hue of 0 to 179, saturation, value. 1044480 is 255 times 4096, and 122880 180 / 6 times.
-// A quotient of float32 is never so near to a half that its rounding differs from that of the exact one.
+// Convert RGB to OpenCV's HSV, with a hue of 0 to 179, in fixed point with 12 fractional bits: 1044480 is 255 * 4096, and 122880
+// is 180 / 6 * 4096. No quotient is so close to a tie that float32 and the exact quotient are rounded differently.
 INLINE void hsv_opencv(vint red, vint green, vint blue, vint *hsv) {
     struct hue c = hue_of(red, green, blue);
-    vint span = c.top - c.low;
-    vfloat one_span = TO_FLOAT(SELECT(span > 0, span, 1)), one_top = TO_FLOAT(SELECT(c.top > 0, c.top, 1));
-    vint turn = SELECT(c.base == 0, green - blue, SELECT(c.base == 2, blue - red + 2 * span, red - green + 4 * span));
-    vint hue = (turn * TO_INT(round_even(122880.0f / one_span)) + 2048) >> 12;
+    vint chroma = c.maximum - c.minimum;
+    vfloat divisor_chroma = TO_FLOAT(SELECT(chroma > 0, chroma, 1)),
+           divisor_maximum = TO_FLOAT(SELECT(c.maximum > 0, c.maximum, 1));
+    vint scaled_hue = SELECT(c.base == 0, green - blue, SELECT(c.base == 2, blue - red + 2 * chroma, red - green + 4 * chroma));
+    vint hue = (scaled_hue * TO_INT(round_even(122880.0f / divisor_chroma)) + 2048) >> 12;
     hsv[0] = SELECT(hue < 0, hue + 180, hue);
-    hsv[1] = (span * TO_INT(round_even(1044480.0f / one_top)) + 2048) >> 12;
-    hsv[2] = c.top;
+    hsv[1] = (chroma * TO_INT(round_even(1044480.0f / divisor_maximum)) + 2048) >> 12;
+    hsv[2] = c.maximum;
 }
 
-// Back, a word. The last columns of a row, which fill no vector of 32, are rounded, and the others cut off.
+// Convert OpenCV's HSV to RGB, with the bytes red, green and blue. OpenCV processes a row in vectors of 32 columns, and truncates
+// their values. It rounds the values of the remaining columns (`is_last`).
 INLINE vuint rgb_opencv(vint hue, vint saturation, vint value, vint is_last) {
-    vfloat y = TO_FLOAT(hue) * (float)(6.0 / 180), s = TO_FLOAT(saturation) * (float)(1.0 / 255), v = TO_FLOAT(value) * (float)(1.0 / 255);
+    vfloat y = TO_FLOAT(hue) * (float)(6.0 / 180), s = TO_FLOAT(saturation) * (float)(1.0 / 255),
+           v = TO_FLOAT(value) * (float)(1.0 / 255);
     vint sector = TO_INT(y);
-    vfloat f = y - TO_FLOAT(sector), one = SPLAT(vfloat, 1.0f), part = SELECT((sector & 1) == 1, f, one - f);
-    vfloat top = v * 255.0f, low = v * (one - s) * 255.0f, other = v * fma_v(-s, part, one) * 255.0f;
-    top = SELECT(is_last, round_even(top), top);
-    low = SELECT(is_last, round_even(low), low);
-    other = SELECT(is_last, round_even(other), other);
-    return rgb_of_sector(sector, TO_INT(top), TO_INT(low), TO_INT(other));
+    vfloat f = y - TO_FLOAT(sector), one = SPLAT(vfloat, 1.0f), fraction = SELECT((sector & 1) == 1, f, one - f);
+    vfloat maximum = v * 255.0f, minimum = v * (one - s) * 255.0f, median = v * fma_v(-s, fraction, one) * 255.0f;
+    maximum = SELECT(is_last, round_even(maximum), maximum);
+    minimum = SELECT(is_last, round_even(minimum), minimum);
+    median = SELECT(is_last, round_even(median), median);
+    return rgb_of_sector(sector, TO_INT(maximum), TO_INT(minimum), TO_INT(median));
 }
 
 #endif
 
-// The position that Pillow's warps look at, in float64: x and y.
+// Map an output position to the input position, (x, y), as Pillow does, in float64.
 INLINE void source_pillow(const double *m, int is_perspective, vdouble x, vdouble y, vdouble *position) {
-    vdouble below = is_perspective ? x * m[6] + y * m[7] + 1.0 : SPLAT(vdouble, 1.0);
+    vdouble denominator = is_perspective ? x * m[6] + y * m[7] + 1.0 : SPLAT(vdouble, 1.0);
     for (int axis = 0; axis < 2; ++axis, m += 3) {
         position[axis] = x * m[0] + y * m[1] + m[2];
-        if (is_perspective) position[axis] = position[axis] / below;
+        if (is_perspective) position[axis] = position[axis] / denominator;
     }
 }
 
-// Its bilinear interpolation of four pixel values: two of the upper row, two of the lower one.
+// Pillow's bilinear interpolation of two pixel values of the upper row and two of the lower one.
 INLINE vint bilinear_pillow(vint a, vint b, vint c, vint d, vdouble dx, vdouble dy) {
     vdouble upper = TO_DOUBLE(a) + TO_DOUBLE(b - a) * dx, lower = TO_DOUBLE(c) + TO_DOUBLE(d - c) * dx;
     return TO_INT(upper + (lower - upper) * dy);
 }
 
-// Its cubic interpolation between b and c, from four neighbors in a row.
+// Pillow's cubic interpolation between b and c, the middle ones of four neighbors in a row.
 INLINE vdouble cubic_pillow(vdouble a, vdouble b, vdouble c, vdouble d, vdouble t) {
     vdouble slope = c - a, bend = (a - b) * 2.0 + c - d, twist = b - a - c + d;
     return b + t * (slope + t * (bend + t * twist));
 }
 
-// The position that torchvision's warps look at, in float32: -1 to 1 in the image; of a perspective the quotient less 1.
+// Map an output position to the input position, (x, y), as torchvision does, in float32. Input positions inside of the image are
+// -1 to 1. For a homography, 1 is subtracted from the quotient.
 INLINE void source_torchvision(const double *m, int is_perspective, vfloat x, vfloat y, vfloat *position) {
-    vfloat below = is_perspective ? x * (float)m[6] + y * (float)m[7] + 1.0f : SPLAT(vfloat, 1.0f);
+    vfloat denominator = is_perspective ? x * (float)m[6] + y * (float)m[7] + 1.0f : SPLAT(vfloat, 1.0f);
     for (int axis = 0; axis < 2; ++axis, m += 3) {
         position[axis] = x * (float)m[0] + y * (float)m[1] + (float)m[2];
-        if (is_perspective) position[axis] = position[axis] / below - 1.0f;
+        if (is_perspective) position[axis] = position[axis] / denominator - 1.0f;
     }
 }
 
-// It in pixels; `half` of the image's length. Further away than these bounds nothing lies, and integers suffice.
-INLINE vfloat pixel_position(vfloat place, float half) {
-    vfloat position = fma_v(place + 1.0f, SPLAT(vfloat, half), SPLAT(vfloat, -0.5f));
+// Convert torchvision's coordinate of -1 to 1 to a position in pixels. It is clamped to a range outside of which all positions
+// have the same result, so that it can be converted to an integer.
+INLINE vfloat pixel_position(vfloat coordinate, float half_length) {
+    vfloat position = fma_v(coordinate + 1.0f, SPLAT(vfloat, half_length), SPLAT(vfloat, -0.5f));
     position = SELECT(position > -3, position, -3.0f);
     return SELECT(position < 1e9f, position, 1e9f);
 }
 
-// Its sum of four.
-INLINE vfloat weighted_sum(const vfloat *values, const vfloat *shares) {
-    vfloat sum = fma_v(values[1], shares[1], values[0] * shares[0]);
-    return fma_v(values[3], shares[3], fma_v(values[2], shares[2], sum));
+// torchvision's weighted sum of four pixels.
+INLINE vfloat weighted_sum(const vfloat *values, const vfloat *weights) {
+    vfloat sum = fma_v(values[1], weights[1], values[0] * weights[0]);
+    return fma_v(values[3], weights[3], fma_v(values[2], weights[2], sum));
 }
 
-// OpenCV's warps in integers. cvRound: half to even, and the lowest number where 32 bits do not hold it.
+// OpenCV's cvRound: round ties to even. The result is the lowest integer if 32 bits are not enough.
 INLINE vint round_opencv(vdouble x) {
     vdouble rounded = (x + 6755399441055744.0) - 6755399441055744.0;
     return TO_INT(SELECT((rounded >= -2147483648.0) & (rounded <= 2147483647.0), rounded, -2147483648.0));
 }
 
-// What divides both places of a perspective, 0 on the horizon; and a place.
-INLINE vdouble divide_depth(vdouble depth, double parts) { return SELECT(depth != 0, parts / depth, 0.0); }
-INLINE vint round_position(vdouble place) {
-    place = SELECT(place < 2147483647.0, place, 2147483647.0);
-    return round_opencv(SELECT(place > -2147483648.0, place, -2147483648.0));
+// Return the factor by which OpenCV multiplies both coordinates of a homography: `scale / depth`, or 0 on the horizon.
+INLINE vdouble inverse_depth(vdouble depth, double scale) { return SELECT(depth != 0, scale / depth, 0.0); }
+// Round a coordinate of a homography, saturating.
+INLINE vint round_position(vdouble position) {
+    position = SELECT(position < 2147483647.0, position, 2147483647.0);
+    return round_opencv(SELECT(position > -2147483648.0, position, -2147483648.0));
 }
 
-INLINE vint clip_int16(vint place) {
-    place = SELECT(place > -32768, place, -32768);
-    return SELECT(place < 32767, place, 32767);
+INLINE vint clip_int16(vint position) {
+    position = SELECT(position > -32768, position, -32768);
+    return SELECT(position < 32767, position, 32767);
 }
 
-// Philox4x32-10: a counter becomes random.
+// Replace a counter of four words by the output of Philox4x32-10.
 INLINE void philox(vuint *counter, unsigned first_key, unsigned second_key) {
 #ifdef __cplusplus
 #pragma unroll 1

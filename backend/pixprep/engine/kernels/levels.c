@@ -1,4 +1,4 @@
-// Levels looked up one by one, counted, and made values; and the noise of a tensor.
+// Conversion of pixel values to tensor values, histograms, and the noise of a tensor.
 #include "levels.h"
 
 #include <string.h>
@@ -6,34 +6,35 @@
 #define LANES 16
 #include "formulas.h"
 
-// Where the columns of the result are neighbours, 16 bytes are stored at once; the last ones may overlap those before.
-#define LOOK_UP(type, bits)                                                                                            \
-    static void look_up_##bits(const struct values *arguments) {                                                       \
-        enum { COUNT = 128 / bits };                                                                                   \
-        const struct values values = *arguments, *n = &values; /* so that it is known to stay the same */              \
-        const int is_near = n->out_column_stride == sizeof(type) && n->columns >= COUNT;                                      \
-        for (int64_t plane = 0; plane < n->planes; ++plane)                                                            \
-            for (int64_t row = 0; row < n->rows; ++row) {                                                              \
-                const type *table = (const type *)n->table + 256 * plane;                                              \
-                const uint8_t *from = n->pixels + plane * n->plane_stride + row * n->row_stride;                       \
-                uint8_t *to = n->out + plane * n->out_plane_stride + row * n->out_row_stride;                                        \
-                for (int64_t column = 0; is_near && column < n->columns; column += COUNT) {                            \
-                    int64_t at = column < n->columns - COUNT ? column : n->columns - COUNT;                            \
-                    type found __attribute__((vector_size(16)));                                                       \
-                    const uint8_t *level = from + at * n->column_stride;                                               \
-                    for (int i = 0; i < COUNT; ++i, level += n->column_stride) found[i] = table[*level];               \
-                    memcpy(to + at * sizeof(type), &found, sizeof found);                                              \
-                }                                                                                                      \
-                for (int64_t column = 0; !is_near && column < n->columns; ++column)                                    \
-                    memcpy(to + column * n->out_column_stride, &table[from[column * n->column_stride]], sizeof(type));        \
-            }                                                                                                          \
+// Look pixel values up in the tables. If the columns of the result are contiguous, 16 bytes are stored at once; the last 16 bytes
+// of a row may overlap the previous ones.
+#define LOOK_UP(type, bits)                                                                                                    \
+    static void look_up_##bits(const struct values *arguments) {                                                               \
+        enum { COUNT = 128 / bits };                                                                                           \
+        const struct values values = *arguments, *n = &values; /* a copy, so that stores cannot change it */                   \
+        const int is_contiguous = n->out_column_stride == sizeof(type) && n->columns >= COUNT;                                 \
+        for (int64_t plane = 0; plane < n->planes; ++plane)                                                                    \
+            for (int64_t row = 0; row < n->rows; ++row) {                                                                      \
+                const type *table = (const type *)n->table + 256 * plane;                                                      \
+                const uint8_t *from = n->pixels + plane * n->plane_stride + row * n->row_stride;                               \
+                uint8_t *to = n->out + plane * n->out_plane_stride + row * n->out_row_stride;                                  \
+                for (int64_t column = 0; is_contiguous && column < n->columns; column += COUNT) {                              \
+                    int64_t at = column < n->columns - COUNT ? column : n->columns - COUNT;                                    \
+                    type result __attribute__((vector_size(16)));                                                              \
+                    const uint8_t *pixel = from + at * n->column_stride;                                                       \
+                    for (int i = 0; i < COUNT; ++i, pixel += n->column_stride) result[i] = table[*pixel];                      \
+                    memcpy(to + at * sizeof(type), &result, sizeof result);                                                    \
+                }                                                                                                              \
+                for (int64_t column = 0; !is_contiguous && column < n->columns; ++column)                                      \
+                    memcpy(to + column * n->out_column_stride, &table[from[column * n->column_stride]], sizeof(type));         \
+            }                                                                                                                  \
     }
 LOOK_UP(uint16_t, 16)
 LOOK_UP(uint32_t, 32)
 
-// `level * scale + offset` in float64, rounded to float32, of 16 neighbouring pixels of four channels at a time; the last
-// ones overlap those before.
-static void line(const struct values *arguments) {
+// Compute `value * scale + offset` in float64, rounded to float32, for 16 pixels of four channels at a time. The last 16 pixels of
+// a row may overlap the previous ones.
+static void compute_affine(const struct values *arguments) {
     const struct values all = *arguments, *n = &all;
     for (int64_t plane = 0; plane < n->planes; ++plane) {
         const double scale = n->affine[2 * plane], offset = n->affine[2 * plane + 1];
@@ -52,7 +53,7 @@ static void line(const struct values *arguments) {
 }
 
 static void look_up_block(const struct values *n) {
-    if (n->affine && n->column_stride == 4 && n->out_column_stride == 4 && n->columns >= LANES) return line(n);
+    if (n->affine && n->column_stride == 4 && n->out_column_stride == 4 && n->columns >= LANES) return compute_affine(n);
     switch (n->value_size) {
     case 1: return look_up_bytes(n);
     case 2: return look_up_16(n);
@@ -60,7 +61,7 @@ static void look_up_block(const struct values *n) {
     }
 }
 
-// The part of a row of patches that `n` contains is one block per patch and frame.
+// Write rows of the image to patches: one block per patch and frame.
 static void look_up_patches(const struct values *n) {
     const struct patches *p = n->patches;
     const int64_t merged = p->merge * p->merge;
@@ -68,8 +69,8 @@ static void look_up_patches(const struct values *n) {
         const int64_t inside = (p->first_row + row) % p->height, y = (p->first_row + row) / p->height;
         rows = p->height - inside < n->rows - row ? p->height - inside : n->rows - row;
         for (int64_t x = 0; x < p->patches_per_row; ++x) {
-            const int64_t window = y / p->merge * (p->patches_per_row / p->merge) + x / p->merge;
-            const int64_t patch = window * merged + y % p->merge * p->merge + x % p->merge;
+            const int64_t merge_window = y / p->merge * (p->patches_per_row / p->merge) + x / p->merge;
+            const int64_t patch = merge_window * merged + y % p->merge * p->merge + x % p->merge;
             struct values block = *n;
             block.rows = rows;
             block.columns = p->width;
@@ -103,7 +104,8 @@ KERNEL void count_levels(const struct colours *n) {
     }
 }
 
-// Value i is what the half i % 2 of word i % 8 / 2 of the counter (i / 8, which, 0, 0) looks up.
+// The index of value i in the table is the half i % 2 of word i % 8 / 2 of Philox's output for the counter
+// (i / 8, counter_word, 0, 0). The lower half is number 0.
 KERNEL void make_noise(const struct noise *n) {
     for (int64_t begin = 0; begin < n->count; begin += 8 * LANES) {
         vuint counter[4] = {SPLAT(vuint, (uint32_t)(begin / 8)), SPLAT(vuint, n->counter_word), {0}, {0}};

@@ -105,17 +105,17 @@ INLINE bytes rounded_with_ties(vfloat sums, vint away) {
 }
 
 // Store the 16 values of a block's column to the lines of its rows.
-INLINE void scatter_rows(const void *values, char *const *to, int64_t at, int64_t channels, int size) {
+INLINE void scatter_rows(const void *values, char *const *out, int64_t at, int64_t channels, int size) {
     if (channels == 4) UNROLL
         for (int position = 0; position < 4; ++position)
-            memcpy(to[position] + at * size, (const char *)values + 4 * position * size, 4 * size);
+            memcpy(out[position] + at * size, (const char *)values + 4 * position * size, 4 * size);
     else UNROLL
         for (int position = 0; position < LANES; ++position)
-            memcpy(to[position] + at * size, (const char *)values + position * size, size);
+            memcpy(out[position] + at * size, (const char *)values + position * size, size);
 }
 
 // See `horizontal` in passes.h.
-INLINE void run_horizontal(const struct horizontal_pass *k, const char *block, char *const *to, enum sum_type sum_type,
+INLINE void run_horizontal(const struct horizontal_pass *k, const char *block, char *const *out, enum sum_type sum_type,
                            enum result result, int64_t channels) {
     const struct coefficients w = *k->coefficients;
     const int64_t at[] = {0}, is_mirrored = k->is_mirrored;
@@ -127,22 +127,22 @@ INLINE void run_horizontal(const struct horizontal_pass *k, const char *block, c
             vint sums;
             sum_integers(&taps, weights, w.count[output], UINT8, sum_type, 1, at, &sums);
             if (result == OUT_UINT8) {
-                bytes made = round_shift(sums, w.bits);
-                scatter_rows(&made, to, position, channels, 1);
+                bytes converted = shift_to_uint8(sums, w.bits);
+                scatter_rows(&converted, out, position, channels, 1);
             } else if (result == OUT_INT16) {
-                shorts made = __builtin_convertvector(sums >> 4, shorts);
-                scatter_rows(&made, to, position, channels, 2);
+                shorts converted = __builtin_convertvector(sums >> 4, shorts);
+                scatter_rows(&converted, out, position, channels, 2);
             } else if (result == OUT_FLOAT) {
-                vfloat made = TO_FLOAT(sums);
-                scatter_rows(&made, to, position, channels, 4);
+                vfloat converted = TO_FLOAT(sums);
+                scatter_rows(&converted, out, position, channels, 4);
             } else {
-                scatter_rows(&sums, to, position, channels, 4);
+                scatter_rows(&sums, out, position, channels, 4);
             }
             continue;
         }
         vfloat sums;
         sum_floats(&taps, weights, w.count[output], UINT8, sum_type, 1, at, &sums);
-        scatter_rows(&sums, to, position, channels, 4);
+        scatter_rows(&sums, out, position, channels, 4);
     }
 }
 
@@ -156,21 +156,21 @@ INLINE void gather_rows(const char *const *lines, int64_t at, int64_t channels, 
 
 // See `horizontal_last` in passes.h. The values are uint8 for integer sums and float32 in all other cases.
 INLINE void run_horizontal_last(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,
-                                char *const *to, enum sum_type sum_type, enum result result, int64_t channels) {
+                                char *const *out, enum sum_type sum_type, enum result result, int64_t channels) {
     const struct coefficients w = *k->coefficients;
     const int64_t is_mirrored = k->is_mirrored;
     for (int64_t output = 0; output < w.size; ++output) {
         const int32_t *weights = w.weights + output * w.taps, *tap_offsets = offsets + k->first[output];
         const int64_t at = (is_mirrored ? w.size - 1 - output : output) * channels;
-        bytes levels;
+        bytes values8;
         if (sum_type <= SUM_INT32) {
             vint sums = {0};
             for (int64_t tap = 0; tap < w.count[output]; ++tap) {
-                gather_rows(lines, tap_offsets[tap], channels, 1, &levels);
-                sums += load_uint8(&levels) * (sum_type == SUM_INT16 ? (int16_t)weights[tap] : weights[tap]);
+                gather_rows(lines, tap_offsets[tap], channels, 1, &values8);
+                sums += load_uint8(&values8) * (sum_type == SUM_INT16 ? (int16_t)weights[tap] : weights[tap]);
             }
-            levels = round_shift(sums, w.bits);
-            scatter_rows(&levels, to, at, channels, 1);
+            values8 = shift_to_uint8(sums, w.bits);
+            scatter_rows(&values8, out, at, channels, 1);
             continue;
         }
         vfloat sums = {0}, values;
@@ -180,16 +180,16 @@ INLINE void run_horizontal_last(const struct horizontal_pass *k, const char *con
             sums = tap ? sums + values : values;
         }
         if (result == OUT_FLOAT) {
-            scatter_rows(&sums, to, at, channels, 4);
+            scatter_rows(&sums, out, at, channels, 4);
             continue;
         }
-        levels = result == OUT_UINT8_TIES && k->away[at] ? rounded_with_ties(sums, SPLAT(vint, 1)) : rounded_to_even(sums);
-        scatter_rows(&levels, to, at, channels, 1);
+        values8 = result == OUT_UINT8_TIES && k->away[at] ? rounded_with_ties(sums, SPLAT(vint, 1)) : rounded_to_even(sums);
+        scatter_rows(&values8, out, at, channels, 1);
     }
 }
 
 // See `vertical` in passes.h. The last vector of a line may overlap the previous one.
-INLINE void run_vertical(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *to,
+INLINE void run_vertical(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *out,
                          enum value_type value_type, enum sum_type sum_type, enum result result, float factor,
                          const uint8_t *away) {
     const int32_t *weights = w->weights + output * w->taps;
@@ -207,22 +207,22 @@ INLINE void run_vertical(const struct coefficients *w, int64_t output, const cha
         else sum_floats(&taps, weights, count, value_type, sum_type, UNROLLED, from, values);
         UNROLL for (int i = 0; i < UNROLLED; ++i) {
             if (result == OUT_FLOAT) {
-                memcpy(to + 4 * at[i], &values[i], sizeof values[i]);
+                memcpy(out + 4 * at[i], &values[i], sizeof values[i]);
                 continue;
             }
-            bytes levels = result == OUT_UINT8        ? round_shift(sums[i], w->bits)
-                           : result == OUT_UINT8_MEAN ? rounded_to_even(TO_FLOAT(sums[i]) * factor)
-                           : result == OUT_UINT8_EVEN || !is_any_set(away + at[i])
-                               ? rounded_to_even(values[i])
-                               : rounded_with_ties(values[i], load_uint8(away + at[i]));
-            memcpy(to + at[i], &levels, sizeof levels);
+            bytes values8 = result == OUT_UINT8        ? shift_to_uint8(sums[i], w->bits)
+                            : result == OUT_UINT8_MEAN ? rounded_to_even(TO_FLOAT(sums[i]) * factor)
+                            : result == OUT_UINT8_EVEN || !is_any_set(away + at[i])
+                                ? rounded_to_even(values[i])
+                                : rounded_with_ties(values[i], load_uint8(away + at[i]));
+            memcpy(out + at[i], &values8, sizeof values8);
         }
     }
 }
 
 // PASSES_OPENCV_LINEAR: clip8((((a w0) >> 16) + ((b w1) >> 16) + 2) >> 2), in 16-bit integers.
 static void opencv_linear_vertical(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length,
-                                   char *to, float factor, const uint8_t *away) {
+                                   char *out, float factor, const uint8_t *away) {
     (void)factor, (void)away;
     const int32_t *weights = w->weights + output * w->taps;
     const vint above = weights[0] - (vint){0}, below = weights[1] - (vint){0};
@@ -233,24 +233,24 @@ static void opencv_linear_vertical(const struct coefficients *w, int64_t output,
         shorts total = (a + b + 2) >> 2;
         total &= total >= 0;
         total = (total & (total < 255)) | (255 & (total >= 255));
-        bytes levels = __builtin_convertvector(total, bytes);
-        memcpy(to + at, &levels, sizeof levels);
+        bytes values8 = __builtin_convertvector(total, bytes);
+        memcpy(out + at, &values8, sizeof values8);
     }
 }
 
 // Each pass is a separate function, so that its arithmetic is a compile-time constant.
 #define HORIZONTAL(name, sum_type, result)                                                                                     \
-    static void name##_gray(const struct horizontal_pass *k, const char *block, char *const *to) {                             \
-        run_horizontal(k, block, to, sum_type, result, 1);                                                                     \
+    static void name##_gray(const struct horizontal_pass *k, const char *block, char *const *out) {                            \
+        run_horizontal(k, block, out, sum_type, result, 1);                                                                    \
     }                                                                                                                          \
-    static void name##_words(const struct horizontal_pass *k, const char *block, char *const *to) {                            \
-        run_horizontal(k, block, to, sum_type, result, 4);                                                                     \
+    static void name##_words(const struct horizontal_pass *k, const char *block, char *const *out) {                           \
+        run_horizontal(k, block, out, sum_type, result, 4);                                                                    \
     }
 #define VERTICAL(name, value_type, sum_type, result)                                                                           \
-    static void name(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *to,         \
+    static void name(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *out,        \
                      float factor, const uint8_t *away) {                                                                      \
         (void)factor, (void)away;                                                                                              \
-        run_vertical(w, output, lines, length, to, value_type, sum_type, result, factor, away);                                \
+        run_vertical(w, output, lines, length, out, value_type, sum_type, result, factor, away);                               \
     }
 HORIZONTAL(int16_to_uint8, SUM_INT16, OUT_UINT8)
 HORIZONTAL(int32_to_uint8, SUM_INT32, OUT_UINT8)
@@ -273,12 +273,12 @@ VERTICAL(lerp_to_float_vertical, FLOAT, LERP, OUT_FLOAT)
 VERTICAL(uint8_to_float_vertical, UINT8, SUM_FLOAT, OUT_FLOAT)
 #define HORIZONTAL_LAST(name, sum_type, result)                                                                                \
     static void name##_gray(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,                 \
-                            char *const *to) {                                                                                 \
-        run_horizontal_last(k, lines, offsets, to, sum_type, result, 1);                                                       \
+                            char *const *out) {                                                                                \
+        run_horizontal_last(k, lines, offsets, out, sum_type, result, 1);                                                      \
     }                                                                                                                          \
     static void name##_words(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,                \
-                             char *const *to) {                                                                                \
-        run_horizontal_last(k, lines, offsets, to, sum_type, result, 4);                                                       \
+                             char *const *out) {                                                                               \
+        run_horizontal_last(k, lines, offsets, out, sum_type, result, 4);                                                      \
     }
 HORIZONTAL_LAST(int16_to_uint8_last, SUM_INT16, OUT_UINT8)
 HORIZONTAL_LAST(int32_to_uint8_last, SUM_INT32, OUT_UINT8)
@@ -308,12 +308,12 @@ static const struct pass_functions PASSES[] = {
 // Return the functions of an arithmetic. Fixed-point weights that fit into 16 bits have faster functions. torchvision's weights
 // do, except on an axis that keeps its length.
 struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits) {
-    struct pass_functions made = PASSES[passes];
-    if (passes != PASSES_FIXED) return made;
+    struct pass_functions functions = PASSES[passes];
+    if (passes != PASSES_FIXED) return functions;
     if (column_bits < IDENTITY_BITS) {
-        made.horizontal[0] = int16_to_uint8_gray, made.horizontal[1] = int16_to_uint8_words;
-        made.horizontal_last[0] = int16_to_uint8_last_gray, made.horizontal_last[1] = int16_to_uint8_last_words;
+        functions.horizontal[0] = int16_to_uint8_gray, functions.horizontal[1] = int16_to_uint8_words;
+        functions.horizontal_last[0] = int16_to_uint8_last_gray, functions.horizontal_last[1] = int16_to_uint8_last_words;
     }
-    if (row_bits < IDENTITY_BITS) made.vertical = made.vertical_first = int16_to_uint8_vertical;
-    return made;
+    if (row_bits < IDENTITY_BITS) functions.vertical = functions.vertical_first = int16_to_uint8_vertical;
+    return functions;
 }

@@ -1,4 +1,4 @@
-// Vectors of 16 values, which the passes of resizes work on.
+// Vectors of 16 values for the C kernels.
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -11,31 +11,31 @@
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
 typedef int16_t shorts __attribute__((vector_size(2 * LANES)));
 
-// Narrower and wider by one step at a time: of a conversion in one, GCC 12 makes 16.
-INLINE shorts to_shorts(bytes levels) { return __builtin_convertvector(levels, shorts); }
-INLINE bytes to_bytes(vint levels) {
+// Conversions between 8 and 32 bits have an intermediate step of 16 bits, because GCC 12 converts in a single step lane by lane.
+INLINE shorts to_shorts(bytes values) { return __builtin_convertvector(values, shorts); }
+INLINE bytes to_bytes(vint values) {
 #ifdef __clang__
-    return __builtin_convertvector(levels, bytes);
+    return __builtin_convertvector(values, bytes);
 #else
-    return __builtin_convertvector(__builtin_convertvector(levels, shorts), bytes);
+    return __builtin_convertvector(__builtin_convertvector(values, shorts), bytes);
 #endif
 }
 
 INLINE vint load_uint8(const void *from) {
-    bytes levels;
-    memcpy(&levels, from, sizeof levels);
+    bytes values;
+    memcpy(&values, from, sizeof values);
 #ifdef __clang__
-    return __builtin_convertvector(levels, vint);
+    return __builtin_convertvector(values, vint);
 #else
-    return __builtin_convertvector(to_shorts(levels), vint);
+    return __builtin_convertvector(to_shorts(values), vint);
 #endif
 }
 
-// clip8 of integers; a comparison gives all bits, or none
+// Clip integers to 0 to 255. A comparison sets all bits of a lane, or none.
 INLINE vint clip_uint8(vint total) {
     total &= total >= 0;
     return (total & (total < 255)) | (255 & (total >= 255));
 }
 
-// clip8((half + total) >> bits)
-INLINE bytes round_shift(vint total, int bits) { return to_bytes(clip_uint8((total + (1 << (bits - 1))) >> bits)); }
+// Return clip8((half + total) >> bits), where `half` is half of the divisor.
+INLINE bytes shift_to_uint8(vint total, int bits) { return to_bytes(clip_uint8((total + (1 << (bits - 1))) >> bits)); }
