@@ -251,8 +251,8 @@ class _Work:
         (top, bottom), (left, right) = ((side.start, side.stop) for side in into)
         moved = objects[_CORNERS] + (shift[1], shift[0], shift[1], shift[0])
         seen = moved.clip((left, top, left, top), (right, bottom, right, bottom))
-        sides, whole = seen[:, 2:] - seen[:, :2], moved[:, 2:] - moved[:, :2]
-        kept = (sides > 0).all(axis=1) & (sides.prod(axis=1) >= self._plan.min_visible * whole.prod(axis=1))
+        visible, full = seen[:, 2:] - seen[:, :2], moved[:, 2:] - moved[:, :2]
+        kept = (visible > 0).all(axis=1) & (visible.prod(axis=1) >= self._plan.min_visible * full.prod(axis=1))
         made = {name: values[kept] for name, values in objects.items()}
         for name in self.masks:
             made[name] = np.zeros((int(kept.sum()), *self.size), objects[name].dtype)

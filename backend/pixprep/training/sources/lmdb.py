@@ -97,26 +97,26 @@ def lmdb(
     for field, pattern in patterns.items():
         if not _NUMBERED.fullmatch(str(pattern)):
             raise DataError(f"{field}={pattern!r} must contain exactly one placeholder for a number, as in image-%09d")
-    whole = absolute(path)
-    store = _store(whole)
+    where = absolute(path)
+    store = _store(where)
     with store.reading() as transaction:
         if patterns:
             declared = transaction.get(_COUNT)
-            count, keys = _number(bytes(declared or b""), whole), None
+            count, keys = _number(bytes(declared or b""), where), None
             if count > (entries := transaction.stat()["entries"]):
                 raise DataError(
-                    f'{whole}: the key "{_COUNT.decode()}" declares {count:,} samples, but there are only {entries:,} '
+                    f'{where}: the key "{_COUNT.decode()}" declares {count:,} samples, but there are only {entries:,} '
                     "keys: store the correct number of samples under that key"
                 )
         else:
             found = [bytes(key) for key in transaction.cursor().iternext(keys=True, values=False)]
             if any(b"\0" in key for key in found):
-                raise DataError(f"{whole}: a key contains a NUL character, which is not supported")
+                raise DataError(f"{where}: a key contains a NUL character, which is not supported")
             keys = Names([[key.decode(errors="surrogateescape") for key in found]])
             count = len(keys)
     if count < 1:
-        raise DataError(f"{whole}: contains no samples")
-    source = LmdbValues(whole, {field: str(pattern) for field, pattern in patterns.items()}, keys, count, first)
+        raise DataError(f"{where}: contains no samples")
+    source = LmdbValues(where, {field: str(pattern) for field, pattern in patterns.items()}, keys, count, first)
     source.classes = tuple(classes)
     return typed(source, types, patterns)
 

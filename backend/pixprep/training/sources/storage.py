@@ -289,8 +289,8 @@ def archives(paths: StrPath | Sequence[StrPath]) -> list[str]:
     """
     found: list[str] = []
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        whole = os.fspath(path)
-        for text in [whole] if os.path.isfile(whole) else expanded(whole):  # noqa: PTH113
+        location = os.fspath(path)
+        for text in [location] if os.path.isfile(location) else expanded(location):  # noqa: PTH113
             if is_remote(text):
                 matching = remote().matching(text) if "*" in text else [text]  # in a URL, ? is not a wildcard
             elif os.path.isfile(text):  # noqa: PTH113
