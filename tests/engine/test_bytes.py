@@ -142,7 +142,7 @@ def test_final_lookup_tables_are_combined_with_the_table_of_values(geometry, ten
         for curve in CURVES:
             expected = pp.apply([curve], expected)
         with monkeypatch.context() as patch:
-            patch.setattr(levels, "done", lambda *_: pytest.fail("a step on levels was done"))
+            patch.setattr(levels, "apply_steps", lambda *_: pytest.fail("a step on levels was done"))
             made = pp.apply([*ops, *CURVES, pp.tensor(dtype=tensor, layout="hwc")], color)
         assert made.dtype == tensor
         assert np.array_equal(made, expected)

@@ -321,7 +321,9 @@ def test_a_mistake_fails_the_comparison(mistake, tolerance):
 def test_a_crop_outside_its_image_contains_only_the_fill(top, left):
     """This happens with a random crop of a wide padding, after a step on the whole image."""
     image = noise(12, 13)
-    (found,) = np.unique(levels.done([Take(top, left, 5, 6, (True, False), (7, 8, 9))], image).reshape(-1, 3), axis=0)
+    (found,) = np.unique(
+        levels.apply_steps([Take(top, left, 5, 6, (True, False), (7, 8, 9))], image).reshape(-1, 3), axis=0
+    )
     assert found.tolist() == [7, 8, 9]
 
 

@@ -346,7 +346,7 @@ def test_the_image_size_is_checked_again_by_the_decoder():
 
 @pytest.fixture(autouse=True)
 def _parts_of_small_images(monkeypatch):
-    monkeypatch.setattr(images, "SPARED", 0)
+    monkeypatch.setattr(images, "MIN_SAVED_PIXELS", 0)
 
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.crop(10, 20, 30, 40), pp.tensor()])
@@ -383,7 +383,7 @@ def test_a_region_that_omits_few_pixels_is_not_used(monkeypatch, side, is_part):
 def test_damaged_images_have_the_same_result_as_with_simplejpeg(monkeypatch, damage, is_part):
     def simply(encoded):
         with monkeypatch.context() as patch:
-            patch.setattr(images, "SPARED", 1 << 60)
+            patch.setattr(images, "MIN_SAVED_PIXELS", 1 << 60)
             return seen(encoded, damage=damage)
 
     rng = np.random.default_rng(3)

@@ -16,7 +16,7 @@ from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import elastic, warp
 from pixprep.engine.kernels.filters import filtered
 from pixprep.engine.kernels.kernel import noise as drawn_noise
-from pixprep.engine.kernels.levels import done
+from pixprep.engine.kernels.levels import apply_steps
 from pixprep.importers.verify import frozen
 from pixprep.pipeline.ops.filters import weights
 from pixprep.plan.draws.motions import Look, Motion, coefficients, mapped, projected, rotated
@@ -228,19 +228,19 @@ def test_a_crop_of_a_warp_equals_that_of_the_whole(how, like):
         if index % 4 == 1:
             corners = [[index // 3, 2], [40, index // 4], [30, 36 - index // 5], [3, 30]]
             steps = projected(37, 41, corners, Look(filter=how, fill=FILL, like=like))
-        whole = done(steps, image)
+        whole = apply_steps(steps, image)
         (step,) = folded((*steps, window))
         assert (step.height, step.width) == (20, 13)
-        assert np.array_equal(done((step,), image), whole[5:25, 9:22])
+        assert np.array_equal(apply_steps((step,), image), whole[5:25, 9:22])
         mirrored = folded((*steps, window.changed(flips=(False, True))))
-        assert np.array_equal(done(mirrored, image), whole[5:25, 9:22][:, ::-1])
+        assert np.array_equal(apply_steps(mirrored, image), whole[5:25, 9:22][:, ::-1])
 
 
 def test_nested_crops_of_a_warp_are_added():
     (step,) = rotated(37, 41, 30, Look(fill=FILL))
     one, other = Take(5, 9, 20, 13, (False, False), ()), Take(2, 3, 8, 9, (False, False), ())
     image = noise(37, 41)
-    assert np.array_equal(done(folded((step, one, other)), image), done((step,), image)[7:15, 12:21])
+    assert np.array_equal(apply_steps(folded((step, one, other)), image), apply_steps((step,), image)[7:15, 12:21])
 
 
 def test_a_crop_that_extends_outside_remains_a_separate_step():
@@ -311,8 +311,8 @@ def test_padding_by_reflection_equals_numpy_as_far_as_the_image_reaches(mode):
         for top, left in ((0, 0), (1, 2), (9, 25)):
             step = Take(-top, -left, top + height + left, left + width + top, (False, False), (9, 9, 9), mode)
             expected = np.pad(image, [(top, left), (left, top), (0, 0)], mode)
-            assert np.array_equal(done((step,), image), expected)
-            assert np.array_equal(done((step.changed(flips=(True, True)),), image), expected[::-1, ::-1])
+            assert np.array_equal(apply_steps((step,), image), expected)
+            assert np.array_equal(apply_steps((step.changed(flips=(True, True)),), image), expected[::-1, ::-1])
 
 
 def test_padding_by_reflection_requires_pixel_values():
@@ -373,7 +373,7 @@ def test_erasing_before_normalize_fills_pixel_values():
     assert isinstance(step, Erase)
     assert placed.placements["tensor"].erasures == ()
     assert step.values == FILL
-    result = done((step,), PHOTO)
+    result = apply_steps((step,), PHOTO)
     seen = result[step.top : step.top + step.height, step.left : step.left + step.width]
     assert (seen == FILL).all()
     assert (result != PHOTO).any(axis=2).sum() <= step.height * step.width
@@ -532,7 +532,7 @@ def test_points_follow_their_pixels(like):
         image[row - 1 : row + 2, column - 1 : column + 2] = 255
         sample = {"boxes": [[column, row, column + 1, row + 1]], "points": [[column + 0.5, row + 0.5]]}
         fields = annotated(plan, plan.place(60, 80), sample)
-        found = np.argwhere(done(placement.levels, image)[:, :, 0] == 255) + 0.5
+        found = np.argwhere(apply_steps(placement.levels, image)[:, :, 0] == 255) + 0.5
         assert np.abs(fields["points"][0] - found.mean(axis=0)[::-1]).max() < 0.75
         left, top, right, bottom = fields["boxes"][0]
         assert left < fields["points"][0][0] < right

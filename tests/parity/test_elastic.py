@@ -7,7 +7,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.engine.kernels import elastic
-from pixprep.engine.kernels.levels import done
+from pixprep.engine.kernels.levels import apply_steps
 from pixprep.plan.steps.warps import Elastic
 from support import elastic_twin
 from support.images import scene
@@ -55,7 +55,11 @@ def made(fields, draws=DRAWS):
             field = np.zeros((2, *size), np.float32)
             if seed is not None:
                 field = elastic.displacement(Elastic(tuple(alpha), tuple(sigma), seed), *size)
-            yield photo, done(placed.placements["tensor"].levels, photo), torch.from_numpy(field).permute(1, 2, 0)[None]
+            yield (
+                photo,
+                apply_steps(placed.placements["tensor"].levels, photo),
+                torch.from_numpy(field).permute(1, 2, 0)[None],
+            )
 
 
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])

@@ -92,7 +92,7 @@ def differing(name, like, *, channels=3):
     wrong = count = 0
     for index in range(DRAWS):
         op, pixels = of(CASES[name](np.random.default_rng(index)), like), image(index, channels)
-        ours = levels.done(steps_of(op, channels), pixels)
+        ours = levels.apply_steps(steps_of(op, channels), pixels)
         expected = theirs(lambda x, by=op: by_torchvision(by, x), pixels, like)
         wrong += np.count_nonzero(ours != expected)
         count += ours.size
@@ -134,10 +134,10 @@ def test_every_colour_has_torchvisions_luma_and_hue():
         )
         pixels[:, :, 0] = np.repeat(np.arange(red, red + 8), 256)[:, None]
         for like in LIKES:
-            gray = levels.done(steps_of(pp.grayscale(like=like)), pixels)
+            gray = levels.apply_steps(steps_of(pp.grayscale(like=like)), pixels)
             assert np.array_equal(gray, theirs(lambda x: F.rgb_to_grayscale(x, 3), pixels, like)), (red, like)
             shift = red / 255 - 0.5
-            turned = levels.done(steps_of(pp.hue(factor=shift, like=like)), pixels)
+            turned = levels.apply_steps(steps_of(pp.hue(factor=shift, like=like)), pixels)
             assert np.array_equal(turned, theirs(lambda x, by=shift: F.adjust_hue(x, by), pixels, like)), (red, like)
 
 

@@ -11,7 +11,7 @@ import pytest
 import pixprep as pp
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels.kernel import noise as drawn_noise
-from pixprep.engine.kernels.levels import done
+from pixprep.engine.kernels.levels import apply_steps
 from pixprep.importers.verify.twins import by_torchvision, recoloured
 from pixprep.pipeline.ops import changed, op_name
 from pixprep.plan.draws import philox
@@ -57,7 +57,7 @@ def made(ops, draws=DRAWS):
         plan = pp.Pipeline([pp.decode(), pp.crop(0, 0, height, width), *ops, tensor]).for_training().plan
         for numbers in plan.draw(seed=3, epoch=place, indices=range(count)):
             placed = plan.placing(numbers)(height, width)
-            yield photo, placed.draws, done(placed.placements["tensor"].levels, photo)
+            yield photo, placed.draws, apply_steps(placed.placements["tensor"].levels, photo)
 
 
 def with_like(op, like):

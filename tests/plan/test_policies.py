@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.engine.kernels.levels import done
+from pixprep.engine.kernels.levels import apply_steps
 from pixprep.plan.draws.kinds import KINDS, spaced
 from pixprep.plan.draws.philox import EXAMPLE, Numbers
 from pixprep.plan.draws.policies import gammas
@@ -215,7 +215,7 @@ def test_a_weighted_sum_is_rounded_after_each_product_and_truncated(kind):
         "none": four[:0, :, :3],
     }[kind]
     weights = tuple(np.float32([0.3, 0.45, 0.25]).tolist())
-    result = done([Mix(weights, ((curves.inverted(), curves.solarize(99)), ()))], image)
+    result = apply_steps([Mix(weights, ((curves.inverted(), curves.solarize(99)), ()))], image)
     others = [image, np.where(255 - image >= 99, image, 255 - image), image]
     total = np.zeros(image.shape, np.float32)
     for weight, other in zip(weights, others, strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.batch import NO_ROW
-from pixprep.engine.kernels.levels import done
+from pixprep.engine.kernels.levels import apply_steps
 from pixprep.engine.kernels.resampling import axes
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.boxes import F32, F64, Shares, around, carried, check_place, from_corners
@@ -376,7 +376,7 @@ def _transformed(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
         result[..., columns < 0] = plan.ignore
     if steps := levels.moving(placement.levels, *placement.canvas, (plan.ignore,)):
         image = result[:, :, None] if result.ndim == 2 else result.transpose(1, 2, 0)
-        result = done(steps, image).transpose(2, 0, 1).reshape(*result.shape[:-2], *placement.size)
+        result = apply_steps(steps, image).transpose(2, 0, 1).reshape(*result.shape[:-2], *placement.size)
     return np.ascontiguousarray(result, plan.dtype)
 
 

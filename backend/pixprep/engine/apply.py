@@ -33,7 +33,7 @@ from pixprep.spec import Color, Frames, ImageSpec, TensorSpec
 Array = npt.NDArray[Any]
 RECENT = 32
 """Number of op lists whose plans are cached."""
-ANY = 1 << 31
+UNLIMITED = 1 << 31
 """Maximum height or width that a plan assumes for an image of unlimited size."""
 
 
@@ -85,7 +85,7 @@ def apply(
     chain = _chain(listed_ops, tuple(operators) if isinstance(operators, list) else operators, boxes is not None)
     dtypes = chain.first.frames.dtypes if chain.first else ("uint8",)
     if not isinstance(pixels, list | tuple):
-        return _applied(chain, _array(pixels, dtypes), (seed, epoch, index), boxes)
+        return _apply_to(chain, _array(pixels, dtypes), (seed, epoch, index), boxes)
     if boxes is not None and len(boxes) != len(pixels):
         raise PipelineError(f"boxes must contain one array per image, {len(pixels)}, not {len(boxes)}")
     results = []
@@ -94,7 +94,7 @@ def apply(
         array = _array(one, dtypes, which)
         try:
             sample = seed, epoch, index + i
-            result = _applied(chain, array, sample, None if boxes is None else boxes[i])
+            result = _apply_to(chain, array, sample, None if boxes is None else boxes[i])
         except ImageError as error:
             raise ImageError(error.reason, f"{which}: {error.detail}") from None
         results.append(result)
@@ -123,7 +123,7 @@ def _array(value: Any, dtypes: Sequence[str], which: str = "") -> Array:
     return array
 
 
-def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
     """Cache the last results of a function for hashable arguments, so that successive arrays share one plan."""
     kept = lru_cache(RECENT)(function)
 
@@ -155,10 +155,10 @@ class _Chain:
     operators: tuple[Operator | str, ...]
 
 
-@_remembered
+@_cached
 def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str], has_boxes: bool) -> _Chain:
     first, tensor = None, None
-    middle: list[tuple[int, Op]] = []
+    steps: list[tuple[int, Op]] = []
     calls: list[Use] = []
     known = [*listed(operators)]
     for index, each in enumerate(ops):
@@ -191,11 +191,11 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
                 raise PipelineError(f"requires the boxes of the image, such as {example}")
             else:
-                middle.append((index, op))
-    return _Chain(first, tuple(items(middle)), tensor, tuple(calls), tuple(known))
+                steps.append((index, op))
+    return _Chain(first, tuple(items(steps)), tensor, tuple(calls), tuple(known))
 
 
-def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:
+def _apply_to(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:
     """Apply the ops to one array; its random parameters depend on ``sample``, (seed, epoch, index)."""
     seed, epoch, index = sample
     is_gray = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1)
@@ -203,8 +203,8 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     pixels = levels(shaped(array, chain.first.frames if chain.first else Frames(color)))
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: the image is empty")
-    ops = tuple(drawn(chain.ops, lambda step: _chosen(step, sample)))
-    chain = chain if ops == chain.ops else _with(chain, ops)
+    ops = tuple(drawn(chain.ops, lambda step: _selected(step, sample)))
+    chain = chain if ops == chain.ops else _with_ops(chain, ops)
     plan, output = _compiled(chain, color)
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
     placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
@@ -221,7 +221,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
 
 
-def _chosen(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
+def _selected(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
     """Return the indices of the branches that a random choice selects for a sample."""
     seed, epoch, index = sample
     (numbers,) = philox.draw([step], seed=seed, epoch=epoch, indices=[index])
@@ -229,8 +229,8 @@ def _chosen(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
     return parts
 
 
-@_remembered
-def _with(chain: _Chain, ops: tuple[Item, ...]) -> _Chain:
+@_cached
+def _with_ops(chain: _Chain, ops: tuple[Item, ...]) -> _Chain:
     """Return the chain with the ops of the selected branches in place of the random choices.
 
     Results are cached, so that equal selections share one object and thus one plan.
@@ -243,7 +243,9 @@ def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
     """Return the plan for images of any size, and the plan of its only output."""
     first = chain.first or Pixels(color=color)
     *_, last = nodes([*items([(-1, first)]), *chain.ops], chain.operators)
-    image = replace(last.image, max_height=last.image.max_height or ANY, max_width=last.image.max_width or ANY)
+    image = replace(
+        last.image, max_height=last.image.max_height or UNLIMITED, max_width=last.image.max_width or UNLIMITED
+    )
     tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
     output = cast("TensorPlan", tensor.lower(last.lowered, tensor.infer(image)))
     output = replace(output, calls=chain.calls)

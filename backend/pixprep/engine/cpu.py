@@ -40,7 +40,7 @@ which takes up to a fifth of the time of a batch.
 """
 
 
-class _Loan:
+class _PooledMemory:
     """Owner of an array's memory, which returns it to ``spare`` when the array and all its views have been deleted."""
 
     def __init__(self, memory: npt.NDArray[np.uint8], spare: deque[npt.NDArray[np.uint8]]) -> None:
@@ -93,7 +93,7 @@ class Cpu:
             memory = np.empty(0, np.uint8)
         if len(memory) < n_bytes:
             memory = np.empty(n_bytes, np.uint8)
-        return np.asarray(_Loan(memory, self._spare))[:n_bytes].view(dtype).reshape(shape)
+        return np.asarray(_PooledMemory(memory, self._spare))[:n_bytes].view(dtype).reshape(shape)
 
     def array(self, value: Any) -> Array:
         """See ``Device``."""

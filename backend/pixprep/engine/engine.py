@@ -208,7 +208,7 @@ class Engine:
         images = len(encoded) if hasattr(encoded, "__len__") else 0  # without a length, the decoder raises
         counts = [1] * images
         if places is None:
-            places, counts = self._places(images, inputs or {})
+            places, counts = self._placing(images, inputs or {})
         if answers is not None:
             places, counts = answers.bound(places, counts, self.plan.outputs)
         valid: Sequence[int] = range(images)
@@ -221,7 +221,7 @@ class Engine:
         spans = list(map(slice, ends, ends[1:])) if rows is None else [slice(row, row + 1) for row in rows]
         count = ends[-1] if rows is None else max(rows, default=-1) + 1
         batch = Batch(
-            outputs={name: into[name] if name in into else self._array(name, count) for name in names},
+            outputs={name: into[name] if name in into else self._allocate(name, count) for name in names},
             errors=[None] * count,
             decode_s=[0.0] * count,
             transform_s=[0.0] * count,
@@ -230,7 +230,7 @@ class Engine:
             plans=self.plan.outputs,
         )
         for index in {*range(images)}.difference(valid):
-            self._fail(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
+            self._set_errors(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
         lock = Lock()  # two threads must not advance a generator at the same time
 
         def work(first: Chunk | None = None) -> None:  # each thread processes the next chunk as soon as it is idle
@@ -240,7 +240,7 @@ class Engine:
                 if is_abandoned is not None and all(is_abandoned(valid[index]) for index in chunk.indices):
                     results: Sequence[Decoded | ImageError] = ()
                     for index in chunk.indices:
-                        self._fail(batch, dict.fromkeys(batch.rows_of(valid[index]), _ABANDONED))
+                        self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), _ABANDONED))
                 else:
                     with self._device.lane():
                         results = self._run_chunk(chunk, valid, batch, keep)
@@ -271,7 +271,7 @@ class Engine:
         kernels = [self._device.kernel(plan) for plan in plans]
         return kernels[0] if len(kernels) == 1 else ForkedKernel(kernels)
 
-    def _array(self, name: str, count: int) -> Array:
+    def _allocate(self, name: str, count: int) -> Array:
         """Allocate an output for ``count`` rows: tensors on the device, other outputs on the host.
 
         An output with dynamic dimensions is a list, whose arrays are allocated when the sizes of the images are known.
@@ -305,7 +305,7 @@ class Engine:
             every = [*images, *failed]
             for name, array in batch.outputs.items():
                 failed |= self._write(name, images, array)
-            self._fail(batch, failed)
+            self._set_errors(batch, failed)
             after_transform = perf_counter()
             if keep is not None:
                 for index, result in zip(chunk.indices, results, strict=True):
@@ -313,13 +313,13 @@ class Engine:
                         if not isinstance(result, ImageError):
                             keep(valid[index], result)
                     except ImageError as error:
-                        self._fail(batch, dict.fromkeys(batch.rows_of(valid[index]), error.as_value()))
+                        self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), error.as_value()))
         for row in every:
             batch.decode_s[row] = (after_decode - start) / len(every)
             batch.transform_s[row] = (after_transform - after_decode) / len(every)
         return results
 
-    def _places(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
+    def _placing(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> tuple[list[Place], list[int]]:
         """Return the placement function and the number of rows of each image, given the per-request inputs."""
         check_inputs(self.plan.inputs, inputs, count)
         if not self.plan.inputs:
@@ -358,7 +358,7 @@ class Engine:
                 unreachable(never)
         return {}
 
-    def _fail(self, batch: Batch, errors: Mapping[int, ImageError]) -> None:
+    def _set_errors(self, batch: Batch, errors: Mapping[int, ImageError]) -> None:
         """Store the errors of failed rows, and fill their outputs with zeros."""
         for row, error in errors.items():
             batch.errors[row], batch.placed[row] = error, None

@@ -15,7 +15,7 @@ from pixprep.engine.annotations import visible
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.header import sniff
 from pixprep.engine.engine import Engine
-from pixprep.engine.kernels.levels import done
+from pixprep.engine.kernels.levels import apply_steps
 from pixprep.engine.options import USUAL, EngineOptions
 from pixprep.errors import PipelineError, needed
 from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Patches, Tensor, Tiles
@@ -117,7 +117,7 @@ class Shown:
         top, left, bottom, right = self.window
         canvas = np.zeros((*self.placement.canvas, 1), np.uint8)
         canvas[top:bottom, left:right] = 255
-        return done(moving(self.placement.levels, *self.placement.canvas, (0,)), canvas)[:, :, 0] >= 128
+        return apply_steps(moving(self.placement.levels, *self.placement.canvas, (0,)), canvas)[:, :, 0] >= 128
 
     @property
     def source(self) -> tuple[float, ...]:

@@ -199,18 +199,18 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
     for _ in range(_MAX_SEGMENTS):
         found = _MARKER.search(data, position)
         if found is None:
-            raise _cut_off(data)
+            raise _truncated(data)
         position = found.end()
         marker = data[position - 1]
         if marker == END_OF_IMAGE:
             raise ImageError("CORRUPT", "the JPEG ends before its first scan")
         if position + 2 > end:
-            raise _cut_off(data)
+            raise _truncated(data)
         length = data[position] << 8 | data[position + 1]
         if length < 2:
             raise ImageError("CORRUPT", f"the JPEG segment at byte {position:,} has the invalid length {length}")
         if position + length > end:
-            raise _cut_off(data)
+            raise _truncated(data)
         if marker in KEPT:
             segment = data[position + 2 : position + length]
             if marker in FRAMES:
@@ -317,7 +317,7 @@ def _is_rgb(frame: bytes | memoryview, *, has_jfif: bool, transform: int | None)
     return transform == 0 if transform is not None else bytes(frame[6:13:3]) == b"RGB"
 
 
-def _cut_off(data: memoryview) -> ImageError:
+def _truncated(data: memoryview) -> ImageError:
     return ImageError("TRUNCATED", f"the JPEG ends after {len(data):,} bytes, inside its header")
 
 

@@ -100,7 +100,7 @@ def read(encoded: memoryview, name: Name, limits: Limits) -> Still:
     except (ValueError, IndexError, KeyError):
         with suppress(ValueError):
             if any(end > len(encoded) for _, _, end in boxes(encoded, 0, len(encoded))):
-                raise _cut_off(encoded, name) from None
+                raise _truncated(encoded, name) from None
         raise ImageError("CORRUPT", f"the {NAMES[name]} is damaged: its boxes are inconsistent") from None
 
 
@@ -121,7 +121,7 @@ class _File:
         if b"moov" in top and b"meta" not in top:
             raise self._unsupported("an image sequence", "still images")
         if b"meta" not in top:
-            raise _cut_off(encoded, name)
+            raise _truncated(encoded, name)
         meta = dict(_boxes(top[b"meta"][4:]))
         pitm = meta[b"pitm"]
         self._primary = int.from_bytes(pitm[4 : 6 if pitm[0] == 0 else 8], "big")
@@ -175,7 +175,7 @@ class _File:
         for is_inside, offset, length in self._extents[number]:
             part = (self._idat if is_inside else self._encoded)[offset : offset + length]
             if len(part) < length:
-                raise _cut_off(self._encoded, self._name)
+                raise _truncated(self._encoded, self._name)
             if not length:
                 raise ValueError("an item without data")
             self._n_bytes += length
@@ -277,7 +277,7 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         yield kind, data[begin:end]
 
 
-def _cut_off(encoded: memoryview, name: Name) -> ImageError:
+def _truncated(encoded: memoryview, name: Name) -> ImageError:
     return ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes")
 
 

@@ -65,7 +65,7 @@ AHEAD = 16
 """Number of images whose headers are read, and whose placements are computed, before the first of them is decoded. If
 this Python code alternated with decoding, it would take four times as long, because decoding evicts its data from the
 caches of the core."""
-SPARED = 256 * 256
+MIN_SAVED_PIXELS = 256 * 256
 """Minimum number of pixels that decoding only a region of a JPEG must save. The preparation, and skipping the other
 pixels, take as long as decoding 47,000 pixels. This is also the minimum size in pixels of an image that
 ``turbo.decode_part`` decodes completely, because filling its Huffman tables takes 20 µs."""
@@ -195,37 +195,37 @@ class CpuDecoder:
             decoded = self._turbo(encoded, header, placed, memory, is_whole=is_whole)
             if decoded is not None:
                 return decoded
-        return self._rare(encoded, header, placed, memory)
+        return self._unsupported_by_turbo(encoded, header, placed, memory)
 
     def _turbo(
         self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, *, is_whole: bool
     ) -> Decoded | None:
         """Decode a JPEG with libjpeg-turbo; return None if TurboJPEG does not support this kind of JPEG."""
-        turn = header.orientation if self._plan.apply_exif_orientation else 1
+        orientation = header.orientation if self._plan.apply_exif_orientation else 1
         denominator = placed.denominator if self._plan.reduced else 1
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
         area, everything = header.height * header.width, (0, 0, placed.height, placed.width)
-        if denominator == 1 and area >= SPARED and is_plain(header):
+        if denominator == 1 and area >= MIN_SAVED_PIXELS and is_plain(header):
             part = (None if is_whole or self._options.is_fast_chroma else self._plan.part(placed)) or everything
-            if area - (part[2] - part[0]) * (part[3] - part[1]) < SPARED:
+            if area - (part[2] - part[0]) * (part[3] - part[1]) < MIN_SAVED_PIXELS:
                 part = everything
             if part != everything or header.frame != 0xC2:  # a complete progressive JPEG would not be faster
-                where = stored_region(part, turn, placed.height, placed.width)
+                where = stored_region(part, orientation, placed.height, placed.width)
                 if turbo.decode_part(encoded, buffer, where, self._options):
-                    return Decoded(buffer if turn == 1 else oriented(buffer, turn, part), placed)
+                    return Decoded(buffer if orientation == 1 else oriented(buffer, orientation, part), placed)
         is_recovered = False
         try:
             pixels = turbo.decode(encoded, buffer, self._options, is_strict=True)
         except ValueError as error:
             message = str(error)
-            if _is_rare(message):
+            if _is_unsupported(message):
                 return None
             damage = self._jpeg_error(message, encoded)
             repaired = self._without_flaws(encoded, header, buffer)
             if repaired is not None:
                 pixels = repaired
-            elif self._is_strict or (self._damage == "pillow" and not self._is_loaded(encoded, header)):
+            elif self._is_strict or (self._damage == "pillow" and not self._loads_with_pillow(encoded, header)):
                 raise damage from None
             else:
                 is_recovered = True
@@ -233,10 +233,10 @@ class CpuDecoder:
                     pixels = self._partial(encoded, buffer)
                 except ValueError:
                     return self._recovered(encoded, header, placed, memory, damage)
-        if turn != 1:
-            pixels = oriented(pixels, turn)
+        if orientation != 1:
+            pixels = oriented(pixels, orientation)
         if denominator > 1:
-            placed = placed.reduced(reduction_of(denominator, turn, placed.height, placed.width))
+            placed = placed.reduced(reduction_of(denominator, orientation, placed.height, placed.width))
         return Decoded(pixels, placed, is_recovered)
 
     def _jpeg_error(self, message: str, encoded: Encoded) -> ImageError:
@@ -284,7 +284,7 @@ class CpuDecoder:
                 return buffer
         raise ValueError("the last row was not written")
 
-    def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded:
+    def _unsupported_by_turbo(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded:
         """Decode a JPEG that only Pillow supports.
 
         libjpeg-turbo detects damage in CMYK JPEGs, and Pillow in other kinds.
@@ -297,11 +297,11 @@ class CpuDecoder:
             and turbo.warning(complete := with_end_marker(encoded, header, scan=header.scan), "CMYK") is None
         ):
             encoded, warning = complete, None
-        is_pillows = header.components != 4 or (warning is not None and _is_rare(warning))
+        is_pillows = header.components != 4 or (warning is not None and _is_unsupported(warning))
         if is_pillows and self._is_strict and not has_end_marker(encoded, header.scan):  # Pillow does not report it
             raise self._jpeg_error("Premature end of JPEG file", encoded)
-        if warning is None or _is_rare(warning) or self._damage == "pillow":
-            is_recovered = warning is not None and not _is_rare(warning)
+        if warning is None or _is_unsupported(warning) or self._damage == "pillow":
+            is_recovered = warning is not None and not _is_unsupported(warning)
             try:
                 return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered)
             except ImageError as error:
@@ -312,7 +312,7 @@ class CpuDecoder:
             raise damage
         return self._recovered(encoded, header, placed, memory, damage)
 
-    def _is_loaded(self, encoded: Encoded, header: JpegHeader) -> bool:
+    def _loads_with_pillow(self, encoded: Encoded, header: JpegHeader) -> bool:
         """Return whether Pillow loads a damaged JPEG."""
         plain = with_plain_exif(encoded, orientation=header.orientation, scan=header.scan)
         try:
@@ -339,9 +339,9 @@ class CpuDecoder:
         return Decoded(pixels, placed, is_recovered=True)
 
     def _pillow(self, encoded: Encoded, name: Format, memory: Memory, header: JpegHeader | None = None) -> U8:
-        turn = 1
+        orientation = 1
         if header is not None:
-            turn, encoded = (
+            orientation, encoded = (
                 header.orientation,
                 with_plain_exif(encoded, orientation=header.orientation, scan=header.scan),
             )
@@ -372,8 +372,12 @@ class CpuDecoder:
                     eight = self._eight_bits(image, encoded, name, page)
                     pixels = array_of(eight, is_gray=self._is_gray, is_on_white=is_on_white)
                 if KINDS[name].turns:  # only now, because the EXIF data may follow the pixels of a PNG
-                    turn = exif_orientation(exif_of(image))
-                return oriented(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
+                    orientation = exif_orientation(exif_of(image))
+                return (
+                    oriented(pixels, orientation)
+                    if self._plan.apply_exif_orientation and orientation in range(2, 9)
+                    else pixels
+                )
         except PixprepError:
             raise
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -455,6 +459,6 @@ def is_whole(encoded: Encoded) -> bool:
     return turbo.warning(encoded, "GRAY") is None
 
 
-def _is_rare(message: str) -> bool:
+def _is_unsupported(message: str) -> bool:
     """Return whether a message of TurboJPEG means that it does not support this kind of JPEG."""
     return "subsampling" in message or "color conversion" in message

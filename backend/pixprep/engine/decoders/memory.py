@@ -28,7 +28,7 @@ class Memory:
     def take(self, pixels: int) -> None:
         """Wait until the budget has space for the pixels of the image. Must be called before they are allocated."""
         if not self._pixels:
-            self._budget.take(pixels)
+            self._budget.acquire(pixels)
             self._pixels = pixels
 
     def buffer(self, n_bytes: int) -> U8:
@@ -46,7 +46,7 @@ class Memory:
 
     def __exit__(self, *_: object) -> None:
         """Release the pixels of the budget, and keep the buffer for the next image."""
-        self._budget.give(self._pixels)
+        self._budget.release(self._pixels)
         if self._buffer is not None and len(self._buffer) <= KEPT_BYTES:
             self._buffers.appendleft(self._buffer)
 
@@ -62,14 +62,14 @@ class Budget:
         self._used = 0
         self._changed = threading.Condition()
 
-    def take(self, pixels: int) -> None:
+    def acquire(self, pixels: int) -> None:
         """Wait until the budget has space for this number of pixels."""
         with self._changed:
             while self._used and self._used + pixels > self._limit:
                 self._changed.wait()
             self._used += pixels
 
-    def give(self, pixels: int) -> None:
+    def release(self, pixels: int) -> None:
         """Release pixels whose memory was freed."""
         if pixels:
             with self._changed:

@@ -87,7 +87,7 @@ def read(tiff: memoryview) -> Page:
     _check_declared_size(tiff, offsets, order)
     first, chosen = pages[0], len(pages) - 1
     subs = [_directory(tiff, sub, order)[0] for sub in first.get(_SUB_DIRECTORIES, ())]
-    if any(_DNG_VERSION in tags or _one(tags, _PHOTOMETRIC) in _SENSOR for tags in (first, *subs)):
+    if any(_DNG_VERSION in tags or _first(tags, _PHOTOMETRIC) in _SENSOR for tags in (first, *subs)):
         raise _raw()
     if _is_reduced(pages[chosen]):  # all pages are thumbnails
         if not all(map(_is_reduced, subs)):
@@ -132,9 +132,9 @@ def with_palette(image: Image.Image) -> None:
 
 
 def _page(index: int, tags: Tags) -> Page:
-    photometric = _one(tags, _PHOTOMETRIC) if _one(tags, _COMPRESSION, 1) != _OLD_JPEG else _YCBCR
-    bits, samples = max(tags.get(_BITS, (1,))), _one(tags, _SAMPLES, 1)
-    kind, planes = _one(tags, _FORMAT, 1), _one(tags, _PLANAR, 1) == 2
+    photometric = _first(tags, _PHOTOMETRIC) if _first(tags, _COMPRESSION, 1) != _OLD_JPEG else _YCBCR
+    bits, samples = max(tags.get(_BITS, (1,))), _first(tags, _SAMPLES, 1)
+    kind, planes = _first(tags, _FORMAT, 1), _first(tags, _PLANAR, 1) == 2
     own = _OWN_SAMPLES.get(photometric, 1)
     words = f"{_COLORS.get(photometric, f'photometric interpretation {photometric}')}, {samples} x {bits} bits"
     words += f", {_FORMATS.get(kind, f'sample format {kind}')}" * (kind != 1)
@@ -152,7 +152,7 @@ def _page(index: int, tags: Tags) -> Page:
         is_inverted=photometric == _WHITE_IS_ZERO and bits > 8,
         is_planar=planes and samples > 1,
         extra=max(0, samples - own - alphas),
-        needs_libtiff=_one(tags, _COMPRESSION, 1) == 1 and (planes or is_subsampled),
+        needs_libtiff=_first(tags, _COMPRESSION, 1) == 1 and (planes or is_subsampled),
         words=words if _WIDTH in tags else "",
     )
 
@@ -166,10 +166,10 @@ def _raw() -> ImageError:
 
 
 def _is_reduced(tags: Tags) -> bool:
-    return bool(_one(tags, _SUBFILE) & 1)
+    return bool(_first(tags, _SUBFILE) & 1)
 
 
-def _one(tags: Tags, tag: int, default: int = 0) -> int:
+def _first(tags: Tags, tag: int, default: int = 0) -> int:
     return next(iter(tags.get(tag, ())), default)
 
 

@@ -121,7 +121,7 @@ class GrayPixels:
         """Do nothing, because a gray pixel does not have a hue."""
 
     def shift(self, hues: U8, saturation: int, value: int) -> None:
-        """Do nothing, because for gray images this step changes only the hue, which a gray pixel does not have."""
+        """Do nothing, because the step does not change gray images; see ``Hsv``."""
 
 
 def rest_of(factor: float) -> float:

@@ -70,8 +70,8 @@ class CpuKernel:
         elif last is not None:
             steps.append(last)
         if steps or self._own:
-            canvas = levels.done(steps, self._canvas(pixels, placement))
-            table = self._plan.table_of(levels.measured(self._own, canvas)) if self._own else table
+            canvas = levels.apply_steps(steps, self._canvas(pixels, placement))
+            table = self._plan.table_of(levels.statistic(self._own, canvas)) if self._own else table
             self._look_up(canvas, table, planes)
         else:
             self._write(pixels, placement, table, finish, planes)

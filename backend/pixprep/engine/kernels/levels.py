@@ -39,7 +39,7 @@ U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Hsv | ColorMatrix | Tone
 
 
-def done(steps: Sequence[LevelStep], image: U8) -> U8:
+def apply_steps(steps: Sequence[LevelStep], image: U8) -> U8:
     """Apply steps to an image.
 
     Args:
@@ -51,7 +51,7 @@ def done(steps: Sequence[LevelStep], image: U8) -> U8:
     """
     for is_colour, group in groupby(steps, lambda step: isinstance(step, ColourStep)):
         if is_colour:
-            image = coloured(cast("Iterable[ColourStep]", group), image)
+            image = apply_color_steps(cast("Iterable[ColourStep]", group), image)
         else:
             for step in group:
                 image = _KERNELS[type(step)](step, image)
@@ -64,8 +64,8 @@ def _erased(step: Erase, image: U8) -> U8:
     return erased
 
 
-def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
-    """Apply steps that change colors but do not move pixels; see ``done``."""
+def apply_color_steps(steps: Iterable[ColourStep], image: U8) -> U8:
+    """Apply steps that change colors but do not move pixels; see ``apply_steps``."""
     if not image.size:
         return image
     pixels = GrayPixels(image) if image.shape[2] == 1 else ColorPixels(image)
@@ -83,7 +83,7 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
                 else:
                     pixels.look_up(np.tile(profile.contrast(mean, step.factor).astype(np.uint8), (3, 1)))
             case Tone():
-                pixels.look_up(np.stack([tone(step, counts) for counts in pixels.histograms()]))
+                pixels.look_up(np.stack([tone_table(step, counts) for counts in pixels.histograms()]))
             case Blend():
                 pixels.blend(step.factor, step.like)
             case Hue():
@@ -97,7 +97,7 @@ def coloured(steps: Iterable[ColourStep], image: U8) -> U8:
     return pixels.image
 
 
-def measured(number: Own, image: U8) -> float:
+def statistic(number: Own, image: U8) -> float:
     """Return the maximum or the mean of all pixel values of an image (height, width, channels), or 1 if it is 0."""
     counts = (GrayPixels(image) if image.shape[2] == 1 else ColorPixels(image)).histograms().sum(axis=0, dtype=np.int64)
     levels = np.arange(256)
@@ -105,7 +105,7 @@ def measured(number: Own, image: U8) -> float:
     return float(value) or 1.0
 
 
-def tone(step: Tone, counts: npt.NDArray[Any]) -> U8:
+def tone_table(step: Tone, counts: npt.NDArray[Any]) -> U8:
     """Return the look-up table (256,) of a channel, computed from its histogram.
 
     ``autocontrast`` maps the minimum and the maximum pixel value to 0 and 255. A constant channel does not change.
@@ -130,7 +130,7 @@ def _mixed(step: Mix, image: U8) -> U8:
     whole, channels = _with_fourth_byte(image), image.shape[2]
     total = np.multiply(whole, own, dtype=np.float32)
     for weight, chain in zip(weights, step.chains, strict=True):
-        total += np.multiply(_with_fourth_byte(done(chain, whole[:, :, :channels])), weight, dtype=np.float32)
+        total += np.multiply(_with_fourth_byte(apply_steps(chain, whole[:, :, :channels])), weight, dtype=np.float32)
     return total.astype(np.uint8)[:, :, :channels]
 
 
@@ -192,4 +192,4 @@ _KERNELS: Mapping[type[LevelStep], Callable[[Any, U8], U8]] = {
     Take: _taken,
     Warp: warped,
 }
-"""Functions for the steps that ``coloured`` does not support. Custom operators are called in ``kernels.staged``."""
+"""Functions of the steps that ``apply_color_steps`` does not support. ``kernels.staged`` calls custom operators."""

@@ -42,7 +42,7 @@ class StagedKernel:
         self._call = run
         self._order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
         self._fill = tuple(plan.fill[index] for index in self._order)  # in the channel order of the decoded image
-        self._levels = [steps for steps, _ in _cut(plan.geometry.levels)]
+        self._levels = [steps for steps, _ in _split(plan.geometry.levels)]
         self._parts = [self._part(part) for part in range(len(self._levels))]
         photo = plan.geometry.photo
         self._photo = self._kernel(Geometry((), None, (), photo), is_last=False) if photo else None
@@ -64,7 +64,7 @@ class StagedKernel:
         if self._photo is not None:
             placed = Geometry((), None, ()).place(*pixels.shape[:2])._replace(levels=placement.photo)
             pixels = self._image(self._photo, pixels, placed)
-        for part, (steps, call) in enumerate(_cut(placement.levels)):
+        for part, (steps, call) in enumerate(_split(placement.levels)):
             placed = placement._replace(levels=steps, erasures=erasures if call is None else ())
             if call is not None and placed.fill is not None:
                 placed = placed._replace(fill=tuple(placed.fill[index] for index in self._order))
@@ -75,7 +75,7 @@ class StagedKernel:
                 pixels = self._call(call, image, shape=(*size, len(self._order)), dtype="uint8")
                 placement = Geometry((), None, ()).place(*size)
             elif self._plan.calls:
-                out[...] = self._changed(kernel, pixels, placed)
+                out[...] = self._tensor(kernel, pixels, placed)
             else:
                 kernel.run([pixels], [placed], out[None], [0])
 
@@ -85,7 +85,7 @@ class StagedKernel:
         kernel.run([pixels], [placed], image, [0])
         return image[0]
 
-    def _changed(self, kernel: CpuKernel, pixels: Array, placed: Placement) -> Array:
+    def _tensor(self, kernel: CpuKernel, pixels: Array, placed: Placement) -> Array:
         """Run the last part, and return its tensor after the custom operators on tensors."""
         spec = self._plan.spec
         tensor: Array = np.empty((1, *spec.shape), spec.dtype)
@@ -115,7 +115,7 @@ class StagedKernel:
         return CpuKernel(plan)
 
 
-def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
+def _split(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
     """Split steps at custom operators: yield (steps before it, operator) for each, and last (remaining steps, None)."""
     part: list[T] = []
     for step in steps:
