@@ -6,7 +6,7 @@ remain in `make test`, evenly spaced among all of them; 0 leaves the whole test 
 
 KEPT = {
     "tests/attacks/test_image_limits.py::test_50_megapixels_cost_less_than_a_gigabyte": 2,
-    "tests/attacks/test_image_jpeg.py::test_a_size_over_the_limits_is_refused_from_the_header": 40,
+    "tests/attacks/test_image_jpeg.py::test_a_size_above_the_limits_is_rejected_from_the_header": 40,
     "tests/attacks/test_repository_config_bombs.py::test_a_configuration_is_checked_in_seconds": 4,
     "tests/engine/test_bytes.py::test_bytes_are_copied_and_looked_up_between_all_layouts_and_flips": 4,
     "tests/engine/test_bytes.py::test_filters_equal_numpy_in_every_layout": 14,

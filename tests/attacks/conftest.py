@@ -1,4 +1,4 @@
-"""Cost of one image, measured in a separate process; and a small model repository, part of which a test corrupts."""
+"""Cost of one image, measured in a separate process; and a small model repository that tests corrupt."""
 
 import json
 import math
@@ -18,12 +18,12 @@ from support.images import jpeg, scene
 
 @dataclass(frozen=True)
 class Cost:
-    """Result that an engine on one thread made of one image.
+    """Result of one image in an engine with one thread.
 
     Attributes:
-        text: ``ok``, or the ImageError; anything else is a finding.
+        text: ``ok``, or the ImageError. Anything else is a finding.
         seconds: Processor time in seconds.
-        mib: that the process grew by at most.
+        mib: Maximum growth of the process.
     """
 
     text: str
@@ -32,11 +32,11 @@ class Cost:
 
     @property
     def reason(self):
-        """``TRUNCATED`` of ``[TRUNCATED] …``, or the whole text."""
+        """Return ``TRUNCATED`` for ``[TRUNCATED] …``, or the whole text."""
         return self.text[1 : self.text.index("]")] if self.text.startswith("[") else self.text
 
     def within(self, *reasons, mib, seconds=math.inf):
-        """Assert that one of these came of it, ``ok`` among them, and what it cost at most."""
+        """Assert that the result is one of the given ones, including ``ok``, and that the cost is within the limits."""
         assert self.reason in reasons, self
         assert self.seconds < seconds, self
         assert self.mib < mib, self
@@ -44,9 +44,9 @@ class Cost:
 
 @pytest.fixture(scope="session")
 def measure_pipeline():
-    """A function from a pipeline, and an encoded image, to what they cost together."""
+    """Return a function that measures the cost of a pipeline together with an encoded image."""
     command = [sys.executable, "-W", "ignore", Path(__file__).parent / "measured.py"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # libtiff's remarks
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # warnings of libtiff
     with subprocess.Popen(command, **pipes) as process:
 
         def cost(pipeline, encoded=None):
@@ -61,7 +61,7 @@ def measure_pipeline():
 
 @pytest.fixture(scope="session")
 def measure(measure_pipeline):
-    """A function from an encoded image to what its decoding costs."""
+    """Return a function that measures the cost of decoding an encoded image."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])  # uses all pixels
     return partial(measure_pipeline, pipeline)
 

@@ -9,18 +9,21 @@ from support.images import jpeg, noise, save
 
 
 def chunk(name, body, *, is_right=True):
-    """One PNG chunk; or with a wrong checksum."""
+    """Return one PNG chunk, optionally with a wrong checksum."""
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body) ^ (not is_right))
 
 
 def png(height, width, *chunks, depth=8, color=2, interlace=0):
-    """A PNG of this header and these chunks between it and IEND."""
+    """Return a PNG of this header and these chunks between it and IEND."""
     header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + b"".join(chunks) + chunk(b"IEND", b"")
 
 
 def zeros(n_bytes):
-    """A zlib stream of so many zeros: a thousandth of it. Whole mebibytes are one compressed block, repeated."""
+    """Return a zlib stream of this many zeros, a thousandth of their size.
+
+    Whole mebibytes are one repeated compressed block.
+    """
     deflate = zlib.compressobj(9, wbits=-15)
     block = deflate.compress(bytes(1 << 20)) + deflate.flush(zlib.Z_FULL_FLUSH)
     rest = deflate.compress(bytes(n_bytes % (1 << 20))) + deflate.flush()
@@ -29,12 +32,12 @@ def zeros(n_bytes):
 
 
 def segment(marker, body):
-    """One JPEG segment."""
+    """Return one JPEG segment."""
     return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
 
 
 def frame(height, width, components=3, *, marker=0xC0, precision=8, sampling=0x11):
-    """A start-of-frame segment."""
+    """Return a start-of-frame segment."""
     body = struct.pack(">BHHB", precision, height, width, components % 256)
     return segment(marker, body + b"".join(bytes([i % 256 + 1, sampling, 0]) for i in range(components)))
 
@@ -47,25 +50,25 @@ def parts(encoded):
 
 
 def reframed(new, *, progressive=False):
-    """A small JPEG with another frame header."""
+    """Return a small JPEG with a different frame header."""
     before, _, after = parts(jpeg(noise(16, 16), subsampling=0, progressive=progressive))
     return before + new + after
 
 
 def bmp(width, height, *, bits=24, compression=0, data=b"", colours=0):
-    """A BMP of this header and data."""
+    """Return a BMP of this header and data."""
     header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, compression, len(data), 0, 0, colours, 0)
     return b"BM" + struct.pack("<IHHI", 54 + len(data), 0, 0, 54) + header + data
 
 
 def gif(width, height, *, frames=1, frame=None):
-    """A GIF of so many frames of one pixel's data each."""
+    """Return a GIF of this many frames, each with the data of one pixel."""
     picture = b"\x2c" + struct.pack("<HHHHB", 0, 0, *(frame or (width, height)), 0) + b"\x02\x02\x4c\x01\0"
     return b"GIF89a" + struct.pack("<HHBBB", width, height, 0x80, 0, 0) + bytes(6) + picture * frames + b"\x3b"
 
 
 def vp8l(width, height):
-    """Return a lossless WebP of one color that declares this size."""
+    """Return a lossless WebP of one colour that declares this size."""
     encoded = bytearray(save(Image.new("RGB", (16, 16)), "WEBP", lossless=True))
     at = encoded.index(b"VP8L") + 9
     encoded[at : at + 4] = struct.pack("<I", (width - 1) | (height - 1) << 14)
@@ -73,7 +76,7 @@ def vp8l(width, height):
 
 
 def webp(width, height, frame=b""):
-    """A WebP with a canvas of this size, and in it one frame of an animation, 16 x 16: a whole WebP."""
+    """Return a WebP with a canvas of this size that contains one animation frame of 16 x 16: a complete WebP."""
     body = frame[12:]
     chunks = b"ANIM" + struct.pack("<I", 6) + bytes(6) + b"ANMF" + struct.pack("<I", 16 + len(body))
     chunks += bytes(6) + b"\x0f\0\0\x0f\0\0" + bytes(4) + body if frame else b""
@@ -82,11 +85,11 @@ def webp(width, height, frame=b""):
 
 
 def tags(width, height, *, compression=1, n_bytes=16):
-    """Return the tags of a gray TIFF of one strip, which follows them."""
+    """Return the tags of a gray TIFF with one strip, which follows them."""
     return {256: width, 257: height, 258: 8, 259: compression, 262: 1, 273: 122, 277: 1, 278: height, 279: n_bytes}
 
 
 def tiff(entries, data=b""):
-    """A TIFF of one directory of single numbers, and data."""
+    """Return a TIFF of one directory of single numbers, and data."""
     fields = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted(entries.items()))
     return b"II*\0" + struct.pack("<IH", 8, len(entries)) + fields + bytes(4) + data

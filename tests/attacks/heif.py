@@ -1,4 +1,4 @@
-"""AVIF and HEIC files that no encoder writes: boxes of any contents."""
+"""AVIF and HEIC files that no encoder writes: boxes with arbitrary contents."""
 
 import struct
 
@@ -20,14 +20,14 @@ def grid(rows, columns, height, width):
 
 
 def file(items, *, brand=b"avif", references=(), iloc=None, iinf=None, ipma=None, iref=None, behind=b""):
-    """A file.
+    """Return a file.
 
     Args:
         items: (type, data or the number of the item whose data it shares, boxes of properties), numbered from 1.
         brand: ``avif`` or ``heic``.
         references: (type, from, to).
-        iloc, iinf, ipma, iref: in place of the right box.
-        behind: after the last box.
+        iloc, iinf, ipma, iref: Replacement of the correct box.
+        behind: Data after the last box.
     """
     properties = [each for _, _, own in items for each in own]
     entries, place = b"", 1
@@ -70,14 +70,14 @@ def file(items, *, brand=b"avif", references=(), iloc=None, iinf=None, ipma=None
 
 
 def bits(*fields):
-    """Bytes of (value, how many bits) one after the other."""
+    """Return the concatenated bits of (value, number of bits), as bytes."""
     text = "".join(f"{value:0{count}b}" for value, count in fields)
     text += "0" * (-len(text) % 8)
     return int(text, 2).to_bytes(len(text) // 8, "big")
 
 
 def obu(kind, body):
-    """One unit of AV1, with its length."""
+    """Return one OBU of AV1, with its length."""
     length, size = b"", len(body)
     while size >> 7:
         length += bytes([size & 127 | 128])
@@ -97,7 +97,9 @@ def sequence(height, width, *, own_size_bits=None):
 
 
 def timed_sequence(height, width):
-    """Return a sequence header of AV1 with all optional fields before its sizes: times, a decoder model, two points."""
+    """Return a sequence header of AV1 with all optional fields before its sizes: timing, a decoder model, two
+    points.
+    """
     point = ((1, 12), (8, 5), (1, 1), (1, 1), (511, 10), (511, 10), (1, 1), (1, 1), (9, 4))
     head = ((0, 3), (0, 1), (0, 1), (1, 1), (1, 32), (25, 32), (1, 1), (0b00111, 5), (1, 1), (9, 5), (7, 32), (3, 5))
     sizes = ((15, 4), (15, 4), (width - 1, 16), (height - 1, 16))

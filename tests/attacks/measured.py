@@ -1,7 +1,8 @@
 """Decodes images, each in a separate process, and prints the result: a program, see ``conftest.measure``.
 
-A process that has everything imported forks for each image, so that memory is that of one decode, and a crash is a
-result. On stdin: eight bytes of length, then a pipeline file, and an image in the same way. On stdout: a line of JSON.
+A process that has imported everything forks for each image, so that the memory is that of one decode, and a crash is a
+result. Input on stdin: eight bytes of length and a pipeline file, followed by an image in the same form. Output on
+stdout: a line of JSON.
 """
 
 import json
@@ -32,7 +33,7 @@ def pages(index):
 
 
 def decode(pipeline, encoded, answer):
-    """In the child: the reason or ``ok``, and the seconds of processor time."""
+    """In the child process, return the reason or ``ok``, and the seconds of processor time."""
     signal.alarm(PATIENCE_S)
     resource.setrlimit(resource.RLIMIT_AS, (pages(0) + ROOM,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -47,7 +48,7 @@ def decode(pipeline, encoded, answer):
 
 
 def measure(pipeline, encoded):
-    """Fork, decode, wait."""
+    """Fork, decode, and wait."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -64,7 +65,7 @@ def measure(pipeline, encoded):
 
 
 def read(file):
-    """One part of stdin; None at its end."""
+    """Return one part of stdin, or None at its end."""
     head = file.read(8)
     return file.read(int.from_bytes(head, "big")) if head else None
 

@@ -1,4 +1,4 @@
-"""The text of pipeline files, part of which a test corrupts."""
+"""Text of pipeline files that tests corrupt."""
 
 HEAD = '{"format": "pixprep/1", "ops": [{"op": "decode"}, '
 TAIL = '{"op": "center_crop", "height": 8}, {"op": "tensor"}]}'
@@ -6,5 +6,5 @@ VALID = HEAD + TAIL
 
 
 def with_op(fields):
-    """A pipeline whose second op has these fields, as JSON."""
+    """Return a pipeline whose second op has these fields, as JSON."""
     return HEAD + "{" + fields + "}, " + TAIL

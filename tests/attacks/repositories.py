@@ -12,7 +12,7 @@ OUTPUT = 'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP32 dims:
 
 @contextmanager
 def patience(seconds=5):
-    """Limit of time: what hangs inside fails."""
+    """Fail if the code inside exceeds this time."""
 
     def fail(*_):
         raise TimeoutError
@@ -27,7 +27,10 @@ def patience(seconds=5):
 
 
 def problems(models):
-    """Output of ``pixprep check``, in a few seconds and in lines that a terminal may show."""
+    """Return the output of ``pixprep check``.
+
+    Assert that it takes a few seconds and that a terminal can show its lines.
+    """
     with patience():
         found = [str(problem) for problem in repository.check(models)]
     assert all(line.isprintable() and len(line) < 3200 for line in found)
@@ -35,14 +38,14 @@ def problems(models):
 
 
 def put(path, make):
-    """Something else in the place of a file."""
+    """Replace a file with something else."""
     if path.exists():
         path.unlink()
     make(path)
 
 
 def sparse(n_bytes):
-    """Return a function that creates a sparse file of so many zeros."""
+    """Return a function that creates a sparse file of this many zeros."""
 
     def make(path):
         path.touch()

@@ -1,8 +1,8 @@
-"""Attack: an ``.npy`` file for ``pixprep send`` or the page whose header asks for terabytes, for objects, or for a
-number that no computer has.
+"""Attack: the header of an ``.npy`` file for ``pixprep send`` or the page declares terabytes, objects, or an absurd
+number.
 
-Defence: NumPy reads it without pickles, and whatever it raises is an ``ImageError``.
-Outcome: one line. Before the mend a shape of 20 digits was a traceback.
+Defence: NumPy reads it without pickles, and every error becomes an ``ImageError``. Outcome: one line. Before the fix, a
+shape of 20 digits caused a traceback.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("case", HEADERS)
-def test_an_array_that_lies_is_an_error_of_its_image(case):
+def test_a_lying_array_is_an_error_of_its_image(case):
     header = HEADERS[case].encode()
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(100)
     with pytest.raises(pp.ImageError, match=r"\[CORRUPT\] an .npy file: ") as caught:
@@ -31,6 +31,6 @@ def test_an_array_that_lies_is_an_error_of_its_image(case):
     assert len(str(caught.value)) < 300
 
 
-def test_an_honest_array_is_itself():
+def test_a_valid_array_is_returned():
     array = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
     assert np.array_equal(pixels_of(npy(array), "rgb"), array)

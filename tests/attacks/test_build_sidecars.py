@@ -1,9 +1,9 @@
-"""Attack: an ONNX file whose weights are in "model.py", "../../.bashrc" or "torch.so", which ``build`` copies along.
+"""Attack: an ONNX file whose weights are in "model.py", "../../.bashrc" or "torch.so", which ``build`` also copies.
 
 Or in "weights.bin", which is a link to ~/.ssh/id_rsa, a FIFO, a device, truncated, or a sparse file of terabytes. Or in
 "model.onnx", which would replace the file that was checked.
 
-Defense: weights must be in the folder of the ONNX file, in a regular file that is neither a link nor a file that Python
+Defence: weights must be in the folder of the ONNX file, in a regular file that is neither a link nor a file that Python
 runs. ``build`` searches for them wherever a constant may occur: in the nodes, their subgraphs and functions. ``check``
 does the same. Outcome: rejected. Before the fix the attacker's model.py replaced ours, and Triton would have run it;
 and every file that a link pointed to was copied into the repository, which others receive.
@@ -36,7 +36,7 @@ def external(location, **entries):
 
 
 def save(path, location, place="initializer", name="x", **entries):
-    """Save a model that adds such weights, at some place of its graph, to the input of a name."""
+    """Save a model that adds such weights, at some position of its graph, to a given input."""
     weights, functions = external(location, **entries), []
     x = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, 8, 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, 8, 8])
@@ -63,7 +63,7 @@ def build(folder, **options):
 
 
 @pytest.mark.parametrize("name", NAMES + CONTROLS, ids=ascii)
-def test_weights_that_are_code_or_elsewhere_are_refused_and_nothing_is_written(tmp_path, name):
+def test_weights_that_are_code_or_elsewhere_are_rejected_and_nothing_is_written(tmp_path, name):
     save(tmp_path / "model.onnx", name)
     (tmp_path / "model.py").write_text("raise SystemExit")
     with pytest.raises(pp.PipelineError, match="has weights in") as caught:
@@ -73,7 +73,7 @@ def test_weights_that_are_code_or_elsewhere_are_refused_and_nothing_is_written(t
 
 
 @pytest.mark.parametrize("place", ["initializer", "constant", "branch", "function"])
-def test_weights_are_found_wherever_they_stand(tmp_path, place):
+def test_weights_are_found_everywhere_in_the_graph(tmp_path, place):
     save(tmp_path / "model.onnx", "model.py", place)
     with pytest.raises(
         pp.PipelineError, match=r'has weights in "model.py", which is not a data file in the same folder'
@@ -94,7 +94,7 @@ def link(path):
         (os.mkfifo, "not a file"), (os.mkdir, "not a file"), (lambda _: None, "missing"),
     ],
 )  # fmt: skip
-def test_weights_that_are_no_file_beside_it_are_refused_and_nothing_is_written(tmp_path, make, what):
+def test_weights_outside_a_regular_file_in_the_folder_are_rejected_and_nothing_is_written(tmp_path, make, what):
     save(tmp_path / "model.onnx", "weights.bin")
     make(tmp_path / "weights.bin")
     with patience(), pytest.raises(pp.PipelineError) as caught:
@@ -117,7 +117,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_weights_behind_the_end_of_their_file_are_refused_and_found_by_check(tmp_path, case):
+def test_weights_beyond_the_end_of_their_file_are_rejected_and_found_by_check(tmp_path, case):
     entries, words = ENDS[case]
     (tmp_path / "weights.bin").write_bytes(bytes(64))
     save(tmp_path / "model.onnx", "weights.bin", offset="60", length="4")
@@ -136,7 +136,7 @@ def test_weights_behind_the_end_of_their_file_are_refused_and_found_by_check(tmp
 @pytest.mark.parametrize(
     ("make", "what"), [(lambda _: 0, "missing"), (os.mkfifo, "not a file"), (os.mkdir, "not a file")]
 )
-def test_check_finds_weights_that_are_no_file(tmp_path, make, what):
+def test_check_finds_weights_that_are_not_a_regular_file(tmp_path, make, what):
     (tmp_path / "weights.bin").write_bytes(bytes(4))
     save(tmp_path / "model.onnx", "weights.bin")
     build(tmp_path)
@@ -159,7 +159,7 @@ def test_a_sparse_file_of_terabytes_does_not_fill_the_disk(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_onnx_file_that_the_user_names_by_a_link_is_built(tmp_path):
+def test_an_onnx_file_named_by_a_link_is_built(tmp_path):
     (tmp_path / "store").mkdir()
     save(tmp_path / "store" / "blob", "weights.bin")
     (tmp_path / "model.onnx").symlink_to("store/blob")
@@ -172,7 +172,7 @@ def test_an_onnx_file_that_the_user_names_by_a_link_is_built(tmp_path):
 
 
 @pytest.mark.parametrize("name", CONTROLS, ids=ascii)
-def test_a_tensor_whose_name_writes_to_the_terminal_is_refused(tmp_path, name):
+def test_a_tensor_name_with_control_sequences_is_rejected(tmp_path, name):
     save(tmp_path / "model.onnx", "weights.bin", name=name)
     with pytest.raises(pp.PipelineError, match="is not a valid tensor name: rename it") as caught:
         build(tmp_path)

@@ -1,7 +1,7 @@
-"""Attack: a COCO file that is nested 100,000 deep, has numbers of a million digits, or gigabytes of nothing.
+"""Attack: a COCO file that is nested 100,000 deep, has numbers of a million digits, or has gigabytes of whitespace.
 
-Defence: the parser has a type for what it reads and a depth for what it passes over. A file has at most 2 GiB.
-Outcome: one line that names the file; or the one annotation is refused.
+Defence: the parser requires a type for each value that it reads, and limits the depth of values that it skips. A file
+has at most 2 GiB. Outcome: one line that names the file, or only the one annotation is rejected.
 """
 
 import json
@@ -30,7 +30,7 @@ def coco(folder, text):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_file_that_makes_no_sense_is_one_line(tmp_path, name):
+def test_an_invalid_file_is_one_line(tmp_path, name):
     with patience(), pytest.raises(pp.DataError) as caught:
         coco(tmp_path, TEXTS[name])
     assert str(caught.value).startswith(f"{tmp_path}/i.json: ")
@@ -39,7 +39,7 @@ def test_a_file_that_makes_no_sense_is_one_line(tmp_path, name):
 
 @pytest.mark.parametrize("number", ["9" * 5000, "1e999", "-1e999", "9" * 30, "1" + "0" * 400 + ".5", "1e-999999999"])
 @pytest.mark.parametrize("field", ["bbox", "image_id", "category_id", "id", "area", "iscrowd"])
-def test_a_number_without_an_end_costs_its_image_at_most(tmp_path, field, number):
+def test_a_number_of_endless_digits_breaks_at_most_its_image(tmp_path, field, number):
     content = coco_annotations(4)
     content["annotations"][0][field] = ["X", 1, 1, 1] if field == "bbox" else "X"
     with patience():
@@ -62,7 +62,7 @@ def test_gigabytes_are_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("open_", [lambda path: read.coco(path.parent, path), read.table, read.tar, read.tfrecord])
-def test_a_fifo_is_waited_for_by_nobody(tmp_path, open_):
+def test_a_fifo_does_not_block(tmp_path, open_):
     os.mkfifo(tmp_path / "x.csv")
     with (
         patience(),

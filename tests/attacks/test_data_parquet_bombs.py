@@ -1,8 +1,8 @@
-"""Attack: a few hundred bytes of Parquet whose first sample takes gigabytes: a dictionary's one value in every row, or
-zeros that were compressed.
+"""Attack: a few hundred bytes of Parquet whose first sample needs gigabytes: a dictionary with the same value in every
+row, or compressed zeros.
 
-Defense: a row group is limited to 128 MiB, or 16 times the bytes of its columns in the file. The footer's numbers are
-compared first; then a few rows are read at a time, and counted. Outcome: the samples of the row group are rejected,
+Defence: a row group is limited to 128 MiB, or 16 times the bytes of its columns in the file. The numbers in the footer
+are checked first; then a few rows are read at a time, and counted. Outcome: the samples of the row group are rejected,
 with little time and memory; those of other row groups are not affected.
 """
 
@@ -23,7 +23,7 @@ ZEROS = bytes(MIB)
 
 
 def dictionary(count):
-    """A value of a megabyte, ``count`` times."""
+    """Return a value of a megabyte, ``count`` times."""
     return pa.DictionaryArray.from_arrays(pa.array([0] * count), pa.array([ZEROS], pa.binary()))
 
 
@@ -39,14 +39,14 @@ BOMBS = {
 
 @pytest.fixture
 def pool():
-    """Memory of Arrow's that nothing else takes."""
+    """Return memory of Arrow that nothing else uses."""
     before = pa.default_memory_pool()
     yield pa.system_memory_pool()
     pa.set_memory_pool(before)
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_row_group_that_grows_is_refused(tmp_path, pool, name):
+def test_a_row_group_that_expands_is_rejected(tmp_path, pool, name):
     make, options = BOMBS[name]
     column = make()
     pq.write_table(
@@ -70,7 +70,7 @@ def test_a_row_group_that_grows_is_refused(tmp_path, pool, name):
     assert source[-1]["image"] == small_jpeg(0)
 
 
-def test_what_is_as_large_in_the_file_is_read(tmp_path):
+def test_data_that_is_equally_large_in_the_file_is_read(tmp_path):
     images = [small_jpeg(n) for n in range(6)]
     pq.write_table(pa.table({"image": images * 500}), tmp_path / "a.parquet")
     source = read.parquet(tmp_path / "a.parquet")

@@ -1,10 +1,11 @@
-"""Attack: an annotation, a table or an archive that names files of the machine: absolute, by "..", by a link or a URL.
+"""Attack: an annotation, a table or an archive names other files of the machine: absolute, with "..", by a link or a
+URL.
 
-Defence: a name that an annotation gives is joined to the folder that the user gives, and may not leave it. VOC's
-``<filename>`` is not read. Whether a name is of an object, the folder decides: a name with ``://`` in it does not.
-Nothing of an archive is ever written, its links are not followed, and a key that would lead out is refused, as who uses
-it to name results would write there.
-Outcome: the sample is refused and named; no such file is opened.
+Defence: a name in an annotation is joined to the folder that the user specifies, and may not leave it. VOC's
+``<filename>`` is not read. The user's folder decides whether a name refers to an object in a bucket; a name with
+``://`` does not. Nothing in an archive is ever written, its links are not followed, and a key that would lead outside
+is rejected, because users who name results after keys would write there. Outcome: the sample is rejected and named; no
+such file is opened.
 """
 
 import json
@@ -34,7 +35,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_in_coco_does_not_leave_its_folder(folder, name):
+def test_a_name_in_coco_cannot_leave_its_folder(folder, name):
     content = coco_annotations(2)
     content["images"][1]["file_name"] = name
     (folder / "i.json").write_text(json.dumps(content))
@@ -44,7 +45,7 @@ def test_a_name_in_coco_does_not_leave_its_folder(folder, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_in_a_table_does_not_leave_its_folder(folder, name):
+def test_a_name_in_a_table_cannot_leave_its_folder(folder, name):
     (folder / "t.csv").write_text(f"image,label\na.jpg,x\n{name},y\n")
     refused_or_inside(read.table(folder / "t.csv"), 1, folder)
 
@@ -63,7 +64,7 @@ def refused_or_inside(source, index, folder):
 @pytest.mark.parametrize(
     "name", ["http://127.0.0.1:9/x.jpg", "s3://bucket/x.jpg", "nobody://x", "a://", "x/file:///etc"]
 )
-def test_a_name_that_is_a_url_is_a_broken_sample_of_its_folder_and_is_not_asked_for(folder, name):
+def test_a_name_that_is_a_url_is_a_broken_sample_and_is_not_requested(folder, name):
     content = coco_annotations(3)
     content["images"][1]["file_name"] = name
     (folder / "i.json").write_text(json.dumps(content))
@@ -79,7 +80,7 @@ def test_a_name_that_is_a_url_is_a_broken_sample_of_its_folder_and_is_not_asked_
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "a/b", ".."])
-def test_a_name_in_a_list_of_vocs_is_no_path(tmp_path, name):
+def test_a_name_in_a_voc_list_is_not_a_path(tmp_path, name):
     write_voc(tmp_path, 2)
     (tmp_path / "ImageSets" / "Main" / "x.txt").write_text(f"0\n{name}\n")
     with pytest.raises(pp.DataError, match="is not a valid name of an image"):
@@ -92,12 +93,12 @@ def test_the_file_name_in_an_xml_file_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "a/..", "//x"])
-def test_a_key_that_leads_out_of_an_archive_is_refused(tmp_path, name):
+def test_a_key_that_leads_out_of_an_archive_is_rejected(tmp_path, name):
     members = [("a.jpg", b"1"), ("a.cls", b"1"), (f"{name}.jpg", b"2"), (f"{name}.cls", b"2")]
     (tmp_path / "t.tar").write_bytes(tar_bytes(members))
     source = read.tar(tmp_path / "t.tar")
     assert source[0]["image"] == b"1"
-    if len(source) == 1:  # "a/..": a hidden file
+    if len(source) == 1:  # "a/.." is a hidden file
         assert source.notes
         return
     with pytest.raises(pp.ImageError, match=r"the name is an absolute path, or contains \.\."):

@@ -1,7 +1,7 @@
-"""Attack: COCO's shapes of objects that cost far more than their bytes: polygons that reach to the horizon, run lengths
-of a million digits, hundreds of masks of the largest image, an outline that crosses every column thousands of times.
+"""Attack: COCO shapes that cost far more than their bytes: polygons that extend far outside the image, run lengths of a
+million digits, hundreds of masks of the largest image, an outline that crosses every column thousands of times.
 
-Defense: only the columns within the image are drawn of an outline. The number of a run has at most twelve characters,
+Defence: only the columns of an outline within the image are drawn. The number of a run has at most twelve characters,
 and is at most 2^40. Limits apply to the pixels of an image's masks, to the area around its polygons, and to the columns
 that outlines cross. Outcome: the mask, small as it is; or the sample alone is rejected before it costs anything.
 """
@@ -25,7 +25,7 @@ TRIANGLE = [[0, 0, 8000, 0, 8000, 8000]]
 
 
 def drawn(shapes, size):
-    """(masks or the error, seconds of processor time, MiB at most)."""
+    """Return (masks or the error, seconds of processor time, maximum MiB)."""
     texts = [json.dumps({"segmentation": shape}) for shape in shapes]
     tracemalloc.start()
     start = time.process_time()
@@ -38,7 +38,7 @@ def drawn(shapes, size):
     return made, seconds, peak / (1 << 20)
 
 
-def test_a_polygon_that_reaches_far_costs_what_is_seen_of_it():
+def test_a_polygon_far_outside_costs_only_its_visible_part():
     masks, seconds, mib = drawn([FAR], (90, 120))
     assert masks[0, :9].all()
     assert not masks[0, 9:].any()
@@ -76,7 +76,7 @@ def test_a_polygon_that_reaches_far_costs_what_is_seen_of_it():
         ),
     ],
 )
-def test_what_is_too_much_to_draw_is_refused(shapes, size, words):
+def test_a_shape_that_is_too_expensive_to_draw_is_rejected(shapes, size, words):
     with patience(60):
         error, seconds, mib = drawn(shapes, size)
     assert words in str(error)
@@ -86,7 +86,7 @@ def test_what_is_too_much_to_draw_is_refused(shapes, size, words):
 
 
 @pytest.mark.parametrize("number", ["9" * 30, "9" * 1_000_000, "-1", str(1 << 41)])
-def test_a_run_of_more_pixels_than_there_are_costs_its_image(tmp_path, number):
+def test_a_run_of_more_pixels_than_the_image_breaks_its_image(tmp_path, number):
     content = coco_annotations(4)
     content["annotations"][0]["segmentation"] = {"counts": ["X", 1], "size": [90, 120]}
     (tmp_path / "i.json").write_text(json.dumps(content).replace('"X"', number))

@@ -1,7 +1,7 @@
 """Attack: an image of a data set that is a FIFO, a device, a link to one, a folder, or gigabytes.
 
-Defence: a file is opened without waiting, must be regular, and is measured before it is read.
-Outcome: the sample is refused by name, at once.
+Defence: a file is opened without blocking, must be regular, and its size is checked before it is read. Outcome: the
+sample is rejected by name, without delay.
 """
 
 import os
@@ -25,7 +25,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
+def test_a_special_file_is_rejected_without_delay(tmp_path, name):
     make, reason, words = MAKERS[name]
     make(tmp_path / "x.jpg")
     source = read.files([tmp_path / "x.jpg"])
@@ -36,7 +36,7 @@ def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
     assert caught.value.detail.endswith(words)
 
 
-def test_a_name_with_a_nul_costs_its_sample():
+def test_a_name_with_a_nul_breaks_its_sample():
     with pytest.raises(
         pp.ImageError, match=r"^\[UNREADABLE\] x: is not a valid file name, because it contains a NUL character$"
     ):

@@ -1,7 +1,7 @@
 """Attack: a malicious tar file: members of exabytes or of negative size, names of gigabytes, endless headers of
 headers, circular sparse maps, sparse bombs, bytes changed anywhere.
 
-Defense: a size is compared with the rest of the file; each step advances by at least one block; a header for another
+Defence: a size is compared with the rest of the file; each step advances by at least one block; a header for another
 header has at most 1 MiB, and a name 4,096 characters. The holes of a sparse file are never allocated. Outcome: rejected
 by name, with little time and memory.
 """
@@ -80,7 +80,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_tar_that_lies_costs_what_it_lies_about(tmp_path, name):
+def test_a_lying_tar_breaks_only_the_affected_samples(tmp_path, name):
     (tmp_path / "t.tar").write_bytes(FILES[name])
     tracemalloc.start()
     with patience(20):
@@ -96,8 +96,8 @@ def test_a_tar_that_lies_costs_what_it_lies_about(tmp_path, name):
 
 @pytest.mark.parametrize("is_pax", [False, True])
 @pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"4", b"5", b"6"])
-def test_links_devices_and_folders_have_no_data_whatever_they_say(tmp_path, kind, is_pax):
-    """Else the member that is hidden in their data would be passed over; tarfile sees it."""
+def test_links_devices_and_folders_have_no_data_whatever_they_declare(tmp_path, kind, is_pax):
+    """Otherwise the member that is hidden in their data would be skipped. tarfile sees it."""
     hidden = header("c.jpg") + padded(b"hello") + header("c.cls", b"00000000001\0") + padded(b"7")
     size = len(hidden)
     link = pax(size=str(size)) + header(kind=kind) if is_pax else header(size=b"%011o\0" % size, kind=kind)
@@ -110,8 +110,8 @@ def test_links_devices_and_folders_have_no_data_whatever_they_say(tmp_path, kind
     assert (last["image"], last["label"]) == (b"hello", 7)
 
 
-def test_the_members_behind_a_sparse_file_of_several_maps_are_those_of_tarfile(tmp_path):
-    """GNU's old format: the header announces further maps, and so does each map but the last."""
+def test_members_after_a_sparse_file_with_several_maps_equal_tarfiles(tmp_path):
+    """GNU's old format: the header announces further maps, and so does each map except the last."""
     maps = bytes(504) + b"\1" + bytes(7) + bytes(512)
     sparse = header("s.bin", kind=b"S", _482=b"\1") + maps + padded(b"12345")
     (tmp_path / "t.tar").write_bytes(GOOD + sparse + header("c.jpg") + padded(b"hello") + END)
@@ -126,7 +126,7 @@ def test_the_members_behind_a_sparse_file_of_several_maps_are_those_of_tarfile(t
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000])
-def test_a_member_that_is_nested_without_an_end_costs_its_sample(tmp_path, data):
+def test_an_endlessly_nested_member_breaks_its_sample(tmp_path, data):
     (tmp_path / "t.tar").write_bytes(
         tar_bytes([*PAIR, ("b.jpg", b"image"), ("b.json", data), ("c.jpg", b"i"), ("c.json", b"[1]")])
     )
@@ -136,7 +136,7 @@ def test_a_member_that_is_nested_without_an_end_costs_its_sample(tmp_path, data)
 
 
 @pytest.mark.parametrize("name", ["b.jpg", "b.txt"])
-def test_a_sparse_file_of_gigabytes_costs_its_sample(tmp_path, name):
+def test_a_sparse_file_of_gigabytes_breaks_its_sample(tmp_path, name):
     """A sparse member of 3 GiB of zeros used to need 2 GiB of memory."""
     path = tmp_path / "t.tar"
     other = b"" if name == "b.jpg" else header() + padded(b"image")

@@ -1,9 +1,9 @@
 """Attack: a malicious TFRecord file: lengths of exabytes with valid checksums, messages that claim more data than they
 have, a million fields, bytes changed anywhere.
 
-Defense: a length is compared with the rest of the file before reading; the lengths inside a record are compared as
-well. Outcome: a record is rejected by name, within the memory of the record; the data after an invalid length is one
-named sample.
+Defence: a length is compared with the rest of the file before reading; the lengths inside a record are also compared.
+Outcome: a record is rejected by name, within the memory of the record; the data after an invalid length is one named
+sample.
 """
 
 import struct
@@ -23,7 +23,7 @@ GOOD = record(flower(0))
 
 
 def refused(source):
-    """The errors of the samples that cannot be had, and the peak of Python's memory."""
+    """Return the errors of the unreadable samples, and the peak of Python's memory."""
     tracemalloc.start()
     with patience(60):
         errors = [*refusals(source).values()]
@@ -61,7 +61,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_a_message_that_lies_costs_its_record(tmp_path, name):
+def test_a_lying_message_breaks_its_record(tmp_path, name):
     (tmp_path / "t").write_bytes(GOOD + record(DATA[name]) + GOOD)
     errors, peak = refused(read.tfrecord(tmp_path / "t", checksums=False))
     assert len(errors) == 1

@@ -1,8 +1,8 @@
-"""Attack: a web server whose objects never end, state an exabyte, or are gzip bombs.
+"""Attack: a web server whose objects never end, declare an exabyte, or are gzip bombs.
 
-Defence: the size that an answer states is compared with the limit first. No more than the limit and one piece is read,
-whatever was stated. An answer may not be compressed: ``Accept-Encoding: identity``.
-Outcome: the sample alone is refused, in constant memory.
+Defence: the declared size of a response is compared with the limit first. At most the limit and one chunk are read,
+whatever was declared. A response must not be compressed: ``Accept-Encoding: identity``. Outcome: only the sample is
+rejected, in constant memory.
 """
 
 import gzip
@@ -27,7 +27,7 @@ BOMB = gzip.compress(bytes(150 * MIB), 6)
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """Sends honest photos, or the attack that a name selects."""
+    """Sends valid photos, or the attack that a name selects."""
 
     sent = 0
 
@@ -72,7 +72,7 @@ class Hostile(BaseHTTPRequestHandler):
     def send(self, body):
         try:
             self.wfile.write(body)
-        except OSError:  # the client has gone
+        except OSError:  # the client has disconnected
             return False
         return True
 
@@ -93,7 +93,7 @@ def server():
 
 @contextmanager
 def within(mib):
-    """Assert that the process did not grow by more, at any time."""
+    """Assert that the process never grows by more than the limit."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -101,7 +101,7 @@ def within(mib):
 
 
 def names(*images):
-    """COCO's annotations of images with these names."""
+    """Return COCO annotations of images with these names."""
     content = coco_annotations(len(images))
     for entry, name in zip(content["images"], images, strict=True):
         entry["file_name"] = name
@@ -139,7 +139,7 @@ def loaded(root, tmp_path, images, **options):
         ),
     ],
 )
-def test_an_object_without_an_end_costs_its_sample_and_constant_memory(server, tmp_path, name, words):
+def test_an_endless_object_breaks_its_sample_in_constant_memory(server, tmp_path, name, words):
     loaded(server.url, tmp_path, ["0.jpg", "2.jpg"])  # the first read allocates memory once
     with patience(30), within(120):
         came, errors = loaded(server.url, tmp_path, ["0.jpg", name, "2.jpg", "3.jpg"])
@@ -151,7 +151,7 @@ def test_an_object_without_an_end_costs_its_sample_and_constant_memory(server, t
     assert server.sent < 200 * MIB
 
 
-def test_the_limit_is_the_loaders(server, tmp_path):
+def test_the_limit_is_that_of_the_loader(server, tmp_path):
     limits = pp.Limits(max_image_bytes=len(small_jpeg(0)) - 1)
     came, errors = loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)
     assert came == []
@@ -160,7 +160,7 @@ def test_the_limit_is_the_loaders(server, tmp_path):
     assert loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)[0] == [0, 1]
 
 
-def test_a_piece_of_a_shard_and_a_list_of_files_end_too(server):
+def test_ranges_of_a_shard_and_lists_of_files_also_end(server):
     source = read.tar(f"{server.url}/a.tar")
     assert source[2]["image"] == small_jpeg(2)
     server.is_endless = True

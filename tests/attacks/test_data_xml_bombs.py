@@ -1,6 +1,6 @@
-"""Attack: an XML file of Pascal VOC that grows to gigabytes by entities, reads other files, or never ends.
+"""Attack: an XML file of Pascal VOC that expands to gigabytes by entities, reads other files, or never ends.
 
-Defense: a file that defines a document type is rejected before parsing. The parser decodes the bytes as UTF-8, whatever
+Defence: a file that defines a document type is rejected before parsing. The parser decodes the bytes as UTF-8, whatever
 encoding the file declares, and zeros are rejected, so that no encoding hides a definition. A file has at most 4 MiB.
 Outcome: only its sample is rejected, in one line, with little time and memory.
 """
@@ -41,7 +41,7 @@ def put(folder, xml):
 
 
 @pytest.mark.parametrize("name", XML)
-def test_an_xml_bomb_costs_its_sample_and_nothing_else(tmp_path, name):
+def test_an_xml_bomb_breaks_only_its_sample(tmp_path, name):
     source = put(tmp_path, XML[name])
     tracemalloc.start()
     with patience(), pytest.raises(pp.ImageError) as caught:
@@ -56,7 +56,7 @@ def test_an_xml_bomb_costs_its_sample_and_nothing_else(tmp_path, name):
 
 
 @pytest.mark.parametrize("inside", ["<object>", "<a>"])
-def test_half_a_million_elements_in_each_other_do_not_hang_it(tmp_path, inside):
+def test_half_a_million_nested_elements_do_not_hang(tmp_path, inside):
     close = inside.replace("<", "</")
     source = put(tmp_path, f"<annotation>{inside * 230_000}{close * 230_000}</annotation>")
     with patience(20):
@@ -64,19 +64,19 @@ def test_half_a_million_elements_in_each_other_do_not_hang_it(tmp_path, inside):
 
 
 def result(source):
-    """The sample, or words of its refusal."""
+    """Return the sample, or the error message."""
     try:
         return source[1]
     except pp.ImageError as error:
         return f"no boxes: {error}"
 
 
-def test_digits_without_an_end_are_no_size(tmp_path):
+def test_endless_digits_are_not_a_size(tmp_path):
     source = put(tmp_path, voc_xml(1).replace("<height>90<", f"<height>{'9' * 5000}<"))
     assert "size" not in source[1]
 
 
-def test_a_fifo_is_no_annotation(tmp_path):
+def test_a_fifo_is_not_an_annotation(tmp_path):
     source = put(tmp_path, "")
     (tmp_path / "Annotations" / "1.xml").unlink()
     os.mkfifo(tmp_path / "Annotations" / "1.xml")

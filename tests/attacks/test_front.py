@@ -1,7 +1,7 @@
-"""Attack: a website has the browser send requests to `pixprep serve`; a client sends what ends Triton, or two requests
-that look like one.
+"""Attack: a website has the browser send requests to `pixprep serve`; a client sends a request that crashes Triton, or
+two requests that look like one.
 
-Defense: the front checks Host, Origin, framing, JSON and shapes before Triton reads a byte, and rewrites the head.
+Defence: the front checks Host, Origin, framing, JSON and shapes before Triton reads a byte, and rewrites the head.
 Outcome: an error message, without any data sent to the mocked Triton; every other request arrives as it was sent.
 """
 
@@ -42,7 +42,7 @@ CONFIG = {
 
 
 class Triton(http.server.BaseHTTPRequestHandler):
-    """Stands for Triton: it notes what it is asked, and echoes the body."""
+    """Mock of Triton that records requests and echoes their bodies."""
 
     protocol_version = "HTTP/1.1"
 
@@ -58,7 +58,7 @@ class Triton(http.server.BaseHTTPRequestHandler):
             return
         if self.path.endswith("/config"):
             body = json.dumps(CONFIG).encode()
-        elif b"outputs" in body:  # as Triton answers a request for values
+        elif b"outputs" in body:  # as Triton responds to a request for values
             wanted = json.loads(body.partition(b"}]}")[0] + b"}]}")["outputs"]
             shape = [0, 4] if "empty" in self.path else [1, 4]
             values = [{"name": each["name"], "shape": shape} for each in wanted if "binary_data" in each["parameters"]]
@@ -104,7 +104,7 @@ class Tritons(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class Front:
-    """The front's own process, with a mocked Triton as its server."""
+    """The front in its own process, with a mocked Triton as its server."""
 
     def __init__(self, folder, *, names=("localhost", "box")):
         self.path = folder / "http.sock"
@@ -127,13 +127,13 @@ class Front:
         return self.triton.asked[-1]
 
     def raw(self, data):
-        """Everything that comes back for some bytes, until the connection ends."""
+        """Return everything that is received in response to some bytes, until the connection ends."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(data)
             return connection.makefile("rb").read()
 
     def ask(self, body=b"", headers=(), *, method="POST", path=INFER, kept=None):
-        """Status and body."""
+        """Return status and body."""
         connection = kept or http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
         try:
             connection.request(method, path, body, dict(headers))
@@ -163,7 +163,7 @@ def refused(answer):
     return status
 
 
-# Websites
+# websites
 
 
 FOREIGN = (
@@ -190,7 +190,7 @@ def test_a_website_reaches_no_model(front, headers):
     assert front.triton.asked == []
 
 
-def test_two_hosts_and_two_origins_are_refused(front):
+def test_two_hosts_and_two_origins_are_rejected(front):
     for name in ("Host", "Origin"):
         two = "".join(f"{name}: {value}localhost\r\n" for value in ("http://" * (name == "Origin"), "http://evil."))
         assert front.raw(f"GET /v2 HTTP/1.1\r\n{two}\r\n".encode()).startswith(b"HTTP/1.1 403 ")
@@ -207,20 +207,20 @@ HONEST = (
 
 
 @pytest.mark.parametrize("headers", HONEST, ids=str)
-def test_a_program_and_a_page_of_an_own_name_are_answered(front, headers):
+def test_programs_and_pages_with_the_servers_own_name_are_accepted(front, headers):
     headers = {name: value.format(port=front.port) for name, value in headers.items()}
     assert front.ask(PHOTO, {**RAW, **headers}) == (200, PHOTO)
     for name, value in headers.items():
         assert front.asked[2].get_all(name) == [value]
 
 
-def test_a_link_on_another_site_may_lead_to_a_model_and_a_probe_may_have_no_host(front):
+def test_a_link_on_another_site_can_lead_to_a_model_and_a_probe_can_omit_the_host(front):
     visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert front.ask(headers=visit, method="GET", path="/v2") == (200, b"")
     assert front.raw(b"GET /v2/health/ready HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_server_that_other_machines_reach_has_any_name_and_pages_of_its_own_only(tmp_path):
+def test_a_server_for_other_machines_accepts_any_name_but_only_its_own_pages(tmp_path):
     with closing(Front(tmp_path, names=None)) as front:
         for host, origin, status in (
             ("triton.svc:8000", None, 200),
@@ -278,7 +278,7 @@ JSONS = {
 
 
 @pytest.mark.parametrize("name", JSONS)
-def test_json_that_triton_must_not_read_is_refused(front, name):
+def test_json_that_would_crash_triton_is_rejected(front, name):
     text = JSONS[name] if isinstance(JSONS[name], bytes) else JSONS[name].encode()
     for path in (INFER, "/v2/models/frames/versions/1/infer"):
         assert refused(front.ask(text, path=path)) == 400
@@ -288,7 +288,7 @@ def test_json_that_triton_must_not_read_is_refused(front, name):
 
 
 @pytest.mark.parametrize("path", ["/v2/models/m/generate", "/v2/systemsharedmemory/region/x/register", "/v2/logging"])
-def test_json_is_looked_at_wherever_it_goes_and_a_header_for_tensors_hides_none(front, path):
+def test_json_is_checked_on_every_path_and_a_header_for_tensors_cannot_hide_it(front, path):
     assert refused(front.ask(b"[" * 40_000, RAW, path=path)) == 400
     assert refused(front.ask(b"[" * 40_000, RAW, path=f"{path}?/infer", method="GET")) == 400
     assert front.ask(b'{"text": "[[[["}', path=path)[0] == 200
@@ -314,7 +314,7 @@ def test_other_json_arrives_as_it_was_sent(front, name):
     assert front.ask(text + PHOTO, {"Inference-Header-Content-Length": str(len(text))}) == (200, text + PHOTO)
 
 
-def test_a_large_json_is_read_while_others_are_answered(front):
+def test_a_large_json_is_read_while_other_requests_are_processed(front):
     text = request("[1, 100000]", data=f', "data": [{", ".join(["1"] * 100_000)}]').encode()
     assert front.ask(text) == (200, text)
     assert refused(front.ask(text.replace(b"data", b"x" * 10 + b'": 1, "' + b"x" * 10))) == 400
@@ -326,8 +326,8 @@ def classes(*names):
 
 
 @pytest.mark.parametrize("name", ["rows", "text", "columns", "none"])
-def test_classes_that_end_triton_are_refused(front, name):
-    """Tensors of text, and tensors without elements, for which Triton divides by 0.
+def test_classification_requests_that_crash_triton_are_rejected(front, name):
+    """These are tensors of text, and tensors without elements, for which Triton divides by 0.
 
     For an output that may be empty, the front requests the configuration first.
     """
@@ -342,7 +342,7 @@ def test_classes_that_end_triton_are_refused(front, name):
         front.triton.asked.clear()
 
 
-def test_classes_of_what_has_elements_pass(front):
+def test_classification_requests_for_non_empty_tensors_are_forwarded(front):
     for names, count in ((["scores"], 2), (["rows", "scores"], 3), (["columns"], 3), (["gone"], 2)):
         front.triton.asked.clear()
         text = classes(*names)
@@ -353,7 +353,7 @@ def test_classes_of_what_has_elements_pass(front):
         assert len(front.triton.asked) == 2 * count
 
 
-# Framing
+# framing
 
 
 HEAD = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: 0\r\n"
@@ -401,7 +401,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_request_that_two_servers_could_read_in_two_ways_is_refused(front, name):
+def test_an_ambiguously_framed_request_is_rejected(front, name):
     status, text = ODD[name]
     head, _, body = front.raw(text.encode("utf-8")).partition(b"\r\n\r\n")
     assert refused((int(head.split()[1]), body)) == status
@@ -409,11 +409,11 @@ def test_a_request_that_two_servers_could_read_in_two_ways_is_refused(front, nam
     assert front.triton.asked == []
 
 
-def test_a_refusal_is_read_by_a_client_that_is_still_sending(front):
+def test_a_rejection_is_received_by_a_client_that_is_still_sending(front):
     assert refused(front.ask(bytes(8 << 20), RAW)) == 413
 
 
-def test_chunks_and_compressed_bodies_arrive_whole(front):
+def test_chunked_and_compressed_bodies_arrive_complete(front):
     text, photo = json.dumps({"id": "1"}).encode(), PHOTO[:5000]
     split = {"Inference-Header-Content-Length": str(len(text))}
     for headers, body in (({}, text), (RAW, photo), (split, text + photo)):
@@ -429,22 +429,25 @@ def test_chunks_and_compressed_bodies_arrive_whole(front):
 
 
 @pytest.mark.parametrize("body", [gzip.compress(bytes(200 * LIMIT)), gzip.compress(PHOTO)[:-9], gzip.compress(b"") * 2])
-def test_a_bomb_and_half_an_archive_are_refused(front, body):
+def test_a_bomb_and_a_truncated_archive_are_rejected(front, body):
     assert refused(front.ask(body, {**RAW, "Content-Encoding": "gzip"})) == (413 if len(body) > 10_000 else 400)
     assert front.triton.asked == []
 
 
-# Accepted requests
+# accepted requests
 
 
 CODINGS = {
     **dict.fromkeys(("gzip", "gzip, deflate, br, zstd", "gzip;q=0.5, *;q=0", "identity;q=1.000"), True),
     **dict.fromkeys(("gzip;q=1e999", "deflate;q=1e-999", "gzip;q=0x1p9999", f"gzip;q=0.{'1' * 99}"), False),
 }
-"""Values of ``Accept-Encoding``, and whether Triton gets them: a weight outside the range of a double ends Triton."""
+"""Values of ``Accept-Encoding``, and whether Triton receives them.
+
+A weight outside the range of a double crashes Triton.
+"""
 
 
-def test_answers_pass_as_they_are_and_connections_stay(front):
+def test_responses_are_forwarded_unchanged_and_connections_stay_open(front):
     with closing(http.client.HTTPConnection(front.address, timeout=TIMEOUT_S)) as kept:
         for _ in range(3):
             kept.request("POST", "/odd/infer?x=%20", b"{}", {"X-Mine": "1", "Accept-Encoding": "gzip", **FORM})
@@ -463,14 +466,14 @@ def test_answers_pass_as_they_are_and_connections_stay(front):
             assert front.ask(photo, RAW, kept=kept) == (200, photo)
 
 
-def test_a_connection_that_triton_has_closed_meanwhile_is_made_again(front):
+def test_a_connection_that_triton_has_closed_is_opened_again(front):
     with closing(http.client.HTTPConnection(front.address, timeout=TIMEOUT_S)) as kept:
         for _ in range(3):
             assert front.ask(b"{}", path="/closes", kept=kept) == (200, b"{}")
             time.sleep(0.1)
 
 
-def test_a_client_that_waits_is_told_to_send_or_refused_at_once(front):
+def test_a_client_that_expects_continue_is_told_to_send_or_rejected_at_once(front):
     head = f"{HEAD}Expect: 100-continue\r\nContent-Length: 5\r\nConnection: close\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", front.port), timeout=TIMEOUT_S) as connection:
         connection.sendall(head)
@@ -482,11 +485,11 @@ def test_a_client_that_waits_is_told_to_send_or_refused_at_once(front):
 
 
 @pytest.mark.parametrize("path", ["/v2/models/m/generate_stream", "/v2/models/m/generate"])
-def test_an_answer_of_unknown_length_passes_until_its_end(front, path):
+def test_a_response_of_unknown_length_is_forwarded_completely(front, path):
     assert front.ask(b"{}", path=path) == (200, b"onetwo")
 
 
-def test_many_connections_stay_open_beside_each_other(front):
+def test_many_connections_stay_open_in_parallel(front):
     opened = [http.client.HTTPConnection(front.address, timeout=TIMEOUT_S) for _ in range(300)]
     try:
         for _ in range(2):
@@ -498,7 +501,7 @@ def test_many_connections_stay_open_beside_each_other(front):
             connection.close()
 
 
-def test_a_client_that_goes_is_noticed_by_triton(front):
+def test_triton_notices_that_a_client_has_disconnected(front):
     headers, body = body_of([b"x"])
     connection = http.client.HTTPConnection(front.address, timeout=TIMEOUT_S)
     connection.request("POST", "/v2/models/hangs/infer", body, headers)
@@ -507,7 +510,7 @@ def test_a_client_that_goes_is_noticed_by_triton(front):
     wait_until(lambda: front.triton.ends == [b""])
 
 
-def test_a_front_that_dies_comes_back_at_the_same_port_and_logs_no_refusal(tmp_path, caplog):
+def test_a_front_that_dies_is_restarted_on_the_same_port_and_logs_no_rejections(tmp_path, caplog):
     with closing(Front(tmp_path)) as front:
         assert refused(front.ask(b"x" * 100_000)) == 400
         assert front.ask(PHOTO, RAW) == (200, PHOTO)
@@ -519,7 +522,7 @@ def test_a_front_that_dies_comes_back_at_the_same_port_and_logs_no_refusal(tmp_p
         ]
 
 
-def test_where_triton_is_not_or_ends_the_client_reads_so_and_the_front_goes_on(tmp_path):
+def test_if_triton_is_unavailable_the_client_gets_an_error_and_the_front_continues(tmp_path):
     with closing(Front(tmp_path)) as front:
         assert front.ask(PHOTO, RAW)[0] == 200
         assert front.ask(PHOTO, RAW, path="/v2/models/ends/infer") == (

@@ -1,9 +1,9 @@
-"""Attack: AVIF and HEIC with malicious containers: small pictures around large data, grids of a thousand tiles, of
-grids, of themselves, items that overlap, endless tables.
+"""Attack: AVIF and HEIC with malicious containers: small pictures around large data, grids of a thousand tiles, grids
+of grids or of themselves, overlapping items, endless tables.
 
-Defense: the container is read in few steps, the sizes of its bitstreams are compared with it and with the limits, and
-the library receives a file of the primary picture alone. Outcome: rejected in little time, within the memory of the
-data that was read. Both formats are off unless they are named.
+Defence: the container is read in few steps, the sizes of its bitstreams are compared with it and with the limits, and
+the library receives a file with only the primary picture. Outcome: rejected in little time, within the memory of the
+data that was read. Both formats are disabled by default.
 """
 
 import struct
@@ -14,7 +14,7 @@ from PIL import features
 from attacks.heif import AV1C, box, file, full, grid, ispe, obu, sequence
 from support.images import heif_library, noise, stills
 
-needs_avif = pytest.mark.skipif(not features.check("avif"), reason="NO AVIF: this Pillow has none")
+needs_avif = pytest.mark.skipif(not features.check("avif"), reason="NO AVIF: this Pillow does not support it")
 needs_heic = pytest.mark.skipif(heif_library() is None, reason="NO PILLOW-HEIF: HEIC was not attacked")
 FRAME = obu(6, noise(16, 16).tobytes())
 SMALL = sequence(64, 64) + FRAME
@@ -26,7 +26,7 @@ def one(height, width, data=SMALL, **options):
 
 
 def tiles(rows, columns, *, side=64, data=SMALL):
-    """A grid of one picture, again and again."""
+    """Return a grid that repeats one picture."""
     count, height, width = rows * columns, rows * side, columns * side
     items = [(b"grid", grid(rows, columns, height, width), [ispe(height, width)])]
     items += [(b"av01", data if index == 0 else 2, [AV1C, ispe(side, side)]) for index in range(count)]
@@ -112,15 +112,15 @@ AVIF = {
 
 @needs_avif
 @pytest.mark.parametrize("name", AVIF)
-def test_an_avif_that_lies_is_refused(measure, name):
+def test_a_lying_avif_is_rejected(measure, name):
     encoded, reason = AVIF[name]
     measure(encoded).within(reason, mib=64, seconds=0.5)
 
 
 @needs_avif
 @pytest.mark.parametrize("encoded", [one(64, 64), tiles(10, 10)], ids=["one", "100 tiles"])
-def test_noise_costs_what_its_pixels_cost(measure, encoded):
-    """AV1 has no checksum: most bits are a picture."""
+def test_noise_costs_as_much_as_its_pixels(measure, encoded):
+    """AV1 has no checksum: most bits form a valid picture."""
     measure(encoded).within("ok", "CORRUPT", mib=64, seconds=0.5)
 
 
@@ -158,7 +158,7 @@ HEIC = {
 
 @needs_heic
 @pytest.mark.parametrize("name", HEIC)
-def test_a_heic_that_lies_is_refused(measure, name):
+def test_a_lying_heic_is_rejected(measure, name):
     encoded, reason = HEIC[name]
     measure(encoded()).within(reason, mib=64, seconds=0.5)
 
@@ -166,5 +166,5 @@ def test_a_heic_that_lies_is_refused(measure, name):
 @pytest.mark.parametrize(
     "name", [name for name in stills() if name.split()[-1] in ("china", "alpha", "animated", "tiles")]
 )
-def test_the_same_formats_unspoiled_are_decoded(measure, name):
+def test_unmodified_files_of_both_formats_are_decoded(measure, name):
     measure(stills()[name]).within("ok", mib=32)

@@ -1,8 +1,8 @@
 """Attack: a small image that expands to gigabytes: false headers, endless streams, compressed texts and profiles,
-hundreds of thousands of chunks, a second header; false run lengths, tiles and strips, tags that claim more than the
-file.
+hundreds of thousands of chunks, a second header; false run lengths, tiles and strips, tags that claim more data than
+the file.
 
-Defense: the sizes of header, screen, frame and tile are checked before the pixels are; only the rows of the header are
+Defence: the sizes of header, screen, frame and tile are checked before the pixels are; only the rows of the header are
 inflated; Pillow inflates at most 1 MiB of a PNG's text or profile, and 64 MiB of all of them, and a PNG with more is
 decoded without them; a TIFF's tags are counted before Pillow reads them. Outcome: memory depends on the pixels, never
 on the stream.
@@ -80,19 +80,19 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("bomb", REFUSED)
-def test_a_header_that_promises_too_much_is_refused(measure, bomb):
+def test_a_header_that_declares_too_much_is_rejected(measure, bomb):
     measure(REFUSED[bomb]).within(
         *REASONS, mib=24 if bomb.startswith("PNG") else 64, seconds=1 if bomb.startswith("PNG") else 0.5
     )
 
 
 @pytest.mark.parametrize("bomb", HARMLESS)
-def test_what_is_more_than_the_header_says_is_not_inflated(measure, bomb):
+def test_data_beyond_the_declared_size_is_not_inflated(measure, bomb):
     measure(HARMLESS[bomb]).within("ok", mib=24, seconds=1)
 
 
-def test_pillows_refusal_names_the_pixels_and_the_setting():
-    """Pillow refuses 20,000 x 20,000 before its header can be read for our own limits."""
+def test_pillows_error_names_the_pixels_and_the_setting():
+    """Pillow rejects 20,000 x 20,000 before its header can be checked against our own limits."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=4, width=4), pp.tensor()])
     said = []
     for limits in (Limits(), Limits(max_side=30_000, max_pixels=900_000_000)):

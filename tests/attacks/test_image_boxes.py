@@ -1,6 +1,6 @@
 """Attack: millions of boxes, boxes that each cover the largest photo, and invalid numbers.
 
-Defense: a photo has at most 64 boxes (``max_boxes``), which are counted before any is read, and which together cover at
+Defence: a photo has at most 64 boxes (``max_boxes``), which are counted before any is read, and which together cover at
 most 256 megapixels of it (``max_box_pixels``). A box is clipped to the photo before it is measured. The tensors of a
 request are limited (``max_response_bytes``), and no array is allocated for a request above that. Outcome: requests over
 the limits are rejected at no cost; the costliest request has five boxes of the largest photo's size.
@@ -24,14 +24,14 @@ def run(encoded, boxes):
 
 
 @pytest.mark.parametrize("count", [65, 1_000_000])
-def test_more_boxes_than_the_limit_are_refused_before_the_photo_is_decoded(count):
+def test_more_boxes_than_the_limit_are_rejected_before_the_photo_is_decoded(count):
     damaged_late = jpeg(np.zeros((3000, 3000, 3), np.uint8))[:-200]
     for encoded in (photo(), damaged_late):
         (refused,) = run(encoded, np.ones((count, 4), np.float32))
         assert str(refused) == f'[BAD_INPUT] {count:,} rows of "boxes"; the limit is 64 (parameter max_boxes)'
 
 
-def test_boxes_of_one_fixed_size_are_bounded_together_by_the_bytes_of_their_tensors():
+def test_boxes_of_fixed_size_are_limited_by_the_total_bytes_of_their_tensors():
     pipeline = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=1024, width=1024), pp.tensor()])
     boxes, one = np.tile(np.array([[0, 0, 50, 50]], np.float32), (64, 1)), 3 * 1024 * 1024 * 4
     with pp.Engine(pipeline, threads=1) as engine:
@@ -46,7 +46,7 @@ def test_boxes_of_one_fixed_size_are_bounded_together_by_the_bytes_of_their_tens
     assert most < 5 * one
 
 
-def test_boxes_of_the_largest_photo_are_bounded_together():
+def test_boxes_of_the_largest_photo_are_limited_in_total():
     largest = jpeg(np.zeros((7000, 7100, 3), np.uint8))
     found = run(largest, [[-1e30, -1e30, 1e30, 1e30]] * 64)
     assert [isinstance(each, pp.ImageError) for each in found] == [False] * 5 + [True] * 59
@@ -56,7 +56,7 @@ def test_boxes_of_the_largest_photo_are_bounded_together():
     )
 
 
-def test_a_sliver_is_not_enlarged_without_end():
+def test_a_sliver_is_not_enlarged_without_limit():
     pipeline = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(16384), pp.center_crop(4), pp.tensor()])
     with pp.Engine(pipeline) as engine:
         (refused,) = engine.run([photo()], inputs={"boxes": [[[0, 0, 640, 1]]]})
@@ -64,7 +64,7 @@ def test_a_sliver_is_not_enlarged_without_end():
     assert '"boxes", row 1 of 1: its 1 x 640 pixels would be resized to 16384 x' in str(refused)
 
 
-def test_every_pattern_of_bits_is_a_box_or_an_error():
+def test_every_bit_pattern_is_a_box_or_an_error():
     rng = np.random.default_rng(3)
     patterns = rng.integers(0, 1 << 32, (64, 4), dtype=np.uint32).view(np.float32)
     odd = np.array([0, -0.0, np.nan, np.inf, -np.inf, 1e-45, 3.4e38, -3.4e38, 0.5, 639.5, 640, 426.5], np.float32)

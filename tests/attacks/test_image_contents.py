@@ -1,7 +1,7 @@
 """Attack: data of an image besides its first frame: 100,000 frames or pages, circular EXIF directories, 65,535 entries,
 profiles of 16 MB, Photoshop blocks that claim gigabytes, an index of missing frames, a second file.
 
-Defense: the first bytes decide the format once; only the first frame is decoded, and the others are not even searched
+Defence: the first bytes decide the format once; only the first frame is decoded, and the others are not even searched
 for; pixprep itself reads the orientation from one directory, and nothing else of EXIF; Pillow never receives the EXIF
 of a JPEG. Outcome: one format or none, at the cost of one frame.
 """
@@ -68,27 +68,27 @@ MANY_SEGMENTS = [segment(0xE1, START + b"\xff\xff" + entry * 5_000) * 300 for en
 
 
 @pytest.mark.parametrize("name", ANIMATIONS)
-def test_the_first_frame_is_all_that_is_decoded(measure, name):
+def test_only_the_first_frame_is_decoded(measure, name):
     measure(ANIMATIONS[name]).within("ok", mib=16, seconds=0.3)
 
 
-def test_frames_of_50_megapixels_without_data_are_refused(measure):
+def test_frames_of_50_megapixels_without_data_are_rejected(measure):
     measure(gif(7071, 7071, frames=1_000)).within("TRUNCATED", mib=16)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_first_bytes_decide(measure, name):
+def test_the_first_bytes_determine_the_format(measure, name):
     encoded, reason = FILES[name]
     measure(encoded).within(reason, mib=8)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_an_image_says_about_itself_costs_nothing(measure, name):
+def test_metadata_costs_nothing(measure, name):
     measure(HARMLESS[name]).within("ok", mib=8, seconds=0.5)
 
 
 @pytest.mark.parametrize("numbers", ["in order", "one number"])
-def test_a_profile_of_16_mb_is_no_more_than_its_bytes(measure, numbers):
+def test_a_profile_of_16_mb_costs_only_its_bytes(measure, numbers):
     number = (lambda i: i + 1) if numbers == "in order" else (lambda _: 1)
     profile = b"".join(segment(0xE2, b"ICC_PROFILE\0" + bytes([number(i), 255]) + bytes(65_000)) for i in range(255))
     measure(before(profile)).within("ok", "CORRUPT", mib=48, seconds=1)
@@ -96,5 +96,5 @@ def test_a_profile_of_16_mb_is_no_more_than_its_bytes(measure, numbers):
 
 @pytest.mark.parametrize("encoded", [SMALL, cmyk()], ids=["RGB", "CMYK"])
 @pytest.mark.parametrize("segments", MANY_SEGMENTS, ids=["circles", "values over each other"])
-def test_exif_of_18_mb_in_300_segments_is_no_more_than_its_bytes(measure, segments, encoded):
+def test_exif_of_18_mb_in_300_segments_costs_only_its_bytes(measure, segments, encoded):
     measure(before(segments, encoded)).within("ok", mib=72, seconds=0.5)

@@ -1,11 +1,11 @@
-"""Attack: a JPEG of a kilobyte whose frame header promises 65500 x 65500 pixels, no rows, 16 components, odd samplings;
-several frames; a scan before the frame; a height that comes after the scan (DNL). Or one made of what a parser walks
-over: thousands of scans, segments, markers, fill bytes, restart markers.
+"""Attack: a JPEG of a kilobyte whose frame header declares 65500 x 65500 pixels, no rows, 16 components, unusual
+samplings; several frames; a scan before the frame; a height after the scan (DNL). Or one with many items that a parser
+skips: thousands of scans, segments, markers, fill bytes, restart markers.
 
-Defence: the header is read without decoding, the last frame header before the first scan counts, and limits come first;
-at most 4,096 segments before the first scan, at most 100 scans in all, and markers are searched for in C.
-Outcome: refused before anything is allocated; what stays under the limits costs what an honest image of its size and
-the reading of so many bytes cost, and data that is missing makes it an error, never grey.
+Defence: the header is parsed without decoding, the last frame header before the first scan counts, and limits are
+checked first: at most 4,096 segments before the first scan, and at most 100 scans. Markers are searched for in C.
+Outcome: rejected before any allocation. An image below the limits costs as much as a valid image of its size plus
+reading its bytes, and missing data is an error, never gray pixels.
 """
 
 import pytest
@@ -31,7 +31,7 @@ TOO_LARGE = {
 @pytest.mark.parametrize("size", TOO_LARGE)
 @pytest.mark.parametrize("marker", [0xC0, 0xC1, 0xC2, 0xC9, 0xCA], ids=hex)
 @pytest.mark.parametrize("components", [1, 3, 4])
-def test_a_size_over_the_limits_is_refused_from_the_header(measure, size, marker, components):
+def test_a_size_above_the_limits_is_rejected_from_the_header(measure, size, marker, components):
     height, width, reason = TOO_LARGE[size]
     measure(reframed(frame(height, width, components, marker=marker), progressive=marker in (0xC2, 0xCA))).within(
         reason, mib=2, seconds=0.05
@@ -64,13 +64,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_header_that_makes_no_sense_is_refused(measure, name):
+def test_an_invalid_header_is_rejected(measure, name):
     measure(BROKEN[name]).within("CORRUPT", "UNSUPPORTED", "BAD_DIMENSIONS", "TRUNCATED", mib=16, seconds=0.5)
 
 
 @pytest.mark.parametrize("size", [(7071, 7071), (16384, 3051)], ids=str)
 @pytest.mark.parametrize("is_progressive", [False, True])
-def test_a_header_within_the_limits_with_little_data_is_refused_in_the_memory_of_its_size(
+def test_a_header_within_the_limits_with_little_data_is_rejected_in_the_memory_of_its_size(
     measure, size, is_progressive
 ):
     marker = 0xC2 if is_progressive else 0xC0
@@ -79,7 +79,7 @@ def test_a_header_within_the_limits_with_little_data_is_refused_in_the_memory_of
     )
 
 
-def test_the_unspoiled_image_is_decoded(measure):
+def test_the_unmodified_image_is_decoded(measure):
     assert measure(SMALL).text == "ok"
     assert measure(BEFORE + frame(16, 16) + AFTER).text == "ok"
 
@@ -109,10 +109,10 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_flood_is_refused_at_once(measure, flood):
+def test_a_flood_of_markers_is_rejected_quickly(measure, flood):
     measure(FLOODS[flood]).within("TOO_MANY_SCANS", "UNSUPPORTED", "CORRUPT", "TRUNCATED", mib=8, seconds=0.5)
 
 
 @pytest.mark.parametrize("flood", HARMLESS)
-def test_what_libjpeg_skips_costs_the_time_of_reading_it(measure, flood):
+def test_data_that_libjpeg_skips_costs_only_reading(measure, flood):
     measure(HARMLESS[flood]).within("ok", mib=16, seconds=1)

@@ -1,8 +1,8 @@
 """Attack: the largest image that the limits allow, and one byte or pixel more.
 
-Defence: 20 MiB encoded, 16,384 pixels a side, 50 megapixels; each can be set lower per model.
-Outcome: more is refused from the header. 50 megapixels cost up to 950 MiB a thread while they are decoded (WebP; 340
-MiB as JPEG), however few bytes they come in: that is what ``max_pixels`` is to be chosen by.
+Defence: 20 MiB encoded, 16,384 pixels per side, 50 megapixels; each can be set lower per model. Outcome: larger images
+are rejected from the header. 50 megapixels cost up to 950 MiB per thread while they are decoded (WebP; 340 MiB as
+JPEG), however few bytes encode them. Choose ``max_pixels`` accordingly.
 """
 
 import numpy as np
@@ -31,17 +31,17 @@ def test_50_megapixels_cost_less_than_a_gigabyte(measure, name):
     assert cost.seconds < 4
 
 
-def test_one_pixel_more_is_refused_for_nothing(measure):
+def test_one_pixel_more_is_rejected_at_no_cost(measure):
     for encoded in (jpeg(np.zeros((7072, 7072, 3), np.uint8)), save(Image.new("L", (7072, 7072)), "PNG")):
         measure(encoded).within("TOO_MANY_PIXELS", mib=4)
 
 
 @pytest.mark.parametrize(("n_bytes", "reason"), [(20 << 20, "ok"), ((20 << 20) + 1, "TOO_LARGE_BYTES")])
-def test_the_limit_of_bytes_is_20_mebibytes_to_the_byte(measure, n_bytes, reason):
+def test_the_limit_of_20_mebibytes_is_exact(measure, n_bytes, reason):
     assert measure(SMALL + bytes(n_bytes - len(SMALL))).reason == reason
 
 
 @pytest.mark.parametrize(("side", "reason"), [(16384, "ok"), (16385, "BAD_DIMENSIONS")])
-def test_the_limit_of_a_side_is_16384_to_the_pixel(measure, side, reason):
+def test_the_limit_of_16384_pixels_per_side_is_exact(measure, side, reason):
     assert measure(jpeg(np.zeros((1, side, 3), np.uint8))).reason == reason
     assert measure(save(Image.new("L", (1, side)), "PNG")).reason == reason

@@ -1,6 +1,6 @@
-"""Attack: 64 images of 70 bytes, upright and lying, to a pipeline whose sizes follow the image: 1.36 GB of tensors.
+"""Attack: 64 images of 70 bytes, in portrait and landscape, to a pipeline with open sizes: 1.36 GB of tensors.
 
-Defense: the size of a request's tensors, padded to the largest, is computed from the placements of its images before
+Defence: the size of a request's tensors, padded to the largest, is computed from the placements of its images before
 any is allocated (``max_response_bytes``, by default 320 MiB). Each request of a batch has the whole limit. Outcome: the
 request is rejected at no cost; other requests of the batch get their response.
 """
@@ -29,7 +29,7 @@ def run(images, *parts, most=320 << 20, **fields):
             tracemalloc.stop()
 
 
-def test_a_request_of_kilobytes_takes_no_gigabyte():
+def test_a_request_of_kilobytes_does_not_use_a_gigabyte():
     images = [LYING, UPRIGHT] * 32
     assert sum(map(len, images)) < 6000
     detectors = pp.Pipeline([pp.decode(), pp.resize(size=800, max_size=1333), pp.tensor()])
@@ -42,21 +42,21 @@ def test_a_request_of_kilobytes_takes_no_gigabyte():
     assert most < 4 << 20
 
 
-def test_what_a_request_took_before_it_is_known_to_be_too_large_is_within_its_bound():
+def test_the_memory_used_before_a_request_is_known_to_be_too_large_is_bounded():
     batch, most = run([LYING] * 10 + [UPRIGHT] * 6, (0, 16), most=16 * ONE)
     assert [error is None for error in batch.errors] == [True] * 10 + [False] * 6
     assert f"{16 * SQUARE:,} bytes, 16 x [3, 333, 333]" in str(batch.errors[-1])
     assert 10 * ONE < most < 16 * ONE
 
 
-def test_each_request_of_a_batch_has_the_whole_bound():
+def test_each_request_of_a_batch_has_the_whole_limit():
     batch, _ = run([LYING] * 7, (0, 2), (2, 5), (5, 7), most=2 * ONE)
     assert [error is None for error in batch.errors] == [True] * 2 + [False] * 3 + [True] * 2
     for row, tensor in enumerate(batch.outputs["tensor"]):
         assert tensor.shape == ((3, 1, 1) if batch.errors[row] else (3, 200, 333))
 
 
-def test_the_boxes_of_one_photo_are_one_answer():
+def test_the_boxes_of_one_photo_count_as_one_response():
     boxes = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), SIZES, pp.tensor()])
     given = {"boxes": [[[0, 0, 10, 6], [0, 0, 5, 3], [0, 0, 3, 5]]]}
     batch, _ = run([LYING], (0, 1), pipeline=boxes, inputs=given)

@@ -1,7 +1,7 @@
-"""Attack: a model's file, from a hub, that is to be imported: a .keras that inflates to gigabytes, JSON bombs, Protocol
-Buffers that claim 2 GiB or nest without an end.
+"""Attack: a model file from a hub that a user imports: a .keras that inflates to gigabytes, JSON bombs, Protocol
+Buffers that claim 2 GiB or nest endlessly.
 
-Defense: every file, including archives, is read up to a limit, and lengths are compared with the remaining bytes.
+Defence: every file, including archives, is read up to a limit, and lengths are compared with the remaining bytes.
 Outcome: rejected in one line and with little memory. (Each importer's own tests go further, and mutate real files.)
 """
 
@@ -49,7 +49,7 @@ FILES = {
 
 
 def refusal(path):
-    """Output of ``pixprep import``, and the peak of Python's memory in MiB."""
+    """Return the output of ``pixprep import``, and the peak of Python's memory in MiB."""
     tracemalloc.start()
     try:
         with patience(), pytest.raises(PixprepError) as caught:
@@ -60,7 +60,7 @@ def refusal(path):
 
 
 @pytest.mark.parametrize("what", FILES)
-def test_a_file_that_makes_no_sense_is_one_line(tmp_path, what):
+def test_an_invalid_file_is_one_line(tmp_path, what):
     name, content = FILES[what]
     (tmp_path / name).write_bytes(content)
     text, peak = refusal(tmp_path / name)
@@ -70,7 +70,7 @@ def test_a_file_that_makes_no_sense_is_one_line(tmp_path, what):
 
 
 @pytest.mark.parametrize("name", ["config.json", "metadata.json"])
-def test_an_archive_that_inflates_to_128_mb_is_read_as_far_as_its_limit(tmp_path, name):
+def test_an_archive_that_inflates_to_128_mb_is_read_up_to_the_limit(tmp_path, name):
     with zipfile.ZipFile(tmp_path / "m.keras", "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
         for _ in range(128):
             file.write(b" " * (1 << 20))
@@ -123,8 +123,10 @@ def packed(kind, content, spoiled=None):
     ],
     ids=["an endless directory", "a bzip2 bomb", "broken bzip2", "broken LZMA", "broken deflate", "a FIFO", "a device"],
 )
-def test_an_archive_that_lies_is_one_line_in_little_memory(tmp_path, make):
-    """The directory took 2 GiB, bzip2 1 GiB, LZMA was a traceback, and a FIFO or a device kept ``import`` for ever."""
+def test_a_lying_archive_is_one_line_with_little_memory(tmp_path, make):
+    """Before the fix, the directory used 2 GiB, bzip2 1 GiB, LZMA caused a traceback, and a FIFO or a device blocked
+    ``import`` forever.
+    """
     make(tmp_path / "m.keras")
     text, peak = refusal(tmp_path / "m.keras")
     assert text in (
@@ -134,7 +136,7 @@ def test_an_archive_that_lies_is_one_line_in_little_memory(tmp_path, make):
     assert peak < 16
 
 
-def test_an_honest_archive_is_read_beside_gigabytes_of_weights(tmp_path):
+def test_a_valid_archive_is_read_without_its_gigabytes_of_weights(tmp_path):
     layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, 8, 8, 3]}}]
     layers += [{"class_name": "Rescaling", "config": {"scale": 0.5, "offset": 0.0}}]
     model = json.dumps({"class_name": "Sequential", "config": {"name": "m", "layers": layers}})

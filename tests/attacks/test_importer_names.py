@@ -1,7 +1,7 @@
-"""Attack: a file to import whose names have 200,000 letters, controls of a terminal, or half a surrogate pair.
+"""Attack: a file to import whose names have 200,000 characters, control sequences, or half a surrogate pair.
 
-Defence: each line of a ``PipelineError`` is printable, and a long one loses its middle, wherever it is raised.
-Outcome: one line, which begins with the file and ends with the remedy. Before the mend it was as long as the name.
+Defence: each line of a ``PipelineError`` is printable, and a long line is cut in the middle, wherever it is raised.
+Outcome: one line, which begins with the file and ends with the fix. Before the fix, it was as long as the name.
 """
 
 import json
@@ -52,14 +52,14 @@ def refusal(path, **options):
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("case", FILES)
-def test_a_message_is_one_printable_line_however_long_a_name_is(tmp_path, case, kind):
+def test_a_message_is_one_printable_line_for_names_of_any_length(tmp_path, case, kind):
     file, make = FILES[case]
     (tmp_path / file).write_text(json.dumps(make(NAMES[kind])))
     assert file in refusal(tmp_path / file)
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_names_of_dali_and_of_onnx_metadata_are_cut_as_well(tmp_path, kind):
+def test_names_in_dali_files_and_onnx_metadata_are_also_cut(tmp_path, kind):
     name = NAMES[kind]
     (tmp_path / "m.dali").write_bytes(graph(operator(name, [], ["a"]), outputs=["a"]))
     assert "m.dali" in refusal(tmp_path / "m.dali")
@@ -70,11 +70,11 @@ def test_names_of_dali_and_of_onnx_metadata_are_cut_as_well(tmp_path, kind):
 
 
 @pytest.mark.parametrize("text", ["a" * 1400, "é", "a: b"])
-def test_a_short_message_is_what_it_was(text):
+def test_a_short_message_is_unchanged(text):
     assert str(pp.PipelineError(text)) == text
 
 
-def test_a_long_message_keeps_its_place_and_its_remedy():
+def test_a_long_message_keeps_its_position_and_its_fix():
     text = str(pp.PipelineError("FILE: " + "\x1b" * 200_000 + ": REMEDY", "second\nline"))
     first, second = text.split("\n")
     assert first.startswith("FILE: \\x1b\\x1b")

@@ -1,9 +1,9 @@
-"""Attack: a folder of a model whose ``dali.py`` runs as soon as somebody imports it, or whose folder ``nvidia`` is
-taken for DALI where none is installed.
+"""Attack: a model folder whose ``dali.py`` would run as soon as a user imports it, or whose folder ``nvidia`` is
+mistaken for DALI if DALI is not installed.
 
-Defence: a Python file is refused until ``--run-python`` permits it. Then DALI is imported before the file's folder is
-searched for modules. ``model.dali``, which is data, comes first.
-Outcome: nothing of the folder has run. Before the mend both did, without a word at the prompt.
+Defence: a Python file is rejected unless ``--run-python`` permits it. Then DALI is imported before the file's folder is
+searched for modules. ``model.dali``, which is data, has precedence. Outcome: nothing in the folder is executed. Before
+the fix, both were executed without a message.
 """
 
 import shutil
@@ -20,7 +20,7 @@ RUNS = "from nvidia.dali import pipeline_def\nopen({!r}, 'w')\n@pipeline_def\nde
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a ``dali.py`` and a package ``nvidia``; each leaves a file where it is run."""
+    """A folder with a ``dali.py`` and a package ``nvidia``. Each creates a file when it is executed."""
     (tmp_path / "d" / "1" / "nvidia" / "dali").mkdir(parents=True)
     for name in ("dali.py", "nvidia/__init__.py", "nvidia/dali/__init__.py"):
         (tmp_path / "d" / "1" / name).write_text(RUNS.format(str(tmp_path / "RAN")))
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def python(tmp_path):
-    """A Python that has no DALI, whatever this one has."""
+    """A Python environment without DALI, whatever is installed in this one."""
     program = tmp_path / "bare"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
@@ -48,7 +48,7 @@ def test_a_python_file_is_not_run_unless_it_is_permitted(folder, monkeypatch, ca
     assert sorted(path.name for path in folder.parent.iterdir()) == ["d"]
 
 
-def test_a_package_beside_the_file_is_not_taken_for_dali(folder, python, monkeypatch, capsys):
+def test_a_package_next_to_the_file_is_not_mistaken_for_dali(folder, python, monkeypatch, capsys):
     monkeypatch.chdir(folder.parent)
     assert main(["import", "d/1/dali.py", "out", "--run-python", "--option", python]) == 1
     assert "but is not installed for" in capsys.readouterr().err

@@ -1,7 +1,8 @@
-"""Attack: names that are HTML, in a pipeline file's origin, an output of a batch, a photo's name: shown in a notebook.
+"""Attack: names that contain HTML, in a pipeline file's origin, an output of a batch, or a photo's name, shown in a
+notebook.
 
-Defence: every text is escaped, and controls are made visible; pictures are data inside the page.
-Outcome: the names are read as text; no tag, no attribute and no address comes out of them.
+Defence: every text is escaped, and control characters are made visible; pictures are embedded data. Outcome: the names
+are shown as text, and produce no tag, attribute or address.
 """
 
 import re
@@ -21,7 +22,7 @@ NAMES = (
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes, and every text."""
+    """Collects every tag with its attributes, and every text."""
 
     def __init__(self, html):
         super().__init__()
@@ -60,11 +61,11 @@ def certificate(name):
 CASES = [(shown, name) for shown in (pipeline, batch, certificate) for name in NAMES]
 
 
-# an origin with controls is refused already
+# an origin with control characters is rejected earlier
 @pytest.mark.parametrize(
     ("shown", "name"), [case for case in CASES if case[0] is not pipeline or case[1].isprintable()]
 )
-def test_a_name_is_text_wherever_it_stands(shown, name):
+def test_a_name_is_shown_as_text_everywhere(shown, name):
     found = Tags(shown(name)._repr_html_())
     assert found.tags <= {"p", "table", "tr", "th", "td", "img"}
     assert name.replace("\x00", "\\x00") in found.text

@@ -1,6 +1,6 @@
-"""Attack: an ONNX file that never ends, asks for a terabyte, or reads a file elsewhere, for the preview of a build.
+"""Attack: an ONNX file that never ends, allocates a terabyte, or reads a file elsewhere, in the preview of a build.
 
-Defense: ONNX Runtime runs it in a separate process, with limits on time and address space; its weights are in the same
+Defence: ONNX Runtime runs it in a separate process, with limits on time and address space; its weights are in the same
 folder. Outcome: the preview reports in one line why it shows no classes. The command continues; the repository that it
 built is not affected.
 """
@@ -28,7 +28,7 @@ scores = Add (images, sum)"""
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository as ``build`` writes it: with a classifier of these nodes."""
+    """Return a repository as ``build`` writes it, with a classifier of these nodes."""
 
     def make(nodes):
         preprocess, classifier = (tmp_path / "models" / model / "1" for model in ("preprocess", "classifier"))
@@ -46,18 +46,18 @@ def last_line(repository, **options):
     return list(try_out(repository, jpeg(noise(16, 16)), **options))[-1]
 
 
-def test_a_model_that_never_ends_is_ended(repository):
+def test_a_model_that_never_ends_is_stopped(repository):
     assert last_line(repository(TIME), limit_s=1) == "the classifier was not tried: it takes more than 1 s"
 
 
-def test_a_model_that_asks_for_a_terabyte_gets_none(repository):
+def test_a_model_that_allocates_a_terabyte_fails(repository):
     line = last_line(repository(MEMORY))
     assert line.startswith("the classifier was not tried: ONNX Runtime could not run it: ")
     assert "alloc" in line.lower() or "memory" in line.lower()
     assert len(line) < 400
 
 
-def test_a_model_whose_weights_lie_elsewhere_is_refused(repository):
+def test_a_model_whose_weights_are_elsewhere_is_rejected(repository):
     models = repository("scores = Add (images, weights)")
     path = models / "classifier" / "1" / "model.onnx"
     model = onnx.load(path)

@@ -1,9 +1,9 @@
-"""Attack: a website makes the browser of a user of `pixprep serve --page` send requests to the page; a client never
-ends.
+"""Attack: a website makes the browser of a user of `pixprep serve --page` send requests to the page; or a client never
+finishes.
 
-Defence: a request counts by its Host, its Origin and the site that caused it, before its path and body are looked at;
-a body has a length under the model's limit; connections, and the seconds of each, are counted.
-Outcome: a refusal in words, and no photo reaches a model; the page answers others meanwhile.
+Defence: a request is accepted or rejected by its Host, its Origin and the site that caused it, before its path and body
+are read; a body must declare a length within the model's limit; the number of connections and the duration of each are
+limited. Outcome: an error message, and no photo reaches a model; the page serves other clients meanwhile.
 """
 
 import json
@@ -27,7 +27,7 @@ TIMEOUT_S = 30
 
 
 class Photos:
-    """Mocks the models; a photo of b"gate" waits until the test releases it."""
+    """Mocks the models. A photo of b"gate" waits until the test releases it."""
 
     def __init__(self):
         self.asked = []
@@ -73,7 +73,7 @@ class Page:
         self._server.server_close()
 
     def ask(self, method, path, headers=(), body=None):
-        """Status, headers, body."""
+        """Return status, headers and body."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         try:
             connection.putrequest(method, path, skip_host=True)
@@ -94,14 +94,14 @@ class Page:
         return status, json.loads(said)
 
     def raw(self, data):
-        """Bytes that come back for some bytes."""
+        """Return the bytes that are received in response to some bytes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(data)
             return connection.makefile("rb").read()
 
     @contextmanager
     def asked(self, count):
-        """So many photos that are being answered; their answers, which come in the end."""
+        """Start this many photo requests that wait, and return their responses, which arrive at the end."""
         with ThreadPoolExecutor(count) as pool:
             answers = [pool.submit(self.send, b"gate") for _ in range(count)]
             for _ in answers:
@@ -127,7 +127,7 @@ FOREIGN_HOSTS = (
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/models"), ("POST", "/photo?model=ensemble")])
-def test_a_name_that_was_bound_to_this_machine_is_refused(page, host, method, path):
+def test_a_foreign_name_that_resolves_to_this_machine_is_rejected(page, host, method, path):
     headers = {"Host": host.format(port=page.port), **(OCTETS if method == "POST" else {})}
     status, _, said = page.ask(method, path, headers, b"photo" if method == "POST" else None)
     assert status == 403
@@ -135,13 +135,13 @@ def test_a_name_that_was_bound_to_this_machine_is_refused(page, host, method, pa
     assert page.photos.asked == []
 
 
-def test_no_host_and_two_hosts_are_refused(page):
+def test_no_host_and_two_hosts_are_rejected(page):
     for hosts in ("", f"Host: {page.host}\r\nHost: evil.example\r\n"):
         assert page.raw(f"GET / HTTP/1.1\r\n{hosts}\r\n".encode()).startswith(b"HTTP/1.0 403 ")
 
 
-def test_its_own_names_are_answered(page):
-    for host in (page.host, f"localhost:{page.port}", "localhost", "[::1]:9000"):  # 9000: forwarded by ssh
+def test_its_own_names_are_accepted(page):
+    for host in (page.host, f"localhost:{page.port}", "localhost", "[::1]:9000"):  # 9000 is forwarded by ssh
         assert page.ask("GET", "/", {"Host": host})[0] == 200
         assert page.send(Host=host, Origin=f"http://{host}", Sec_Fetch_Site="same-origin")[0] == 200
     assert len(page.photos.asked) == 4
@@ -157,7 +157,7 @@ FOREIGN = (
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
-def test_no_other_site_sends_a_photo_or_reads_the_models(page, headers):
+def test_other_sites_cannot_send_a_photo_or_read_the_models(page, headers):
     named = {name: value.format(host=page.host, port=page.port) for name, value in headers.items()}
     refused = {"error": "only the page itself may send requests to this server"}
     assert page.send(**named) == (403, refused)
@@ -167,14 +167,14 @@ def test_no_other_site_sends_a_photo_or_reads_the_models(page, headers):
         assert (status, json.loads(said)) == (403, refused)
 
 
-def test_a_link_on_another_site_may_lead_to_the_page(page):
+def test_a_link_on_another_site_can_lead_to_the_page(page):
     assert page.ask("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})[0] == 200
 
 
 @pytest.mark.parametrize(
     "kind", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "image/jpeg", ""]
 )
-def test_what_a_form_of_any_site_could_send_is_refused(page, kind):
+def test_requests_that_a_form_of_any_site_could_send_are_rejected(page, kind):
     assert page.send(Content_Type=kind) == (
         415,
         {"error": "send the photo as the request body, with Content-Type application/octet-stream"},
@@ -204,15 +204,15 @@ def test_there_are_no_other_paths(page, path):
     assert page.photos.asked == []
 
 
-def test_a_model_is_one_of_those_that_are_served(page):
+def test_a_model_must_be_one_of_the_served_models(page):
     for model in ("", "../ensemble", "ensemble/../x", "%00", "ENSEMBLE"):
         status, said = page.send(path=f"/photo?model={model}")
         assert (status, said) == (400, {"error": "the page does not offer this model any more: reload the page"})
     assert page.photos.asked == []
 
 
-def test_a_photo_over_the_limit_is_refused_before_it_comes(page):
-    for size in (LIMIT + 1, 8 << 20):  # who is still sending reads why not
+def test_a_photo_over_the_limit_is_rejected_before_it_is_received(page):
+    for size in (LIMIT + 1, 8 << 20):  # a client that is still sending receives the reason
         words = {"error": f"the photo has {size:,} bytes, but the limit is {LIMIT:,}"}
         assert page.send(b"x" * size) == (413, words)
     head = f"POST /photo?model=ensemble HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: {OCTETS['Content-Type']}\r\n"
@@ -230,14 +230,14 @@ def test_a_photo_over_the_limit_is_refused_before_it_comes(page):
         "Transfer-Encoding: chunked\r\nContent-Length: 5",
     ],
 )
-def test_a_body_says_how_long_it_is(page, length):
+def test_a_body_must_declare_its_length(page, length):
     head = f"POST /photo?model=ensemble HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: application/octet-stream\r\n"
     answer = page.raw(f"{head}{length}\r\n\r\nphoto".encode())
     assert answer.startswith(b"HTTP/1.0 411 ")
     assert page.photos.asked == []
 
 
-def test_every_answer_has_the_headers_that_keep_it_in_its_place(page):
+def test_every_response_has_the_security_headers(page):
     for method, path, headers in (
         ("GET", "/", {}),
         ("GET", "/models", {}),
@@ -261,15 +261,15 @@ def test_every_answer_has_the_headers_that_keep_it_in_its_place(page):
         assert re.fullmatch(r"'sha256-[\w+/]{43}='", policy["style-src"])
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_of_text(page):
+def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_from_text(page):
     html = page.ask("GET", "/")[2].decode()
     assert re.findall(r"https?://[^\"'\s]*", html) == ["http://www.w3.org/2000/svg"]  # a name, not an address
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", html)
-    assert not re.search(r"<[^>]* (on\w+|style)=", html)  # what the policy would refuse
+    assert not re.search(r"<[^>]* (on\w+|style)=", html)  # the policy would reject this
     assert len(html) < 40_000
 
 
-def test_the_reason_of_a_failure_stays_in_the_log(page, capfd):
+def test_the_reason_of_a_failure_is_only_logged(page, capfd):
     page.photos.failure = ValueError("secret of /etc/passwd")
     assert page.send() == (500, {"error": "internal error of the page: see the log of `pixprep serve`"})
     assert "ValueError: secret of /etc/passwd" in capfd.readouterr().err
@@ -286,7 +286,7 @@ def test_the_reason_of_a_failure_stays_in_the_log(page, capfd):
         (ImageError("CORRUPT", "no"), 400),
     ],
 )
-def test_a_refusal_has_its_status(page, failure, status):
+def test_a_rejection_has_its_status(page, failure, status):
     page.photos.failure = failure
     assert page.send() == (status, {"error": str(failure)})
 
@@ -295,7 +295,7 @@ def test_a_name_of_any_length_is_cut(page):
     assert page.send(path=f"/photo?model=ensemble&name={'n' * 1000}") == (200, {"name": "n" * 255})
 
 
-# Slow clients
+# slow clients
 
 
 @pytest.fixture
@@ -311,12 +311,12 @@ HEAD = "POST /photo?model=ensemble HTTP/1.1\r\nHost: {host}\r\nContent-Type: app
 @pytest.mark.parametrize(
     "start", ["", "GET / HT", "GET / HTTP/1.1\r\nHost: ", HEAD + "Content-Length: 900\r\n\r\nphoto"]
 )
-def test_a_request_that_does_not_come_is_given_up(hasty, start):
+def test_a_request_that_does_not_arrive_is_aborted(hasty, start):
     assert hasty.raw(start.format(host=hasty.host).encode()) == b""
     assert hasty.photos.asked == []
 
 
-def test_a_request_that_drips_is_given_up_however_much_has_come(hasty):
+def test_a_request_that_arrives_too_slowly_is_aborted_however_much_was_received(hasty):
     data = (HEAD.format(host=hasty.host) + "Content-Length: 900\r\n\r\n").encode() + b"x" * 900
     with socket.create_connection(("127.0.0.1", hasty.port), timeout=TIMEOUT_S) as connection:
         start = time.monotonic()
@@ -328,7 +328,7 @@ def test_a_request_that_drips_is_given_up_however_much_has_come(hasty):
     assert hasty.photos.asked == []
 
 
-def test_a_browser_that_does_not_read_is_given_up(hasty):
+def test_a_browser_that_does_not_read_is_disconnected(hasty):
     hasty.photos.models = lambda: ["x" * 1000] * 20_000  # more than the socket's buffers hold
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -343,7 +343,7 @@ def test_a_browser_that_does_not_read_is_given_up(hasty):
             raise ConnectionError("the answer ended early")
 
 
-def test_more_clients_than_places_wait_for_their_turn(page):
+def test_more_clients_than_the_limit_wait_for_their_turn(page):
     with ThreadPoolExecutor(1) as pool, page.asked(CONNECTIONS):
         late = pool.submit(page.send)
         time.sleep(0.3)
@@ -357,8 +357,11 @@ def connections(page, stack, count):
     return [stack.enter_context(socket.create_connection(address, timeout=TIMEOUT_S)) for _ in range(count)]
 
 
-def test_slow_clients_make_an_honest_one_wait_for_seconds_alone(page):
-    """Three times the places: without a limit of their own while others wait, they had three times 20 s."""
+def test_slow_clients_delay_an_honest_one_only_by_seconds(page):
+    """There are three times as many as the limit.
+
+    Without their own time limit while others wait, they had three times 20 s.
+    """
     starts = ["", "GET / HTTP/1.1\r\nHost: ", HEAD.format(host=page.host) + "Content-Length: 900\r\n\r\nphoto"]
     with ExitStack() as stack:
         for index, connection in enumerate(connections(page, stack, 3 * CONNECTIONS)):
@@ -369,7 +372,7 @@ def test_slow_clients_make_an_honest_one_wait_for_seconds_alone(page):
     assert len(page.photos.asked) == 1
 
 
-def test_a_photo_that_is_being_answered_is_not_hurried(page):
+def test_a_photo_that_is_being_processed_has_no_time_limit(page):
     with ExitStack() as stack, page.asked(CONNECTIONS - 1):
         connections(page, stack, 3)
         assert page.send()[0] == 200

@@ -1,6 +1,6 @@
-"""Attack: a file that names code: a function of Python's, a module, a package that is installed but not allowed.
+"""Attack: a file that names code: a Python function, a module, a package that is installed but not allowed.
 
-Defense: a file contains a name, a version and fields. The function comes from the caller, or from an entry point that
+Defence: a file contains a name, a version and fields. The function comes from the caller, or from an entry point that
 the operator of the server has allowed by name; no other name imports any code. Fields have the types that the operator
 declares. Outcome: an error at the op's index; installed operators that are not allowed are not even imported.
 """
@@ -55,7 +55,7 @@ def install(folder, name, entry_points, modules):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package of operators on the path of this Python; the file that it writes when it is imported."""
+    """A package of operators on the path of this Python, and the file that it writes when it is imported."""
     folder = tmp_path / "site"
     install(folder, "evil", ENTRY_POINTS, {"evil_operators": MODULE, "evil_broken": "raise RuntimeError('no')"})
     install(folder, "second", "[pixprep.operators]\nevil.twice = evil_operators:other\n", {})
@@ -76,7 +76,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_alone_gives_no_function(name, installed):
+def test_a_name_alone_imports_no_function(name, installed):
     with pytest.raises(
         pp.PipelineError, match=rf'^ops\[1\] "{name}": needs operator {name} 1: (install it and )?allow'
     ):
@@ -91,14 +91,14 @@ def test_a_name_alone_gives_no_function(name, installed):
         "a.b;c", "x",
     ],
 )  # fmt: skip
-def test_a_name_of_odd_characters_is_refused_before_anything_is_looked_up(name, installed):
+def test_a_name_with_unusual_characters_is_rejected_before_any_lookup(name, installed):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text(name), operators=["evil.steal", name])
     assert str(caught.value).startswith('ops[1] "extern": "operator" must be a name such as "acme.denoise"')
     assert not installed.exists()
 
 
-def test_what_is_allowed_is_the_one_named_and_no_other(installed):
+def test_only_the_named_operator_is_allowed(installed):
     with pytest.raises(pp.PipelineError, match=r"needs operator evil.steal 1: allow it with operators"):
         pp.Pipeline.from_json(text("evil.steal"), operators=["evil.other", "evil"])
     assert not installed.exists()
@@ -106,13 +106,13 @@ def test_what_is_allowed_is_the_one_named_and_no_other(installed):
     assert installed.exists()
 
 
-def test_the_environment_of_the_operator_may_allow(installed, monkeypatch):
+def test_the_environment_of_the_operator_can_allow_operators(installed, monkeypatch):
     monkeypatch.setenv(VARIABLE, "acme.denoise evil.steal")
     assert pp.Pipeline.from_json(text("evil.steal")).outputs
     assert installed.exists()
 
 
-def test_a_file_does_not_allow_itself(installed):
+def test_a_file_cannot_allow_its_own_operators(installed):
     for field in ("allow_operators", "operators"):
         with pytest.raises(pp.PipelineError, match="no such field"):
             pp.Pipeline.from_json(text("evil.steal").replace('"format"', f'"{field}": ["evil.steal"], "format"'))
@@ -120,13 +120,13 @@ def test_a_file_does_not_allow_itself(installed):
 
 
 @pytest.mark.parametrize("version", [2, 999_999])
-def test_another_version_is_refused(version, installed):  # noqa: ARG001
+def test_a_different_version_is_rejected(version, installed):  # noqa: ARG001
     with pytest.raises(pp.PipelineError, match=f"needs operator evil.steal {version}, but found version 1"):
         pp.Pipeline.from_json(text("evil.steal", version), operators=["evil.steal"])
 
 
 @pytest.mark.parametrize("version", [0, -1, 10**19, 1.5, "1", True, None])
-def test_a_version_that_is_none_is_refused(version):
+def test_an_invalid_version_is_rejected(version):
     with pytest.raises(pp.PipelineError, match=r"version"):
         pp.Pipeline.from_json(text("evil.steal", version))
 
@@ -143,7 +143,7 @@ PACKAGES = {
 
 
 @pytest.mark.parametrize(("name", "message"), PACKAGES.items())
-def test_a_package_that_has_no_such_operator_is_the_operators_trouble(name, message, installed):  # noqa: ARG001
+def test_a_package_without_such_an_operator_is_reported_to_the_operator(name, message, installed):  # noqa: ARG001
     with pytest.raises(pp.SetupError) as caught:
         pp.Pipeline.from_json(text(name), operators=[name])
     assert str(caught.value).startswith(message)
@@ -167,7 +167,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("fields", "message"), FIELDS.values(), ids=FIELDS)
-def test_fields_of_other_types_and_names_are_refused(fields, message):
+def test_fields_of_wrong_types_and_names_are_rejected(fields, message):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text("acme.typed", **fields), operators=[typed])
     said = str(caught.value)
@@ -176,7 +176,7 @@ def test_fields_of_other_types_and_names_are_refused(fields, message):
     assert len(said) < 300
 
 
-def test_fields_end_where_the_file_ends():
+def test_fields_are_limited_by_the_size_of_the_file():
     with pytest.raises(pp.PipelineError, match="not a pipeline file: it has more than"):
         pp.Pipeline.from_json(text("acme.typed", mode="x" * MAX_BYTES), operators=[typed])
     deep = with_op(

@@ -1,6 +1,6 @@
 """Attack: a small file whose tensors need terabytes: sides of 16384, float32, 250 outputs, batches of 64.
 
-Defense: the outputs of one image, and of one batch, are limited to 2 GiB less one byte. This is the limit of one gRPC
+Defence: the outputs of one image and of one batch are limited to 2 GiB less one byte. This is the limit of one gRPC
 response, so no usable pipeline is rejected; and the size is known before any allocation. A default ``max_batch_size``
 is reduced automatically. Outcome: a PipelineError with the maximum batch size. Before the fix such a file passed every
 check, and its model used all memory during the load.
@@ -20,7 +20,7 @@ def square(side, *, dtype="uint8", outputs=1):
     return [pp.decode(), pp.resize(height=side, width=side), *tensors]
 
 
-def test_outputs_of_hundreds_of_gigabytes_are_refused_with_both_numbers():
+def test_outputs_of_hundreds_of_gigabytes_are_rejected_with_both_numbers():
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline(square(16384, dtype="float32", outputs=250))
     assert str(caught.value) == (
@@ -37,7 +37,7 @@ def test_the_limit_counts_all_outputs_of_an_image():
         pp.Pipeline(square(8192, outputs=most + 1))
 
 
-def test_a_batch_that_nobody_wrote_is_made_to_fit_and_one_that_is_written_is_refused():
+def test_a_default_batch_size_is_reduced_to_fit_and_an_explicit_one_is_rejected():
     pipeline = pp.Pipeline(square(8192))
     raised = {"parameters": {"max_response_bytes": {"string_value": str(MAX_OUTPUT_BYTES)}}}
     for written, most, limit in (({}, 1, 320 << 20), (raised, 10, MAX_OUTPUT_BYTES)):
@@ -49,12 +49,12 @@ def test_a_batch_that_nobody_wrote_is_made_to_fit_and_one_that_is_written_is_ref
     assert config.complete({}, pp.Pipeline(square(224)))["max_batch_size"] == 64
 
 
-def test_a_batch_of_less_than_none_is_refused():
+def test_a_negative_batch_size_is_rejected():
     with pytest.raises(pp.PipelineError, match="max_batch_size must be at least 1, not -5"):
         config.complete({"max_batch_size": -5}, pp.Pipeline(square(8)))
 
 
-def test_check_says_so_before_anything_is_loaded(tmp_path):
+def test_check_reports_it_before_anything_is_loaded(tmp_path):
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 64\n')
     pp.Pipeline(square(8192)).save(tmp_path / "m" / "1" / "pipeline.json")
@@ -62,7 +62,7 @@ def test_check_says_so_before_anything_is_loaded(tmp_path):
     assert str(problem).startswith("m/config.pbtxt: max_batch_size: the outputs of 64 images have 12,884,901,888 bytes")
 
 
-def test_a_model_of_large_outputs_is_warmed_up_with_as_few_images_as_an_answer_holds():
+def test_a_model_with_large_outputs_is_warmed_up_with_only_as_many_images_as_fit():
     counts = []
 
     class Engine:
@@ -81,11 +81,11 @@ def test_a_model_of_large_outputs_is_warmed_up_with_as_few_images_as_an_answer_h
 
 
 @pytest.mark.parametrize("threads", ["1025", "999999999", "9" * 5000])
-def test_threads_by_the_billion_are_refused(threads):
+def test_billions_of_threads_are_rejected(threads):
     with pytest.raises(pp.PipelineError, match="threads must be at most 1,024"):
         config.options({"parameters": {"threads": {"string_value": threads}}})
 
 
-def test_a_crop_of_an_absurd_resize_costs_what_the_crop_costs(measure_pipeline):
+def test_a_crop_of_an_absurd_resize_costs_only_the_crop(measure_pipeline):
     ops = [pp.decode(), pp.resize(height=16384, width=16384), pp.center_crop(8), pp.tensor()]
     measure_pipeline(pp.Pipeline(ops)).within("ok", mib=64)

@@ -1,6 +1,6 @@
 """Attack: the text of a pipeline file, in every way that could hang, crash or mislead its reader.
 
-Defense: at most 1 MiB and one byte are read, as UTF-8; unknown and duplicate fields are rejected by their path; numbers
+Defence: at most 1 MiB and one byte are read, as UTF-8; unknown and duplicate fields are rejected by their path; numbers
 must be finite, have at most 20 digits, and respect limits; the interpreter's recursion limit is reported as an error. A
 name is an ASCII identifier of at most 128 characters; messages quote the file in ASCII, cut at 80 characters;
 ``origin`` contains printable words; no text of a file is ever a format string. An op uses the image of one earlier op,
@@ -56,7 +56,7 @@ TEXTS = {
     "the format twice": (HEAD.replace('"pixprep/1"', '"pixprep/1", "format": "pixprep/1"') + TAIL, TWICE),
     "the op twice": (HEAD + '{"op": "resize", "op": "flip"}, ' + TAIL, TWICE),
     "an escaped name twice": (with_op('"op": "flip", "axis": "vertical", "\\u0061xis": "horizontal"'), TWICE),
-    # a file from the future, or with words that another reader would understand differently
+    # a file from the future, or with words that a different reader would interpret differently
     "a format with a tail": (VALID.replace("pixprep/1", "pixprep/1.0"), r"\$\.format: "),
     "a format that is a list": (VALID.replace('"pixprep/1"', '["pixprep/1"]'), r"\$\.format: "),
     "an op": (with_op('"op": "exec", "code": "import os"'), r"ops\[1\] \"exec\": no such op"),
@@ -65,7 +65,7 @@ TEXTS = {
     "Python's name of a field": (with_op('"op": "flip", "from_": "x"'), r"ops\[1\] \"flip\": no such field"),
     "a number for a word": (with_op('"op": "flip", "axis": 1'), r"ops\[1\] \"flip\": axis"),
     "true for a number": (with_op('"op": "pad", "height": true, "width": 8'), r"ops\[1\] \"pad\": height"),
-    # messages that would otherwise quote a long text
+    # messages that could quote a long text
     **{
         f"a megabyte in {field}": (
             with_op('"op": "flip", ' * ('"op"' not in field) + field % ("x" * 1_000_000)), "",
@@ -86,7 +86,7 @@ TEXTS = {
 
 
 def refusal(text, most=1500):
-    """Words in which a text is refused: a terminal may show them."""
+    """Return the error message for a text. Assert that a terminal can show it."""
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text)
     said = str(caught.value)
@@ -97,17 +97,17 @@ def refusal(text, most=1500):
 
 
 @pytest.mark.parametrize(("text", "message"), TEXTS.values(), ids=TEXTS)
-def test_a_text_that_is_no_pipeline_is_refused_in_a_short_line(text, message):
+def test_a_text_that_is_not_a_pipeline_is_rejected_in_a_short_line(text, message):
     assert re.search(message, refusal(text))
 
 
-def test_the_same_texts_unspoiled_are_read():
+def test_the_unmodified_texts_are_read():
     assert pp.Pipeline.from_json(VALID.encode()).outputs
     assert pp.Pipeline.from_json(ORIGIN % '"name": "é", "profile": "pillow"').origin.name == "é"
     assert pp.Pipeline.from_json(HEAD + '{"op": "flip", "axis": "vertical"}, ' * 2 + TAIL).outputs
 
 
-def test_a_double_among_a_hundred_thousand_fields_is_found_at_once():
+def test_a_duplicate_among_a_hundred_thousand_fields_is_found_quickly():
     text = "{" + ",".join(f'"{number:05d}":1' for number in range(100_000)) + ',"99999":1}'
     assert len(text) < 1 << 20
     start = time.process_time()
@@ -130,7 +130,7 @@ DEPTHS = (*range(10, 900, 99), *range(900, 1010), 10_000, 170_000)
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
-def test_no_depth_of_nesting_ends_in_anything_but_a_refusal(place, opening, closing):
+def test_any_depth_of_nesting_is_rejected_with_a_message(place, opening, closing):
     for depth in DEPTHS:
         refusal(PLACES[place] % (opening * depth + "1" + closing * depth), most=1400)
 
@@ -138,7 +138,7 @@ def test_no_depth_of_nesting_ends_in_anything_but_a_refusal(place, opening, clos
 # a long file
 
 
-def test_a_file_of_a_hundred_megabytes_is_refused_after_its_first(tmp_path):
+def test_a_file_of_a_hundred_megabytes_is_rejected_after_its_first_megabyte(tmp_path):
     path = tmp_path / "pipeline.json"
     path.touch()
     os.truncate(path, 100_000_000)
@@ -150,7 +150,7 @@ def test_a_file_of_a_hundred_megabytes_is_refused_after_its_first(tmp_path):
     assert peak < 4 * MAX_BYTES
 
 
-def test_the_limit_is_one_mebibyte_to_the_byte(tmp_path):
+def test_the_limit_of_one_mebibyte_is_exact(tmp_path):
     path = tmp_path / "pipeline.json"
     path.write_text(VALID + " " * (MAX_BYTES - len(VALID)))
     assert pp.load(path).outputs
@@ -162,7 +162,7 @@ def test_the_limit_is_one_mebibyte_to_the_byte(tmp_path):
 # many ops
 
 
-def test_the_deepest_tree_is_compiled_at_once():
+def test_the_deepest_tree_is_compiled_quickly():
     flips = [pp.flip(name=f"f{number}", from_=f"f{number - 1}" if number else None) for number in range(127)]
     crop = [pp.center_crop(8, name="crop")]
     outputs = [pp.tensor(name=f"t{number}", from_="crop") for number in range(127)]
@@ -173,7 +173,7 @@ def test_the_deepest_tree_is_compiled_at_once():
     assert len(plan.outputs) == 127
 
 
-def test_a_chain_of_250_normalizations_is_compiled_at_once():
+def test_a_chain_of_250_normalizations_is_compiled_quickly():
     steps = [pp.normalize(mean=0.5, std=1, scale=1, arithmetic="divide")] * 252
     start = time.process_time()
     pp.Pipeline([pp.decode(), pp.center_crop(8), *steps, pp.tensor()])
@@ -181,7 +181,7 @@ def test_a_chain_of_250_normalizations_is_compiled_at_once():
 
 
 @pytest.mark.parametrize("from_", ["itself", "later"])
-def test_an_op_that_takes_its_own_image_or_a_later_one_is_refused(from_):
+def test_an_op_that_refers_to_its_own_image_or_a_later_one_is_rejected(from_):
     ops = [pp.decode(), pp.flip(name="itself", from_=from_), pp.center_crop(8, name="later"), pp.tensor()]
     with pytest.raises(pp.PipelineError, match="no earlier op has the name"):
         pp.Pipeline(ops)
@@ -202,7 +202,7 @@ NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 20, "-" + "9
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:12])
-def test_a_number_that_is_none_or_too_large_is_refused_in_a_short_line(field, number):
+def test_an_invalid_or_too_large_number_is_rejected_in_a_short_line(field, number):
     refusal(with_op(FIELDS[field] % number), most=200)
 
 
@@ -254,7 +254,7 @@ SAME = 'so all pixels would have the same value: choose a larger "scale", or a s
         ('"mean": 1e30}, {"op": "normalize", "scale": 1e-30, "arithmetic": "multiply"', "float32", "0"),
     ],
 )
-def test_arithmetic_that_makes_every_pixel_the_same_is_not_compiled(normalize, dtype, difference):
+def test_arithmetic_that_makes_all_pixels_equal_is_not_compiled(normalize, dtype, difference):
     said = refusal(COMPILED % (normalize, dtype))
     assert f"normalize: black and white differ by only {difference} in {dtype}, {SAME}" in said
 
@@ -262,13 +262,13 @@ def test_arithmetic_that_makes_every_pixel_the_same_is_not_compiled(normalize, d
 @pytest.mark.parametrize(
     ("normalize", "dtype"),
     [
-        ('"scale": 1e-300}, {"op": "normalize", "scale": 1e300', "float32"),  # in float64, as one
+        ('"scale": 1e-300}, {"op": "normalize", "scale": 1e300', "float32"),  # in float64, like 1
         ('"scale": 1e-35', "float32"),
         ('"mean": 1e-300', "float16"),
         ('"mean": 1e6, "scale": 1', "float32"),
     ],
 )
-def test_small_and_large_numbers_that_keep_the_levels_apart_are_compiled(normalize, dtype):
+def test_small_and_large_numbers_that_keep_pixel_values_distinct_are_compiled(normalize, dtype):
     (plan,) = pp.Pipeline.from_json(COMPILED % (normalize, dtype)).plan.outputs.values()
     assert all(len(set(levels)) > 200 for levels in plan.table.tolist())
 
@@ -284,10 +284,10 @@ WORDS = (
 
 LOOK_ALIKES = (
     "\u0455tatus",  # a Cyrillic letter
-    "\uff53tatus",  # a full-width one, which NFKC makes an s
-    "\u017ftatus",  # a long s, likewise
+    "\uff53tatus",  # a full-width letter, which NFKC converts to an s
+    "\u017ftatus",  # a long s, which NFKC also converts
     "i\u043cage",
-    "ten\u200dsor",  # a joiner of width 0
+    "ten\u200dsor",  # a zero-width joiner
     "tens\u03bfr",
     "\u00fcberall",
     "t\u0065\u0301nsor",
@@ -297,7 +297,7 @@ LOOK_ALIKES = (
 
 @pytest.mark.parametrize("word", LOOK_ALIKES, ids=ascii)
 @pytest.mark.parametrize("op", ["tensor", "flip", "decode", "transform"])
-def test_a_name_that_looks_like_another_is_refused(word, op):
+def test_a_name_that_looks_like_a_different_one_is_rejected(word, op):
     ops = [{"op": "decode"}, {"op": "center_crop", "height": 8}, {"op": "flip"}, {"op": "transform"}, {"op": "tensor"}]
     next(each for each in ops if each["op"] == op)["name"] = word
     assert '"name" must consist of ASCII letters, digits and _, not ' in refusal(
@@ -307,14 +307,14 @@ def test_a_name_that_looks_like_another_is_refused(word, op):
 
 @pytest.mark.parametrize("word", WORDS, ids=ascii)
 @pytest.mark.parametrize("field", ["name", "from", "op", "axis", "x"])
-def test_a_word_that_is_none_is_refused_and_shown_in_ascii(word, field):
+def test_an_unknown_word_is_rejected_and_shown_in_ascii(word, field):
     op = {"op": "flip", field: word} if field != "x" else {"op": "flip", word: 1}
     refusal(HEAD + json.dumps(op) + ", " + TAIL)
 
 
 @pytest.mark.parametrize("word", [word for word in WORDS if not word.isprintable()] + ["", "x" * 201], ids=ascii)
 @pytest.mark.parametrize("field", ["library", "version", "name", "profile"])
-def test_an_origin_that_cannot_be_printed_is_refused(word, field):
+def test_an_origin_that_cannot_be_printed_is_rejected(word, field):
     origin = {"library": "timm", "version": "1", "name": "x", "profile": "pillow"} | {field: word}
     said = refusal(VALID.replace('"ops"', f'"origin": {json.dumps(origin)}, "ops"'))
     assert said.startswith(f"$.origin.{field}: ")
@@ -322,7 +322,7 @@ def test_an_origin_that_cannot_be_printed_is_refused(word, field):
 
 @pytest.mark.parametrize("word", [word for word in WORDS if word], ids=ascii)
 def test_a_classifiers_names_stay_strings_in_config_pbtxt(tmp_path, word):
-    """The pipeline's names are identifiers; those of a classifier may be anything."""
+    """The pipeline's names are identifiers. Those of a classifier may be any text."""
     (tmp_path / "model.plan").write_bytes(PLAN)
     built = repository.build(
         tmp_path / "out",

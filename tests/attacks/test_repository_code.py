@@ -1,9 +1,10 @@
-"""Attack: a folder of mere data that runs code on the server: EXECUTION_ENV_PATH names a tar among the photos of the
-warm-up, whose bin/activate Triton runs; a shared library or a stub next to the model; a program of another backend.
+"""Attack: a folder that seems to contain only data runs code on the server: EXECUTION_ENV_PATH names a tar among the
+warm-up photos, whose bin/activate Triton runs; a shared library or a stub next to the model; a program of a different
+backend.
 
-Defence: ``import`` translates the parameters that it knows, and names the others. ``check`` lists what runs code in a
-repository, but for what pixprep wrote: each of these files was seen to run, or to be loaded, in Triton 2.51.
-Outcome: named. Before the mend the whole chain of ``import``, ``check`` and ``serve`` ran a stranger's file.
+Defence: ``import`` translates the parameters that it knows, and names the others. ``check`` lists everything in a
+repository that runs code, except files that pixprep wrote. Triton 2.51 was observed to run or load each of these files.
+Outcome: named. Before the fix, the whole chain of ``import``, ``check`` and ``serve`` ran an untrusted file.
 """
 
 import os
@@ -52,7 +53,7 @@ def code(models):
     return [note for note in side_notes(models) if note.startswith("runs code: ")]
 
 
-def test_every_file_that_runs_is_listed_and_data_is_not(models):
+def test_every_executable_file_is_listed_and_data_is_not(models):
     for name in (*FILES, *DATA):
         (models / "m" / name).parent.mkdir(exist_ok=True)
         (models / "m" / name).touch()
@@ -81,7 +82,7 @@ def test_programs_of_other_backends_are_listed(models, backend, name, what):
     assert code(models) == [f"runs code: n/{name} ({what})"]
 
 
-def test_what_pixprep_writes_is_not_listed_until_it_is_changed(tmp_path, capsys):
+def test_files_that_pixprep_writes_are_not_listed_until_they_are_changed(tmp_path, capsys):
     build(tmp_path / "out", pipeline=PIPELINE, onnx=save_onnx(tmp_path / "my.onnx"))
     script = tmp_path / "out" / "classifier" / "1" / "model.py"
     assert script.is_file()
@@ -91,7 +92,7 @@ def test_what_pixprep_writes_is_not_listed_until_it_is_changed(tmp_path, capsys)
     assert capsys.readouterr().out.splitlines()[-1] == "runs code: classifier/1/model.py (Python backend)"
 
 
-def test_the_list_ends_follows_no_link_and_reads_no_fifo(models, tmp_path):
+def test_the_list_is_limited_follows_no_link_and_reads_no_fifo(models, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "evil.py").touch()
     (models / "m" / "2").symlink_to(tmp_path / "outside")
@@ -109,7 +110,7 @@ def test_import_copies_no_parameter_that_runs_a_program(tmp_path, capsys):
     (folder / "1").mkdir(parents=True)
     (folder / "warmup").mkdir()
     shutil.copy(GRAPH, folder / "1" / "model.dali")
-    (folder / "warmup" / "photo.tar.gz").write_bytes(photo)  # whatever it is besides: an image alone is let in
+    (folder / "warmup" / "photo.tar.gz").write_bytes(photo)  # whatever else it is, it is only accepted as an image
     keys = {"EXECUTION_ENV_PATH": "$$TRITON_MODEL_DIRECTORY/warmup/photo.tar.gz", "TRITON_ANY": "x", "num_threads": "2"}
     parameters = [f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in keys.items()]
     warmup = f'value {{ data_type: TYPE_UINT8 dims: [ {len(photo)} ] input_data_file: "photo.tar.gz" }}'

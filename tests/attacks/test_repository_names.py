@@ -1,8 +1,7 @@
 """Attack: invalid names and numbers: bytes that are not UTF-8, control sequences, "²" for a version.
 
-Defence: versions are ASCII digits; lines for people escape what cannot be printed.
-Outcome: one printable line each. Before the mends a directory "²" was a traceback, and a name could write to the
-terminal.
+Defence: versions are ASCII digits; printed lines escape unprintable characters. Outcome: one printable line each.
+Before the fixes, a directory "²" caused a traceback, and a name could send control sequences to the terminal.
 """
 
 import json
@@ -16,12 +15,12 @@ from pixprep.serving import repository
 
 
 @pytest.mark.parametrize("name", ["²", "٣", "①", "-1", "+1", " 1", "1_0", "0", "00", "0x1", "1.0", "\n1"])
-def test_a_directory_that_is_no_version_is_none(models, name):
+def test_a_directory_that_is_not_a_version_is_ignored(models, name):
     (models / "m" / name).mkdir()
     assert problems(models) == []
 
 
-def test_a_model_whose_name_is_no_text_is_named_in_escapes(models):
+def test_a_model_whose_name_is_not_text_is_named_with_escapes(models):
     os.mkdir(os.fsencode(models) + b"/\xff\xfe")  # noqa: PTH102  (bytes)
     first, second = problems(models)
     assert first == r"\udcff\udcfe: has no version directory: create \udcff\udcfe/1"
@@ -29,7 +28,7 @@ def test_a_model_whose_name_is_no_text_is_named_in_escapes(models):
     assert json.dumps([asdict(problem) for problem in repository.check(models)]).isascii()
 
 
-def test_a_model_whose_name_is_a_control_sequence_cannot_write_to_the_terminal(models):
+def test_a_model_whose_name_is_a_control_sequence_cannot_control_the_terminal(models):
     (models / "\x1b[2J\nm: no problem found").mkdir()
     assert all(line.startswith(r"\x1b[2J\nm: no problem found") for line in problems(models))
 
@@ -53,12 +52,12 @@ def test_a_model_whose_name_is_a_control_sequence_cannot_write_to_the_terminal(m
     ],
     ids=ascii,
 )
-def test_a_configuration_with_names_that_are_none_is_one_printable_line(models, text):
+def test_a_configuration_with_invalid_names_is_one_printable_line(models, text):
     (models / CONFIG).write_text(text)
     assert problems(models)
 
 
-def test_a_configuration_that_is_not_utf_8_is_said_to_be_none(models):
+def test_a_configuration_that_is_not_utf_8_is_reported_as_invalid(models):
     (models / CONFIG).write_bytes(b'backend: "pixprep"\xff\xfe')
     (line,) = problems(models)
     assert line.startswith(f"{CONFIG}: cannot be parsed: 'utf-8' codec")

@@ -1,7 +1,7 @@
-"""Attack, or accident: files and directories that may not be read.
+"""Attack, or accident: unreadable files and directories.
 
-Defence: each model is read by itself; what cannot be read is a problem of that model.
-Outcome: named, with the system's reason; the other models are checked all the same.
+Defence: each model is read separately; an unreadable file is a problem of its model. Outcome: named, with the system's
+reason; the other models are still checked.
 """
 
 import os
@@ -16,11 +16,11 @@ NOBODY = 65534
 
 @pytest.fixture
 def as_nobody(models, monkeypatch):
-    """The rights of a user who owns nothing here: root may read anything."""
+    """Drop to the permissions of a user who owns nothing here, because root may read anything."""
     shutil.copytree(models / "m", models / "other")
-    (models / "other" / "config.pbtxt").write_text('backend: "pixprep"\nname: "x"\n')  # its own problem
+    (models / "other" / "config.pbtxt").write_text('backend: "pixprep"\nname: "x"\n')  # a problem of its own
     models.parent.chmod(0o755)
-    monkeypatch.chdir(models.parent)  # the folders above belong to root alone
+    monkeypatch.chdir(models.parent)  # the folders above belong to root
     yield lambda: os.geteuid() or os.seteuid(NOBODY)
     if os.getuid() == 0:
         os.seteuid(0)
@@ -31,7 +31,7 @@ def as_nobody(models, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "where"), [(CONFIG, CONFIG), (PIPELINE, PIPELINE), ("m", "m"), ("m/1", "m")], ids=lambda path: path
 )
-def test_what_may_not_be_read_is_named_and_the_others_are_checked(models, as_nobody, path, where):
+def test_unreadable_files_are_named_and_the_others_are_checked(models, as_nobody, path, where):
     (models / path).chmod(0)
     as_nobody()
     first, second = problems(models.relative_to(models.parent))

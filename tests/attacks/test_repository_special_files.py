@@ -1,8 +1,8 @@
-"""Attack: a FIFO, a socket, a directory, a loop of links or gigabytes in the place of a file of the repository.
+"""Attack: a FIFO, a socket, a directory, a circular link or gigabytes instead of a file of the repository.
 
-Defence: files are opened without waiting, must be regular, and are read up to a limit.
-Outcome: one line each. Before the mend a FIFO named pipeline.json hung ``check``, ``build``, ``serve`` and the loading
-model for ever; one named config.pbtxt was taken for no file, and hung Triton; 2 GB of config.pbtxt were read.
+Defence: files are opened without blocking, must be regular, and are read up to a limit. Outcome: one line each. Before
+the fix, a FIFO named pipeline.json hung ``check``, ``build``, ``serve`` and the loading model forever; one named
+config.pbtxt was treated as missing, and hung Triton; 2 GB of config.pbtxt were read.
 """
 
 import os
@@ -19,7 +19,7 @@ from pixprep.serving.repository.repository import Repository
 
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as server:
-        os.chdir(path.parent)  # its address has at most 107 bytes
+        os.chdir(path.parent)  # a socket's path may have at most 107 bytes
         server.bind(path.name)
 
 
@@ -35,14 +35,14 @@ SPECIAL = {
 
 @pytest.mark.parametrize("file", [PIPELINE, CONFIG])
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_what_is_no_file_is_said_to_be_none(models, monkeypatch, file, kind):
+def test_special_files_are_reported_as_invalid(models, monkeypatch, file, kind):
     monkeypatch.chdir(models)
     make, message = SPECIAL[kind]
     put(models / file, make)
     assert problems(models) == [f"{file}: {message if isinstance(message, str) else message[file]}"]
 
 
-def test_a_loop_of_links_ends(models):
+def test_a_circular_link_ends(models):
     for file in (PIPELINE, CONFIG):
         put(models / file, lambda path: path.symlink_to(path))
     (models / "loop").symlink_to(models / "loop")
@@ -62,20 +62,20 @@ def test_gigabytes_are_not_read(models, file, message):
 
 
 @pytest.mark.parametrize("load", [pp.load, lambda path: Repository(path.parents[2]).pipelines["m"].pipeline])
-def test_loading_a_fifo_ends_at_once(models, load):
+def test_loading_a_fifo_fails_at_once(models, load):
     put(models / PIPELINE, os.mkfifo)
     with patience(), pytest.raises(pp.PipelineError, match=r"^pipeline\.json: cannot be read: Not a regular file$"):
         load(models / PIPELINE)
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/mem", "/proc/kmsg"])
-def test_a_device_is_no_pipeline(path):
+def test_a_device_is_not_a_pipeline(path):
     with patience(), pytest.raises(pp.PipelineError):
         pp.load(path)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, sparse((2 << 30) + 1)], ids=["a FIFO", "3 GB"])
-def test_an_onnx_file_that_is_none_is_not_read(models, make):
+def test_an_onnx_file_that_is_not_regular_is_not_read(models, make):
     (models / "c" / "1").mkdir(parents=True)
     make(models / "c" / "1" / "model.onnx")
     (models / "c" / "config.pbtxt").write_text('backend: "onnxruntime"\n')
@@ -83,7 +83,7 @@ def test_an_onnx_file_that_is_none_is_not_read(models, make):
     assert line.startswith("c/1/model.onnx: ")
 
 
-def test_build_reads_no_fifo_either(models, tmp_path):
+def test_build_does_not_read_a_fifo(models, tmp_path):
     put(models / "fifo.onnx", os.mkfifo)
     with patience(), pytest.raises(SetupError, match="no such file"):
         repository.build(tmp_path / "out", pipeline=pp.load(models / PIPELINE), onnx=models / "fifo.onnx")

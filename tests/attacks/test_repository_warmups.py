@@ -1,9 +1,9 @@
 """Attack: a warm-up whose request the model rejects: an invalid or truncated image, a wrong shape, an external file.
 
-Defence: ``check``, ``import`` and each reload make the request that Triton would make of the files, and give it to the
-engine. Links among the files that ``import`` copies are refused, and their bytes are counted first.
-Outcome: one line. Before the mend Triton ended by signal 11 in 9 of 13 starts, with every other model; and ``import``
-copied a private key that a link led to. ``ready`` below is what Triton 2.51 makes of the rest.
+Defence: ``check``, ``import`` and each reload build the request that Triton would build from the files, and run it in
+the engine. Links among the files that ``import`` copies are rejected, and their sizes are added up first. Outcome: one
+line. Before the fix, Triton ended by signal 11 in 9 of 13 starts, with every other model; and ``import`` copied a
+private key that a link pointed to. ``ready`` below is Triton 2.51's result for the others.
 """
 
 import os
@@ -87,19 +87,19 @@ def found(models, config, content):
 
 
 @pytest.mark.parametrize("case", READY)
-def test_a_warmup_that_triton_accepts_is_no_problem(models, case):
+def test_a_warmup_that_triton_accepts_is_not_a_problem(models, case):
     assert found(models, *READY[case]) == []
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_warmup_that_would_end_triton_is_one_line(models, case):
+def test_a_warmup_that_would_crash_triton_is_one_line(models, case):
     config, content, words = REFUSED[case]
     (line,) = found(models, config, content)
     assert line.startswith(f"{CONFIG}: model_warmup")
     assert words in line
 
 
-def test_numbers_beside_the_image_are_tried_as_well(models):
+def test_per_request_inputs_are_also_tried(models):
     pp.Pipeline([pp.decode(), pp.crop("AT", 0, 4, 4, unit="free"), pp.tensor()]).save(models / PIPELINE)
     image = f'inputs {{ key: "image" value {{ data_type: TYPE_STRING dims: [ 1 ] {FILE} }} }}'
     for data, words in {
@@ -117,7 +117,7 @@ def test_numbers_beside_the_image_are_tried_as_well(models):
         assert [words in line for line in problems(models)] == ([True] if words else [])
 
 
-def test_pixels_may_be_random_and_have_the_size_that_the_model_takes(models):
+def test_pixels_can_be_random_and_have_the_size_that_the_model_accepts(models):
     pp.Pipeline([pp.pixels(), pp.resize(height=4, width=4), pp.tensor()]).save(models / PIPELINE)
     (models / CONFIG).write_text(TEXT + warmup("UINT8", "8, 8, 3", "random_data: true"))
     assert problems(models) == []
@@ -125,7 +125,7 @@ def test_pixels_may_be_random_and_have_the_size_that_the_model_takes(models):
     assert [problem.where for problem in check(models)] == [CONFIG]
 
 
-def test_other_models_may_warm_up_as_they_like(models):
+def test_other_models_can_have_any_warmup(models):
     (models / "n" / "1").mkdir(parents=True)
     (models / "n" / "1" / "model.py").touch()
     (models / "n" / "config.pbtxt").write_text('backend: "python"\n' + warmup("FP32", 3, "random_data: true", name="x"))
@@ -145,7 +145,7 @@ SAMPLE = [{"batch_size": 1, "inputs": {"image": {"input_data_file": "f"}}}]
         (sparse(3 << 30), "the files in warmup have over 67,108,864 bytes"),
     ],
 )
-def test_a_file_that_import_would_copy_is_a_small_regular_one(tmp_path, make, words):
+def test_a_file_that_import_would_copy_must_be_small_and_regular(tmp_path, make, words):
     (tmp_path / "secret").write_text("a key")
     (tmp_path / "warmup").mkdir()
     make(tmp_path / "warmup" / "f")
@@ -154,7 +154,7 @@ def test_a_file_that_import_would_copy_is_a_small_regular_one(tmp_path, make, wo
     assert words in str(caught.value)
 
 
-def test_a_folder_that_is_a_link_is_not_followed_and_all_files_share_the_limit(tmp_path):
+def test_a_linked_folder_is_not_followed_and_all_files_share_the_limit(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "f").write_text("a key")
     (tmp_path / "m").mkdir()

@@ -1,8 +1,8 @@
-"""Attack: files whose names write to the terminal: colors, titles, a line that reports success; and invalid text.
+"""Attack: files whose names control the terminal: colours, titles, a line that reports success; and invalid text.
 
-Defense: all output passes one function, which escapes control characters; a line break in a name does not end a line.
-JSON is ASCII. Outcome: one line per file, whatever its name. Before the fix the names were printed verbatim, and one
-that is not UTF-8 could abort the command. The names of nodes in an ONNX file, and of models that do not load, were
+Defence: all output passes through one function, which escapes control characters; a line break in a name does not end a
+line. JSON is ASCII. Outcome: one line per file, whatever its name. Before the fix the names were printed verbatim, and
+one that is not UTF-8 could abort the command. The names of nodes in an ONNX file, and of models that do not load, were
 fixed later.
 """
 
@@ -28,7 +28,7 @@ NAMES = (b"red\x1b[31m.jpg", b"title\x1b]0;x\x07.jpg", b"line\nok: no problem fo
 
 
 def pixprep(*arguments):
-    """Exit code, stdout and stderr of the command, under a terminal's strict UTF-8."""
+    """Return exit code, stdout and stderr of the command, with a terminal's strict UTF-8."""
     environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONUTF8": "1"}
     done = subprocess.run([PIXPREP, *arguments], capture_output=True, env=environment, check=False)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
@@ -82,7 +82,7 @@ def test_an_argument_is_repeated_without_its_control_sequences(folder, monkeypat
     assert "no\\x1b[31m\\x07\\nok" in err.replace("\\\\", "\\")
 
 
-def test_an_onnx_file_is_built_in_printable_lines(folder):
+def test_building_an_onnx_file_prints_printable_lines(folder):
     shout = "\x1b[31m\x07\nok: no problem found"
     mean = numpy_helper.from_array(np.float32([0.45]), "mean")
     std = numpy_helper.from_array(np.float32([0.225]), "std")
@@ -113,7 +113,7 @@ def test_a_certificate_names_images_in_printable_lines(folder, capsys):
     assert json.loads(out)["refused"][0]["what"] == "red\\x1b[31m.jpg"
 
 
-def test_what_supervision_logs_is_one_printable_line(capfd):
+def test_supervision_logs_printable_lines(capfd):
     program = (
         "import logging; from pixprep.cli.output import log_to_stderr; log_to_stderr(); "
         "logging.getLogger('pixprep').error('model %s is down', 'm\\x1b[31m\\nok')"
