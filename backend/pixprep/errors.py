@@ -2,7 +2,7 @@
 
 ``PipelineError``  the author of a pipeline or model configuration
 ``ImageError``     the client who sent an image, or the owner of one sample of a data set
-``DataError``      the owner of a data set, as a whole
+``DataError``      the owner of a data set that cannot be used at all
 ``SetupError``     the operator of the machine
 """
 

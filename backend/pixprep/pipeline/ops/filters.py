@@ -108,7 +108,7 @@ class _Blur(LevelsOp, frozen=True):
     @property
     def _kernel(self) -> str:
         """Size of the kernel, as part of a description."""
-        return f"by {self.taps[0]} x {self.taps[1]} pixels, " if self.kernel_size else ""
+        return f"a {self.taps[0]} x {self.taps[1]} kernel, " if self.kernel_size else ""
 
 
 def weights(taps: int, sigma: float) -> tuple[float, ...]:
@@ -156,7 +156,7 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
     def in_words(self) -> str:
         spans = dict.fromkeys(span_words((sigma, sigma)) for sigma in self.sigmas)
-        return f"blur {self._kernel}sigma {' and '.join(spans)}"
+        return f"blur with {self._kernel}sigma {' and '.join(spans)}"
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         (sigma_y, sigma_x), blur = self.sigmas, self.profile
@@ -208,8 +208,8 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
         return {"sigma": [between(self.span, uniform)] * 2 if whether < self.p else None}
 
     def in_words(self) -> str:
-        some = "" if self.p == 1 else f"{self.p:g} of the images "
-        return f"blur {some}{self._kernel}sigma {span_words(self.span)}"
+        some = "" if self.p == 1 else f" {self.p:g} of the images"
+        return f"blur{some} with {self._kernel}sigma {span_words(self.span)}"
 
     def fixed(self, words: Words) -> list[Op]:
         return [as_kind(GaussianBlur, self, sigma=words["sigma"][0])] if words["sigma"] else []

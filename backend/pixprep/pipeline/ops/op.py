@@ -245,7 +245,7 @@ class RandomlyApplied(Drawn):
         return {"apply": bool(uniforms(0, 1)[0, 0] < self.p)}
 
     def in_words(self: Any) -> str:
-        return f"to {self.p:g} of the images"
+        return f"for {self.p:g} of the images"
 
     def fixed(self, words: Words) -> list[Op]:
         (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))

@@ -284,8 +284,8 @@ class RandomAffine(Whether, _PaddedWarp, frozen=True, tag="random_affine"):
         angle, shear_x, shear_y = map(span_words, (*spans(self.degrees), *shears(self.shear)), (" degrees", "", ""))
         x, y = self.translate or (0.0, 0.0)
         return (
-            f"rotate by {angle} clockwise, shear by {shear_x}, {shear_y}, scale by "
-            f"{span_words(self.scale or (1.0, 1.0))}, move by up to {x:.4g} of the width and {y:.4g} of the height"
+            f"rotate by {angle} clockwise, shear by {shear_x} in x and {shear_y} in y, scale by "
+            f"{span_words(self.scale or (1.0, 1.0))}, translate by up to {x:.4g} of the width and {y:.4g} of the height"
             f"{self.look()}"
         )
 
