@@ -112,7 +112,7 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
     Raises:
         PipelineError: An op does not fit the ops before it.
     """
-    found: dict[int, Node] = {}
+    by_index: dict[int, Node] = {}
     names: dict[str, int] = {}
     tensors: set[int] = set()  # index of the op that last changed each tensor
     last: int | None = None
@@ -122,25 +122,25 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
             if isinstance(op, FirstOp):
                 node = Node(index, op, key, index, op.infer(), (op,), op.lower(operators))
             else:
-                node = replace(found[source], index=index, op=op, key=key, source=source, inputs=(), call=None)
+                node = replace(by_index[source], index=index, op=op, key=key, source=source, inputs=(), call=None)
             if isinstance(op, Extern) and source in tensors:
-                called = find(op.operator, op.version, operators)
-                if called.place == "tensor":
-                    node = replace(node, call=called.use(op.fields))
+                operator = find(op.operator, op.version, operators)
+                if operator.place == "tensor":
+                    node = replace(node, call=operator.use(op.fields))
                     tensors.remove(source)
             if isinstance(op, Tensor) or node.call is not None:
                 tensors.add(index)
             elif isinstance(op, ImageOp):
                 before, image = node.lowered, node.image
-                done, own = as_choice(op, key)
-                assert isinstance(done, ImageOp)
-                made = op.infer(image)
-                lowered = done.lower(replace(before, resizes_again=is_chosen), image, own)
+                choice, choice_key = as_choice(op, key)
+                assert isinstance(choice, ImageOp)
+                result = op.infer(image)
+                lowered = choice.lower(replace(before, resizes_again=is_chosen), image, choice_key)
                 if isinstance(op, Extern):
                     (*_, call) = lowered.levels
-                    made = made.sized(*call.size) if isinstance(call, Call) and call.size else made
-                node = replace(node, inputs=op.inputs(image), image=made, chain=(*node.chain, op), lowered=lowered)
-        found[index] = node
+                    result = result.sized(*call.size) if isinstance(call, Call) and call.size else result
+                node = replace(node, inputs=op.inputs(image), image=result, chain=(*node.chain, op), lowered=lowered)
+        by_index[index] = node
         last = index
         yield node
 

@@ -90,7 +90,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     def infer(self) -> ImageSpec:
         return ImageSpec(color=self.color)
 
-    def plan(self, **made: Any) -> Plan:
+    def plan(self, **parts: Any) -> Plan:
         return Plan(
             is_gray=self.color == "gray",
             apply_exif_orientation=self.apply_exif_orientation,
@@ -99,7 +99,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             reduced=self.reduced,
             alpha=self.alpha,
             window=self.window,
-            **made,
+            **parts,
         )
 
 
@@ -190,14 +190,14 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     def infer(self) -> ImageSpec:
         return ImageSpec(frames=self.frames, color=self.color)
 
-    def plan(self, **made: Any) -> Plan:
-        if any(spec.is_region for spec in made["inputs"].values()):
+    def plan(self, **parts: Any) -> Plan:
+        if any(spec.is_region for spec in parts["inputs"].values()):
             raise PipelineError(
                 "ops: inputs with boxes, corners or points of regions are supported for images, not for decode_video"
             )
         drawn = RandomStep(self.name or "decode_video#0", self) if self.is_random else None
         clip = ClipPlan(self.sampling, drawn, self.apply_rotation)
-        return Plan(is_gray=self.color == "gray", clip=clip, **made)
+        return Plan(is_gray=self.color == "gray", clip=clip, **parts)
 
 
 class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
@@ -243,5 +243,5 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     def infer(self) -> ImageSpec:
         return ImageSpec(color=self.color)
 
-    def plan(self, **made: Any) -> Plan:
-        return Plan(is_gray=self.color == "gray", takes=self.frames, **made)
+    def plan(self, **parts: Any) -> Plan:
+        return Plan(is_gray=self.color == "gray", takes=self.frames, **parts)

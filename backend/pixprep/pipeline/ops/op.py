@@ -107,8 +107,8 @@ class FirstOp(Op, frozen=True):
         """Return the spec of the image, whose size is unknown."""
         raise NotImplementedError
 
-    def plan(self, **made: Any) -> Plan:
-        """Return the plan of the whole pipeline; ``made`` contains its ``outputs``, ``annotations`` and ``inputs``."""
+    def plan(self, **parts: Any) -> Plan:
+        """Return the plan of the whole pipeline; ``parts`` contains its ``outputs``, ``annotations`` and ``inputs``."""
         raise NotImplementedError
 
     def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
