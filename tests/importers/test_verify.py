@@ -494,7 +494,7 @@ def test_the_originals_share_no_pixel_code_with_pixprep(module):
 @pytest.mark.parametrize("op", [pp.crop(box="boxes"), pp.flip(when="boxes"), pp.pad(square=True, fill="boxes")])
 def test_per_request_numbers_cannot_be_compared_with_a_library(op):
     with pytest.raises(
-        pp.PipelineError, match='"boxes" is an input of the pipeline, which no library has: verify the same'
+        pp.PipelineError, match='"boxes" is an input of the pipeline, which cannot be verified: replace it'
     ):
         verify(pp.Pipeline([pp.decode(), op, pp.resize(height=8, width=8), pp.tensor()]))
 

@@ -1,10 +1,12 @@
-"""Verification of a pipeline, which compares each stage with the library whose pixel values it reproduces.
+"""Verify a pipeline by comparing the result of each stage with that of the library whose pixels the stage reproduces.
 
-The result is a certificate. Each original receives pixprep's result of the previous stage, so that a difference appears
-in the stage that causes it. The last rows compare end to end::
+The results are collected in a certificate. In each stage, the library processes pixprep's result of the previous stage,
+so that a difference is reported for the stage that causes it. The last rows of the certificate compare the tensors that
+pixprep and the libraries compute from the encoded image.
 
-    encoded ─► decode ─► resize ─► tensor      pixprep (stages), each against the library (originals)
-                                               or, if it cannot be used, against frozen vectors (frozen)
+- ``comparison`` compares pipelines for serving, and ``drawn`` compares those for training.
+- ``stages`` runs the stages of a pipeline in pixprep, and ``originals`` and ``twins`` run them in the libraries.
+- ``frozen`` contains stored results, which are used if a library is not installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Comparison of each stage of a pipeline with its original, image by image."""
+"""Compare each stage of a pipeline with the library whose pixels it reproduces, called the original."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.plan.profiles import PROFILES
 
-EQUAL = Tolerance(0, 0, "the same arithmetic on the same values")
-ONE_ULP = Tolerance(0, 1, "computed in float64, in a different order, and rounded once")
+EQUAL = Tolerance(0, 0, "both use the same arithmetic for the same values")
+ONE_ULP = Tolerance(0, 1, "both compute in float64, in a different order, and round once")
 
 
 def verify(
@@ -40,27 +40,29 @@ def verify(
     folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
-    """Import the source of a pipeline again and compare the two as data, then compare pixel values with the libraries.
+    """Verify a pipeline against its source and against the libraries whose pixels it reproduces.
 
-    The pipeline and the libraries process the same images on the CPU. A pipeline whose input is pixels is verified as
-    if it began with a decode.
+    First, the source of the pipeline is imported again, and the ops of both are compared. Then pixprep and the
+    libraries process the same images on the CPU, and their pixels are compared stage by stage. A pipeline whose input
+    is pixels is verified as if it began with ``decode``.
 
     Args:
         pipeline: Pipeline to verify.
-        images: Paths of files, or pairs of a name and encoded bytes.
-        generate: Whether to compare the generated images also.
-        frozen: Whether to compare with frozen vectors. None: only if the original library cannot be used. True: always.
-            False: never.
-        originals: Originals to compare with, in place of the installed libraries.
-        source: Source of the pipeline; see ``imported_again``.
-        options: Options of its importer.
-        folder: Folder of the pipeline's file, in which its source is searched.
+        images: Images to compare, as paths of files or as pairs of a name and the encoded bytes.
+        generate: Whether to compare the generated test images, in addition to ``images``.
+        frozen: Whether to compare with stored results of the libraries. None: only if a library cannot be used. True:
+            always. False: never.
+        originals: Functions of the libraries. Default: those of the installed libraries.
+        source: Source of the pipeline. See ``imported_again``.
+        options: Options of the importer, which take precedence over the recorded options.
+        folder: Folder of the pipeline file, in which its source is searched for.
         on_progress: Function that is called with the number of completed images and the total number.
 
     Raises:
         NoSourceError: ``source`` cannot be imported.
-        SetupError: The original library cannot be used, and frozen vectors are not allowed or do not exist.
-        PipelineError: The pipeline's decode has ``"reduced": true``, or the pipeline has a custom operator or inputs.
+        SetupError: A library cannot be used, and stored results are not allowed or do not exist.
+        PipelineError: The op ``decode`` has ``"reduced": true``, or the pipeline has a custom operator or further
+            inputs.
         PixprepError: A file cannot be read, or no image was compared.
     """
     certificate = Certificate()
@@ -68,7 +70,7 @@ def verify(
     pipeline = pipeline.for_serving().for_photos()
     originals = originals or Originals(absent if frozen else find)
     try:
-        refuse_what_no_library_has(pipeline)
+        reject_unverifiable(pipeline)
         comparison = Comparison(certificate, pipeline, originals, may_freeze=frozen is not False)
     except (PipelineError, SetupError) as error:
         if not certificate.differences:
@@ -88,7 +90,10 @@ def compare_with_source(
     options: Mapping[str, Any] | None,
     folder: Path | None,
 ) -> None:
-    """Compare a pipeline with its source as data; the arguments are those of ``verify``."""
+    """Compare the ops of a pipeline with those of its source, and record the result in the certificate.
+
+    The arguments are those of ``verify``.
+    """
     try:
         found, certificate.source = imported_again(pipeline, source=source, options=options, folder=folder)
     except NoSourceError as error:
@@ -107,14 +112,16 @@ def subjects(
     generate: bool,
     on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[int, str, bytes]]:
-    """Yield the images of a certificate, each with its number and name. The arguments are those of ``verify``.
+    """Yield the number, the name and the encoded bytes of each image to compare.
+
+    The arguments are those of ``verify``.
 
     Raises:
-        PixprepError: A file cannot be read, or, after the last image, a row has not compared any image.
+        PixprepError: A file cannot be read, or no image was compared in one of the rows.
     """
-    every = [*(generated() if generate else ()), *images]
-    for index, subject in enumerate(every):
-        on_progress(index, len(every))
+    selected = [*(generated() if generate else ()), *images]
+    for index, subject in enumerate(selected):
+        on_progress(index, len(selected))
         if isinstance(subject, Path):
             try:
                 yield index, printable(subject.name), subject.read_bytes()
@@ -122,18 +129,17 @@ def subjects(
                 raise PixprepError(f"{subject}: cannot be read: {error.strerror}") from None
         else:
             yield index, *subject
-    on_progress(len(every), len(every))
+    on_progress(len(selected), len(selected))
     if not all(row.images for row in certificate.rows):
-        raise PixprepError(f"none of the {len(every)} images was compared; {certificate.refused[0]}")
+        raise PixprepError(f"none of the {len(selected)} images was compared; {certificate.refused[0]}")
 
 
-def refuse_what_no_library_has(pipeline: Pipeline) -> None:
-    """Raise PipelineError if no part of the pipeline can be compared."""
+def reject_unverifiable(pipeline: Pipeline) -> None:
+    """Raise PipelineError if the pipeline contains something that no library can be compared with."""
     if any(isinstance(op, ops.Extern) for op in pipeline.side_ops):
         raise PipelineError(
             "extern: a custom operator cannot be verified, because no library contains it: verify the pipeline "
-            "without it, "
-            "and test the operator separately"
+            "without it, and test the operator separately"
         )
     decode = pipeline.side_ops[0]
     if isinstance(decode, ops.Decode) and decode.reduced:
@@ -144,27 +150,27 @@ def refuse_what_no_library_has(pipeline: Pipeline) -> None:
     if pipeline.inputs:
         name = next(iter(pipeline.inputs))
         raise PipelineError(
-            f'"{name}" is an input of the pipeline, which no library has: verify the same pipeline with a constant '
-            "window, flip or color in its place, which results in the same pixels"
+            f'"{name}" is an input of the pipeline, which cannot be verified: replace it by a constant crop, flip or '
+            "colour, which results in the same pixels, and verify that pipeline"
         )
 
 
-_ALONE: dict[StageName, str] = {
+_ONLY_STORED: dict[StageName, str] = {
     "decode": "only its decoder was",
     "resize": "only its filter, without the geometry, was",
     "levels": "only its ops on pixel values were",
 }
-"""Name of the part of a pipeline that is compared with frozen vectors, for messages."""
+"""Beginning of the message that a stage was compared only with stored results, by the stage."""
 
 
 class Comparison:
-    """Comparison of a pipeline with its originals, which adds to the rows of a certificate.
+    """Comparison of a pipeline with the libraries, whose results are added to a certificate.
 
     Args:
-        certificate: Certificate that receives the rows. Existing rows are continued.
+        certificate: Certificate that receives the results. Rows that it already contains are extended.
         pipeline: Pipeline that begins with ``decode``.
-        originals: Originals to compare with.
-        may_freeze: Whether frozen vectors may replace a library.
+        originals: Functions of the libraries.
+        may_freeze: Whether stored results may be used if a library is not installed.
     """
 
     def __init__(self, certificate: Certificate, pipeline: Pipeline, originals: Originals, *, may_freeze: bool) -> None:
@@ -182,7 +188,7 @@ class Comparison:
         ]
 
     def add(self, name: str, encoded: bytes) -> None:
-        """Compare one image, or record why it is not compared."""
+        """Compare one image, or record the reason why it cannot be compared."""
         refused = self.certificate.refused
         try:
             original = pixels = decoded(self._decode, encoded)
@@ -192,7 +198,7 @@ class Comparison:
         if not self._row.frozen:
             try:
                 original = self._decoder.run(encoded)
-            except Exception as error:  # noqa: BLE001  (each foreign decoder raises errors of its own)
+            except Exception as error:  # noqa: BLE001  (each decoder raises different exceptions)
                 refused.append(Omission(name, f"{self._decoder} rejects it: {printable(error)}", "not compared"))
                 return
             self._row.add(name, pixels, original)
@@ -203,18 +209,26 @@ class Comparison:
                 refused.append(Omission(name, f'pixprep\'s output "{tensor.name}" rejects it: {error}', "not compared"))
 
     def row(self, output: str, stage: StageName, found: Sequence[Original], tolerance: Tolerance, *frozen: Op) -> Row:
-        """Return the row of a stage, compared with these originals together.
+        """Return the row of the certificate for a stage, which is created if it does not exist.
 
-        If the library of one of the ops ``frozen`` cannot be used, all of these ops are compared with their frozen
-        vectors, and the row is complete. Each of these ops has its own original.
+        Args:
+            output: Name of the output, or an empty string for ``decode``.
+            stage: Stage of the pipeline.
+            found: Originals that compute the stage.
+            tolerance: Tolerance of the stage.
+            frozen: Ops of the stage, in the order of their originals. If a library cannot be used, all of them are
+                compared with stored results, and the images are not compared in this row.
+
+        Raises:
+            SetupError: A library cannot be used, and stored results are not allowed or do not exist.
         """
-        rows, place = self.certificate.rows, (output, stage, tolerance)
-        row = next((each for each in rows if (each.output, each.stage, each.tolerance) == place), None)
+        rows, key = self.certificate.rows, (output, stage, tolerance)
+        row = next((row for row in rows if (row.output, row.stage, row.tolerance) == key), None)
         if row is None:
             row = Row(output=output, stage=stage, original="", tolerance=tolerance)
             rows.append(row)
-        named = [*filter(None, row.original.split(", ")), *map(str, found)]
-        row.original = ", ".join(dict.fromkeys(named))
+        names = [*filter(None, row.original.split(", ")), *map(str, found)]
+        row.original = ", ".join(dict.fromkeys(names))
         for original in found:
             if original.stands_for:
                 self.omit(original.stands_for, "its arithmetic was compared with the formula")
@@ -222,18 +236,18 @@ class Comparison:
         if missing:
             names = [self._freeze(row, missing[0], op) for op in frozen]
             row.original, row.frozen = ", ".join(dict.fromkeys(names)), True
-            what = _ALONE[row.stage]
+            what = _ONLY_STORED[row.stage]
             how = f"compared with {row.images} frozen results of {row.original}; nothing was compared end to end"
             self.omit(missing[0], f"{what} {how}")
         return row
 
     def _freeze(self, row: Row, library: Library, op: Op) -> str:
-        """Compare with the frozen vectors of an op, and return the name of the library that they come from."""
+        """Compare an op with stored results, and return the name and version of the library that computed them."""
         found = vectors.outputs(op)
         if found is None or not self._may_freeze:
-            remedy = f": {library.remedy}" if library.remedy else ""
+            hint = f": {library.remedy}" if library.remedy else ""
             instead = " (frozen vectors exist, but are not allowed)" if found else ", and no frozen vectors exist"
-            raise SetupError(f"{row.stage} cannot be compared with {library.title}: {library.problem}{instead}{remedy}")
+            raise SetupError(f"{row.stage} cannot be compared with {library.title}: {library.problem}{instead}{hint}")
         for case, expected in zip(vectors.cases(op), found[1], strict=True):
             if isinstance(case.op, ops.Decode):
                 actual = decoded(case.op, case.encoded)
@@ -243,20 +257,20 @@ class Comparison:
         return found[0]
 
     def omit(self, library: Library, instead: str) -> None:
-        """Record that a library was not compared with."""
+        """Record in the certificate that a library was not used, with the comparison that replaces it."""
         omission = Omission(library.title, library.problem, instead, library.remedy)
         if omission not in self.certificate.absent:
             self.certificate.absent.append(omission)
 
 
 class _Tensor:
-    """One tensor of a pipeline, and its rows.
+    """Comparison of one tensor of a pipeline.
 
     Args:
-        comparison: Comparison that receives the rows.
+        comparison: Comparison of the pipeline.
         output: Tensor to compare.
-        decoder: Original of the decoder. None if it cannot be used.
-        library: Key of the library of the pipeline's origin, or an empty string.
+        decoder: Decoder of the original library. None if it cannot be used.
+        library: Library that the pipeline was imported from, or an empty string.
     """
 
     def __init__(self, comparison: Comparison, output: Output, decoder: Original | None, library: str) -> None:
@@ -270,13 +284,13 @@ class _Tensor:
         first = moves.index(colours[0]) if colours else len(moves)
         self._before, self._after = moves[:first], [moves[0], *moves[first:]]
         self._uncoloured = [x for x in moves if x not in colours]
-        is_turned = any(isinstance(x, ops.Rotate) and x.expand for x in colours)  # then sizes change
-        self._geometry = None if is_turned else Stage(self._uncoloured)
+        changes_size = any(isinstance(x, ops.Rotate) and x.expand for x in colours)
+        self._geometry = None if changes_size else Stage(self._uncoloured)
         self._coloured = Stage(moves)
         self._whole = Stage(chain)
         self._op, self._resizer, self._colourist = op, originals.resizer(op), originals.colourist
         self._arithmetic = [originals.normalizer(x, is_real=is_real(op), origin=library) for x in normalizes]
-        levels = _claimed(op)
+        levels = _resize_tolerance(op)
         values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
         resize = comparison.row(self.name, "resize", [self._resizer], levels, *([op] if op else []))
         self._rows = [] if resize.frozen else [resize]
@@ -284,7 +298,7 @@ class _Tensor:
         is_frozen = resize.frozen
         if colours:
             if any(isinstance(x, ops.GaussianBlur) and x.like == "torchvision" for x in colours):
-                blurred = Tolerance(1, 0, "PyTorch's convolution sums in a different order")
+                blurred = Tolerance(1, 0, "PyTorch's convolution adds the products in a different order")
                 levels = blurred if levels == EQUAL else levels
             row = comparison.row(self.name, "levels", colourists, blurred, *colours)
             self._rows += [] if row.frozen else [row]
@@ -292,12 +306,19 @@ class _Tensor:
         self._rows.append(comparison.row(self.name, "tensor", self._arithmetic or [FORMULA], values))
         if decoder is None or is_frozen:
             return
-        end = values if levels == EQUAL else _carried(levels, normalizes)
+        end = values if levels == EQUAL else _tensor_tolerance(levels, normalizes)
         libraries = [decoder, self._resizer, *colourists, *self._arithmetic]
         self._rows.append(comparison.row(self.name, "end to end", libraries, end))
 
     def add(self, name: str, encoded: bytes, pixels: Array, original: Array) -> None:
-        """Compare one image, decoded by pixprep and by the original."""
+        """Compare one image.
+
+        Args:
+            name: Name of the image.
+            encoded: Encoded image.
+            pixels: Pixels that pixprep decoded.
+            original: Pixels that the original library decoded.
+        """
         tensor, levels = self._whole.run(encoded), self._coloured.run(encoded)
         steps: dict[StageName, tuple[Callable[[], Array], Callable[[], Array]]] = {
             "resize": (
@@ -313,7 +334,7 @@ class _Tensor:
             row.add(name, actual(), expected())
 
     def _resized(self, encoded: bytes, pixels: Array) -> Array:
-        """Return pixprep's pixels before the first op on colors. The ops so far may leave their size variable."""
+        """Return pixprep's pixels before the first colour op, for this image and its decoded pixels."""
         op = self._op
 
         def blank(pixels: Array) -> Array:
@@ -327,7 +348,10 @@ class _Tensor:
         return geometry(chain, self._resizer.run, pixels, recolour=lambda op, x: self._colourist(op).run(x))
 
     def _values(self, levels: Array) -> Array:
-        """Return the result of the original arithmetic. Values remain float64 until a float32 op or the tensor."""
+        """Return the values of the tensor, computed from pixel values with the arithmetic of the original libraries.
+
+        Float64 results are rounded to the dtype of the tensor only at the end.
+        """
         if self._tensor.pad_level is not None:
             levels = self._padded(levels, self._tensor.pad_level)
         for original in self._arithmetic:
@@ -345,20 +369,26 @@ class _Tensor:
         return canvas
 
 
-def _claimed(op: Resizing | None) -> Tolerance:
+def _resize_tolerance(op: Resizing | None) -> Tolerance:
     if op is None:
         return EQUAL
     profile = PROFILES[op.like]
     if op.filter in profile.real:
         return Tolerance(
-            0, 1, f"these float32 values are not rounded, and another build of {profile.title} may fuse two operations"
+            0,
+            1,
+            f"the float32 values are not rounded to integers, and a different build of {profile.title} can fuse a "
+            "multiplication and an addition",
         )
     return EQUAL
 
 
-def _carried(levels: Tolerance, normalizes: Sequence[ops.Normalize]) -> Tolerance:
-    """Return the tolerance of the tensor for a tolerance of pixel values. Both sides round in up to three steps."""
+def _tensor_tolerance(levels: Tolerance, normalizes: Sequence[ops.Normalize]) -> Tolerance:
+    """Return the tolerance of the tensor that follows from the tolerance of the pixel values.
+
+    It includes the rounding errors of the normalization, which rounds up to three times in both implementations.
+    """
     gain = prod(max(abs(factor) for factor, _ in op.coefficients(3)) for op in normalizes)
-    rounding = 4 * len(normalizes)  # intermediate results may be as large as 255
+    rounding = 4 * len(normalizes)  # in ulps of 255, the largest possible intermediate result
     largest = levels.largest + (levels.ulps + rounding) * float(np.spacing(np.float32(255)))
     return Tolerance(largest * gain, 2, levels.why)

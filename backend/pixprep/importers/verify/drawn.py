@@ -1,4 +1,4 @@
-"""Verification of the training side, with one draw per image as fixed ops, compared with the original libraries."""
+"""Verify the training ops of a pipeline with the random parameters of one draw per image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pixprep.importers.verify.comparison import (
     EQUAL,
     Comparison,
     compare_with_source,
-    refuse_what_no_library_has,
+    reject_unverifiable,
     subjects,
 )
 from pixprep.importers.verify.images import png
@@ -39,15 +39,16 @@ def verify_training(
     folder: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
-    """Verify the training side, for each image with the random parameters that a Loader with this seed draws.
+    """Verify the training ops of a pipeline, with the random parameters that a Loader with this seed samples.
 
-    The row ``draw`` compares the training tensor with that of a pipeline whose ops are fixed to the drawn parameters.
-    The other rows compare that pipeline with the original libraries, which must be installed. The rectangles of
-    ``random_erasing`` after ``normalize`` are left out on both sides.
+    For each image, the random ops are replaced by deterministic ops with the sampled parameters. The row ``draw``
+    compares the tensor of the training ops with that of the deterministic ops. All other rows compare the deterministic
+    ops with the libraries, which must be installed. The rectangles of a ``random_erasing`` that follows ``normalize``
+    are not compared.
 
     Args:
         pipeline: Pipeline to verify.
-        seed: Seed of the draws. The first image is sample 0 of epoch 0.
+        seed: Seed of the random parameters. The images are the samples 0, 1, 2 and so on of epoch 0.
         images: Same as in ``verify``.
         generate: Same as in ``verify``.
         originals: Same as in ``verify``.
@@ -57,12 +58,13 @@ def verify_training(
         on_progress: Same as in ``verify``.
 
     Raises:
-        SetupError: An original library cannot be used.
-        PipelineError: The pipeline does not have a training side, it has branches, or an op does not have a fixed form.
+        SetupError: A library cannot be used.
+        PipelineError: The pipeline does not have training ops, it has branches, or a random op cannot be replaced by
+            deterministic ops.
         PixprepError: A file cannot be read, or no image was compared.
     """
     training = pipeline.for_training().for_photos()
-    refuse_what_no_library_has(training)
+    reject_unverifiable(training)
     if any(op.from_ for op in training.side_ops):
         raise PipelineError('"from": a training side with branches cannot be verified: verify one branch at a time')
     tensors = [name for name, output in training.outputs.items() if isinstance(output.chain[-1], ops.Tensor)]
@@ -92,54 +94,62 @@ def verify_training(
 
 
 def settled(training: Pipeline, draws: Mapping[str, Words]) -> tuple[Pipeline, ...]:
-    """Return pipelines of fixed ops that, applied one after the other, reproduce the training result of one image.
-
-    Each pipeline resizes once, so there is a single one unless an image is resized more than once.
+    """Replace random ops by deterministic ops with the sampled parameters of one image.
 
     Args:
-        training: Training side of a pipeline, without branches.
-        draws: Random parameters of the image, as returned with it.
+        training: Pipeline for training, without branches.
+        draws: Random parameters of the image, as ``Batch.placed`` contains them.
+
+    Returns:
+        Pipelines that result in the same tensor if they are applied one after the other. There is one pipeline for each
+        resize.
 
     Raises:
-        PipelineError: A random op does not have a fixed form, or a tensor precedes a second resize.
+        PipelineError: A random op cannot be replaced, or a tensor precedes a second resize.
     """
-    made = [op for node in training.nodes for op in fixed(node.op, node.key, draws)]
+    chain = [op for node in training.nodes for op in fixed(node.op, node.key, draws)]
     parts: list[list[ops.Op]] = [[]]
-    for op in made:
+    for op in chain:
         if isinstance(op, Resizing) and resizing(parts[-1]):
             if any(isinstance(each, ops.Tensor) for each in parts[-1]):
                 raise PipelineError(
                     f"{ops.op_name(op)}: a tensor before a second resize cannot be verified: remove that tensor"
                 )
             parts[-1].append(ops.Tensor(dtype="uint8", layout="hwc", max_size=ops.MAX_SIDE))
-            parts.append([ops.Decode(color=_color(made), apply_exif_orientation=False)])
+            parts.append([ops.Decode(color=_color(chain), apply_exif_orientation=False)])
         parts[-1].append(op)
     return tuple(Pipeline(part, operators=training.operators) for part in parts)
 
 
 def steps(parts: Sequence[Pipeline], encoded: bytes) -> Iterator[tuple[Pipeline, bytes, Batch]]:
-    """Yield each pipeline of ``settled`` with its input file and its result.
+    """Run the pipelines of ``settled`` one after the other.
 
-    The first pipeline receives the image, and each further one a PNG of the previous result.
+    Args:
+        parts: Pipelines to run.
+        encoded: Encoded image, which is the input of the first pipeline.
+
+    Yields:
+        Each pipeline with its encoded input and its result. The input of a pipeline after the first one is the previous
+        result, encoded as PNG.
     """
     for part in parts:
         with Engine(part, threads=1, odd_range=True) as engine:
-            made = engine.run_batch([encoded])
-        if made.errors[0] is not None:
-            raise made.errors[0]
-        yield part, encoded, made
+            batch = engine.run_batch([encoded])
+        if batch.errors[0] is not None:
+            raise batch.errors[0]
+        yield part, encoded, batch
         if part is not parts[-1]:
-            levels = made["tensor"][0][:, :, :: -1 if _color(part.side_ops) == "bgr" else 1]
+            levels = batch["tensor"][0][:, :, :: -1 if _color(part.side_ops) == "bgr" else 1]
             encoded = png(levels.squeeze(2) if levels.shape[2] == 1 else levels)
 
 
 def _color(chain: Sequence[ops.Op]) -> Color:
-    """Return the channel order that a pipeline decodes to."""
+    """Return the channel order of the decoded image."""
     decode = chain[0]
     assert isinstance(decode, ops.Decode)
     return decode.color
 
 
 def _unerased(draws: Mapping[str, Words]) -> dict[str, Words]:
-    """Return the draws without rectangles."""
+    """Return the random parameters without the rectangles of ``random_erasing``."""
     return {key: {"rectangles": []} if "rectangles" in words else words for key, words in draws.items()}

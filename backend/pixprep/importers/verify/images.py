@@ -1,4 +1,4 @@
-"""Generated images for verification: difficult cases for resizers and decoders, and some images similar to photos."""
+"""Test images for verification: synthetic photos, and images that are difficult to decode or resize exactly."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ PNG: dict[str, Any] = {"format": "PNG", "compress_level": 1}
 
 
 def png(pixels: U8) -> bytes:
-    """Encode uint8 (height, width, 3) as PNG, without loss."""
+    """Encode a uint8 image of shape (height, width, 3) or (height, width) as PNG."""
     return encoded(pixels, **PNG)
 
 
 def encoded(pixels: U8, *, format: str = "JPEG", **options: Any) -> bytes:  # noqa: A002
-    """Encode uint8 (height, width, 3 or 4) or (height, width) with Pillow."""
+    """Encode a uint8 image with Pillow.
+
+    Args:
+        pixels: Image of shape (height, width), (height, width, 3) or (height, width, 4).
+        format: Format as in ``PIL.Image.Image.save``.
+        options: Options of the format.
+    """
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(file, format, **options)
     return file.getvalue()
@@ -29,7 +35,7 @@ def encoded(pixels: U8, *, format: str = "JPEG", **options: Any) -> bytes:  # no
 
 @cache
 def generated() -> tuple[tuple[str, bytes], ...]:
-    """Return the name of each image, which includes its height and width, and its encoded bytes."""
+    """Return the test images as pairs of a name, which contains the height and width, and the encoded bytes."""
     photo, on_its_side = like_photo(480, 640), Image.Exif()
     on_its_side[0x0112] = 6
     images: list[tuple[str, U8, dict[str, Any]]] = [
@@ -44,7 +50,7 @@ def generated() -> tuple[tuple[str, bytes], ...]:
         ("photo small", photo[:97, :131], {"quality": 90}),
         ("gradient upright", gradient(601, 83), {"quality": 92}),
         ("noise 4:2:0", noise(173, 229), {"quality": 100}),
-        ("noise upright", noise(800, 301), {"quality": 80}),  # Pillow 12 and 13 differ on images this tall
+        ("noise upright", noise(800, 301), {"quality": 80}),  # tall enough for Pillow 12 and 13 to differ
         ("photo tiny", photo[:7, :5], PNG),
         ("photo 224", photo[:224, :224], PNG),
         ("photo 448", photo[:448, :448], PNG),
@@ -64,9 +70,10 @@ def generated() -> tuple[tuple[str, bytes], ...]:
 
 
 def noise(height: int, width: int, seed: int = 0) -> U8:
-    """Return uint8 (height, width, 3) noise that is equal on every machine and in every version of NumPy.
+    """Return an image of uniform noise, with shape (height, width, 3).
 
-    The finalizer of MurmurHash3 (Appleby 2011) hashes the index of each value with multiplications and shifts.
+    It is the same on all machines and with all versions of NumPy, because each value is a hash of its index, computed
+    with the finalizer of MurmurHash3 (Appleby 2011).
     """
     x = np.arange(height * width * 3, dtype=np.uint32) + np.uint32((seed * 0x9E3779B9) & 0xFFFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
@@ -75,20 +82,20 @@ def noise(height: int, width: int, seed: int = 0) -> U8:
 
 
 def gradient(height: int, width: int) -> U8:
-    """Return an image whose red increases to the right and green downwards, and whose blue decreases along both."""
+    """Return an image in which red increases to the right, green increases downwards, and blue decreases along both."""
     rows, columns = np.indices((height, width))
     red, green = columns * 255 // max(width - 1, 1), rows * 255 // max(height - 1, 1)
     return np.dstack([red, green, 255 - (red + green) // 2]).astype(np.uint8)
 
 
 def checkerboard(height: int, width: int, cell: int) -> U8:
-    """Return a black and white checkerboard, which turns into moiré if a filter is too narrow."""
+    """Return a black and white checkerboard, which results in moiré patterns if it is resized without antialiasing."""
     rows, columns = np.indices((height, width)) // cell
     return np.repeat(((rows + columns) % 2 * 255).astype(np.uint8)[:, :, None], 3, axis=2)
 
 
 def like_photo(height: int, width: int) -> U8:
-    """Return noise whose amplitude decreases with frequency, as in photographs (Field 1987), plus a sharp edge."""
+    """Return noise whose amplitude decreases with frequency, as in photos (Field 1987), and a dark rectangle."""
     values = np.random.default_rng((height, width)).standard_normal((height, width, 3))
     spectrum = np.fft.rfft2(values, axes=(0, 1))
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])[:, :, None]

@@ -1,4 +1,4 @@
-"""The libraries whose pixel values pixprep reproduces. Each is imported only when it is requested."""
+"""Libraries whose pixel values pixprep reproduces. A library is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),
     "albumentations": ("Albumentations", "albumentations", "albumentations"),
 }
-"""Libraries by key: the title, the module, and the name for pip."""
+"""Libraries by key, each with its title, its module, and its packages on PyPI."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library, which may not be installed.
+    """Library that may or may not be installed.
 
     Attributes:
-        title: Name of the library as people write it.
-        version: Version of the library. None if it cannot be used.
-        problem: Reason why it cannot be used.
-        remedy: Command that installs it. Empty if that would not help.
+        title: Name of the library in messages.
+        version: Version of the library, or None if it cannot be used.
+        problem: Reason why the library cannot be used.
+        remedy: Command that installs the library, or an empty string if this does not solve the problem.
     """
 
     title: str
@@ -46,30 +46,30 @@ class Library:
 
 @cache
 def find(key: str) -> Library:
-    """Import a library of the table and return it."""
+    """Import the library with this key in ``TABLE``, and return its version or the reason why it cannot be used."""
     title, module, packages = TABLE[key]
     remedy = f"pip install {packages}"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow logs a lot
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it checks PyPI for newer versions
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors only
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # do not check PyPI for a newer version
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings at import do not concern pixels
+            warnings.simplefilter("ignore")  # warnings at import do not affect the comparison
             version = _version(module)
-            if key == "torchvision":  # PyTorch computes torchvision's pixels
+            if key == "torchvision":  # torchvision's pixels are computed by PyTorch
                 version += f" (PyTorch {_version('torch')})"
     except ModuleNotFoundError as error:
-        is_itself = module.startswith(error.name or "?")
-        return Library(title, None, "not installed" if is_itself else f"needs {error.name}", remedy)
-    except Exception as error:  # noqa: BLE001  (a broken installation may raise anything: torchvision's RuntimeError)
+        is_missing = module.startswith(error.name or "?")
+        return Library(title, None, "not installed" if is_missing else f"needs {error.name}", remedy)
+    except Exception as error:  # noqa: BLE001  (broken installations raise various exceptions, such as RuntimeError)
         return Library(title, None, f"installed, but not usable: {str(error).partition(chr(10))[0]}", remedy)
     return Library(title, version)
 
 
 def _version(module: str) -> str:
-    """Return the version of a module, without the suffix of its build."""
+    """Return the version of a module, without a suffix such as ``+cpu``."""
     return str(import_module(module).__version__).partition("+")[0]
 
 
 def absent(key: str) -> Library:
-    """Return a library of the table as if it were not installed."""
+    """Return the library with this key as unusable, because stored results are to be used instead."""
     return Library(TABLE[key][0], None, "not used, because frozen vectors were requested")

@@ -1,7 +1,8 @@
-"""Results of the original libraries for an image, op by op.
+"""Compute the result of each op with the original library.
 
-They call the libraries' own functions, or follow the definition where no such function exists. The module shares the
-ops' data with pixprep, but no code that computes pixels: no profile, no kernel, no decoder.
+The functions call the library. If it does not have such a function, they compute the result from the op's definition.
+They do not use any code of pixprep that computes pixels, such as kernels or decoders, so that the comparison is
+independent.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ from pixprep.spec import DALIS, DETRS, Like, PaddingMode, SideRounding
 Resizing = ops.Resize | ops.Letterbox
 Size = tuple[int, int]
 
-WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
+ROUND: Mapping[SideRounding, Callable[[float], float]] = {
     "down": np.floor,
     "half_even": np.rint,
     **dict.fromkeys(DALIS, lambda value: np.floor(value + 0.5)),
     "up": np.ceil,
     **dict.fromkeys(DETRS, np.floor),
 }
-"""Function for each rounding mode."""
+"""NumPy functions by rounding mode."""
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
-"""Version of Pillow whose order of the two resize passes matches the installed one."""
+"""Major version of Pillow in which the order of the two resize passes is the same as in the installed version."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """One stage as its library computes it.
+    """Function of a library that computes a stage of the pipeline.
 
     Attributes:
-        library: Library of the stage. If it cannot be used on this machine, ``run`` must not be called.
+        library: Library that computes the stage. If it cannot be used, ``run`` must not be called.
         run: Function that computes the stage.
-        stands_for: Library that would be compared with if it were installed.
-        note: Difference from the library's default behavior.
+        stands_for: Library that should compute the stage but is not installed, so that ``run`` uses the definition.
+        note: How the function differs from the library's default.
     """
 
     library: Library
@@ -63,64 +64,67 @@ class Original:
 
 
 FORMULA = Original(Library("NumPy", np.__version__), np.asarray)
-"""Original that does not change anything.
-
-Its library also represents everything that is computed from its definition.
-"""
+"""Original for a stage without ops. Its library, NumPy, is also that of stages which are computed from a definition."""
 
 
 class Originals:
-    """The original of each op.
+    """Originals of all ops.
 
     Args:
-        find: Function that returns a library of ``libraries.TABLE``, which may be unusable.
+        find: Function that returns the library with a key of ``libraries.TABLE``.
     """
 
     def __init__(self, find: Callable[[str], Library] = find) -> None:
         self._find = find
 
     def decoder(self, op: ops.Decode) -> Original:
-        """Return the decoder from bytes to uint8 (height, width, channels), with channels in the order of ``op.color``.
+        """Return a decoder for encoded images, which returns uint8 arrays of shape (height, width, channels).
 
-        It is Pillow, except for JPEGs with the fast transform or fast chroma upsampling. TensorFlow decodes those,
-        because it supports both.
+        The decoder is Pillow, unless the op uses the fast IDCT or fast chroma upsampling, which only TensorFlow
+        supports.
         """
         if op.idct == "accurate" and op.chroma == "fancy":
             return Original(self._find("pillow"), lambda encoded: _decode(encoded, op))
         return Original(self._find("tensorflow"), lambda encoded: _decode(encoded, op, _tensorflow_jpeg))
 
     def resizer(self, op: Resizing | None) -> Original:
-        """Return the resize of uint8 (height, width, channels) to uint8, or to float32 for TensorFlow.
+        """Return a function that resizes uint8 images of shape (height, width, channels).
 
-        A letterbox is resized without its padding.
+        The result is float32 for TensorFlow, and uint8 for all other libraries. For a letterbox, the function does not
+        add the padding.
         """
         if op is None:
             return FORMULA
         profile = PROFILES[op.like].original
         library, note = self._find(profile.key), _note(op.like)
-        if profile.order is not None and not op.antialias and op.filter != "nearest":  # Pillow has no such function
+        if profile.order is not None and not op.antialias and op.filter != "nearest":  # not possible with Pillow
             library, note = FORMULA.library, ""
         elif isinstance(op, ops.Resize) and op.like == "dali" and op.subpixel and op.rounding != "half_away":
             library = Library(library.title, None, f'does not support the rounding "{op.rounding}"')
         return Original(library, lambda pixels: _resized(pixels, op), note=note)
 
     def colourist(self, op: ops.SteadyOp) -> Original:
-        """Return the color op from uint8 (height, width, channels) to the same, with red first."""
+        """Return a function for a colour op, which converts uint8 images of shape (height, width, channels), RGB."""
         if getattr(op, "like", "") == "dali":
-            return Original(Library("DALI", None, "is not used for a single rotation or affine map"), np.asarray)
+            return Original(Library("DALI", None, "is not used for a single rotation or affine transform"), np.asarray)
         return Original(self._find(library_of(op)), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool, origin: str = "") -> Original:
-        """Return the arithmetic from pixel values (height, width, channels) to float64 or float32.
+        """Return a function that normalizes pixel values, as an array of shape (height, width, channels).
 
-        The result is float64 for the arithmetic ``float64``. ``origin`` is the library of the pipeline's origin.
+        The result is float64 if the arithmetic is ``float64``, and float32 for all others.
+
+        Args:
+            op: Normalization.
+            is_real: Whether the pixel values are float32 and not integers.
+            origin: Library that the pipeline was imported from.
         """
         formula = replace(FORMULA, run=lambda values: _normalize(values, op))
         is_real |= isinstance(op.scale, str)
         key, run = NORMALIZERS.get(op.arithmetic, ("", _normalize))
-        if (key, origin, op.scale) == ("dali", "albumentations", 1):  # both libraries use the same formula
+        if (key, origin, op.scale) == ("dali", "albumentations", 1):  # both libraries compute in the same way
             key, run = origin, _albumentations_normalize
-        # The libraries' functions require integer pixel values, and torchvision's a maximum of 255.
+        # The functions of the libraries require integer pixel values, and torchvision's always divides by 255.
         if not key or is_real or (key == "torchvision" and op.scale != 1 / 255):
             return formula
         library = self._find(key)
@@ -136,16 +140,16 @@ def geometry(
     *,
     recolour: Callable[[ops.SteadyOp, Array], Array] | None = None,
 ) -> Array:
-    """Apply all ops of a chain that move pixels or change their colors, one after the other.
+    """Apply the geometric ops and colour ops of a chain to an image, one after the other.
 
     Args:
         chain: Ops to apply.
-        resize: Function for the single resize.
-        pixels: uint8 (height, width, channels), in the channel order of the decode at the start of the chain. If the
-            chain does not begin with a decode, red is first.
-        recolour: Function for every op on colors, for pixels with red first.
+        resize: Function that resizes the image.
+        pixels: uint8 image of shape (height, width, channels). The channel order is that of the ``decode`` at the start
+            of the chain, or RGB if the chain does not begin with it.
+        recolour: Function that applies a colour op to an RGB image.
     """
-    is_backwards, is_gray = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr", False
+    is_bgr, is_gray = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr", False
     for op in chain:
         is_gray = has_one_channel(op, was_gray=is_gray)
         match op:
@@ -160,43 +164,50 @@ def geometry(
             case ops.Flip():
                 pixels = pixels[:, ::-1] if op.axis == "horizontal" else pixels[::-1]
             case ops.CenterCrop():
-                pixels = _cut_out(op, pixels)
+                pixels = _center_crop(op, pixels)
             case ops.Crop():
-                rows = _cut(op, op.top, op.height, pixels.shape[0])
-                pixels = pixels[rows, _cut(op, op.left, op.width, pixels.shape[1])]
+                rows = _crop_range(op, op.top, op.height, pixels.shape[0])
+                pixels = pixels[rows, _crop_range(op, op.left, op.width, pixels.shape[1])]
             case ops.SteadyOp():
                 assert recolour is not None
-                turned = -1 if is_backwards and not op.moves else 1  # the fill of a warp follows the channel order
-                pixels = recolour(op, pixels[:, :, ::turned])[:, :, ::turned]
+                order = -1 if is_bgr and not op.moves else 1  # a warp fills with a colour in the order of the image
+                pixels = recolour(op, pixels[:, :, ::order])[:, :, ::order]
             case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared separately
                 raise AssertionError(f"{op!r} is compared with nothing")
     return pixels
 
 
-def _cut(op: Any, begin: Any, size: Any, length: int) -> slice:
-    """Return the rows or columns of a window, as the units of ``crop`` are defined."""
-    whole = WHOLE[op.rounding or "down"]
+def _crop_range(op: Any, begin: Any, size: Any, length: int) -> slice:
+    """Return the rows or columns of a crop.
+
+    Args:
+        op: Crop, whose ``unit`` applies to ``begin`` and ``size``.
+        begin: First row or column.
+        size: Number of rows or columns.
+        length: Height or width of the image.
+    """
+    round_ = ROUND[op.rounding or "down"]
     if op.unit in ("share", "share32"):
-        single = np.float32 if op.unit == "share32" else np.float64
-        end = (float(single(begin)) + float(single(size))) * length
-        return slice(int(whole(float(single(begin) * single(length)))), int(whole(end)))
-    first = int(begin if op.unit == "pixels" else whole(begin * (length - size)))
+        dtype = np.float32 if op.unit == "share32" else np.float64
+        end = (float(dtype(begin)) + float(dtype(size))) * length
+        return slice(int(round_(float(dtype(begin) * dtype(length)))), int(round_(end)))
+    first = int(begin if op.unit == "pixels" else round_(begin * (length - size)))
     return slice(first, first + int(size))
 
 
-def _cut_out(op: ops.CenterCrop, pixels: Array) -> Array:
-    """Pad with zeros to the window, then crop at half of the remainder, rounded, as torchvision does."""
+def _center_crop(op: ops.CenterCrop, pixels: Array) -> Array:
+    """Crop the centre of an image, after padding it with zeros if it is smaller than the crop, as torchvision does."""
     side = max(1, int((op.fraction or 1) * min(pixels.shape[:2])))
     height, width = op.height or side, op.width or side
     missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
     pixels = np.pad(pixels, [*((d // 2, d - d // 2) for d in missing), (0, 0)])
-    top = int(WHOLE[op.rounding]((pixels.shape[0] - height) / 2))
-    left = int(WHOLE[op.rounding]((pixels.shape[1] - width) / 2))
+    top = int(ROUND[op.rounding]((pixels.shape[0] - height) / 2))
+    left = int(ROUND[op.rounding]((pixels.shape[1] - width) / 2))
     return pixels[top : top + height, left : left + width]
 
 
 def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
-    """Return an image on its canvas, according to the definition."""
+    """Pad an image, as ``pad`` and ``letterbox`` are defined."""
     side = max(pixels.shape[:2])
     height, width = op.height or side, op.width or side
     if isinstance(op, ops.Pad) and op.multiple:
@@ -214,34 +225,34 @@ def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
 
 
 def size_of(op: Any, pixels: Array) -> Size:
-    """Return the (height, width) after the resize."""
+    """Return the (height, width) of an image after a resize."""
     height, width = pixels.shape[:2]
-    whole = WHOLE[op.rounding or "down"]
+    round_ = ROUND[op.rounding or "down"]
     if isinstance(op, ops.Letterbox):
         scale = min(op.height / height, op.width / width)
         scale = scale if op.enlarge else min(scale, 1.0)
-        return max(1, int(whole(height * scale))), max(1, int(whole(width * scale)))
+        return max(1, int(round_(height * scale))), max(1, int(round_(width * scale)))
     if op.mode == "stretch":
         return op.height, op.width
     if op.size is not None:
-        sides = _by_size(op, height, width)
+        sides = _unrounded_size(op, height, width)
     elif op.width is None or op.height is None:
-        named, lengths = (op.height, (height, width)) if op.width is None else (op.width, (width, height))
-        free = named * (lengths[1] / lengths[0]) if op.rounding == "up" else lengths[1] * (named / lengths[0])
-        free = int(free) if op.up_to and free > op.up_to else free
-        free = min(free, op.max_size or free)
-        free = max(1, int(whole(free / (op.multiple or 1)))) * (op.multiple or 1)
-        return (named, free) if op.width is None else (free, named)
+        given, lengths = (op.height, (height, width)) if op.width is None else (op.width, (width, height))
+        dependent = given * (lengths[1] / lengths[0]) if op.rounding == "up" else lengths[1] * (given / lengths[0])
+        dependent = int(dependent) if op.up_to and dependent > op.up_to else dependent
+        dependent = min(dependent, op.max_size or dependent)
+        dependent = max(1, int(round_(dependent / (op.multiple or 1)))) * (op.multiple or 1)
+        return (given, dependent) if op.width is None else (dependent, given)
     else:
-        divided = truediv if op.rounding == "half_even" else Fraction  # as in timm; all others are exact
-        ratio = (max if op.mode == "fit" else min)(divided(height, op.height), divided(width, op.width))
+        divide = truediv if op.rounding == "half_even" else Fraction  # timm divides in floating point
+        ratio = (max if op.mode == "fit" else min)(divide(height, op.height), divide(width, op.width))
         sides = (float(height / ratio), float(width / ratio))
-    rows, columns = (max(1, int(whole(side / (op.multiple or 1)))) * (op.multiple or 1) for side in sides)
+    rows, columns = (max(1, int(round_(side / (op.multiple or 1)))) * (op.multiple or 1) for side in sides)
     return rows, columns
 
 
-def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
-    """Return the sides that ``size`` results in, before they are rounded."""
+def _unrounded_size(op: Any, height: int, width: int) -> tuple[float, float]:
+    """Return the (height, width) after a resize with ``size``, before they are rounded."""
     base = (min if op.side == "shorter" else max)(height, width)
     if op.side == "nearer":
         base = width if abs(1 - op.size / width) < abs(1 - op.size / height) else height
@@ -259,9 +270,9 @@ def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
             scale = min(scale, op.max_size / max(height, width) if op.max_size else scale)
             return height * scale, width * scale
         rows, columns = int(height * scale), int(width * scale)
-        over = op.max_size / max(rows, columns) if op.max_size and max(rows, columns) > op.max_size else 1.0
-        return int(rows * over), int(columns * over)
-    longer = int(WHOLE[op.rounding or "down"](op.size * max(height, width) / base))
+        factor = op.max_size / max(rows, columns) if op.max_size and max(rows, columns) > op.max_size else 1.0
+        return int(rows * factor), int(columns * factor)
+    longer = int(ROUND[op.rounding or "down"](op.size * max(height, width) / base))
     if op.max_size is not None and longer > op.max_size:
         shorter = op.max_size * op.size / longer
         return (shorter, op.max_size) if height <= width else (op.max_size, shorter)
@@ -269,7 +280,7 @@ def _by_size(op: Any, height: int, width: int) -> tuple[float, float]:
 
 
 def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], Array] | None = None) -> Array:
-    """Decode JPEGs with ``jpeg`` and all other formats with Pillow."""
+    """Decode an image as ``op`` specifies, with ``jpeg`` if it is a JPEG, and with Pillow for all other formats."""
     image: Image.Image = Image.open(io.BytesIO(encoded))
     image_format, orientation = image.format, image.getexif().get(0x0112, 1)
     if op.color == "gray":
@@ -308,7 +319,7 @@ def _note(like: Like) -> str:
 
 
 def _resized(pixels: Array, op: Resizing) -> Array:
-    """Resize pixel values with the library of a profile."""
+    """Resize an image with the library of the op's profile."""
     original = PROFILES[op.like].original
     functions, size = import_module(original.functions), size_of(op, pixels)
     if original.takes_planes:
@@ -317,13 +328,13 @@ def _resized(pixels: Array, op: Resizing) -> Array:
 
 
 def _normalize(values: Array, op: ops.Normalize) -> Array:
-    """Compute the definition in float64, or in float32 step by step as the libraries do."""
+    """Normalize pixel values as the op is defined, in float64 or with the float32 operations of its library."""
     mean, std = np.array(ops.as_tuple(op.mean)), np.array(ops.as_tuple(op.std))
     if isinstance(op.scale, str):
-        own = float(values.max() if op.scale == "max" else values.mean()) or 1.0
+        divisor = float(values.max() if op.scale == "max" else values.mean()) or 1.0
         if op.arithmetic == "float64":
-            return np.asarray((values / own - mean) / std)
-        return np.asarray(((values / own).astype(np.float32) - mean.astype(np.float32)) / std.astype(np.float32))
+            return np.asarray((values / divisor - mean) / std)
+        return np.asarray(((values / divisor).astype(np.float32) - mean.astype(np.float32)) / std.astype(np.float32))
     if op.arithmetic == "float64":
         return np.asarray((values.astype(np.float64) * op.scale - mean) / std)
     if op.arithmetic == "fused_multiply":
@@ -388,4 +399,4 @@ NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize],
     "fused": ("transformers", _transformers_normalize),
     "fused_multiply": ("dali", _dali_normalize),
 }
-"""Key of the library for each arithmetic, and the function to float32. ``float64`` is pixprep's own."""
+"""Library and function for each ``arithmetic``. ``float64`` is not included, because no library uses it."""

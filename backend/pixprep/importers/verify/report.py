@@ -1,4 +1,4 @@
-"""Certificate of a verification: comparisons, differences, and whether the pipeline stays within its tolerances."""
+"""Result of a verification: the comparisons, the differences, and whether all values are within their tolerances."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ Array = npt.NDArray[Any]
 StageName = Literal["decode", "draw", "resize", "levels", "tensor", "end to end"]
 
 SMALLEST = 2.0**-20
-"""Minimum magnitude for ulps. Smaller values result from a subtraction in which digits common to both sides cancel."""
+"""Minimum magnitude for which ulps are computed.
+
+A smaller value is the difference of two nearly equal numbers, so that its last digits are not significant.
+"""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Tolerance of a stage.
+    """Maximum difference between the values of pixprep and those of the original library.
 
     Attributes:
-        largest: Maximum difference of any value, in the unit of the stage: levels, or the tensor's values.
-        ulps: Additional tolerance, in units in the last place of the original's value.
-        why: Reason for the tolerance.
+        largest: Maximum absolute difference, in pixel values or in values of the tensor.
+        ulps: Additional difference, in units in the last place (ulps) of the original's value.
+        why: Reason why the values can differ.
     """
 
     largest: float
@@ -34,7 +37,7 @@ class Tolerance:
     why: str
 
     def allowed(self, expected: Array) -> Array:
-        """Return the maximum allowed difference for each value of the original."""
+        """Return the maximum difference for each of the original's values, as an array of the same shape."""
         if not self.ulps:
             return np.full(expected.shape, self.largest)
         size = np.maximum(np.abs(expected), np.asarray(SMALLEST, expected.dtype))
@@ -47,25 +50,26 @@ class Tolerance:
 
 @dataclass(kw_only=True)
 class Row:
-    """Comparison of one stage with one original, which accumulates all images.
+    """Comparison of a stage with the original library, for all images.
 
     Attributes:
-        output: Output of the pipeline. Empty for ``decode``, which all outputs share.
-        stage: Stage of the comparison. ``decode``: pixel values after decoding. ``draw``: on the training side, the
-            tensor, compared with that of ops fixed to the drawn parameters. ``resize``: pixel values after all
-            geometric ops, both computed from the pixels that pixprep decoded. ``levels``: pixel values after the color
-            ops, both computed from pixprep's result before the first of them. ``tensor``: values of the tensor, both
-            computed from pixprep's pixel values. ``end to end``: values of the tensor, both computed from the encoded
-            image, op by op.
-        original: Names and versions of the libraries.
-        tolerance: Tolerance that the pipeline guarantees.
-        frozen: Whether the original consists of frozen vectors, which have sizes of their own.
-        images, values: Number of images and of values that were compared.
-        max, mean: Maximum and mean difference, in the unit of the stage.
-        differing: Fraction of the values that are not equal.
-        beyond: Number of values outside the tolerance.
-        worst: Image with the largest difference. None if all values are equal.
-        pair: pixprep's values and the original's for that image, each (height, width, channels).
+        output: Name of the output, or an empty string for ``decode``, which is common to all outputs.
+        stage: Values that are compared. ``decode``: pixel values after decoding. ``draw``: the tensor of the training
+            ops, compared with that of deterministic ops with the same parameters. ``resize``: pixel values after all
+            geometric ops, computed from the pixels that pixprep decoded. ``levels``: pixel values after the colour ops,
+            computed from pixprep's pixels before the first of them. ``tensor``: the tensor, computed from pixprep's
+            pixel values. ``end to end``: the tensor, computed from the encoded image.
+        original: Names and versions of the libraries, separated by commas.
+        tolerance: Maximum difference that the pipeline guarantees.
+        frozen: Whether the values are compared with stored results, instead of an installed library.
+        images: Number of images that were compared.
+        values: Number of values that were compared.
+        max: Maximum absolute difference, in pixel values or in values of the tensor.
+        mean: Mean absolute difference, in the same unit.
+        differing: Fraction of the values that are not equal, 0 to 1.
+        beyond: Number of values whose difference exceeds the tolerance.
+        worst: Name of the image with the largest difference. None if all values are equal.
+        pair: Values of pixprep and of the original for that image, as arrays of shape (height, width, channels).
     """
 
     output: str
@@ -84,11 +88,17 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Return whether every value is within the tolerance."""
+        """Return whether all values are within the tolerance."""
         return self.beyond == 0
 
     def add(self, image: str, actual: Array, expected: Array) -> None:
-        """Compare one image. If the shapes differ, the difference of every value is infinity."""
+        """Compare one image. If the shapes differ, all differences are infinite.
+
+        Args:
+            image: Name of the image.
+            actual: Values of pixprep.
+            expected: Values of the original.
+        """
         self.images += 1
         if not actual.size:
             return
@@ -107,13 +117,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Omission:
-    """A library or an image that was not compared.
+    """Library or image that was not compared.
 
     Attributes:
         what: Name of the library or image.
         why: Reason why it was not compared.
-        instead: Comparison that was made in its place.
-        remedy: Command that makes the comparison possible. Empty if no command helps.
+        instead: Comparison that was done instead.
+        remedy: Command that makes the comparison possible, or an empty string.
     """
 
     what: str
@@ -127,17 +137,17 @@ class Omission:
 
 @dataclass
 class Certificate:
-    """Findings of ``verify``.
+    """Result of ``verify``.
 
     Attributes:
-        rows: Comparisons, in the order of the data.
-        absent: Libraries that were not compared with.
+        rows: Comparisons, in the order of the pipeline's stages.
+        absent: Libraries that were not used.
         refused: Images that were not compared.
-        source: Name of the source that was imported again, with the options of that import. Empty if no source was
+        source: Name of the source that was imported again, with the options of the import. Empty if the source was not
             imported.
-        differences: Differences of the pipeline from its source, one for each op and each field that differs.
-        uncompared: Reason why no op and no field was compared with a source. Empty if all were compared.
-        is_imported: Whether the pipeline has an origin, and therefore a source.
+        differences: Differences between the pipeline and its source, one for each op and each field that differs.
+        uncompared: Reason why the pipeline was not compared with a source. Empty if it was compared.
+        is_imported: Whether the pipeline was imported, and therefore has a source.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -150,21 +160,21 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Return whether every row is within its tolerance. Differences from the source do not count."""
+        """Return whether all values are within their tolerances, regardless of differences from the source."""
         return all(row.holds for row in self.rows)
 
     @property
     def is_exact(self) -> bool:
-        """Return whether every row holds and the pipeline equals its source.
+        """Return whether all values are within their tolerances and the pipeline equals its source.
 
-        The exit code of ``pixprep verify`` depends on this value. An imported pipeline whose source was not read again
-        is not exact. A pipeline without an origin does not have a source.
+        The exit status of ``pixprep verify`` depends on this value. An imported pipeline that was not compared with its
+        source is not exact. A pipeline that was not imported does not have a source, and can be exact.
         """
         return self.holds and not self.differences and not (self.uncompared and self.is_imported)
 
     @property
     def summary(self) -> str:
-        """Return a summary in one line."""
+        """Return a one-line summary."""
         for row in self.rows:
             if not row.holds:
                 where = f'{row.stage} of "{row.output}"' if row.output else row.stage
@@ -184,14 +194,14 @@ class Certificate:
         return f"exact, op by op: {pixels}"
 
     def _libraries(self, *, frozen: bool) -> str:
-        """Return the libraries whose pixel values were compared. Definitions in NumPy do not count."""
+        """Return the names of the libraries that were compared, except NumPy, which stands for definitions of ops."""
         names = [
             row.original for row in self.rows if row.stage in ("decode", "resize", "levels") and row.frozen is frozen
         ]
         return ", ".join(name for name in dict.fromkeys(names) if not name.startswith("NumPy"))
 
     def to_json(self) -> str:
-        """Return the certificate as JSON, with null for infinity."""
+        """Return the certificate as JSON. Infinite numbers become null."""
         found: dict[str, Any] = {"is_exact": self.is_exact, "summary": self.summary, "source": self.source}
         found |= {"differences": self.differences, "uncompared": self.uncompared}
         rows = [msgspec.to_builtins(replace(row, pair=None)) | {"holds": row.holds} for row in self.rows]
@@ -202,7 +212,7 @@ class Certificate:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
     def table(self) -> list[tuple[str, ...]]:
-        """Return the header, and the cells of each row."""
+        """Return the table of the certificate as rows of cells. The first row is the header."""
         table: list[tuple[str, ...]] = [
             ("output", "stage", "original", "images", "max", "mean", "differing", "allowed", "worst image")
         ]
@@ -213,8 +223,8 @@ class Certificate:
         return table
 
     def notes(self) -> list[str]:
-        """Return lines about differences from the source, and about omitted comparisons."""
-        differing = [f"differs from {self.source}: {each}" for each in self.differences]
+        """Return one line for each difference from the source and each omitted comparison."""
+        differing = [f"differs from {self.source}: {difference}" for difference in self.differences]
         uncompared = [f"the ops and their fields were not compared with a source: {self.uncompared}"] * bool(
             self.uncompared
         )
@@ -235,6 +245,6 @@ class Certificate:
         return "\n".join([*lines, "", *self.notes(), self.summary])
 
 
-def _percent(share: float) -> str:
-    """Format a fraction as a percentage. A small fraction is never shown as zero."""
-    return f"{share:.2%}" if share == 0 or share >= 0.0001 else "<0.01%"
+def _percent(fraction: float) -> str:
+    """Format a fraction as a percentage. Small fractions are formatted as ``<0.01%``, not as ``0.00%``."""
+    return f"{fraction:.2%}" if fraction == 0 or fraction >= 0.0001 else "<0.01%"

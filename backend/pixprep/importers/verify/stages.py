@@ -1,4 +1,4 @@
-"""pixprep's own result of each stage. Each stage is a shorter pipeline, which the engine runs like any other."""
+"""Compute pixprep's result of each stage of a pipeline. A stage is run as a pipeline that ends after it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ Resizing = ops.Resize | ops.Letterbox
 
 
 def resizing(chain: Sequence[ops.Op]) -> Resizing | None:
-    """Return the single resize of a chain, or None."""
+    """Return the resize or letterbox op of a chain, or None."""
     return next((op for op in chain if isinstance(op, Resizing)), None)
 
 
 def is_real(op: Resizing | None) -> bool:
-    """Return whether the result of a resize is float32 and not integer pixel values."""
+    """Return whether a resize returns float32 values instead of integer pixel values."""
     return op is not None and op.filter in PROFILES[op.like].real
 
 
 class Stage:
-    """A chain of ops. If it does not end with ``tensor``, a tensor that keeps the values unchanged is appended."""
+    """Chain of ops that can be run on images.
+
+    Args:
+        chain: Ops, beginning with ``decode``. If the last one is not ``tensor``, a ``tensor`` that does not change the
+            values is appended.
+    """
 
     def __init__(self, chain: Sequence[ops.Op]) -> None:
         if not isinstance(chain[-1], ops.Tensor):
@@ -39,9 +44,10 @@ class Stage:
         self._engine = Engine(pipeline, threads=1, odd_range=True)
 
     def run(self, encoded: bytes) -> Array:
-        """Return (height, width, channels) for any layout of the tensor.
+        """Process an encoded image, and return the tensor with the shape (height, width, channels).
 
-        If the image is rejected, raise its ImageError.
+        Raises:
+            ImageError: The image is rejected.
         """
         (result,) = self._engine.run([encoded])
         if isinstance(result, Exception):
@@ -50,7 +56,11 @@ class Stage:
 
 
 def decoded(decode: ops.Decode, encoded: bytes) -> Array:
-    """Return the decoded pixels as uint8 (height, width, channels). If the image is rejected, raise its ImageError."""
+    """Decode an image with pixprep, and return a uint8 array of shape (height, width, channels).
+
+    Raises:
+        ImageError: The image is rejected.
+    """
     pixel = ops.Crop(top=0, left=0, height=1, width=1)
     probe = Pipeline([decode, ops.OriginalSize(), pixel, ops.Tensor(dtype="uint8")])
     batch = Engine(probe, threads=1).run_batch([encoded])

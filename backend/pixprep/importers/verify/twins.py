@@ -1,7 +1,7 @@
-"""Ops on pixel values as their libraries compute them: one table for ``verify`` and for the parity tests.
+"""Functions of the original libraries for colour ops and warps, for ``verify`` and the parity tests.
 
-torchvision's functions accept PIL images and PyTorch tensors. Pillow's functions are those that torchvision calls for
-PIL images, so ``verify`` does not need torchvision for ``"like": "pillow"``.
+Pillow's functions are those that torchvision calls for PIL images, so that ``verify`` does not need torchvision for
+``"like": "pillow"``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pixprep.plan.draws.motions import coefficients
 
 
 def planes(pixels: Array) -> Any:
-    """Return a PyTorch tensor (channels, height, width)."""
+    """Convert an array of shape (height, width, channels) to a PyTorch tensor of shape (channels, height, width)."""
     return import_module("torch").from_numpy(np.array(pixels.transpose(2, 0, 1)))
 
 
@@ -28,15 +28,15 @@ def _fill(op: Any, image: Any) -> list[int]:
     return [int(level) for level in np.broadcast_to(op.fill, channels)]
 
 
-def _point(op: Any) -> list[float] | None:
+def _center(op: Any) -> list[float] | None:
     return op.center and list(op.center)
 
 
-def _looked_up(image: Any, curve: Callable[[int], int]) -> Any:
+def _apply_lut(image: Any, curve: Callable[[int], int]) -> Any:
     return image.point([curve(level) for level in range(256)] * len(image.getbands()))
 
 
-def _turned(op: Any, image: Any) -> Any:
+def _shift_hue(op: Any, image: Any) -> Any:
     if image.mode == "L":
         return image
     hue, *others = image.convert("HSV").split()
@@ -44,7 +44,7 @@ def _turned(op: Any, image: Any) -> Any:
     return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), *others)).convert("RGB")
 
 
-def _tilted(functional: Any, op: Any, image: Any) -> Any:
+def _perspective(functional: Any, op: Any, image: Any) -> Any:
     height, width = functional.get_size(image)
     found = coefficients(height, width, op.corners)
     how = {"interpolation": op.filter, "fill": _fill(op, image)}
@@ -55,18 +55,21 @@ _CV2_FILTERS = {"nearest": "INTER_NEAREST", "bilinear": "INTER_LINEAR", "bicubic
 _CV2_BORDERS = {"constant": "CONSTANT", "edge": "REPLICATE", "reflect": "REFLECT_101", "symmetric": "REFLECT"}
 
 
-def _aligned(points: Array, template: Array) -> Array:
-    """Return Umeyama's similarity transform (2, 3), computed from singular values as in scikit-image."""
-    middle, centre = points.mean(0), template.mean(0)
-    there, goal = points - middle, template - centre
-    u, sizes, v = np.linalg.svd(goal.T @ there)
+def _similarity_transform(points: Array, template: Array) -> Array:
+    """Return the similarity transform from points to a template, as an array of shape (2, 3).
+
+    It is computed with Umeyama's method, from a singular value decomposition, as in scikit-image.
+    """
+    source_mean, target_mean = points.mean(0), template.mean(0)
+    source, target = points - source_mean, template - target_mean
+    u, singular_values, v = np.linalg.svd(target.T @ source)
     signs = np.array([1.0, np.sign(np.linalg.det(u) * np.linalg.det(v))])
-    turn = sizes @ signs / (there**2).sum() * (u * signs) @ v
-    return np.column_stack([turn, centre - turn @ middle])
+    linear = singular_values @ signs / (source**2).sum() * (u * signs) @ v
+    return np.column_stack([linear, target_mean - linear @ source_mean])
 
 
-def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
-    """Warp with OpenCV 4 and the numbers of the pipeline file."""
+def _warp_by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
+    """Warp an image with OpenCV 4, with the matrix, the corners or the points of the op."""
     numbers = np.asarray(getattr(op, op.field), np.float64)
     step: Any = op.steps({}, pixels.shape[0], pixels.shape[1], "rgb")[0]
     height, width = step.height, step.width
@@ -75,7 +78,7 @@ def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
         corners = np.array([[0, 0], [right, 0], [right, bottom], [0, bottom]], np.float32)
         numbers = cv2.getPerspectiveTransform(numbers.astype(np.float32), corners)
     elif op.template is not None:
-        numbers = _aligned(numbers, np.array(op.template))
+        numbers = _similarity_transform(numbers, np.array(op.template))
     warp = cv2.warpAffine if len(numbers) == 2 else cv2.warpPerspective
     made: Array = warp(
         np.ascontiguousarray(pixels),
@@ -85,13 +88,13 @@ def _by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
         borderMode=getattr(cv2, f"BORDER_{_CV2_BORDERS[op.padding_mode]}"),
         borderValue=np.broadcast_to(op.fill, pixels.shape[2]).tolist(),
     )
-    is_turned = op.turn is not None and height / width >= op.turn
+    is_rotated = op.turn is not None and height / width >= op.turn
     made = made.reshape(height, width, -1)
-    return np.rot90(made) if is_turned else made
+    return np.rot90(made) if is_rotated else made
 
 
-def _mapped(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
-    """Warp with OpenCV 4 and torchvision's inverse matrix about the center of the pixels."""
+def _affine_by_opencv(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
+    """Apply an affine transform with OpenCV 4 and torchvision's inverse matrix, shifted to the centres of pixels."""
     height, width = pixels.shape[:2]
     inverse = import_module("torchvision.transforms.functional")._get_inverse_affine_matrix  # noqa: SLF001
     center = op.center or (width * 0.5, height * 0.5)
@@ -108,19 +111,19 @@ def _mapped(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
     return made.reshape(pixels.shape)
 
 
-def _blurred(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
-    """Apply OpenCV's separable filter with the kernels that Albumentations creates."""
+def _blur_by_opencv(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
+    """Blur an image with OpenCV's separable filter and the kernels of Albumentations."""
     taps = op.taps if op.kernel_size else [2 * int(3.5 * sigma) + 1 for sigma in op.sigmas]
-    curves = [
+    kernels = [
         np.exp(-0.5 * ((np.arange(count) - count // 2) / sigma) ** 2)
         for count, sigma in zip(taps, op.sigmas, strict=True)
     ]
-    of_y, of_x = (curve / curve.sum() for curve in curves)
-    made: Array = cv2.sepFilter2D(np.ascontiguousarray(pixels), -1, of_x, of_y)
-    return made.reshape(pixels.shape)
+    kernel_y, kernel_x = (kernel / kernel.sum() for kernel in kernels)
+    blurred: Array = cv2.sepFilter2D(np.ascontiguousarray(pixels), -1, kernel_x, kernel_y)
+    return blurred.reshape(pixels.shape)
 
 
-def _erased(op: ops.Erase, image: Any) -> Any:
+def _erase(op: ops.Erase, image: Any) -> Any:
     erased = image.copy()
     erased.paste(tuple(_fill(op, image)), (op.left, op.top, op.left + op.width, op.top + op.height))
     return erased
@@ -131,12 +134,12 @@ PILLOW: Mapping[type[ops.SteadyOp], Callable[[Any, Any], Any]] = {
     ops.Contrast: lambda op, image: ImageEnhance.Contrast(image).enhance(op.factor),
     ops.Saturation: lambda op, image: ImageEnhance.Color(image).enhance(op.factor),
     ops.Sharpness: lambda op, image: ImageEnhance.Sharpness(image).enhance(op.factor),
-    ops.Hue: _turned,
+    ops.Hue: _shift_hue,
     ops.Grayscale: lambda _, image: image.convert("L").convert(image.mode),
-    ops.Gamma: lambda op, image: _looked_up(image, lambda x: int((255 + 1 - 1e-3) * op.gain * (x / 255.0) ** op.gamma)),
+    ops.Gamma: lambda op, image: _apply_lut(image, lambda x: int((255 + 1 - 1e-3) * op.gain * (x / 255.0) ** op.gamma)),
     ops.Posterize: lambda op, image: ImageOps.posterize(image, op.bits),
     ops.Solarize: lambda op, image: ImageOps.solarize(image, op.threshold),
-    ops.SolarizeAdd: lambda op, image: _looked_up(image, lambda x: min(255, x + op.add) if x < op.threshold else x),
+    ops.SolarizeAdd: lambda op, image: _apply_lut(image, lambda x: min(255, x + op.add) if x < op.threshold else x),
     ops.Autocontrast: lambda _, image: ImageOps.autocontrast(image),
     ops.Equalize: lambda _, image: ImageOps.equalize(image),
     ops.Invert: lambda _, image: ImageOps.invert(image),
@@ -146,12 +149,12 @@ PILLOW: Mapping[type[ops.SteadyOp], Callable[[Any, Any], Any]] = {
         if image.mode == "L"
         else image.convert("RGB", [number for row in op.matrix for number in row])
     ),
-    ops.Erase: _erased,
+    ops.Erase: _erase,
     ops.Rotate: lambda op, image: image.rotate(
         op.angle, Image.Resampling[op.filter.upper()], op.expand, op.center, fillcolor=tuple(_fill(op, image))
     ),
 }
-"""Pillow's function for each class of ops, for a PIL image."""
+"""Pillow's functions by the class of the op. Their arguments are the op and a PIL image."""
 TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
     ops.Brightness: lambda f, op, image: f.adjust_brightness(image, op.factor),
     ops.Contrast: lambda f, op, image: f.adjust_contrast(image, op.factor),
@@ -167,26 +170,33 @@ TORCHVISION: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
     ops.Invert: lambda f, _, image: f.invert(image),
     ops.PermuteChannels: lambda f, op, image: f.permute_channels(image, list(op.permutation)),
     ops.Rotate: lambda f, op, image: f.rotate(
-        image, op.angle, interpolation=op.filter, expand=op.expand, center=_point(op), fill=_fill(op, image)
+        image, op.angle, interpolation=op.filter, expand=op.expand, center=_center(op), fill=_fill(op, image)
     ),
     ops.Affine: lambda f, op, image: f.affine(
         image, angle=op.angle, translate=list(op.translate), scale=op.scale, shear=list(op.shears),
-        interpolation=op.filter, center=_point(op), fill=_fill(op, image),
+        interpolation=op.filter, center=_center(op), fill=_fill(op, image),
     ),
-    ops.Perspective: _tilted,
+    ops.Perspective: _perspective,
     ops.GaussianBlur: lambda f, op, image: f.gaussian_blur(
         image, list(op.taps[::-1]), None if op.sigma is None else [float(x) for x in ops.as_tuple(op.sigma)]
     ),
 }  # fmt: skip
-"""torchvision's functions, for its module ``v2.functional`` and a PIL image or a tensor (channels, height, width)."""
+"""torchvision's functions by the class of the op.
+
+Their arguments are the module ``torchvision.transforms.v2.functional``, the op, and a PIL image or a tensor of shape
+(channels, height, width).
+"""
 
 
 OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {
-    ops.Warp: _by_opencv,
-    ops.Affine: _mapped,
-    ops.GaussianBlur: _blurred,
+    ops.Warp: _warp_by_opencv,
+    ops.Affine: _affine_by_opencv,
+    ops.GaussianBlur: _blur_by_opencv,
 }
-"""OpenCV's functions, for its module and uint8 (height, width, channels)."""
+"""OpenCV's functions by the class of the op.
+
+Their arguments are the module ``cv2``, the op, and a uint8 array of shape (height, width, channels).
+"""
 
 
 ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
@@ -198,11 +208,19 @@ ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
     ops.HueSaturationValue: lambda f, op, image: f.shift_hsv(image, op.hue, op.saturation, op.value),
     ops.BrightnessContrast: lambda f, op, image: f.multiply_add(image, op.contrast, op.brightness),
 }
-"""Albumentations' functions, for OpenCV, its module ``augmentations.pixel.functional``, and an array."""
+"""Albumentations' functions by the class of the op.
+
+Their arguments are the module ``albumentations.augmentations.pixel.functional``, the op, and an array.
+"""
 
 
 def has_one_channel(op: ops.Op, *, was_gray: bool) -> bool:
-    """Return whether DALI's image has one channel after an op."""
+    """Return whether the image has one channel in DALI after an op.
+
+    Args:
+        op: Op of pixprep, whose image has three channels.
+        was_gray: Whether the image has one channel in DALI before the op.
+    """
     if not isinstance(op, ops.ColorMatrix):
         return was_gray or isinstance(op, ops.Grayscale)
     is_scaled = np.count_nonzero(np.array(op.matrix)[:, :3]) <= 3
@@ -210,7 +228,7 @@ def has_one_channel(op: ops.Op, *, was_gray: bool) -> bool:
 
 
 def library_of(op: ops.SteadyOp) -> str:
-    """Return the key of the library that ``recoloured`` calls; see ``libraries``."""
+    """Return the key of the library that ``recoloured`` calls for an op, as in ``libraries.TABLE``."""
     if isinstance(op, ops.HueSaturationValue | ops.BrightnessContrast) or _is_blend_of_opencv(op):
         return "albumentations"
     like = str(getattr(op, "like", "pillow"))
@@ -222,7 +240,12 @@ def _is_blend_of_opencv(op: ops.SteadyOp) -> bool:
 
 
 def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
-    """Return the result of an op's library for uint8 (height, width, 1 or 3), red first."""
+    """Apply a colour op or a warp to an image with the library of the op.
+
+    Args:
+        op: Op to apply.
+        pixels: uint8 array of shape (height, width, 1) or (height, width, 3), RGB.
+    """
     if type(op) in OPENCV and library_of(op) != "torchvision":
         return OPENCV[type(op)](import_module("cv2"), op, pixels)
     if library_of(op) == "albumentations":
@@ -237,5 +260,5 @@ def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
 
 
 def by_torchvision(op: ops.SteadyOp, image: Any) -> Any:
-    """Return the result of torchvision's own function, in the type of ``image``: a PIL image or a tensor."""
+    """Apply an op with torchvision. ``image`` and the result are PIL images or tensors."""
     return TORCHVISION[type(op)](import_module("torchvision.transforms.v2.functional"), op, image)
