@@ -1,4 +1,4 @@
-"""Which files a command means, and under which names it writes."""
+"""Which files a command reads for its arguments, and the names of the files that it writes."""
 
 import pytest
 
@@ -13,15 +13,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_folder_means_its_image_files_sorted(folder):
+def test_a_folder_stands_for_its_sorted_image_files(folder):
     assert [path.name for path in files.expand([folder])] == ["a.png", "b.JPG", "c.webp", "d.tiff"]
 
 
-def test_a_file_that_is_named_is_taken_whatever_its_suffix(folder):
+def test_a_named_file_is_accepted_with_any_suffix(folder):
     assert files.expand([folder / "notes.txt", folder / "a.png"]) == [folder / "notes.txt", folder / "a.png"]
 
 
-def test_a_folder_without_an_image_means_its_clips(tmp_path, folder):
+def test_a_folder_without_images_stands_for_its_clips(tmp_path, folder):
     clips = tmp_path / "clips"
     clips.mkdir()
     for name in ("b.MP4", "a.mkv", "notes.txt", "c.flv"):
@@ -32,7 +32,7 @@ def test_a_folder_without_an_image_means_its_clips(tmp_path, folder):
     assert "film.mp4" not in {path.name for path in files.expand([folder])}
 
 
-def test_what_is_left_out_of_a_folder_is_named(folder):
+def test_skipped_files_of_a_folder_are_named(folder):
     (folder / ".DS_Store").write_bytes(b"x")
     assert list(files.skipped([folder, folder / "notes.txt"])) == [
         f"{folder}: skipped, because the suffix is not that of an image: e.jpeg.part"

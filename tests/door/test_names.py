@@ -1,4 +1,4 @@
-"""Mistakes of a user of torchvision, timm, Albumentations or a DataLoader, and the error messages."""
+"""Mistakes that users of torchvision, timm, Albumentations or a DataLoader make, and the error messages."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from support.images import jpeg, scene
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
 SAMPLE = {"image": jpeg(scene(9, 9))}
-KIND = "keyword-only " * (sys.version_info >= (3, 12))  # words of Python's
+KIND = "keyword-only " * (sys.version_info >= (3, 12))  # words of Python
 
 
 def loader(source=(SAMPLE,) * 4, pipeline=PIPELINE, **options):
@@ -118,7 +118,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("write", "said"), MISTAKES, ids=[said for _, said in MISTAKES])
-def test_a_mistake_is_said_with_its_place_and_its_remedy(write, said):
+def test_a_mistake_is_reported_with_its_position_and_the_fix(write, said):
     with pytest.raises((pp.PixprepError, TypeError, AttributeError, KeyError)) as caught:
         write()
     assert said in str(caught.value.args[0])
@@ -152,7 +152,7 @@ FAR = """random_rain random_gamma random_jpeg random_width random_mirror reshape
 slice extract rescale cast optical_distortion median_blur transposed random_fog"""
 
 
-def test_a_word_is_near_where_each_of_its_words_is():
+def test_a_name_is_similar_if_each_of_its_words_is():
     assert {word: names.meant(word, OPS, names.OPS) for word in NEAR} == NEAR
     assert {word: names.meant(word, OPS, names.OPS) for word in FAR.split()} == dict.fromkeys(FAR.split(), "")
     for word in ("random_scale", "random_rain", "transpose"):  # by the rule itself, without the table
@@ -161,7 +161,7 @@ def test_a_word_is_near_where_each_of_its_words_is():
         pp.Pipeline.from_json('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "random_rain"}]}')
 
 
-def test_what_is_suggested_is_there():
+def test_suggested_names_exist():
     for ours in names.OPS.values():
         for word in re.findall(r"^\w+|(?<= or )\w+", ours if ours != names.OWN else ""):
             assert hasattr(pp, word), ours

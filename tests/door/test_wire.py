@@ -1,4 +1,4 @@
-"""Protocol Buffers' wire format: the fields that are passed over, and the one that no message has."""
+"""Protocol Buffers' wire format: skipped fields, and the invalid field number 0."""
 
 import pytest
 
@@ -13,7 +13,7 @@ OWN = bytes([2 << 3, 7])
      bytes([1 << 3 | 5]) + bytes(4)],
     ids=["a number", "eight bytes", "bytes", "four bytes"],
 )  # fmt: skip
-def test_a_field_of_another_number_is_passed_over_whole(other):
+def test_a_field_with_a_different_number_is_skipped_completely(other):
     assert wire.read(other + OWN, {2: "integer"}, is_open=True) == {2: [7]}
     with pytest.raises(wire.WireError, match="unexpected field number 1"):
         wire.read(other + OWN, {2: "integer"})

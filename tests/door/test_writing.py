@@ -1,4 +1,4 @@
-"""Files that commands write: whole, or what they were before."""
+"""Files that commands write: they are complete, or unchanged."""
 
 import os
 import resource
@@ -37,7 +37,7 @@ def contents(folder):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_file_that_cannot_be_written_to_its_end_leaves_the_old_one(words, file, tmp_path, monkeypatch, capsys):
+def test_a_file_that_cannot_be_written_completely_leaves_the_old_one(words, file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     PIPELINE.save("pipeline.json")
     (tmp_path / "photo.jpg").write_bytes(photo())
@@ -50,7 +50,7 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_old_one(words, file
 
 
 @pytest.mark.parametrize("words", [["build", "--output"], ["install-backend"]], ids=["build", "install-backend"])
-def test_a_folder_that_cannot_be_written_to_its_end_leaves_the_old_one(words, tmp_path, capsys):
+def test_a_folder_that_cannot_be_written_completely_leaves_the_old_one(words, tmp_path, capsys):
     folder = tmp_path / "there"
     assert main([*words, str(folder)]) == 0
     before = contents(tmp_path)
@@ -60,7 +60,7 @@ def test_a_folder_that_cannot_be_written_to_its_end_leaves_the_old_one(words, tm
     assert contents(tmp_path) == before
 
 
-def test_what_is_written_keeps_its_mode_and_its_links(tmp_path):
+def test_an_overwritten_file_keeps_its_mode_and_its_links(tmp_path):
     file, link = tmp_path / "file", tmp_path / "link"
     before = os.umask(0o027)
     try:
@@ -77,7 +77,7 @@ def test_what_is_written_keeps_its_mode_and_its_links(tmp_path):
     assert sorted(tmp_path.iterdir()) == [file, link]
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+def test_a_pipe_is_written_to_and_remains_a_pipe(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
@@ -86,20 +86,20 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_a_name_as_long_as_names_may_be_is_written(tmp_path):
+def test_a_name_of_the_maximum_length_can_be_written(tmp_path):
     file = tmp_path / ("n" * 255)
     write(file, "")
     assert file.exists()
 
 
-def test_an_error_while_it_is_written_names_the_file(tmp_path):
+def test_an_error_during_writing_names_the_file(tmp_path):
     file = tmp_path / "missing" / "file"
     with pytest.raises(OSError, match="No such file or directory") as error:
         write(file, "")
     assert error.value.filename == str(file)
 
 
-def test_nothing_is_left_of_a_file_whose_writer_fails(tmp_path):
+def test_a_failed_writer_leaves_no_file(tmp_path):
     file = tmp_path / "file"
     with pytest.raises(KeyboardInterrupt), atomic_file(file):
         raise KeyboardInterrupt
@@ -122,7 +122,7 @@ def test_a_folder_is_locked_until_its_process_ends(tmp_path):
         pass
 
 
-def test_a_folder_that_cannot_be_locked_is_refused(tmp_path):
+def test_a_folder_that_cannot_be_locked_is_rejected(tmp_path):
     (tmp_path / ".pixprep.lock").mkdir()
     with (
         pytest.raises(pp.PixprepError, match="cannot be locked \\(Is a directory\\): use a different folder"),

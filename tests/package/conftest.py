@@ -1,4 +1,4 @@
-"""The benchmarks' modules, and a compiler for wheels whose kernels nobody runs."""
+"""The modules of the benchmarks, and a compiler for wheels whose kernels are never run."""
 
 import importlib
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# The Makefile's: a wheel's kernels are compiled once, and not for each test that makes one.
+# the same as the Makefile's, so that a wheel's kernels are compiled once and not for each test that builds one
 os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(sys.prefix, "zig").absolute()))
 READS = """#!/bin/sh
 case "$*" in *x86-64-v4*) gcc -fsyntax-only "$@" || exit 1;; esac
@@ -19,7 +19,7 @@ touch "$2"
 
 @pytest.fixture
 def reader(tmp_path):
-    """A compiler of empty libraries: GCC reads the kernels of one level, and others compile them."""
+    """A compiler of empty libraries: GCC compiles the kernels for one level only, and other compilers all of them."""
     if shutil.which("gcc") is None:
         pytest.skip("NO GCC: apt-get install gcc")
     compiler = tmp_path / "compiler"

@@ -1,4 +1,4 @@
-"""The benchmarks: they compare comparable work, and the page contains the measured numbers."""
+"""The benchmarks: the contenders do the same work, and the page contains the measured numbers."""
 
 import ast
 import json
@@ -38,13 +38,13 @@ def folder(benchmark, own, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cells(benchmark, folder):
-    """Two cells side by side, timed hastily."""
+    """Measure two cells that take turns, with few rounds."""
     names = dict.fromkeys(("pixprep_full", "pillow", "libjpeg_turbo"), Path(sys.executable))
     return benchmark("run").run_cells(names, {SMALL: folder, SINGLE: folder}, rounds=2, seconds=0.0)
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "contenders").glob("[!_]*.py")), ids=lambda path: path.stem)
-def test_every_contender_has_the_three_names_and_a_name_in_the_report(benchmark, path):
+def test_every_contender_defines_three_names_and_has_a_name_in_the_report(benchmark, path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assigned = {target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
     (prepare,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "prepare"]
@@ -53,7 +53,7 @@ def test_every_contender_has_the_three_names_and_a_name_in_the_report(benchmark,
     assert path.stem in benchmark("report").WHAT
 
 
-def test_a_difference_is_in_levels_and_knows_a_shift_from_other_pixels(benchmark, folder):
+def test_a_difference_is_in_pixel_values_and_a_shift_is_distinguished(benchmark, folder):
     pixels, contenders = benchmark("pixels"), benchmark("contenders")
     canvas = pixels.reference(min(folder.glob("*.jpg")).read_bytes(), "bilinear")
     assert canvas.shape == (256, 341, 3)
@@ -72,16 +72,17 @@ def test_a_difference_is_in_levels_and_knows_a_shift_from_other_pixels(benchmark
     assert 0.9 < brighter["mean"] <= 1
 
 
-def test_the_least_bytes_are_what_the_windows_see_and_the_tensor(benchmark):
+def test_the_minimum_bytes_are_the_filtered_region_and_the_tensor(benchmark):
     least = benchmark("pixels").least_bytes
     tensor = 3 * 224 * 224
     assert least([(256, 256)], support=1, dtype="uint8") == 3 * 225 * 225 + tensor
     assert least([(512, 512)] * 2, support=1, dtype="float32") == 2 * (3 * 450 * 450 + 4 * tensor)
-    assert least([(128, 100)], support=2, dtype="float16") == 3 * 91 * 91 + 2 * tensor  # enlarged: no wider filter
+    # enlarged, so the filter is not wider
+    assert least([(128, 100)], support=2, dtype="float16") == 3 * 91 * 91 + 2 * tensor
 
 
 @pytest.mark.parametrize(("subsampling", "progressive"), [("4:2:0", False), ("4:4:4", True)])
-def test_photos_are_of_their_workload_full_of_detail_and_the_same_for_a_seed(benchmark, own, subsampling, progressive):
+def test_photos_match_their_workload_have_detail_and_depend_only_on_the_seed(benchmark, own, subsampling, progressive):
     workloads = benchmark("workloads")
     workload = workloads.Workload("x", [(75, 100), (700, 90)], 4, 2, subsampling, progressive)
     photos, facts = workloads.make(workload, own)
@@ -96,7 +97,7 @@ def test_photos_are_of_their_workload_full_of_detail_and_the_same_for_a_seed(ben
         assert bool(image.info.get("progressive")) is progressive
 
 
-def test_every_workload_is_run_and_no_cell_is_there_twice(benchmark):
+def test_every_workload_is_run_and_no_cell_occurs_twice(benchmark):
     workloads, cells = benchmark("workloads"), [cell for group in benchmark("run").FULL for cell in group]
     cells += (families := benchmark("families")).CELLS
     assert len(set(cells)) == len(cells)
@@ -118,7 +119,7 @@ def test_every_row_of_the_families_has_our_pipeline_and_libraries_with_names_in_
     assert set(benchmark("report").FEATURED) < {(workload, row) for workload, row, _ in benchmark("families").CELLS}
 
 
-def test_tensors_of_a_family_are_compared_with_ours_in_levels(benchmark):
+def test_tensors_of_a_family_are_compared_with_ours_in_pixel_values(benchmark):
     families = benchmark("families")
     pixels = np.random.default_rng(0).integers(0, 255, (2, 5, 7, 3), np.uint8)
     compare = families.comparison(families.ROWS["flip"])
@@ -132,7 +133,7 @@ def test_tensors_of_a_family_are_compared_with_ours_in_levels(benchmark):
     assert compare(np.full((1, 3, 2, 2), 2 / 255, np.float32)) == {"max": 2.0, "mean": 2.0}
 
 
-def test_a_library_is_timed_if_its_tensor_is_ours_and_nobody_without_ours(benchmark, folder, monkeypatch):
+def test_a_library_is_timed_only_if_its_tensor_equals_ours_and_none_without_ours(benchmark, folder, monkeypatch):
     pytest.importorskip("cv2", reason="NO OPENCV: pip install opencv-python-headless")
     run = benchmark("run")
     names = dict.fromkeys(("pixprep", "opencv"), Path(sys.executable))
@@ -151,8 +152,8 @@ def test_a_library_is_timed_if_its_tensor_is_ours_and_nobody_without_ours(benchm
     assert set(refused) == {"pixprep"}
 
 
-@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
-def test_contenders_of_cells_side_by_side_ran_the_same_rounds_on_right_pixels(cells):
+@pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
+def test_contenders_of_simultaneous_cells_ran_the_same_rounds_on_right_pixels(cells):
     assert [cell["workload"] for cell in cells] == [SMALL[0], SINGLE[0]]
     for cell, batches in zip(cells, (2 * 2, 2 * 64), strict=True):  # two rounds of all photos
         assert not cell["refused"]
@@ -167,7 +168,7 @@ def test_contenders_of_cells_side_by_side_ran_the_same_rounds_on_right_pixels(ce
         assert cell["versions"]["pillow"]["numpy"] == np.__version__
 
 
-def test_a_contender_with_other_pixels_is_not_timed(benchmark, folder, tmp_path):
+def test_a_contender_with_different_pixels_is_not_timed(benchmark, folder, tmp_path):
     run, refused = benchmark("run"), {}
     black = partial(benchmark("pixels").difference, references=[np.zeros((256, 341, 3), np.uint8)] * run.CHECKED)
     with (
@@ -179,7 +180,7 @@ def test_a_contender_with_other_pixels_is_not_timed(benchmark, folder, tmp_path)
         ready["pillow"].check(black, 0.0, tmp_path)
 
 
-def test_who_cannot_take_part_is_missing_with_the_reason(benchmark, folder):
+def test_a_contender_that_cannot_take_part_is_listed_with_the_reason(benchmark, folder):
     run, measure, refused = benchmark("run"), benchmark("measure"), {}
     missing = measure.find("contenders.no_such", run.ENVIRONMENTS)
     assert missing == (None, "ModuleNotFoundError: No module named 'contenders.no_such'")
@@ -187,7 +188,7 @@ def test_who_cannot_take_part_is_missing_with_the_reason(benchmark, folder):
     names = dict.fromkeys(("no_such", "libjpeg_turbo"), Path(sys.executable))
     with run.workers(names, ("500x375", "lanczos", 1), folder, refused) as ready:
         assert not ready
-    assert set(refused) == {"no_such"}  # the other has no such filter: nothing is missing
+    assert set(refused) == {"no_such"}  # the other one does not support the filter, so nothing is missing
     assert "No module named 'contenders.no_such'" in refused["no_such"]
 
 
@@ -212,7 +213,7 @@ def result(benchmark):
     return json.loads(benchmark("report").newest().read_text(encoding="utf-8"))
 
 
-def test_the_page_follows_the_numbers(benchmark, result):
+def test_the_page_shows_the_numbers_of_the_result(benchmark, result):
     report = benchmark("report")
     cell = report.contender_cells(result, "bilinear", 2)[0]
     ours, pillow = (cell["contenders"][name] for name in ("pixprep_full", "pillow"))
@@ -239,7 +240,7 @@ def family(workload, row, ours, difference=None, **theirs):
 GAP = {"max": 1.0, "mean": 0.03}
 
 
-def test_the_families_are_on_the_page_in_the_readme_and_among_the_losses(benchmark, result):
+def test_the_families_are_on_the_page_in_the_readme_and_among_the_slower_cases(benchmark, result):
     report = benchmark("report")
     cells = [
         family("500x375 by 8", "yolo", 500.0, opencv=250.0),
@@ -264,7 +265,7 @@ def test_the_families_are_on_the_page_in_the_readme_and_among_the_losses(benchma
     assert "| an imported DALI graph | 1.00 | DALI: 2.50 (2.5 x) |" in readme
 
 
-def test_the_hosts_ceiling_names_what_real_objects_take(benchmark):
+def test_the_host_benchmark_lists_the_time_of_real_objects(benchmark):
     report = benchmark("report")
     host = json.loads(report.newest("host-2*.json").read_text(encoding="utf-8"))
     for objects, says in (({"nvImageCodec": 2.84, "CuPy": 2.26}, True), ({"absent": "no CuPy"}, False)):
@@ -272,7 +273,7 @@ def test_the_hosts_ceiling_names_what_real_objects_take(benchmark):
         assert ("nvImageCodec's image takes 2.8 us, and CuPy's array 2.3 us." in text) is says
 
 
-def test_what_is_committed_is_what_the_newest_full_result_gives(benchmark, result):
+def test_the_committed_pages_match_the_newest_full_result(benchmark, result):
     report = benchmark("report")
     marked = {name: (ROOT / name).read_text(encoding="utf-8") for name in report.MARKED}
     assert all(report.MARKS.search(text) for text in marked.values())
@@ -282,19 +283,19 @@ def test_what_is_committed_is_what_the_newest_full_result_gives(benchmark, resul
         assert f"<dc:title>{report.newest().name}</dc:title>" in (ROOT / "docs" / chart).read_text(encoding="utf-8")
 
 
-def test_the_page_of_training_is_what_the_newest_results_give(benchmark):
+def test_the_page_of_training_matches_the_newest_results(benchmark):
     report = benchmark("train_report")
     text = report.page(report.newest(), report.newest("memory"))
     assert report.PAGE.read_text(encoding="utf-8") == text
 
 
-def test_the_part_about_clips_is_what_the_newest_result_gives(benchmark):
+def test_the_part_about_clips_matches_the_newest_result(benchmark):
     report = benchmark("video_report")
     page = report.PAGE.read_text(encoding="utf-8")
     assert report.page(report.newest("video"), page) == page
 
 
-def test_the_part_about_clips_says_who_is_faster(benchmark):
+def test_the_part_about_clips_names_faster_libraries(benchmark):
     report, video = benchmark("video_report"), benchmark("video")
     result = report.newest("video")
     both = [cell for cell in result["cells"] if cell["clip"] == "long.mp4" and cell["clips"] > 1][:2]
@@ -323,8 +324,8 @@ def test_the_part_about_clips_says_who_is_faster(benchmark):
 MARKS = "<!-- speed -->\n<!-- /speed -->\n"
 
 
-@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
-def test_memory_is_measured_over_whole_epochs_and_a_dropped_one(benchmark, own, tmp_path):
+@pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
+def test_memory_is_measured_over_complete_epochs_and_an_abandoned_one(benchmark, own, tmp_path):
     benchmark("train").write_photos([own[0].read_bytes()], tmp_path)
     found = benchmark("memory").measured(tmp_path, images=640, dropped_at=64, again=1)
     assert found["images"] == 640
@@ -352,8 +353,8 @@ def test_labels_that_would_overlap_are_moved_apart(benchmark):
     assert placed["c"] == 20.0
 
 
-@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
-def test_the_hosts_ceiling_is_measured_over_a_gpu_that_takes_no_time(tmp_path):
+@pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
+def test_the_host_benchmark_runs_with_a_gpu_that_takes_no_time(tmp_path):
     if shutil.which("g++") is None and shutil.which("clang++") is None:
         pytest.skip("NO C++ COMPILER, which the stand-in of the GPU needs")
     pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")

@@ -1,4 +1,4 @@
-"""The number of cores follows the affinity and every quota of the cgroups, in trees of files like Linux's."""
+"""The number of cores depends on the affinity and on every quota of the cgroups, tested with files like Linux's."""
 
 import os
 
@@ -17,7 +17,7 @@ CPU = "/sys/fs/cgroup/cpu,cpuacct"
 
 
 def tree(folder, mount, group, files):
-    """Folder with the files of a machine; a text "quota period" of v1 is two files."""
+    """Folder with the files of a machine. For cgroups v1, a text "quota period" becomes two files."""
     for path, text in {
         "/proc/self/mountinfo": OTHERS + mount + "\n",
         "/proc/self/cgroup": group + "\n",
@@ -56,7 +56,7 @@ def tree(folder, mount, group, files):
             ),
             3,
         ),
-        # A container that sees the paths of the host, and has its own cgroup and those below it mounted
+        # a container that sees the paths of the host, and has mounted its own cgroup and those below it
         ((V2.format(top="/docker/ab"), "0::/docker/ab", {"/sys/fs/cgroup/cpu.max": "200000 100000\n"}), 2),
         (
             (
@@ -80,19 +80,17 @@ def tree(folder, mount, group, files):
         ((V1.format(top="/docker/ab"), "4:cpu,cpuacct:/docker/ab", {f"{CPU}/v1": "700000 100000"}), 7),
     ],
 )
-def test_the_smallest_quota_of_a_cgroup_and_of_those_above_it_bounds_the_cores(
-    monkeypatch, tmp_path, machine, expected
-):
+def test_the_smallest_quota_of_a_cgroup_and_its_ancestors_limits_the_cores(monkeypatch, tmp_path, machine, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(40))
     assert cores(tree(tmp_path, *machine)) == expected
 
 
-def test_without_proc_the_affinity_alone_counts(monkeypatch, tmp_path):
+def test_without_proc_only_the_affinity_counts(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7))
     assert cores(tmp_path) == 7
 
 
-def test_lanes_of_an_engine_and_threads_of_instances_follow(monkeypatch):
+def test_the_workers_of_an_engine_and_the_threads_of_instances_follow(monkeypatch):
     monkeypatch.setattr("pixprep.engine.cpu.cores", lambda: 4)
     assert device_for("cpu").lanes == 4
     monkeypatch.setattr("pixprep.serving.triton.config.cores", lambda: 40)

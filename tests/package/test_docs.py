@@ -1,4 +1,4 @@
-"""The documentation shows what happens."""
+"""The documentation matches the behaviour of the code."""
 
 import importlib
 import io
@@ -32,14 +32,17 @@ OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKDOWN = [*DOCS, ROOT / "CHANGELOG.md", *sorted((ROOT / "client_examples").rglob("*.md"))]
 LINE = 120
-TABLE_LINE = 200  # a row of a table cannot wrap; the targets of its links do not count
+TABLE_LINE = 200  # a row of a table cannot wrap, and the targets of its links do not count
 
 
 STRANGERS = re.compile(r"""\bpip3? install(?:\s+|[^\n`;]*?(?<!of)[ ])["']?pixprep(?![\w-]|\.\w)|\bpixprep\[\w""")
 
 
-def test_nothing_sends_a_user_to_a_package_index_for_pixprep():
-    """A stranger could take its name there. ``pyproject.toml`` joins its own extras, which pip takes from there."""
+def test_no_page_tells_users_to_install_pixprep_from_a_package_index():
+    """A third party could register its name there.
+
+    ``pyproject.toml`` is exempt: its extras name the package to combine each other, and pip resolves them locally.
+    """
     for wrong in ("pip install {}", 'pip install "{}"', "pip install numpy {}", '"{}[video]"', "pip install\n    {}"):
         assert STRANGERS.search(wrong.format("pixprep")), wrong
     for right in ("pip install .[video] in a checkout of pixprep", "pip install pixprep-0.1.0-py3-none-any.whl"):
@@ -73,7 +76,7 @@ def inline_code(text):
 
 
 def commands_in(text):
-    """The command lines of the text's blocks and of its inline code, without continuations and comments."""
+    """Return the command lines in the text's code blocks and inline code, without continuations and comments."""
     shown = "".join(blocks(text)).replace("\\\n", " ")
     return [line.partition("#")[0] for line in shown.splitlines()] + inline_code(text)
 
@@ -97,13 +100,13 @@ def test_markdown_wraps(path):
     assert [number for number, line in lines if not line.startswith("|") or len(line) > TABLE_LINE] == []
 
 
-def test_the_pages_of_operators_and_schema_are_what_the_code_says():
+def test_the_pages_of_operators_and_schema_match_the_code():
     generator = runpy.run_path(ROOT / "tools" / "operators.py")
     assert generator["operators"]() == OPERATORS
     assert text_of(ROOT / "docs" / "pipeline.schema.json") == generator["schema"]()
 
 
-def test_the_picture_of_explain_is_what_explain_draws():
+def test_the_picture_of_explain_matches_the_output_of_explain():
     drawn = runpy.run_path(ROOT / "tools" / "explain_picture.py")["drawn"]()
     file = ROOT / "docs" / "explain.png"
     assert file.stat().st_size < 200_000
@@ -121,7 +124,7 @@ CHOICES = [
     for choice in (["true", "false"] if " ".join(words.split()) == "true or false" else re.findall(r"`([^`]+)`", words))
 ]
 """Choices that docs/operators.md offers: (op, field, value)."""
-# Candidates for further fields that a value may require: the first combination that is a valid pipeline is used.
+# Candidates for further fields that a value may require. The first combination that is a valid pipeline is used.
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
     "random_crop": {"height": 8, "padding": 1},
@@ -204,7 +207,7 @@ def accepted(op, **fields):
 
 
 @pytest.mark.parametrize(("op", "field", "choice"), CHOICES)
-def test_every_choice_that_the_page_offers_loads(op, field, choice):
+def test_every_choice_on_the_page_is_valid(op, field, choice):
     found = accepted(op, **{field: choice})
     assert found is not None
     assert getattr(found, field) == choice
@@ -221,7 +224,7 @@ RUN = [
     "frames.md",
     "vision-language.md",
 ]
-"""Pages whose programs need one photo; tests/training/frameworks runs those that need more."""
+"""Pages whose programs need one photo. tests/training/frameworks runs those that need more."""
 PROGRAMS = """
 import contextlib, io, json
 shown = []
@@ -231,7 +234,7 @@ for program in json.load(open("programs.json")):
     shown.append(out.getvalue())
 print(json.dumps(shown))
 """
-"""Runs programs one after the other, each with variables of its own."""
+"""Runs programs one after the other, each with its own variables."""
 
 
 @each(DOCS)
@@ -258,13 +261,13 @@ def test_every_op_and_every_field_with_a_value_in_the_docs_is_valid(path):
             assert any(accepted(op, **value) is not None for op in having), code
 
 
-def test_the_readmes_pipeline_is_the_demos():
+def test_the_readmes_pipeline_is_that_of_the_demo():
     (shown,) = blocks(README, "json")
     assert shown == text_of(ROOT / "model_repository" / "preprocess" / "1" / "pipeline.json")
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
+def test_python_code_in_the_docs_runs_and_prints_the_shown_output(page, tmp_path):
     shutil.copy(ROOT / "client_examples" / "images" / "china.jpg", tmp_path / "photo.jpg")
     text = text_of(ROOT / "docs" / page)
     programs = re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
@@ -276,10 +279,10 @@ def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
     assert json.loads(done.stdout) == [shown for _, shown in programs]
 
 
-def test_the_probes_of_the_page_are_the_charts():
+def test_the_probes_on_the_page_match_the_chart():
     (shown,) = (block for block in blocks(text_of(ROOT / "docs" / "deploy.md"), "yaml") if "readinessProbe" in block)
     chart = text_of(ROOT / "deploy" / "chart" / "pixprep" / "templates" / "deployment.yaml")
-    probes = re.sub(r"\{\{ \.Values\.probes\.(\w+) \}\}", r"\1", chart)  # the values are called as their defaults
+    probes = re.sub(r"\{\{ \.Values\.probes\.(\w+) \}\}", r"\1", chart)  # the values are named like their defaults
     assert textwrap.indent(shown, " " * 10) in probes
 
 
@@ -294,7 +297,7 @@ def test_every_command_is_in_the_docs_and_every_command_in_the_docs_exists():
 
 
 @each(DOCS)
-def test_every_make_target_module_and_file_that_is_named_exists(path):
+def test_every_make_target_module_and_file_in_the_docs_exists(path):
     text = text_of(path)
     targets = set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.MULTILINE))
     for line in commands_in(text):
@@ -321,7 +324,7 @@ def test_the_six_functions_exist():
 
 
 def exists(dotted):
-    """Raises unless the name is a module's, or something inside one."""
+    """Raise an error unless the name is that of a module or an object inside one."""
     parts = dotted.split(".")
     for end in range(len(parts), 0, -1):
         try:
@@ -335,13 +338,13 @@ def exists(dotted):
 
 
 def anchors(text):
-    """The ids that GitHub gives to headings."""
+    """Return the ids that GitHub assigns to headings."""
     headings = re.findall(r"^#+ (.*)$", without_blocks(text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @each(MARKDOWN)
-def test_every_link_and_picture_leads_somewhere(path):
+def test_every_link_and_picture_has_a_target(path):
     text = text_of(path)
     targets = re.findall(r"\]\(([^):]+)\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
     for target in targets:

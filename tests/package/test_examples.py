@@ -21,15 +21,15 @@ MODULES = {"tritonclient": "tritonclient", "pixprep": ".", "pytriton": "server"}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_an_example_says_above_all_what_to_install(path):
+def test_an_example_begins_with_the_packages_to_install(path):
     line, imported = installs(path), set(re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE))
     for module in imported & MODULES.keys():
         assert module in line or MODULES[module] in line or ("[client" in line and module == "tritonclient")
-    assert "opencv" not in line  # the newest asks for NumPy 2, under which the embedded Triton does not start
+    assert "opencv" not in line  # the newest version needs NumPy 2, with which the embedded Triton does not start
 
 
-def test_what_the_examples_install_changes_nothing_beside_the_embedded_triton(reader):
-    """Not spark_batch.py: its page has an environment of its own."""
+def test_packages_of_the_examples_do_not_conflict_with_the_embedded_triton(reader):
+    """This excludes spark_batch.py, whose page uses a separate environment."""
     words = [word for path in SCRIPTS if path.stem != "spark_batch" for word in shlex.split(installs(path))]
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--quiet", "--report", "-"]
     command.append("--no-build-isolation")
@@ -42,12 +42,12 @@ def test_what_the_examples_install_changes_nothing_beside_the_embedded_triton(re
 
 
 def installs(path):
-    """Arguments that an example's line gives to pip."""
+    """Return the arguments that an example's command passes to pip."""
     (line,) = re.findall(r"^pip install (.+)$", path.read_text(), re.MULTILINE)
     return line
 
 
-def test_a_folder_stands_for_its_photos_in_grpc_async_many(tmp_path):
+def test_grpc_async_many_accepts_a_folder_of_photos(tmp_path):
     files = runpy.run_path(str(EXAMPLES / "grpc_async_many.py"))["files"]
     (tmp_path / "deep").mkdir()
     photos = [tmp_path / "a.jpg", tmp_path / "deep" / "b.jpeg"]

@@ -1,6 +1,6 @@
-"""The lines of docs/deploy.md that install extras together: each resolves to the NumPy and the CuPy that it names.
+"""Combinations of extras in docs/deploy.md: each resolves to the NumPy and the CuPy that the page names.
 
-uv asks the package index for metadata alone, so a line takes a second or two.
+uv only requests metadata from the package index, so each takes a second or two.
 """
 
 import os
@@ -21,7 +21,10 @@ needs_uv = pytest.mark.skipif(not UV.exists(), reason="NO UV: the extras were no
 
 @pytest.fixture(scope="module")
 def resolve(tmp_path_factory):
-    """A function from extras to the versions that they bring on this Python; ValueError: they contradict each other."""
+    """Return a function from extras to their resolved versions on this Python.
+
+    It raises ValueError if they conflict.
+    """
     cache = tmp_path_factory.mktemp("uv")
 
     def versions(extras, folder=ROOT):
@@ -39,7 +42,7 @@ def resolve(tmp_path_factory):
     return versions
 
 
-def test_each_extra_that_asks_for_numpy_stands_beside_each_for_a_gpu():
+def test_each_extra_that_requires_numpy_can_be_combined_with_each_gpu_extra():
     named = [set(extras.split(",")) for extras, _, _ in ROWS]
     assert len(named) > 8
     for cuda in ("gpu-cuda12", "gpu-cuda13"):
@@ -47,10 +50,10 @@ def test_each_extra_that_asks_for_numpy_stands_beside_each_for_a_gpu():
             assert any({cuda, beside} <= each for each in named), (cuda, beside)
 
 
-@pytest.mark.slow(reason="uv resolves each line again: half a minute")
+@pytest.mark.slow(reason="uv resolves each combination again: half a minute")
 @needs_uv
 @pytest.mark.parametrize(("extras", "numpy", "cupy"), ROWS)
-def test_a_line_of_the_docs_brings_what_it_says(resolve, extras, numpy, cupy):
+def test_a_command_in_the_docs_installs_the_named_versions(resolve, extras, numpy, cupy):
     if "classifier-gpu" in extras and sys.version_info < (3, 11):
         pytest.skip("PYTHON 3.10: the GPU's classifier begins with 3.11")
     found = resolve(extras.split(","))
@@ -59,8 +62,8 @@ def test_a_line_of_the_docs_brings_what_it_says(resolve, extras, numpy, cupy):
 
 
 @needs_uv
-def test_extras_that_contradict_each_other_are_seen(resolve, tmp_path):
-    """A negative control: what asks for the other NumPy has no solution."""
+def test_conflicting_extras_are_detected(resolve, tmp_path):
+    """As a negative control, a requirement of the other NumPy version has no solution."""
     project = (ROOT / "pyproject.toml").read_text()
     (tmp_path / "pyproject.toml").write_text(project.replace('"cupy-cuda12x>=13.6"', '"cupy-cuda12x>=14.2"'))
     with pytest.raises(ValueError, match="cupy-cuda12x"):

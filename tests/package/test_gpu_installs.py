@@ -1,7 +1,7 @@
-"""Packages of ``pip install ".[gpu-cuda12]"`` (or 13, with ``server`` or without) suffice to make kernels.
+"""Packages of ``pip install ".[gpu-cuda12]"`` (or 13, with ``server`` or without) suffice to compile kernels.
 
 ``make gpu-installs`` runs this in four clean environments, with the machine's own CUDA hidden (tools/without_cuda.sh).
-No GPU is needed: the code is the product's, for a GPU that is named in place of one that is asked.
+No GPU is needed: the tests compile the product's code for a given GPU, instead of an existing one.
 """
 
 import importlib
@@ -41,7 +41,7 @@ extern "C" __global__ void round_all(const CArray<float, 2> from, CArray<float, 
 
 @pytest.fixture(scope="module")
 def cupy():
-    """As pixprep imports it, on a machine that lacks a driver alone."""
+    """Import it like pixprep, on a machine that lacks only a driver."""
     with pytest.raises(SetupError, match=r'^device "gpu:0": the NVIDIA driver cannot be used .*use the device "cpu"$'):
         device_for("gpu:0")
     return importlib.import_module("cupy")
@@ -49,11 +49,11 @@ def cupy():
 
 @pytest.fixture(scope="module")
 def cuda(cupy):
-    """The major version of CUDA, as gpu/kernel.py asks for it."""
+    """Return the major version of CUDA, as gpu/kernel.py determines it."""
     return cupy.cuda.runtime.runtimeGetVersion() // 1000
 
 
-def test_nothing_of_cuda_is_here_but_the_wheels():
+def test_only_the_wheels_contain_cuda():
     assert shutil.which("nvcc") is None
     assert not [path for folder in Path("/usr/local").glob("cuda*") for path in folder.iterdir()]
     with pytest.raises(OSError, match="no-home"):
@@ -67,11 +67,11 @@ def test_nvrtc_is_that_of_the_wheel_and_of_cupys_cuda(cuda):
     assert all(Path(path).is_relative_to(sys.prefix) for path in loaded)
 
 
-def test_cupy_is_the_one_for_this_numpy(cupy):
+def test_cupy_matches_this_numpy(cupy):
     assert cupy.__version__.startswith("14." if np.__version__.startswith("2.") else "13.")
 
 
-def test_every_kernel_compiles_for_every_gpu_and_spills_no_register():
+def test_every_kernel_compiles_for_every_gpu_without_register_spills():
     command = [sys.executable, ROOT / "tools" / "registers.py"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -80,8 +80,8 @@ def test_every_kernel_compiles_for_every_gpu_and_spills_no_register():
 
 
 @pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
-def test_cupys_own_kernels_compile_beside_ours(cupy, cuda, capability):
-    """For those who compute with the tensors. CuPy asks a GPU first; so this goes its way from the next step on."""
+def test_cupys_own_kernels_compile_in_the_same_environment(cupy, cuda, capability):
+    """Users compute with the tensors. CuPy first queries a GPU, so this test starts after that step."""
     assert cuda_builds.cuda() == cuda
     core = importlib.import_module("cupy._core.core")
     nvrtc = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
@@ -104,7 +104,7 @@ def test_nvimagecodec_finds_nvjpeg():
 
 
 def test_the_passes_do_not_depend_on_fused_multiply_add(cuda):
-    """Each product and sum of the passes specifies its rounding; levels.cu and formulas.h rely on --fmad=false."""
+    """Each product and sum of the passes specifies its rounding. levels.cu and formulas.h rely on --fmad=false."""
     passes = [(code, options) for code, options in cuda_builds.builds() if "LEVEL_CURVE" not in code]
     assert len(passes) >= 50
     for code, options in passes:
@@ -116,7 +116,10 @@ def test_the_passes_do_not_depend_on_fused_multiply_add(cuda):
 
 
 def _machine_code(image):
-    """The kernels' instructions, by section of an ELF file: from CUDA 13 on a note in it has the compiler's options."""
+    """Return the instructions of the kernels, by section of an ELF file.
+
+    From CUDA 13 on, a note in it contains the options.
+    """
     (table,), (size, count, names) = struct.unpack_from("<Q", image, 40), struct.unpack_from("<3H", image, 58)
     sections = [struct.unpack_from("<2I4Q", image, table + size * index) for index in range(count)]
     start = sections[names][4]

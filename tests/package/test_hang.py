@@ -14,7 +14,7 @@ def test_that_comes_after():
 """
 
 
-def test_a_test_that_hangs_shows_where_and_ends_the_run(tmp_path):
+def test_a_hanging_test_prints_its_stacks_and_ends_the_run(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     options = ["-c", CONFIG, f"--rootdir={tmp_path}", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=1"]
     command = [sys.executable, "-m", "pytest", *options, tmp_path / "test_it.py"]

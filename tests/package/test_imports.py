@@ -1,4 +1,4 @@
-"""The doors of the package open one way only, and each heavy library has its few homes."""
+"""Packages import each other in one direction only, and each heavy library is imported in few modules."""
 
 import ast
 import os
@@ -29,7 +29,7 @@ BELOW = {
     "cluster": "door plan pipeline engine training",
     "cli": "door plan pipeline engine gpu training importers show serving postprocessing cluster",
 }
-"""Rooms that each room may import from. The modules outside of the rooms are the public entrance."""
+"""Packages from which each package may import. The modules outside of the packages are the public API."""
 
 DOORS = {
     ("show.contact_sheet", "training"): "the samples that a preview shows",
@@ -43,7 +43,7 @@ DOORS = {
     ("way_back", "postprocessing.coordinates"): "the same",
     ("ray", "cluster.ray"): "the same",
 }
-"""Modules by which otherwise independent rooms import each other."""
+"""Modules through which unrelated packages may import each other."""
 REGISTRY = {
     **dict.fromkeys(
         (
@@ -64,7 +64,7 @@ REGISTRY = {
     "training.sources.row_groups": "pyarrow",
     "training.sources.web": "aiohttp",
 }
-"""Objects that ``registry`` loads by key, each with the library that may be missing, if it is for that."""
+"""Objects that ``registry`` loads by key, each with the optional library that it needs, if any."""
 LATE = {
     ("pixprep", "pipeline.ops"): "numpy",
     ("pixprep", "names"): "numpy",  # pipeline.ops imports it
@@ -75,7 +75,7 @@ LATE = {
     ("serving.repository.build", "serving.repository.lite0"): "onnx",
     ("cluster.ray", "training.manifest"): "pyarrow",
 }
-"""Late imports of modules of ours, with the library whose start-up they save, and which may be missing."""
+"""Deferred imports of our own modules, with the library whose start-up time they save, and which may be missing."""
 
 HOMES = {
     "aiohttp": {"training.sources.web"},
@@ -143,14 +143,19 @@ HOMES = {
 
 
 def modules():
-    """Each module of the package by its name inside it, such as ``engine.decoders.images``, and its parsed source."""
+    """Modules of the package by their names inside it, such as ``engine.decoders.images``, with their parsed
+    sources.
+    """
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
         yield name or "pixprep", ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(tree):
-    """(name, whether it is imported on demand) of each import; the name of an f-string ends where its text does."""
+    """Yield (name, whether it is imported on demand) for each import.
+
+    The name in an f-string is cut at its first value.
+    """
     top = set(map(id, tree.body))
     for node in ast.walk(tree):
         names = []
@@ -170,11 +175,11 @@ def imports(tree):
 
 
 SOURCES = {module: list(imports(tree)) for module, tree in modules()}
-"""The imports of each module, by its name."""
+"""Imports of each module, by its name."""
 
 
 def inside(name):
-    """``pixprep.engine.decoders.images.CpuDecoder`` -> ``engine.decoders.images``; None of others."""
+    """Return ``engine.decoders.images`` for ``pixprep.engine.decoders.images.CpuDecoder``; None for other packages."""
     if name.split(".")[0] != "pixprep":
         return None
     if name.endswith("."):
@@ -186,12 +191,12 @@ def inside(name):
 
 
 def room(module):
-    """``engine.decoders.images`` -> ``engine``."""
+    """Return ``engine`` for ``engine.decoders.images``."""
     first = module.partition(".")[0]
     return first if first in ROOMS else "door"
 
 
-def test_a_room_imports_only_what_lies_below_it():
+def test_a_package_imports_only_from_permitted_packages():
     walls = []
     for module, imported in SOURCES.items():
         for name, is_late in imported:
@@ -205,15 +210,15 @@ def test_a_room_imports_only_what_lies_below_it():
     assert walls == []
 
 
-def test_no_file_imports_itself_by_way_of_others_not_even_later():
+def test_there_are_no_circular_imports_even_deferred_ones():
     above = {
         module: {target for name, _ in imported if (target := inside(name)) in SOURCES} - {module, "pixprep"}
         for module, imported in SOURCES.items()
     }
-    TopologicalSorter(above).prepare()  # CycleError names a circle
+    TopologicalSorter(above).prepare()  # CycleError names a cycle
 
 
-def test_a_late_import_saves_the_start_of_a_library():
+def test_a_deferred_import_saves_the_start_up_of_a_library():
     late = {
         (module, target)
         for module, imported in SOURCES.items()
@@ -226,7 +231,7 @@ def test_a_late_import_saves_the_start_of_a_library():
     assert strangers == []
 
 
-def test_a_command_imports_late_what_other_commands_do_without():
+def test_a_command_defers_imports_that_other_commands_do_not_need():
     late = {
         (module, target)
         for module, imported in SOURCES.items()
@@ -236,7 +241,7 @@ def test_a_command_imports_late_what_other_commands_do_without():
     assert {room(target) for _, target in late}.isdisjoint({"door", "plan", "pipeline", "engine"})
 
 
-def test_the_registry_has_these_rows_and_each_can_be_asked_for():
+def test_the_registry_has_these_rows_and_each_can_be_loaded():
     code = ast.parse((PACKAGE / "registry.py").read_text(encoding="utf-8"))
     rows = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}
     places = {row.removeprefix("pixprep.") for row in rows if str(row).startswith("pixprep.")}
@@ -249,7 +254,7 @@ def test_the_registry_has_these_rows_and_each_can_be_asked_for():
 
 
 @pytest.mark.parametrize("library", HOMES)
-def test_a_library_is_imported_in_its_homes_only(library):
+def test_a_library_is_imported_only_in_its_permitted_modules(library):
     found = {module for module, names in SOURCES.items() if any(name.split(".")[0] == library for name, _ in names)}
     assert found == HOMES[library]
 
@@ -258,10 +263,10 @@ NEWER = (
     "LiteralString Never NotRequired Required Self TypeVarTuple Unpack assert_never assert_type clear_overloads"
     " dataclass_transform get_overloads reveal_type TypeAliasType override NoDefault ReadOnly TypeIs"
 )
-"""Names that ``typing`` does not have in Python 3.10, the oldest one that the package supports."""
+"""Names that ``typing`` lacks in Python 3.10, the oldest version that the package supports."""
 
 
-def test_a_module_loads_in_the_oldest_python_and_without_libraries_that_only_tests_have():
+def test_a_module_loads_in_the_oldest_python_and_without_test_only_libraries():
     at_start = {name for names in SOURCES.values() for name, is_late in names if not is_late}
     assert {name.split(".")[0] for name in at_start} - sys.stdlib_module_names - {"pixprep", "numpy"} <= HOMES.keys()
     assert not at_start & {f"typing.{name}" for name in NEWER.split()}
@@ -274,7 +279,7 @@ def _python(code, **environment):
 
 
 def _loaded(code):
-    """Every module that is loaded when a program ends."""
+    """Return all modules that are loaded when a program ends."""
     printed = _python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules))\n{code}")
     return set(printed.split("\n")[-1].split())
 
@@ -317,23 +322,23 @@ except SystemExit as end:
     assert not heavy & loaded
 
 
-def test_an_op_is_not_hidden_by_the_module_of_its_name():
+def test_an_op_is_not_hidden_by_the_module_of_the_same_name():
     assert _python("import pixprep.boxes; print(pixprep.boxes.__name__)") == "Boxes"
 
 
 def test_the_package_is_pickled_by_its_name():
-    # So is it inside of a function that Spark or Ray sends with cloudpickle.
+    # this also applies inside a function that Spark or Ray sends with cloudpickle
     assert _python("import pickle, pixprep; print(pickle.loads(pickle.dumps(pixprep)) is pixprep)") == "True"
 
 
-def test_dir_shows_the_public_names_alone():
+def test_dir_shows_only_the_public_names():
     assert _python("import pixprep; print(*dir(pixprep))") == _python("""
 import pixprep.importers, pixprep.boxes
 pixprep.Engine, pixprep.importers.import_pipeline
 print(*sorted(["OPS", "__version__", *pixprep.__all__]))""")
 
 
-def test_every_public_name_is_there_when_it_is_asked_for():
+def test_every_public_name_can_be_imported_on_demand():
     code = "import pixprep; {*pixprep.__all__, 'OPS', 'ops'} <= {*dir(pixprep)} or 1 / 0; print(len(dir(pixprep)))"
     assert int(_python(code)) > 80
     asked = """
@@ -346,7 +351,7 @@ for name in ("Engine", "resize", "load", "presets", "read", "OPS", "ops"):
     assert _python(asked).split() == ["True"] * 7
 
 
-def test_importing_pixprep_is_quick(tmp_path):
+def test_importing_pixprep_is_fast(tmp_path):
     code = "import numpy, time; t = time.process_time(); from pixprep import Engine; print(time.process_time() - t)"
     cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}  # as an installed package is
     # It takes a tenth of a second alone, and longer under load. A heavy library would take several tenths.

@@ -1,4 +1,4 @@
-"""The lock files are for the extras of today: a change of pyproject.toml that they do not know is found here."""
+"""The lock files match the current extras: a change of pyproject.toml that they lack is found here."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ ENTRY = re.compile(r"^([\w.-]+)==(\S+?)(?: ; (.*?))? \\$", re.MULTILINE)
 
 
 def needed(extra):
-    """Requirements of an extra on this Python, through the extras of ours that it names."""
+    """Return the requirements of an extra on this Python, including those of our extras that it names."""
     for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]:
         requirement = Requirement(text)
         if requirement.name == "pixprep":
@@ -31,7 +31,7 @@ def needed(extra):
 
 
 def locked(*names):
-    """The versions that the files name for this Python."""
+    """Return the versions that the files name for this Python."""
     found = {}
     for name in names:
         for package, version, marker in ENTRY.findall((ROOT / "requirements" / name).read_text()):
@@ -69,13 +69,13 @@ def test_every_file_of_a_package_has_its_hash_and_none_names_a_host():
 
 
 @pytest.mark.parametrize("cuda", ["12", "13"])
-def test_both_images_have_the_same_version_of_what_they_share(cuda):
+def test_both_images_have_the_same_versions_of_shared_packages(cuda):
     gpu, cpu = locked(f"gpu-cuda{cuda}.txt"), locked("demo.txt")
     shared = gpu.keys() & cpu.keys()
     assert {"msgspec", "numpy", "pillow", "simplejpeg"} <= shared
     assert {name: gpu[name] for name in shared} == {name: cpu[name] for name in shared}
 
 
-def test_zig_is_locked_at_the_version_that_the_build_asks_for():
+def test_zig_is_locked_at_the_version_that_the_build_requires():
     (asked,) = re.findall(r'^ZIG = "ziglang==(.*)"', (ROOT / "hatch_build.py").read_text(), re.MULTILINE)
     assert locked("zig.txt") == {"ziglang": asked}

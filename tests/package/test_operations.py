@@ -1,4 +1,4 @@
-"""docs/operations.md names what the chart has: every alert, and panels of the dashboard."""
+"""docs/operations.md lists every alert of the chart, and names panels of the dashboard that exist."""
 
 import json
 import re
@@ -14,7 +14,7 @@ def test_every_alert_has_its_line_and_every_line_its_alert():
     assert re.findall(r"^\| `(\w+)` \|.+\|.+\|$", PAGE.partition("| reason of")[0], re.MULTILINE) == alerts
 
 
-def test_the_panels_that_are_named_exist():
+def test_the_named_panels_exist():
     panels = {panel["title"] for panel in json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))["panels"]}
     (section,) = re.findall(r"^## The dashboard\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"\*\*(.+?)\*\*", section))

@@ -10,6 +10,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_test_that_is_left_to_make_test_slow_exists(name):
+def test_tests_left_to_make_test_slow_exist(name):
     path, _, function = name.partition("::")
     assert f"\ndef {function}(" in (ROOT / path).read_text(encoding="utf-8")

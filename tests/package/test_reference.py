@@ -1,4 +1,4 @@
-"""The reference pages list what the code has: pictures of ops, settings, metrics, and versions."""
+"""The reference pages match the code: pictures of ops, settings, metrics, and versions."""
 
 import re
 import runpy
@@ -16,7 +16,7 @@ from pixprep.serving.triton.metrics import IMAGES, SECONDS, Metrics
 ROOT = Path(__file__).parents[2]
 VARIABLE = re.compile(r"\bPIXPREP_[A-Z0-9_]*[A-Z0-9]\b")
 PARAMETER = "PIXPREP_BUILD_CHECKSUM"
-"""Parameter of config.pbtxt, whose name looks like that of an environment variable."""
+"""Parameter of config.pbtxt whose name looks like that of an environment variable."""
 
 
 def text_of(name):
@@ -33,13 +33,13 @@ def test_every_op_on_images_has_a_picture_that_shows_a_change():
     assert len(drawer["encoded"](pictures[0])) < 100_000
 
 
-def test_the_page_of_settings_is_what_the_code_reads():
+def test_the_page_of_settings_matches_the_code():
     generator = runpy.run_path(str(ROOT / "tools" / "settings.py"))
     assert generator["settings"]() == text_of("docs/settings.md")
 
 
 def test_the_page_of_compatibility_lists_the_versions_of_the_project():
-    pytest.importorskip("tomllib", reason="PYTHON: pyproject.toml is read from Python 3.11 on")
+    pytest.importorskip("tomllib", reason="PYTHON: reading pyproject.toml needs Python 3.11")
     generator = runpy.run_path(str(ROOT / "tools" / "compatibility.py"))
     assert generator["compatibility"]() == text_of("docs/compatibility.md")
 
@@ -79,7 +79,7 @@ class FakeFamily:
         return SimpleNamespace(increment=lambda _: None, observe=lambda _: None, set=lambda _: None)
 
 
-def test_the_page_of_metrics_lists_what_a_model_exports(monkeypatch):
+def test_the_page_of_metrics_lists_the_metrics_of_a_model(monkeypatch):
     monkeypatch.setattr(FakeFamily, "made", {})
     triton = SimpleNamespace(MetricFamily=FakeFamily, Logger=SimpleNamespace(log_warn=pytest.fail))
     metrics = Metrics(triton, model="preprocess", version="1", frames=8)
@@ -99,7 +99,7 @@ def test_the_page_of_metrics_lists_what_a_model_exports(monkeypatch):
         assert f"{', '.join(numbers)} and {last} " in " ".join(page.split())
 
 
-def test_the_words_of_the_file_format_on_the_page_of_concepts_exist():
+def test_terms_of_the_file_format_on_the_page_of_concepts_exist():
     section = text_of("docs/concepts.md").partition("## Words of the file format")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     words = [word for cell in cells for word in re.findall(r"`(\w+)`", cell)]

@@ -1,4 +1,4 @@
-"""`make sbom` adds facts that a wheel's metadata lacks: its shared libraries, and their licenses."""
+"""`make sbom` adds facts that a wheel's metadata lacks: its shared libraries, and their licences."""
 
 import runpy
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_the_libraries_of_a_wheel_are_found_without_hash_and_version(packages):
     assert SBOM["libraries"](packages) == {"clips": ["libvpx", "libx265"], "plain": []}
 
 
-def test_a_copyleft_library_stands_in_the_file_and_marks_its_package(packages):
+def test_a_copyleft_library_is_listed_and_marks_its_package(packages):
     components = [
         {"name": "plain", "version": "1.0", "licenses": [{"license": {"id": "MIT"}}]},
         {
@@ -54,5 +54,5 @@ def test_a_copyleft_library_stands_in_the_file_and_marks_its_package(packages):
     ("library", "licence"),
     [("libavcodec", "LGPL-2.1-or-later"), ("libheif", "LGPL-3.0-or-later"), ("libzmq", "MPL-2.0"), ("libavif", None)],
 )
-def test_a_library_is_known_by_its_whole_name(library, licence):
+def test_a_library_is_recognized_by_its_complete_name(library, licence):
     assert SBOM["copyleft"](library) == licence

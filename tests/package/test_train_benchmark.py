@@ -29,7 +29,7 @@ def test_the_photos_are_files_of_two_classes_and_a_shard(benchmark, folder):
     assert (folder / "shard.tar").stat().st_size > sum(path.stat().st_size for path in folder.glob("files/*/*"))
 
 
-@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
+@pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
 @pytest.mark.parametrize("name", ["pixprep_loader", "pixprep_cached", "pixprep_engine", "colour_pixprep"])
 def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
     train = benchmark("train")
@@ -44,7 +44,7 @@ def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
         wait_until(lambda: process.read_text().rpartition(")")[2].split()[0] == "T", "not stopped")
 
 
-def test_a_contender_that_does_less_is_not_timed(benchmark):
+def test_a_contender_that_skips_work_is_not_timed(benchmark):
     train = benchmark("train")
     whole = {"shape": [64, 3, 224, 224], "labels": 64, "dtype": "float32", "mean": -0.1, "std": 1.1}
     train.check("x", whole, whole)
@@ -63,8 +63,8 @@ def test_every_contender_has_a_name_in_the_report(benchmark):
     assert set(benchmark("video").CONTENDERS) == set(benchmark("video_report").WHAT)
 
 
-@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
-def test_a_contender_of_clips_does_the_task_that_it_is_told(benchmark, tmp_path):
+@pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
+def test_a_contender_for_clips_performs_the_requested_task(benchmark, tmp_path):
     pytest.importorskip("av")
     video = benchmark("video")
     kind = video.Kind("small", "libx264", 72, 128, 40, 12, {})

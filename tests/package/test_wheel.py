@@ -1,4 +1,4 @@
-"""The wheel, installed elsewhere with the sources out of reach, does the library's whole job."""
+"""The wheel, installed elsewhere without access to the sources, has the complete functionality."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ PACKAGE = ROOT / "backend" / "pixprep"
 DRIVER = ROOT / "tests" / "shim" / "drive_kernels.c"
 PHOTO = ROOT / "client_examples" / "images" / "china.jpg"
 
-COMPILES = pytest.mark.slow(reason="a dozen seconds of a compiler; make test builds and runs one wheel")
+COMPILES = pytest.mark.slow(reason="a dozen seconds of compilation; make test builds and runs one wheel")
 JOB = """
 import sys, pixprep as pp
 from pixprep.engine.kernels import native
@@ -34,7 +34,7 @@ assert open("stages.png", "rb").read(4)[1:] == b"PNG"
 
 
 def built(folder, *options, source=ROOT, **environment):
-    """Distributions that ``build`` makes of the sources, the wheel if it is among them."""
+    """Distributions that ``build`` makes from the sources, including the wheel."""
     build = [sys.executable, "-m", "build", *options, "--no-isolation", "--outdir", str(folder), str(source)]
     done = subprocess.run(build, capture_output=True, text=True, check=False, env=os.environ | environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -51,7 +51,7 @@ def libraries(wheel):
         return {name for name in archive.namelist() if name.endswith(".so")}
 
 
-def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel):
+def test_the_wheel_contains_the_package_and_tritons_entry_point_and_no_tests(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "pixprep/engine/engine.py" in names
@@ -62,8 +62,8 @@ def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel)
 
 
 @pytest.mark.parametrize("dockerfile", ["Dockerfile", "Dockerfile.cpu"])
-def test_what_a_dockerfile_copies_makes_the_same_wheel(wheel, reader, tmp_path, dockerfile):
-    """Docker sees nothing else of the checkout."""
+def test_the_files_that_a_dockerfile_copies_build_the_same_wheel(wheel, reader, tmp_path, dockerfile):
+    """Docker only sees these files of the checkout."""
     for sources, target in copied(ROOT / "deploy" / dockerfile):
         copy([ROOT / each for each in sources], tmp_path / target.lstrip("/"))
     made = built(tmp_path / "dist", "--wheel", source=tmp_path / "source", PIXPREP_CC=reader)
@@ -84,7 +84,7 @@ def sources(tmp_path_factory):
     return built(tmp_path_factory.mktemp("sdist"), "--sdist")
 
 
-def test_the_source_distribution_holds_all_that_compiles_and_nothing_compiled(sources):
+def test_the_source_distribution_contains_all_sources_and_nothing_compiled(sources):
     with tarfile.open(sources) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     code = [path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.[ch]")]
@@ -93,11 +93,12 @@ def test_the_source_distribution_holds_all_that_compiles_and_nothing_compiled(so
 
 
 @COMPILES
-def test_the_source_distribution_compiles_with_another_compiler(sources, tmp_path):
+def test_the_source_distribution_compiles_with_a_different_compiler(sources, tmp_path):
     if shutil.which("gcc") is None:
         pytest.skip("NO GCC: apt-get install gcc")
     (tmp_path / "source").mkdir()
-    subprocess.run(["tar", "-xf", sources, "-C", tmp_path / "source"], check=True)  # Debian's 3.11.2 has no filter
+    # Debian's 3.11.2 does not support filters
+    subprocess.run(["tar", "-xf", sources, "-C", tmp_path / "source"], check=True)
     (source,) = (tmp_path / "source").iterdir()
     made = built(tmp_path / "dist", "--wheel", source=source, PIXPREP_CC="gcc")
     assert made.name == "pixprep-0.1.0-py3-none-linux_x86_64.whl"
@@ -107,7 +108,7 @@ def test_the_source_distribution_compiles_with_another_compiler(sources, tmp_pat
 
 
 @COMPILES
-def test_the_library_for_aarch64_makes_the_same(tmp_path):
+def test_the_library_for_aarch64_gives_the_same_results(tmp_path):
     made = built(tmp_path / "dist", "--wheel", PIXPREP_ARCHITECTURE="aarch64")
     assert made.name == "pixprep-0.1.0-py3-none-manylinux_2_17_aarch64.whl"
     assert libraries(made) == {"pixprep/engine/kernels/pixprep-aarch64.so"}
@@ -142,12 +143,12 @@ def driven(words, architecture, folder, work, rounds=60):
 
 
 def test_the_installed_wheel_works_without_the_sources(wheel, tmp_path):
-    # The dependencies come from this environment: the test is about the wheel itself.
+    # The dependencies come from this environment, because the test is about the wheel itself.
     venv.create(tmp_path / "env", with_pip=False, system_site_packages=False)
     site = next((tmp_path / "env" / "lib").glob("python3*")) / "site-packages"
     shutil.unpack_archive(wheel, site, "zip")
     libraries = [path for path in sys.path if path.endswith("site-packages")]
-    # .pth lines are not followed, so that the editable install of the checkout stays out
+    # .pth lines are not followed, so the editable install of the checkout is not used
     command = [str(tmp_path / "env" / "bin" / "python"), "-c", JOB, str(site), str(PHOTO)]
     done = subprocess.run(
         command,

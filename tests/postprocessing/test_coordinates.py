@@ -1,4 +1,6 @@
-"""Boxes and points between photo and tensor, against squares that are painted on photos and found in the tensor."""
+"""Boxes and points between photo and tensor, compared with squares that are painted on photos and found in the
+tensor.
+"""
 
 import doctest
 from importlib import import_module
@@ -29,7 +31,7 @@ SIZES = [(480, 640), (641, 479), (300, 301), (901, 700)]
 
 
 def painted(height, width, box):
-    """A gray photo with a red box (left, top, right, bottom)."""
+    """Return a gray photo with a red box (left, top, right, bottom)."""
     pixels = np.full((height, width, 3), 110, np.uint8)
     left, top, right, bottom = box
     pixels[top:bottom, left:right] = RED
@@ -37,10 +39,12 @@ def painted(height, width, box):
 
 
 def found(tensor):
-    """Where the tensor, uint8 (height, width, 3), is red: (1, 4), left, top, right, bottom, with parts of a pixel."""
+    """Find the red box of a tensor, uint8 (height, width, 3): (1, 4), left, top, right, bottom, with subpixel
+    precision.
+    """
     redness = np.maximum(tensor[:, :, 0].astype(float) - tensor[:, :, 1], 0) / 255  # gray is 0, half a pixel is 0.5
     edges = []
-    for axis in (0, 1):  # the columns, by their redness in all rows; then the rows
+    for axis in (0, 1):  # the columns by their redness in all rows, then the rows
         profile = redness.sum(axis=axis) / redness.sum(axis=axis).max()
         middle = np.average(np.arange(len(profile)) + 0.5, weights=profile)
         edges.append((middle - profile.sum() / 2, middle + profile.sum() / 2))
@@ -60,7 +64,7 @@ def run(encoded, ops, **decode):
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_boxes_in_the_tensor_come_back_to_the_photo(geometry, height, width):
+def test_boxes_in_the_tensor_are_mapped_back_to_the_photo(geometry, height, width):
     truth = np.array([[width // 3, height // 4, width // 3 + 90, height // 4 + 130]])
     tensor, transform, size = run(png(painted(height, width, truth[0])), GEOMETRIES[geometry])
     there = found(tensor)
@@ -69,7 +73,7 @@ def test_boxes_in_the_tensor_come_back_to_the_photo(geometry, height, width):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_boxes_of_a_photo_that_exif_turns_lie_in_the_upright_one(orientation):
+def test_boxes_of_a_photo_with_exif_orientation_refer_to_the_oriented_photo(orientation):
     stored = painted(400, 300, (60, 80, 150, 240))
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -95,7 +99,7 @@ scales = st.floats(0.05, 20).flatmap(lambda scale: st.sampled_from([scale, -scal
     st.tuples(scales, scales, numbers, numbers),
     st.sampled_from(["xyxy", "xywh", "cxcywh"]),
 )
-def test_what_goes_to_the_tensor_comes_back(whole, transform, layout):
+def test_mapping_to_the_tensor_and_back_is_the_identity(whole, transform, layout):
     (left, top, *_), (scale_y, scale_x, y, x) = whole, transform
     box = boxes.convert([whole], "xywh", layout)
     there = boxes.boxes_to_tensor(box, transform, format=layout)
@@ -106,7 +110,7 @@ def test_what_goes_to_the_tensor_comes_back(whole, transform, layout):
     assert boxes.points_to_original(point, transform) == pytest.approx(np.array([[left, top]]), abs=0.1)
 
 
-def test_each_format_is_the_same_box():
+def test_each_format_describes_the_same_box():
     same = {"xyxy": [[10, 20, 40, 80]], "xywh": [[10, 20, 30, 60]], "cxcywh": [[25, 50, 30, 60]]}
     for source, box in same.items():
         for target, expected in same.items():
@@ -136,7 +140,7 @@ def test_a_batch_has_a_transform_for_each_image():
     assert np.array_equal(points[1], boxes.points_to_original(found[1, :, :2], transforms[1]))
 
 
-def test_no_boxes_are_no_boxes():
+def test_an_empty_array_of_boxes_stays_empty():
     for none in ([], np.zeros((0, 4))):
         assert boxes.boxes_to_original(none, [1, 1, 0, 0], [5, 6]).shape == (0, 4)
     assert boxes.points_to_tensor([], [1, 1, 0, 0]).shape == (0, 2)
@@ -162,7 +166,7 @@ def test_no_boxes_are_no_boxes():
         (lambda: boxes.convert([], "xyxy", "yxyx"), 'box format must be one of xyxy, xywh, cxcywh, not "yxyx"'),
     ],
 )
-def test_what_is_wrong_is_said(wrong, message):
+def test_invalid_arguments_are_rejected(wrong, message):
     with pytest.raises(pp.PixprepError) as caught:
         wrong()
     assert str(caught.value) == message

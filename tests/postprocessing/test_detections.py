@@ -1,4 +1,4 @@
-"""Detections from a detector's outputs: what stays is what OpenCV keeps, and no form is taken for another."""
+"""Detections from a detector's outputs: the kept boxes equal OpenCV's, and no output format is mistaken for another."""
 
 import cv2
 import numpy as np
@@ -16,7 +16,7 @@ def found(*arrays, task=None, **options):
 
 
 def export(*rows, more=0):
-    """An output of [4 + 2 classes + more, 9]: the rows, then candidates without a score."""
+    """Return an output of [4 + 2 classes + more, 9]: the rows, followed by candidates without a score."""
     output = np.zeros((6 + more, 9), np.float32)
     output[2:4] = 10
     for column, row in enumerate(rows):
@@ -25,7 +25,7 @@ def export(*rows, more=0):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_boxes_that_stay_are_those_of_opencv(seed):
+def test_the_kept_boxes_equal_opencvs(seed):
     numbers = np.random.default_rng(seed)
     middles, sizes = numbers.uniform(60, 260, (2, 60)), numbers.uniform(30, 120, (2, 60))
     scores = numbers.uniform(0, 1, (3, 60)).astype(np.float32) ** 2
@@ -45,18 +45,18 @@ FINISHED = np.float32([[65, 85, 145, 205, 0.9, 3], [0, 0, 0, 0, 0, 0]])
 PLACE = [130, 90, 290, 330]
 
 
-def test_rows_that_are_suppressed_already_are_taken_as_they_are():
+def test_rows_after_suppression_are_not_suppressed_again():
     ours = found(FINISHED)
     assert (ours.classes.tolist(), ours.scores.tolist(), ours.boxes.tolist()) == ([3], [pytest.approx(0.9)], [PLACE])
     assert len(found(np.zeros((300, 6))).boxes) == 0
 
 
-def test_masks_come_back_within_their_boxes_one_of_each_object():
+def test_masks_are_mapped_back_within_their_boxes_one_per_object():
     prototypes = np.full((2, 80, 80), -1, np.float32)
     prototypes[0, 20:30, 30:50] = 1  # 80 to 120 and 120 to 200 in the tensor
     output = export([160, 120, 80, 80, 0.9, 0, 1, 0], [162, 120, 80, 80, 0.5, 0, 0, 1], more=2)
     ours = found(output, prototypes)
-    (mask,) = ours.masks()  # the other overlaps
+    (mask,) = ours.masks()  # the other one overlaps
     expected = np.zeros((480, 640), bool)
     expected[80:160, 240:400] = True
     assert (mask != expected).mean() < 0.002  # a row of the prototypes
@@ -66,7 +66,7 @@ def test_masks_come_back_within_their_boxes_one_of_each_object():
 
 @pytest.mark.parametrize("is_finished", [False, True])
 @pytest.mark.parametrize("keypoints", [None, (2, 3), (3, 2)])
-def test_keypoints_are_the_rest_of_a_row(keypoints, is_finished):
+def test_keypoints_are_the_remaining_values_of_a_row(keypoints, is_finished):
     row = [105, 145, 80, 120, 0.9, *([0] * is_finished), 100, 120, 0.8, 140, 160, 0.2]
     output = np.zeros((len(row), 60), np.float32)
     output[2:4] = 1
@@ -83,7 +83,7 @@ def test_keypoints_are_the_rest_of_a_row(keypoints, is_finished):
     assert ours.keypoints[0] == pytest.approx(np.array(expected), abs=1e-3)
 
 
-def test_rotated_boxes_are_suppressed_as_they_lie():
+def test_rotated_boxes_are_suppressed_by_their_rotated_overlap():
     crossed = [[160, 160, 200, 20, 0.9, 0, 0.0], [160, 160, 200, 20, 0.8, 0, np.pi / 2 - 0.01]]
     same = [160, 161, 200, 20, 0.7, 0, 0.0]
     ours = found(export(*crossed, same, more=1), task="obb")
@@ -94,20 +94,21 @@ def test_rotated_boxes_are_suppressed_as_they_lie():
     assert np.array_equal(found(finished, task="obb").quads, ours.quads[:1])
 
 
-def test_angles_are_never_taken_for_scores_of_a_class():
+def test_angles_are_never_mistaken_for_scores_of_a_class():
     one = [160, 160, 200, 20, 0.9]
     angles = np.concatenate([np.tile(np.float32([one]).T, 9), [np.linspace(0.2, 0.9, 9)]])  # as of an untrained model
     with pytest.raises(PixprepError, match=r'last row of \[6, 9\] may contain .* pass task="detect" or task="obb"'):
         found(angles)
     assert found(angles, task="obb").quads is not None
     assert found(angles, task="detect").quads is None
-    assert found(export([105, 145, 80, 120, 0, 0.9])).boxes.tolist() == [PLACE]  # few are sure of the last class
+    # few have a high score for the last class
+    assert found(export([105, 145, 80, 120, 0, 0.9])).boxes.tolist() == [PLACE]
 
 
-def test_what_lies_wholly_in_a_margin_is_left_out():
+def test_boxes_completely_inside_padding_are_omitted():
     inside, above = [105, 145, 80, 120, 0.8, 0], [160, 20, 80, 40, 0, 0.9]  # the photo begins at 40
     assert found(export(above, inside)).boxes.tolist() == [PLACE]
-    assert found(export([160, 20, 80, 42, 0, 0.9], inside)).classes.tolist() == [1, 0]  # a row of it is seen
+    assert found(export([160, 20, 80, 42, 0, 0.9], inside)).classes.tolist() == [1, 0]  # a row of it is visible
     (mask,) = found(export([*above, 1], [*inside, 1], more=1), np.ones((1, 80, 80), np.float32)).masks()
     assert mask.sum() == 160 * 240
     posed = np.float32([[*above[:4], 0.9, *[9] * 6], [*inside[:4], 0.8, *[7] * 6], *[[0] * 11] * 20]).T
@@ -134,7 +135,7 @@ NAMED = {
 }
 
 
-def test_arrays_of_torchvisions_names_are_taken_by_them():
+def test_arrays_with_torchvisions_names_are_used_by_name():
     NAMED["masks"][0, 0, 100:120, 70:80] = 1
     ours = pp.detections(NAMED | BACK)
     assert ours.boxes[0].tolist() == PLACE
@@ -192,13 +193,13 @@ FORM = "does not contain boxes and scores from 0 to 1 for the task"
         (NAMED | {"depth": np.zeros((9, 9))}, None, "expected only boxes, scores, labels, keypoints and masks"),
     ],
 )
-def test_of_another_form_there_are_no_detections(outputs, task, said):
+def test_outputs_of_an_unknown_format_are_rejected(outputs, task, said):
     with pytest.raises(PixprepError) as caught:
         pp.detections(outputs | BACK, task)
     assert said in str(caught.value)
 
 
-def test_without_the_way_back_there_are_no_detections():
+def test_outputs_without_a_transform_are_rejected():
     with pytest.raises(
         PixprepError, match="the outputs are output0: mapping boxes to the photo needs the outputs transform and"
     ):

@@ -11,12 +11,12 @@ from support.images import png
 
 LETTERBOX = [0.5, 0.5, 80, 0]  # a photo of 960 x 1280 in 640 x 640
 SIZE = [960, 1280]
-HORIZON = np.array([[3, -8, 80], [0, -5, 80], [0, -0.1, 1]])  # at y = 10 of a photo; both sides are seen
+HORIZON = np.array([[3, -8, 80], [0, -5, 80], [0, -0.1, 1]])  # at y = 10 of a photo; both sides are visible
 
 
-def test_a_box_drawn_as_a_mask_comes_back_as_the_box_and_the_margins_take_no_part():
+def test_a_box_drawn_as_a_mask_is_mapped_back_to_the_box_without_padding():
     mask = np.zeros((640, 640), bool)
-    mask[:80] = mask[560:] = True  # margins
+    mask[:80] = mask[560:] = True  # padding
     left, top, right, bottom = boxes_to_tensor([[100, 200, 500, 600]], LETTERBOX)[0].astype(int)
     mask[top:bottom, left:right] = True
     back = mask_to_original(mask, LETTERBOX, SIZE)
@@ -26,17 +26,17 @@ def test_a_box_drawn_as_a_mask_comes_back_as_the_box_and_the_margins_take_no_par
     values = np.where(mask[None], 1, 0).astype(np.float32)
     smooth = mask_to_original(values, LETTERBOX, SIZE)
     assert smooth.shape == (1, *SIZE)
-    assert smooth[0, 0].max() == 0  # nothing of the upper margin
+    assert smooth[0, 0].max() == 0  # nothing of the upper padding
     assert np.array_equal(smooth[0] > 0.5, expected)
 
 
-def test_what_a_crop_or_a_turn_does_not_show_is_zero():
+def test_areas_outside_a_crop_or_a_rotation_are_zero():
     ones = np.ones((32, 32), np.uint8)
-    back = mask_to_original(ones, [1, 1, -8, -4], [48, 40])  # the middle of the photo
+    back = mask_to_original(ones, [1, 1, -8, -4], [48, 40])  # the centre of the photo
     expected = np.zeros((48, 40), np.uint8)
     expected[8:40, 4:36] = 1
     assert np.array_equal(back, expected)
-    quarter = [[0, -1, 40], [1, 0, 0], [0, 0, 1]]  # a turn by 90 degrees
+    quarter = [[0, -1, 40], [1, 0, 0], [0, 0, 1]]  # a rotation by 90 degrees
     ramp = np.arange(48 * 40).reshape(48, 40)
     turned = mask_to_original(np.rot90(ramp, -1), [[0, -1, 48], [1, 0, 0], [0, 0, 1]], [48, 40])
     assert np.array_equal(turned, ramp)
@@ -44,7 +44,7 @@ def test_what_a_crop_or_a_turn_does_not_show_is_zero():
 
 
 @pytest.mark.parametrize("sign", [1, -2])
-def test_both_sides_of_a_horizon_come_back_from_where_the_tensor_shows_them(sign):
+def test_both_sides_of_a_horizon_are_mapped_back_from_their_positions_in_the_tensor(sign):
     y, x = np.mgrid[0:40, 0:60]
     photo = np.stack([4 * x, 6 * y, np.full_like(x, 255)], axis=-1).astype(np.uint8)
     warp = pp.warp(homography=(sign * HORIZON).tolist(), height=160, width=160, filter="nearest")
@@ -58,19 +58,19 @@ def test_both_sides_of_a_horizon_come_back_from_where_the_tensor_shows_them(sign
         assert np.abs(back[rows].astype(int) - photo[rows])[seen].max() <= 6  # the nearest pixel of the nearest pixel
 
 
-def test_a_box_across_a_horizon_is_around_what_lies_before_it():
+def test_a_box_across_a_horizon_encloses_the_part_in_front_of_it():
     (box,) = boxes_to_tensor([[0, 5, 30, 20]], -HORIZON)
     assert box[2:] == pytest.approx([80, 20])
-    assert box[:2].max() < -1e4  # as far as the horizon
+    assert box[:2].max() < -1e4  # up to the horizon
     motions, boxes = np.stack([np.linalg.inv(-HORIZON), HORIZON]), np.array([[[10, 20, 30, 50]], [[20, 10, 50, 60]]])
     batch = boxes_to_original(boxes, motions)
     assert [np.array_equal(*each) for each in zip(batch, map(boxes_to_original, boxes, motions), strict=True)] == [1, 1]
 
 
-def test_rotated_boxes_come_back_with_their_corners():
+def test_rotated_boxes_are_mapped_back_with_their_corners():
     boxes = np.array([[320, 300, 100, 40, 0.3], [100, 200, 30, 60, -1.2]], np.float32)
     turned = [[0.3, -0.4, 50], [0.4, 0.3, 9], [0, 0, 1]]
-    for transform in (LETTERBOX, [-0.5, 0.5, 560, 0], turned):  # upright, upside down, turned
+    for transform in (LETTERBOX, [-0.5, 0.5, 560, 0], turned):  # upright, upside down, rotated
         back = rotated_to_original(boxes, transform)
         corners = points_to_original(quads_of(boxes), transform)
         for ours, theirs in zip(quads_of(back), corners, strict=True):
@@ -106,6 +106,6 @@ FLAT = [
         *((lambda flat=flat: points_to_original([[1, 1]], flat), "leave out its image") for flat in FLAT),
     ],
 )
-def test_what_has_no_way_back_is_refused(act, said):
+def test_coordinates_that_cannot_be_mapped_back_are_rejected(act, said):
     with pytest.raises(PixprepError, match=said):
         act()

@@ -37,7 +37,7 @@ VARIANTS = {
 
 
 def render(values, *, name="vision", namespace="shop"):
-    """The objects of a release, in the order of their files."""
+    """Return the objects of a release, in the order of their files."""
     found = helm.Chart.load(CHART).render(values, name=name, namespace=namespace)
     texts = [text for path, text in sorted(found.items()) if path.endswith(".yaml")]
     return [entry for text in texts for entry in yaml.safe_load_all(text) if entry]

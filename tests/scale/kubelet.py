@@ -1,7 +1,8 @@
-"""Work of a kubelet with one container of a rendered manifest, on this machine: command, probes, preStop, grace.
+"""Does the work of a kubelet for one container of a rendered manifest on this machine: command, probes, preStop, grace.
 
-The image is played by this Python environment: the program ``pixprep`` is ours, a path of the image is a folder of the
-test, and each fixed port is a free one, as each pod has an address of its own. Everything else is the manifest's.
+This Python environment replaces the image: the program ``pixprep`` is ours, a path of the image is a folder of the
+test, and each fixed port is replaced with a free one, because each pod has its own address. Everything else comes from
+the manifest.
 """
 
 import http.client
@@ -24,7 +25,7 @@ _ENTRY = [sys.executable, "-c", PROGRAM]
 
 
 def free_ports(names):
-    """A free port for each name."""
+    """Return a free port for each name."""
     sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in names}
     ports = {name: each.getsockname()[1] for name, each in sockets.items()}
     for each in sockets.values():
@@ -37,8 +38,8 @@ class Pod:
 
     Attributes:
         is_ready: Result of the readiness probe.
-        restarts: how often liveness failed.
-        events: (seconds since the start, what), as ``kubectl describe`` shows them.
+        restarts: Number of failures of the liveness probe.
+        events: (seconds since the start, text), as ``kubectl describe`` shows them.
         address, grpc: HOST:PORT of this pod.
     """
 
@@ -62,7 +63,7 @@ class Pod:
 
     @property
     def is_ready(self):
-        """Tell whether a service sends it new connections."""
+        """Return whether a service sends it new connections."""
         return self._is_answering and not self._ending.is_set()
 
     def _say(self, what):
@@ -74,7 +75,7 @@ class Pod:
             words = [re.sub(f"(^|=){re.escape(path)}$", rf"\g<1>{folder}", word) for word in words]
         if words[0] == "pixprep":
             is_server = words[1] == "serve"
-            # on this machine only, in place of the pod's own network
+            # on this machine only, instead of the pod's own network
             words = [word for word in words if word not in ("--host=0.0.0.0", "--allow-remote")]
             words[:1] = _ENTRY
             words += [] if is_server else ["--url", self.address]
@@ -88,7 +89,7 @@ class Pod:
         self._say("started")
 
     def _probe(self, probe):
-        """Tell whether a probe succeeds now."""
+        """Return whether a probe succeeds now."""
         timeout_s = probe.get("timeoutSeconds", 1)
         if "exec" in probe:
             command = self._words(probe["exec"]["command"])
@@ -106,7 +107,7 @@ class Pod:
             connection.close()
 
     def _watch(self):
-        """Startup until it succeeds; from then on readiness and liveness, each in its own time."""
+        """Run the startup probe until it succeeds, then the readiness and liveness probes at their own intervals."""
         startup = self._container["startupProbe"]
         failures = 0
         while not self._ending.wait(startup["periodSeconds"]):
@@ -153,7 +154,7 @@ class Pod:
         self._start()
 
     def _end(self, seconds):
-        """preStop, TERM, and after the grace period, which both have together, KILL."""
+        """Run preStop, send TERM, and after the grace period, which both share, send KILL."""
         deadline = time.monotonic() + seconds
         stop = self._words(self._container["lifecycle"]["preStop"]["exec"]["command"])
         with suppress(subprocess.TimeoutExpired):
@@ -176,7 +177,7 @@ class Pod:
             thread.join()
 
     def kill_stub(self, model):
-        """SIGKILL for the Python process of a model."""
+        """Send SIGKILL to the Python process of a model."""
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 if any(model in word for word in process.cmdline()) and "stub" in process.name():
@@ -186,10 +187,10 @@ class Pod:
 
 
 class Service:
-    """The ready pods, as a client finds them: it hears of a change after a second, as kube-proxy does.
+    """The ready pods as a client finds them. It learns of a change after a second, as kube-proxy does.
 
     Attributes:
-        pods: all of them.
+        pods: All pods.
     """
 
     DELAY_S = 1.0
@@ -206,7 +207,7 @@ class Service:
             self._seen = [pod for pod in self.pods if pod.is_ready]
 
     def pick(self, rng: random.Random):
-        """A pod for one request, or None."""
+        """Return a pod for one request, or None."""
         seen = self._seen
         return rng.choice(seen) if seen else None
 

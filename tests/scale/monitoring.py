@@ -1,4 +1,6 @@
-"""A real Prometheus that scrapes real servers by the file of deploy/, load for them, and the dashboard's panels."""
+"""A real Prometheus that scrapes real servers with the configuration in deploy/, load for them, and the dashboard's
+panels.
+"""
 
 import http.client
 import json
@@ -18,7 +20,9 @@ INTERVAL = "10s"
 
 
 def panels():
-    """(title, unit, [(expression, legend)]) of each panel, with Grafana's variables as Grafana fills them in."""
+    """Return (title, unit, [(expression, legend)]) for each panel, with the values that Grafana inserts for
+    variables.
+    """
     found = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
     filled = {"$__rate_interval": INTERVAL, "$instance": ".*"}
 
@@ -38,7 +42,7 @@ def panels():
 
 
 class Prometheus:
-    """A running Prometheus that scrapes ``targets`` every second by deploy/prometheus.yml."""
+    """A running Prometheus that scrapes ``targets`` every second with deploy/prometheus.yml."""
 
     def __init__(self, folder, targets):
         config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
@@ -53,7 +57,7 @@ class Prometheus:
         self._process = subprocess.Popen([*command, f"--web.listen-address={self._address}"], stderr=self._log)
 
     def ask(self, path, **words):
-        """The data of an API call; None while it is not there."""
+        """Return the data of an API call, or None while it is not available."""
         try:
             connection = http.client.HTTPConnection(self._address, timeout=10)
             connection.request("GET", f"/api/v1/{path}?{urlencode(words)}")
@@ -63,7 +67,7 @@ class Prometheus:
             return None
         finally:
             connection.close()
-        if response.status == http.client.SERVICE_UNAVAILABLE:  # it has just begun
+        if response.status == http.client.SERVICE_UNAVAILABLE:  # it has just started
             return None
         answer = json.loads(body)
         assert answer["status"] == "success", answer

@@ -1,4 +1,4 @@
-"""A name server of one name with several addresses, as Kubernetes has one for a headless Service."""
+"""A name server with one name and several addresses, like that of Kubernetes for a headless Service."""
 
 import socket
 import struct
@@ -8,10 +8,10 @@ _A, _IN, _TTL_S = 1, 1, 1
 
 
 class Names:
-    """Running until it is closed.
+    """A name server that runs until it is closed.
 
     Attributes:
-        hosts: Addresses to which every name resolves from now on.
+        hosts: Addresses that every name resolves to from now on.
         address: HOST:PORT of the server itself.
     """
 
@@ -29,7 +29,9 @@ class Names:
             self._socket.sendto(self._answer(message), client)
 
     def _answer(self, message):
-        """Answer to it: its number, flags, counts, itself, and for A each address under a pointer to the name."""
+        """Return the response to a query: its id, flags, counts, the question, and for A each address with a pointer to
+        the name.
+        """
         end = message.index(b"\0", 12) + 5
         (kind,) = struct.unpack(">H", message[end - 4 : end - 2])
         hosts = self.hosts if kind == _A else []

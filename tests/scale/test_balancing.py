@@ -1,7 +1,7 @@
 """Three servers, load-balanced by a proxy of deploy/ or by name in a gRPC client: killed, replaced, slow, frozen.
 
-Clients retry the requests that docs/scale.md lists, and every request is counted: none is lost, none is wrong. Photos
-are larger than the limit of gRPC's own retries. PIXPREP_SCALE_RESULTS names the JSON file for the counts.
+Clients retry the requests that docs/scale.md lists, and every request is counted: no request may be lost or wrong.
+Photos are larger than the limit of gRPC's own retries. PIXPREP_SCALE_RESULTS names the JSON file for the counts.
 """
 
 import http.client
@@ -39,7 +39,7 @@ WITHIN_S = 120
 SLOW_S = 2.0
 """Seconds per batch of a slow server's classifier."""
 FROZEN_S = 8.0
-"""Longer than the proxies wait for an answer to their look at a server's health, and shorter than the clients wait."""
+"""Longer than the proxies wait for a health check's response, and shorter than the clients wait."""
 
 pytestmark = [
     pytest.mark.server,
@@ -49,7 +49,7 @@ pytestmark = [
 
 
 def large_photo():
-    """Noise, which a JPEG cannot make small."""
+    """Return noise, which JPEG cannot compress well."""
     pixels = np.random.default_rng(1).integers(0, 256, (480, 640, 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "jpeg", quality=95)
@@ -61,10 +61,10 @@ PHOTO = large_photo()
 
 
 class Load:
-    """Two clients over gRPC, and two over HTTP where it has an address, until the end.
+    """Two clients over gRPC, and two over HTTP if it has an address, that run until the end.
 
     Attributes:
-        counts: by outcome and protocol: right, wrong, lost.
+        counts: Requests by outcome and protocol: right, wrong, lost.
         notes: Descriptions of the lost requests.
     """
 
@@ -97,7 +97,7 @@ class Load:
             return None, str(error)
 
     def _ask_http(self):
-        """Answer by the page's table."""
+        """Respond by the page's table."""
         wait_s, died = 0.2, 0
         for _ in range(TRIES):
             try:
@@ -115,7 +115,7 @@ class Load:
         return None, note
 
     def more(self, number):
-        """Wait for so many more right responses over all protocols."""
+        """Wait for this many more right responses over all protocols."""
         wanted = self.answered() + number
         wait_until(lambda: self.answered() >= wanted, lambda: f"{self.counts} {self.notes}", within_s=WITHIN_S)
 
@@ -131,7 +131,7 @@ class Load:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Start a server, in the place of another if one is given; a slow one on request. gRPC has the same port on all."""
+    """Start a server, optionally to replace another one; a slow one on request. gRPC has the same port on all."""
     grpc_port = str(free_ports(["grpc"])["grpc"])
     folder = tmp_path_factory.mktemp("balancing")
     repository, slow = (write_repository(folder / name) for name in ("models", "slow"))
@@ -159,7 +159,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def servers(start):
-    """Three at the beginning of each test: a test puts another in the place of one that it ends."""
+    """Three servers at the beginning of each test. A test replaces a server that it ends."""
     return [start(host=f"127.0.0.{index}") for index in (2, 3, 4)]
 
 
@@ -177,7 +177,7 @@ def hosts_of(servers):
 
 @pytest.fixture(scope="module")
 def record():
-    """``record(case, way, counts)``: kept in the results file."""
+    """``record(case, way, counts)`` stores the counts in the results file."""
     path = os.environ.get("PIXPREP_SCALE_RESULTS")
     found = {"date": datetime.now(timezone.utc).date().isoformat(), "cores": os.cpu_count(), "cases": {}}
 
@@ -191,7 +191,7 @@ def record():
 
 @pytest.fixture(scope="module")
 def expected():
-    """Expected answers."""
+    """Expected responses."""
     oracle = Oracle()
     yield oracle.tensors("ensemble", [PHOTO])
     oracle.close()
@@ -199,7 +199,7 @@ def expected():
 
 @pytest.fixture
 def entrance(way, servers, names):
-    """Address that the clients ask: a name, or a proxy."""
+    """Address that the clients use: a name, or a proxy."""
     if way == "client":
         port = servers[0].grpc.rpartition(":")[2]
         yield {"grpc": f"dns://{names.address}/pixprep-pods.shop:{port}"}
@@ -210,7 +210,7 @@ def entrance(way, servers, names):
 
 @pytest.fixture
 def load(request, servers, entrance, expected, record):
-    """Requests to all servers from the beginning of a test to its end, when each one has had its answer."""
+    """Requests to all servers from the beginning of a test to its end. Each server must have received some."""
     load = Load(expected, **entrance)
     try:
         for server in servers:
@@ -233,7 +233,7 @@ def wait_until_asked(server):
 
 
 def images_of(server):
-    """How many images it has made tensors of, by its own count, in which its probes are not; 0 while it is away."""
+    """Return how many images it has processed by its own count, which excludes probes; 0 while it is unavailable."""
     try:
         with urlopen(f"http://{server.metrics}/metrics") as answer:
             text = answer.read().decode()
@@ -242,7 +242,7 @@ def images_of(server):
     return sum(map(float, re.findall(r'^pixprep_images_total\{.*result="ok".*\} (\S+)$', text, re.MULTILINE)))
 
 
-def test_one_that_is_killed_costs_no_request_and_gets_its_share_when_it_is_back(servers, load, start):
+def test_a_killed_server_costs_no_request_and_gets_its_share_after_the_restart(servers, load, start):
     servers[1].process.kill()
     servers[1].end()
     load.more(100)
@@ -250,8 +250,8 @@ def test_one_that_is_killed_costs_no_request_and_gets_its_share_when_it_is_back(
     wait_until_asked(servers[1])
 
 
-def test_all_are_replaced_one_by_one_and_no_request_is_lost(way, servers, names, load, start):
-    """Under a name, each at a new address, as Kubernetes does: gRPC asks for the name again after 30 s."""
+def test_all_are_replaced_one_by_one_without_a_lost_request(way, servers, names, load, start):
+    """With a name, each has a new address, as in Kubernetes: gRPC resolves the name again after 30 s."""
     for index, old in enumerate(servers):
         assert old.stop() == 0
         servers[index] = start(old, host=f"127.0.0.{index + 5}" if way == "client" else None)
@@ -261,7 +261,7 @@ def test_all_are_replaced_one_by_one_and_no_request_is_lost(way, servers, names,
 
 
 @pytest.mark.usefixtures("load")
-def test_one_that_is_slow_costs_no_request_and_the_proxies_give_it_fewer(way, servers, start):
+def test_a_slow_server_costs_no_request_and_the_proxies_send_it_fewer(way, servers, start):
     assert servers[2].stop() == 0
     servers[2] = start(servers[2], is_slow=True)
     wait_until_asked(servers[2])
@@ -273,7 +273,7 @@ def test_one_that_is_slow_costs_no_request_and_the_proxies_give_it_fewer(way, se
     enough = 20 if way == "client" else 100
     *fast, slow = wait_until(lambda: min((found := more())[:2]) >= enough and found, more, within_s=WITHIN_S)
     if way == "client":
-        assert slow > min(fast) / 2  # it asks each in its turn, and waits
+        assert slow > min(fast) / 2  # it asks each in turn, and waits
     else:
         assert slow < min(fast) / 2
     assert servers[2].stop() == 0
@@ -281,7 +281,7 @@ def test_one_that_is_slow_costs_no_request_and_the_proxies_give_it_fewer(way, se
     wait_until_asked(servers[2])
 
 
-def test_one_that_is_frozen_for_a_while_costs_no_request(way, servers, load):
+def test_a_temporarily_frozen_server_costs_no_request(way, servers, load):
     family = [psutil.Process(servers[0].process.pid), *psutil.Process(servers[0].process.pid).children(recursive=True)]
     for process in family:
         process.send_signal(signal.SIGSTOP)
@@ -293,4 +293,4 @@ def test_one_that_is_frozen_for_a_while_costs_no_request(way, servers, load):
             process.send_signal(signal.SIGCONT)
     wait_until_asked(servers[0])
     if way != "client":
-        assert went_on > len(load.right)  # the others answer meanwhile
+        assert went_on > len(load.right)  # the others respond meanwhile

@@ -1,4 +1,4 @@
-"""The Helm chart: rendered by Helm, valid for Kubernetes, and refusing what it cannot mean. No cluster has run it."""
+"""The Helm chart: rendered by Helm, valid for Kubernetes, and rejecting invalid values. No cluster has run it."""
 
 import json
 import re
@@ -14,7 +14,7 @@ jsonschema = pytest.importorskip("jsonschema", reason="NO JSON SCHEMA: make scal
 
 VERSIONS = ("1.30", "1.34", "1.37")
 TEXT = {"type": "string", "minLength": 1}
-# Fields that the definitions of these resources require; no cluster of ours has them installed.
+# fields that the definitions of these resources require; none of our clusters has them installed
 RESOURCES = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): {
         "required": ["selector", "endpoints"],
@@ -68,7 +68,7 @@ RESOURCES = {
                         "type": {"const": "prometheus"},
                         "metadata": {
                             "required": ["serverAddress", "query", "threshold"],
-                            "additionalProperties": TEXT,  # KEDA refuses a threshold that is a number
+                            "additionalProperties": TEXT,  # KEDA rejects a threshold that is a number
                         },
                     },
                 }
@@ -141,7 +141,7 @@ def test_helm_lints_without_a_warning(values):
     assert [message["error"] for message in report["messages"]] == ["icon is recommended"]
 
 
-def test_the_validator_would_see_a_misspelt_field_and_an_old_version():
+def test_the_validator_detects_a_misspelt_field_and_an_old_version():
     deployment = one(render(IMAGE), "Deployment")
     deployment["spec"]["replcas"] = 2
     with pytest.raises(validator.ValidationError, match="replcas"):
@@ -170,7 +170,7 @@ def test_the_validator_would_see_a_misspelt_field_and_an_old_version():
         (IMAGE | {"gpus": 0, "plan": {"enabled": True}}, "plan.enabled: TensorRT makes an engine on a GPU"),
     ],
 )
-def test_values_that_mean_nothing_are_refused_by_name(values, words):
+def test_invalid_values_are_rejected_by_name(values, words):
     with pytest.raises(helm.HelmError, match=re.escape(words)):
         render(values)
 
@@ -196,7 +196,7 @@ def container(values):
 
 
 @pytest.mark.parametrize("values", [IMAGE, EMBEDDED], ids=["triton", "embedded"])
-def test_the_pod_has_time_for_its_drain_and_for_what_is_in_flight(values):
+def test_the_pod_has_time_for_its_drain_and_for_requests_in_flight(values):
     pod = one(render(values | {"drainSeconds": 20, "graceSeconds": 40}), "Deployment")["spec"]["template"]["spec"]
     (main,) = pod["containers"]
     (seconds,) = main["lifecycle"]["preStop"]["exec"]["command"][1:]
@@ -207,7 +207,7 @@ def test_the_pod_has_time_for_its_drain_and_for_what_is_in_flight(values):
 
 
 @pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS)
-def test_no_container_may_write_its_root_or_gain_rights(values):
+def test_no_container_can_write_to_its_root_or_gain_privileges(values):
     pod = one(render(values), "Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert not pod["automountServiceAccountToken"]
@@ -229,7 +229,7 @@ def test_shared_memory_follows_its_formula():
     assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": f"{2 * 3 * (32 + tensors_mib) + 64}Mi"}
 
 
-def test_every_option_is_one_of_the_program_that_gets_it():
+def test_every_option_is_supported_by_its_program():
     """``pixprep serve --help`` lists the options of the embedded server.
 
     The options of tritonserver are in our version's help.
@@ -242,20 +242,20 @@ def test_every_option_is_one_of_the_program_that_gets_it():
     command = [wheel.server, "--help"]
     help_ = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(wheel))
     theirs = help_.stdout + help_.stderr
-    newer = {"--http-max-input-size"}  # since 2.59; 2.51 is what runs here
+    newer = {"--http-max-input-size"}  # since 2.59; 2.51 runs here
     for values, known, missing in ((EMBEDDED, ours, set()), (EVERYTHING | {"extraArgs": []}, theirs, newer)):
         options = {word.partition("=")[0] for word in container(values)["args"]}
         assert options, values
         assert {option for option in options if f"{option} " not in known.replace("\n", " ")} == missing
 
 
-def test_the_probes_of_a_gpu_pod_are_those_that_see_a_dead_process():
+def test_the_probes_of_a_gpu_pod_detect_a_dead_process():
     main = container(IMAGE | {"probes": {"preprocess": "pets_preprocess"}})
     assert main["livenessProbe"]["httpGet"]["path"] == "/v2/models/pets_preprocess/ready"
     assert main["readinessProbe"]["httpGet"]["path"] == "/v2/health/ready"
 
 
-def test_the_engine_is_made_once_for_each_gpu_tensorrt_and_model(tmp_path):
+def test_the_engine_is_built_once_for_each_gpu_tensorrt_and_model(tmp_path):
     """Run the script of the init container, with fakes of nvidia-smi and trtexec that print realistic output."""
     pod = one(render(EVERYTHING), "Deployment")["spec"]["template"]["spec"]
     plan = next(each for each in pod["initContainers"] if each["name"] == "plan")
@@ -295,7 +295,7 @@ def test_the_engine_is_made_once_for_each_gpu_tensorrt_and_model(tmp_path):
     assert len(names) == 3
 
 
-def test_clients_reach_the_ports_and_nobody_else_does():
+def test_only_clients_reach_the_ports():
     policy = one(render(IMAGE), "NetworkPolicy")["spec"]
     assert policy["egress"] == []
     ports = [[port["port"] for port in rule["ports"]] for rule in policy["ingress"]]
@@ -303,7 +303,7 @@ def test_clients_reach_the_ports_and_nobody_else_does():
     assert one(render(EVERYTHING), "NetworkPolicy")["spec"]["egress"] == [{}]
 
 
-def test_autoscaling_asks_for_what_waits():
+def test_autoscaling_uses_the_queued_requests():
     keda = one(render(EVERYTHING), "ScaledObject")["spec"]["triggers"][0]["metadata"]
     assert 'nv_inference_pending_request_count{namespace="shop", pod=~"vision-.*"}' in keda["query"]
     hpa = one(render(VARIANTS["hpa"]), "HorizontalPodAutoscaler")["spec"]
@@ -311,10 +311,10 @@ def test_autoscaling_asks_for_what_waits():
     adapter = (DEPLOY / "chart" / "adapter.yaml").read_text()
     assert f"as: {metric['pods']['metric']['name']}" in adapter
     for objects in (render(EVERYTHING), render(VARIANTS["hpa"])):
-        assert "replicas" not in one(objects, "Deployment")["spec"]  # or each upgrade would undo the scaling
+        assert "replicas" not in one(objects, "Deployment")["spec"]  # without this, each upgrade would undo the scaling
 
 
-def test_every_way_to_a_gpu_has_the_drivers_video_parts():
+def test_every_gpu_deployment_has_the_drivers_video_libraries():
     """Without them the hardware JPEG engine is missing, and CUDA silently decodes."""
     said = {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility,video"}
     runtime, _ = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
@@ -324,7 +324,7 @@ def test_every_way_to_a_gpu_has_the_drivers_video_parts():
     assert f"ENV {said['name']}={said['value']}" in (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
 
 
-def test_the_way_by_kserve_is_valid_and_runs_what_the_chart_runs():
+def test_the_kserve_manifest_is_valid_and_runs_the_same_as_the_chart():
     runtime, service = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
     for each in (runtime, service):
         jsonschema.validate(each["spec"], RESOURCES[each["apiVersion"], each["kind"]])

@@ -1,4 +1,7 @@
-"""deploy/Dockerfile.cpu, line for line in a Debian made by debootstrap; the result serves. Both, read for faults."""
+"""deploy/Dockerfile.cpu, line by line in a Debian from debootstrap; the image serves.
+
+Both Dockerfiles are checked for mistakes.
+"""
 
 import re
 import shutil
@@ -36,7 +39,7 @@ def image(tmp_path_factory):
 
 
 @pytest.mark.server
-def test_the_cpu_image_serves_with_a_root_that_nobody_can_write(image, tmp_path):
+def test_the_cpu_image_serves_with_a_read_only_root(image, tmp_path):
     ports = free_ports(("http", "grpc", "metrics"))
     words = [word for word in image.command if word not in ("--host", "0.0.0.0", "--allow-remote")]  # noqa: S104
     assert len(words) == len(image.command) - 3
@@ -75,7 +78,7 @@ def test_the_cpu_image_serves_with_a_root_that_nobody_can_write(image, tmp_path)
         process.wait()
 
 
-def test_inside_nobody_is_root_and_nothing_but_tmp_can_be_written(image):
+def test_the_container_is_not_root_and_can_only_write_to_tmp(image):
     script = "id -u; touch /x 2>&1; touch /models/x 2>&1; touch /tmp/x && echo tmp"
     done = subprocess.run(
         image.inside(["sh", "-c", script], is_sealed=True), capture_output=True, text=True, check=False
@@ -89,7 +92,7 @@ def test_inside_nobody_is_root_and_nothing_but_tmp_can_be_written(image):
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_a_dockerfile_has_no_usual_fault(path):
+def test_a_dockerfile_has_no_common_mistake(path):
     lines = instructions(path)
     words = [word for word, _ in lines]
     last = dict(lines)
@@ -107,8 +110,8 @@ def test_a_dockerfile_has_no_usual_fault(path):
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_a_dockerfile_installs_locked_packages_and_our_own_wheel_alone(path):
-    """pip does not accept a package of an index without a given hash."""
+def test_a_dockerfile_installs_only_locked_packages_and_our_own_wheel(path):
+    """pip does not accept a package from an index without a given hash."""
     calls = [call.split() for word, rest in instructions(path) if word == "RUN" for call in rest.split("&&")]
     calls = [call[1:] for call in calls if call[0].endswith("pip")]
     assert {call[0] for call in calls} == {"install", "wheel"}
@@ -131,19 +134,19 @@ def test_a_dockerfile_installs_locked_packages_and_our_own_wheel_alone(path):
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_what_a_dockerfile_copies_is_there(path):
+def test_files_that_a_dockerfile_copies_exist(path):
     assert all((ROOT / source).exists() for sources, _ in copied(path) for source in sources)
 
 
-def test_compose_lets_the_stub_start_from_tmp_and_nothing_from_shared_memory():
+def test_compose_permits_stubs_in_tmp_but_no_programs_in_shared_memory():
     assert compose_mounts() == {
-        "/tmp": "noexec,nosuid,nodev,mode=1777,exec",  # mount takes the last
+        "/tmp": "noexec,nosuid,nodev,mode=1777,exec",  # mount uses the last one
         "/dev/shm": "noexec,nosuid,nodev,mode=1777,size=512m",
     }
 
 
-def test_the_parts_of_compose_find_each_other():
-    """No Docker has run it: each path, name and port of one part matches another part."""
+def test_the_parts_of_compose_match_each_other():
+    """No Docker has run it. Each path, name and port of one part must match another part."""
     yaml = pytest.importorskip("yaml", reason="NO YAML: make scale")
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
     mounts = {}
@@ -158,7 +161,7 @@ def test_the_parts_of_compose_find_each_other():
     kind, *probe = services["pixprep"]["healthcheck"]["test"]
     assert kind == "CMD"
     assert probe[0] == "pixprep"
-    assert main([*probe[1:], "--url", "127.0.0.1:1"]) == 1  # no server is there; wrong usage would exit
+    assert main([*probe[1:], "--url", "127.0.0.1:1"]) == 1  # no server is running there; wrong usage would exit
     prometheus = yaml.safe_load(mounts["prometheus", "/etc/prometheus/prometheus.yml"].read_text(encoding="utf-8"))
     (scrape,) = prometheus["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["pixprep:8002"]}]

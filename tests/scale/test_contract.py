@@ -1,7 +1,7 @@
-"""The contract between chart and server: the actions that the manifest tells a kubelet, on real servers under load.
+"""The contract between chart and server: the kubelet's actions by the manifest, on real servers under load.
 
-Clients follow docs/scale.md: they ask again, elsewhere, on a closed connection, on 503, and on the words with which a
-server that ends refuses. Every request is counted.
+Clients follow docs/scale.md: they retry on a different server after a closed connection, a 503, or the errors of a
+server that is shutting down. Every request is counted.
 """
 
 import http.client
@@ -43,7 +43,7 @@ class Load:
     """Clients of a service, half over HTTP and half over gRPC.
 
     Attributes:
-        counts: right, wrong, lost; and again: requests that were sent once more.
+        counts: Requests by outcome: right, wrong, lost; and again, the number of retries.
     """
 
     def __init__(self, service, oracle):
@@ -66,7 +66,7 @@ class Load:
             client.close()
 
     def _ask(self, rng, clients, *, is_grpc):
-        """The outcome of one request, and how often it was sent again."""
+        """Return the outcome of one request, and how often it was sent again."""
         for tries in range(TRIES):
             pod = self._service.pick(rng)
             if pod is None:
@@ -95,7 +95,7 @@ class Load:
 
 
 class Cluster:
-    """Pods of one Deployment, and what a Deployment's controller does with them."""
+    """Pods of one Deployment, and the actions of a Deployment's controller."""
 
     def __init__(self, values, repository, folder):
         deployment = one(render(EMBEDDED | values), "Deployment")["spec"]
@@ -140,7 +140,7 @@ def test_a_pod_starts_is_ready_and_ends_within_its_grace_period(repository, tmp_
     assert messages[-1] == "stopped"
 
 
-def test_a_dead_process_is_healed_within_the_pod(repository, tmp_path, oracle):
+def test_a_dead_process_is_restarted_within_the_pod(repository, tmp_path, oracle):
     with Cluster(QUICK, repository, tmp_path) as cluster:
         pods = [cluster.wait(pod) for pod in [cluster.start(), cluster.start()]]
         load = Load(cluster.service, oracle)
@@ -154,8 +154,8 @@ def test_a_dead_process_is_healed_within_the_pod(repository, tmp_path, oracle):
         assert ask_http(pods[0].address, "ensemble", [PHOTO]).tobytes() == oracle.tensors("ensemble", [PHOTO]).tobytes()
 
 
-def test_a_server_that_hangs_is_taken_out_and_started_again(repository, tmp_path, oracle):
-    """The supervisor itself stops: nobody heals the pod but the kubelet."""
+def test_a_server_that_hangs_is_removed_from_the_service_and_restarted(repository, tmp_path, oracle):
+    """The supervisor itself is stopped, so that only the kubelet can restart the pod."""
     with Cluster(QUICK, repository, tmp_path) as cluster:
         pods = [cluster.wait(pod) for pod in [cluster.start(), cluster.start()]]
         load = Load(cluster.service, oracle)

@@ -1,6 +1,6 @@
-"""Watching as an operator does: each query of the dashboard and each alert, asked of a real Prometheus.
+"""Monitoring as an operator does it: each query of the dashboard and each alert in a real Prometheus.
 
-Two embedded servers have load, some of it broken images; Prometheus scrapes them by the file that deploy/ ships.
+Two embedded servers are under load with some broken images; Prometheus scrapes them with the configuration in deploy/.
 """
 
 import re
@@ -51,7 +51,7 @@ def test_promtool_accepts_the_rules_and_the_configuration(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_alert_fires_when_it_should_and_only_then():
+def test_each_alert_fires_exactly_when_it_should():
     done = subprocess.run([PROMTOOL, "test", "rules", "alerts.test.yaml"], cwd=DEPLOY.parent / "tests" / "scale",
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,11 +71,11 @@ def test_every_query_of_the_dashboard_has_data(prometheus, title, query):
     assert prometheus.value(query), f"{title}: {query}"
 
 
-def test_a_query_for_what_nobody_counts_would_have_none(prometheus):
+def test_a_query_for_a_metric_that_does_not_exist_has_no_data(prometheus):
     assert not prometheus.value("sum(rate(pixprep_pictures_total[10s]))")
 
 
-def test_every_metric_of_an_alert_is_there(prometheus):
+def test_every_metric_of_an_alert_exists(prometheus):
     rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     names = {name for rule in rules for name in re.findall(r"\b(?:nv|pixprep)_\w+|\bup\b", rule["expr"])}
     assert len(names) >= 7
@@ -83,8 +83,11 @@ def test_every_metric_of_an_alert_is_there(prometheus):
         assert prometheus.value(name), name
 
 
-def test_the_images_that_fail_raise_their_alert(prometheus):
-    """One image in five is invalid: the expression holds, whatever its ``for``; the other alerts do not fire."""
+def test_failing_images_raise_their_alert(prometheus):
+    """One image in five is invalid, so the expression is true, whatever its ``for`` is.
+
+    The other alerts do not fire.
+    """
     rules = {rule["alert"]: rule["expr"] for rule in yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]}
     quick = {name: re.sub(r"\[\d+m\]", f"[{INTERVAL}]", text) for name, text in rules.items()}
     assert prometheus.value(quick["PixprepImagesFail"])

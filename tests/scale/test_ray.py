@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """300 files of four contents; one in fifty is broken, and one is not there."""
+    """Write 300 files of four contents; one in fifty is broken, and one is missing."""
     folder = tmp_path_factory.mktemp("photos")
     contents = [path.read_bytes() for path in sorted(IMAGES.glob("*.jpg"))]
     for index in range(300):
@@ -49,7 +49,7 @@ def photos(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(photos):
-    """Return the tensor of each index, or the reason why there is none."""
+    """Return the tensor of each index, or the reason of its error."""
     with pp.Engine(PIPELINE, threads=1) as engine:
         found = {}
         for index in range(300):
@@ -69,7 +69,7 @@ def check_row(index, tensor, error, expected):
 
 
 def check_folder(folder, expected):
-    """Every row once, in order, and right."""
+    """Assert that every row occurs once, in order, and is right."""
     at = 0
     for path in sorted(folder.glob("part-*.parquet")):
         table = pq.read_table(path)
@@ -90,7 +90,7 @@ def cluster():
 
 
 def workers():
-    """The processes of our actors."""
+    """Return the processes of our actors."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = " ".join(process.info["cmdline"] or [])
@@ -100,7 +100,7 @@ def workers():
 
 
 @pytest.mark.usefixtures("cluster")
-def test_ray_data_gives_every_row_once_and_bad_rows_say_why(photos, expected):
+def test_ray_data_returns_every_row_once_and_invalid_rows_with_the_reason(photos, expected):
     rows = [
         {"index": index, "bytes": (photos / f"{index:03}.jpg").read_bytes()} for index in range(300) if index != 123
     ]
@@ -112,7 +112,7 @@ def test_ray_data_gives_every_row_once_and_bad_rows_say_why(photos, expected):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_ray_data_reads_paths_too(photos, expected):
+def test_ray_data_also_reads_paths(photos, expected):
     rows = [{"index": index, "where": str(photos / f"{index:03}.jpg")} for index in range(100, 140)]
     found = pixprep.ray.preprocess(ray.data.from_items(rows), PIPELINE, image="where", workers=1).take_all()
     assert len(found) == 40
@@ -121,8 +121,8 @@ def test_ray_data_reads_paths_too(photos, expected):
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(2, None), (2, 2), (2, (1, 9)), (1, None)])
-def test_files_are_read_beside_the_workers_whatever_the_cores(photos, cores, workers):
-    """The lines of docs/scale.md. Workers that keep every core of the cluster leave none to read: it never began."""
+def test_files_are_read_in_parallel_with_the_workers_for_any_number_of_cores(photos, cores, workers):
+    """This is the code in docs/scale.md. If workers reserved every core of the cluster, reading would never begin."""
     code = (
         "import sys, ray, pixprep.ray\n"
         f"ray.init(num_cpus={cores}, include_dashboard=False, log_to_driver=False)\n"
@@ -137,7 +137,7 @@ def test_files_are_read_beside_the_workers_whatever_the_cores(photos, cores, wor
 
 
 @pytest.mark.usefixtures("cluster")
-def test_more_workers_than_the_cluster_has_room_for_are_refused():
+def test_more_workers_than_the_cluster_can_run_are_rejected():
     for options, words in (
         ({"workers": 9}, "9 workers need one core each, but this Ray cluster has only 2"),
         ({"workers": (3, 9)}, "3 workers need one core each, but this Ray cluster has only 2"),
@@ -149,7 +149,7 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused():
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_row_that_names_no_image_fails_alone(photos, expected, tmp_path):
+def test_a_row_without_an_image_fails_alone(photos, expected, tmp_path):
     """The rows contain None, a number, a name with a NUL, and a pipe without a writer.
 
     None of them ends or blocks the job.
@@ -179,7 +179,7 @@ TABLES = {
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("name", TABLES)
-def test_a_line_of_a_manifest_that_names_no_file_is_a_row_with_an_error(photos, tmp_path, name):
+def test_a_line_of_a_manifest_without_a_file_is_a_row_with_an_error(photos, tmp_path, name):
     text, *reasons = TABLES[name]
     (tmp_path / name).write_bytes(text)
     (tmp_path / "000.jpg").symlink_to(photos / "000.jpg")
@@ -215,7 +215,7 @@ def test_a_batch_writes_every_row_and_a_second_call_finds_it_done(photos, expect
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_manifest_may_be_a_table(photos, tmp_path, suffix):
+def test_a_manifest_can_be_a_table(photos, tmp_path, suffix):
     pyarrow = pytest.importorskip("pyarrow")
     path = photos / f"table.{suffix}"
     table = pyarrow.table({"id": [1, 2], "path": ["000.jpg", "001.jpg"]})
@@ -229,7 +229,7 @@ def test_a_manifest_may_be_a_table(photos, tmp_path, suffix):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_folder_of_another_run_is_refused(photos, tmp_path):
+def test_a_folder_of_a_different_run_is_rejected(photos, tmp_path):
     pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=150, workers=2)
     with pytest.raises(pp.PixprepError, match="was written with a different rows_per_file: use a different folder"):
         pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=100, workers=2)
@@ -238,8 +238,8 @@ def test_a_folder_of_another_run_is_refused(photos, tmp_path):
         pixprep.ray.batch(photos / "manifest.txt", other, tmp_path, rows_per_file=150, workers=2)
 
 
-def test_a_folder_that_another_run_writes_into_is_refused(photos, tmp_path):
-    """The first run starts its Ray here, which takes seconds; the folder is its own from the beginning."""
+def test_a_folder_that_another_run_is_writing_to_is_rejected(photos, tmp_path):
+    """The first run starts its Ray here, which takes seconds. It locks the folder from the beginning."""
     first = subprocess.Popen([sys.executable, "-c", CODE, photos / "manifest.txt", photos / "pipeline.json", tmp_path])
     try:
         deadline = time.monotonic() + 60
@@ -256,7 +256,7 @@ def test_a_folder_that_another_run_writes_into_is_refused(photos, tmp_path):
 
 
 @pytest.mark.parametrize("state", [None, "", "[]", "{}", "null", "{", "\udcff"])
-def test_a_folder_that_does_not_say_what_its_files_are_of_is_refused(photos, tmp_path, state):
+def test_a_folder_without_information_about_its_files_is_rejected(photos, tmp_path, state):
     (tmp_path / "part-00000000.parquet").touch()
     if state is not None:
         (tmp_path / "pixprep.json").write_text(state, errors="surrogateescape")
@@ -292,7 +292,7 @@ def test_a_file_that_cannot_be_written_ends_the_run_and_is_named(photos, tmp_pat
                           progress=lambda *_: shutil.rmtree(out))  # fmt: skip
 
 
-def test_a_driver_that_dies_goes_on_where_it_was(photos, expected, tmp_path):
+def test_a_restarted_driver_continues_where_it_stopped(photos, expected, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-c", CODE, photos / "manifest.txt", photos / "pipeline.json", out]
     first = subprocess.Popen(command, start_new_session=True)
@@ -315,7 +315,7 @@ def test_a_driver_that_dies_goes_on_where_it_was(photos, expected, tmp_path):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_command_writes_every_row_and_goes_on(photos, expected, tmp_path, capsys):
+def test_the_command_writes_every_row_and_continues(photos, expected, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["batch", photos / "manifest.txt", "--pipeline", photos / "pipeline.json", "--output", out,
              "--rows-per-file", 64, "--workers", 2]  # fmt: skip
@@ -383,7 +383,7 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
     assert said(manifest, out, "--device", "gpu") == f"pixprep: {needed}\n"
 
 
-def test_a_cluster_that_is_not_there_is_one_line(photos, tmp_path, capsys):
+def test_an_unreachable_cluster_is_one_line(photos, tmp_path, capsys):
     words = ["batch", photos / "manifest.txt", "--pipeline", photos / "pipeline.json", "--output", tmp_path / "out",
              "--address", "127.0.0.1:1"]  # fmt: skip
     assert main([str(word) for word in words]) == 1

@@ -1,4 +1,4 @@
-"""client_examples/spark_batch.py on a real Spark: every row once and right, bad ones with their reason."""
+"""client_examples/spark_batch.py on a real Spark: every row is right and occurs once, invalid ones with the reason."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ BROKEN = b"not an image"
 COUNT = 100
 
 
-def test_every_photo_becomes_a_row_and_a_broken_one_says_why(tmp_path):
+def test_every_photo_becomes_a_row_and_a_broken_one_has_the_reason(tmp_path):
     folder, output = tmp_path / "photos", tmp_path / "tensors"
     folder.mkdir()
     contents = [path.read_bytes() for path in sorted((EXAMPLES / "images").glob("*.jpg"))]
