@@ -1,5 +1,5 @@
-// Random resizes, colours, warps and noise by a library of kernels, for tests/package/test_wheel.py: prints a hash of what
-// they make, which is the same on every processor.
+// Runs random resizes, colour ops, warps and noise in a kernel library for tests/package/test_wheel.py, and prints a hash
+// of the results, which is the same on every processor.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static int run(const char *name, void *arguments) {
     return function(arguments);
 }
 
-// Each arithmetic with the windows that it is for; of `fixed` any curve.
+// Each arithmetic with the filter taps that it supports. `fixed` supports any filter.
 static const struct {
     int passes, type;
 } WAYS[] = {

@@ -1,6 +1,6 @@
-// NVIDIA's driver as PyNvVideoCodec's own code sees it: memory is the host's, and what decodes is a function of Python's.
-// Built as libcuda.so.1, libnvcuvid.so.1 and libnvidia-encode.so.1 in one by gpu/nvdec_driver.py. Structs are those
-// of NVIDIA's Video Codec SDK, as far as they are looked at.
+// Mock of NVIDIA's driver for PyNvVideoCodec's own code: it uses host memory, and a Python function decodes.
+// Built as libcuda.so.1, libnvcuvid.so.1 and libnvidia-encode.so.1 in one by gpu/nvdec_driver.py. Structs follow
+// NVIDIA's Video Codec SDK, as far as they are read.
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ typedef struct {
     long long time;
 } Packet;
 
-// What Python's function says of a packet: the frames that are shown now.
+// Result of the Python function for a packet: the frames to display now.
 typedef struct {
     int width, height, count, error;
     long long times[64];
@@ -52,10 +52,10 @@ typedef struct {
     int width, height, pictures;
 } Parser;
 
-#define PITCH 4096  // of a surface; PyNvVideoCodec copies it away
+#define PITCH 4096  // pitch of a surface; PyNvVideoCodec copies the rows without it
 
 static void (*play_packet)(const void *, int, const void *, unsigned long, long long, unsigned long, Played *);
-static __thread const unsigned char *frame;  // PyNvVideoCodec lets threads decode at once
+static __thread const unsigned char *frame;  // per thread, because PyNvVideoCodec decodes on several threads
 static __thread int frame_width, frame_height;
 
 void play(void *function) { play_packet = function; }
@@ -137,7 +137,7 @@ int NvEncodeAPIGetMaxSupportedVersion(unsigned *version) { *version = 13 << 4; r
 int NvEncodeAPICreateInstance(void *functions) { (void)functions; return 0; }
 
 static char context;
-static volatile Address streams;  // that copies were queued on: bits of their numbers
+static volatile Address streams;  // bit set of the streams on which copies were queued
 
 Address seen_streams(void) { return streams; }
 static int copied(void *stream) { streams |= (Address)stream; return 0; }
