@@ -99,9 +99,9 @@ class Walk(_Walk):
 
     def branch(self) -> Walk:
         """Return a walk that starts in the current state of the data, with an empty list of ops."""
-        made = super().branch()
-        made.paths = []
-        return made
+        branch = super().branch()
+        branch.paths = []
+        return branch
 
     def apply_randomly(self, branch: _Walk, p: float) -> None:
         """Apply the ops of a branch with probability ``p``.

@@ -32,9 +32,9 @@ class Walk:
 
     def branch(self) -> Self:
         """Return a walk that starts in the current state of the data, with an empty list of ops."""
-        made = copy(self)
-        made.ops = []
-        return made
+        branch = copy(self)
+        branch.ops = []
+        return branch
 
     def join(self, *branches: Walk) -> None:
         """Continue after several branches. Each image goes through at most one of them.

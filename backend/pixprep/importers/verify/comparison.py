@@ -283,12 +283,12 @@ class _Tensor:
         colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
         first = moves.index(colours[0]) if colours else len(moves)
         self._before, self._after = moves[:first], [moves[0], *moves[first:]]
-        self._uncoloured = [x for x in moves if x not in colours]
+        self._without_colours = [x for x in moves if x not in colours]
         changes_size = any(isinstance(x, ops.Rotate) and x.expand for x in colours)
-        self._geometry = None if changes_size else Stage(self._uncoloured)
-        self._coloured = Stage(moves)
-        self._whole = Stage(chain)
-        self._op, self._resizer, self._colourist = op, originals.resizer(op), originals.colourist
+        self._geometry = None if changes_size else Stage(self._without_colours)
+        self._before_normalize = Stage(moves)
+        self._all_stages = Stage(chain)
+        self._op, self._resizer, self._color_original = op, originals.resizer(op), originals.colourist
         self._arithmetic = [originals.normalizer(x, is_real=is_real(op), origin=library) for x in normalizes]
         levels = _resize_tolerance(op)
         values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
@@ -319,11 +319,11 @@ class _Tensor:
             pixels: Pixels that pixprep decoded.
             original: Pixels that the original library decoded.
         """
-        tensor, levels = self._whole.run(encoded), self._coloured.run(encoded)
+        tensor, levels = self._all_stages.run(encoded), self._before_normalize.run(encoded)
         steps: dict[StageName, tuple[Callable[[], Array], Callable[[], Array]]] = {
             "resize": (
                 lambda: self._geometry.run(encoded) if self._geometry else self._resized(encoded, pixels),
-                lambda: self._levels(self._uncoloured if self._geometry else self._before, pixels),
+                lambda: self._levels(self._without_colours if self._geometry else self._before, pixels),
             ),
             "levels": (lambda: levels, lambda: self._levels(self._after, self._resized(encoded, pixels))),
             "tensor": (lambda: tensor, lambda: self._values(levels)),
@@ -345,7 +345,7 @@ class _Tensor:
         return Stage([*self._before, ops.Crop(top=0, left=0, height=height, width=width)]).run(encoded)
 
     def _levels(self, chain: Sequence[ops.Op], pixels: Array) -> Array:
-        return geometry(chain, self._resizer.run, pixels, recolour=lambda op, x: self._colourist(op).run(x))
+        return geometry(chain, self._resizer.run, pixels, recolour=lambda op, x: self._color_original(op).run(x))
 
     def _values(self, levels: Array) -> Array:
         """Return the values of the tensor, computed from pixel values with the arithmetic of the original libraries.

@@ -69,28 +69,28 @@ def verify_training(
         raise PipelineError('"from": a training side with branches cannot be verified: verify one branch at a time')
     tensors = [name for name, output in training.outputs.items() if isinstance(output.chain[-1], ops.Tensor)]
     rows = {name: Row(output=name, stage="draw", original="its fixed ops", tolerance=EQUAL) for name in tensors}
-    whole, plan = Certificate(list(rows.values())), training.plan
-    compare_with_source(whole, pipeline, source=source, options=options, folder=folder)
+    certificate, plan = Certificate(list(rows.values())), training.plan
+    compare_with_source(certificate, pipeline, source=source, options=options, folder=folder)
     originals = originals or Originals()
     with Engine(training, threads=1) as engine:
-        for index, name, encoded in subjects(whole, images, generate=generate, on_progress=on_progress):
+        for index, name, encoded in subjects(certificate, images, generate=generate, on_progress=on_progress):
             (numbers,) = plan.draw(seed=seed, epoch=0, indices=[index])
             batch = engine.run_batch([encoded], places=[plan.placing(numbers)])
             if batch.errors[0] is not None:
-                whole.refused.append(Omission(name, f"pixprep rejects it: {batch.errors[0]}", "not compared"))
+                certificate.refused.append(Omission(name, f"pixprep rejects it: {batch.errors[0]}", "not compared"))
                 continue
             draws = _unerased(batch.placed[0].draws)  # type: ignore[union-attr]  # without an error, placed is set
-            ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
-            made = [*steps(settled(training, draws), encoded)]
-            for certified, given, _ in made:
-                Comparison(whole, certified.for_serving(), originals, may_freeze=False).add(name, given)
-            theirs = made[-1][2]
+            random = engine.run_batch([encoded], places=[plan.replaying(draws)])
+            results = [*steps(settled(training, draws), encoded)]
+            for certified, given, _ in results:
+                Comparison(certificate, certified.for_serving(), originals, may_freeze=False).add(name, given)
+            deterministic = results[-1][2]
             for tensor, row in rows.items():
                 spec = training.outputs[tensor].spec
-                row.add(name, *(spec.view(x[tensor][0], "hwc") for x in (ours, theirs)))
+                row.add(name, *(spec.view(x[tensor][0], "hwc") for x in (random, deterministic)))
     order = get_args(StageName)
-    whole.rows.sort(key=lambda row: (["", *tensors].index(row.output), order.index(row.stage)))
-    return whole
+    certificate.rows.sort(key=lambda row: (["", *tensors].index(row.output), order.index(row.stage)))
+    return certificate
 
 
 def settled(training: Pipeline, draws: Mapping[str, Words]) -> tuple[Pipeline, ...]:

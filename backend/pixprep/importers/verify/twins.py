@@ -80,7 +80,7 @@ def _warp_by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
     elif op.template is not None:
         numbers = _similarity_transform(numbers, np.array(op.template))
     warp = cv2.warpAffine if len(numbers) == 2 else cv2.warpPerspective
-    made: Array = warp(
+    result: Array = warp(
         np.ascontiguousarray(pixels),
         numbers,
         (width, height),
@@ -89,8 +89,8 @@ def _warp_by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
         borderValue=np.broadcast_to(op.fill, pixels.shape[2]).tolist(),
     )
     is_rotated = op.turn is not None and height / width >= op.turn
-    made = made.reshape(height, width, -1)
-    return np.rot90(made) if is_rotated else made
+    result = result.reshape(height, width, -1)
+    return np.rot90(result) if is_rotated else result
 
 
 def _affine_by_opencv(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
@@ -100,7 +100,7 @@ def _affine_by_opencv(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
     center = op.center or (width * 0.5, height * 0.5)
     numbers = np.array(inverse(list(center), op.angle, list(op.translate), op.scale, list(op.shears))).reshape(2, 3)
     numbers[:, 2] += 0.5 * (numbers[:, :2].sum(1) - 1)
-    made: Array = cv2.warpAffine(
+    result: Array = cv2.warpAffine(
         np.ascontiguousarray(pixels),
         numbers,
         (width, height),
@@ -108,7 +108,7 @@ def _affine_by_opencv(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
         borderMode=getattr(cv2, f"BORDER_{_CV2_BORDERS[op.padding_mode or 'constant']}"),
         borderValue=np.broadcast_to(op.fill, pixels.shape[2]).tolist(),
     )
-    return made.reshape(pixels.shape)
+    return result.reshape(pixels.shape)
 
 
 def _blur_by_opencv(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
@@ -250,13 +250,13 @@ def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
         return OPENCV[type(op)](import_module("cv2"), op, pixels)
     if library_of(op) == "albumentations":
         functional = import_module("albumentations.augmentations.pixel.functional")
-        made = np.asarray(ALBUMENTATIONS[type(op)](functional, op, np.ascontiguousarray(pixels)))
-        return made.reshape(pixels.shape)
+        result = np.asarray(ALBUMENTATIONS[type(op)](functional, op, np.ascontiguousarray(pixels)))
+        return result.reshape(pixels.shape)
     if getattr(op, "like", library_of(op)) == "torchvision":
         return np.asarray(by_torchvision(op, planes(pixels)).numpy().transpose(1, 2, 0))
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
-    made = np.asarray(PILLOW[type(op)](op, image) if type(op) in PILLOW else by_torchvision(op, image))
-    return made.reshape(*made.shape[:2], pixels.shape[2])
+    result = np.asarray(PILLOW[type(op)](op, image) if type(op) in PILLOW else by_torchvision(op, image))
+    return result.reshape(*result.shape[:2], pixels.shape[2])
 
 
 def by_torchvision(op: ops.SteadyOp, image: Any) -> Any:
