@@ -153,7 +153,7 @@ def sweep(name):
 
 
 @pytest.mark.parametrize("name", SIZED)
-def test_every_flag_and_size_of_a_class_is_refused_or_equals_it(name):
+def test_every_flag_and_size_of_a_class_is_rejected_or_equals_it(name):
     if name in FIXED and any(SIZED[name].defaults[field] != value for field, value in FIXED[name].items()):
         pytest.skip("the default configuration is not supported")
     base = {"size": {"shortest_edge": 40}, "crop_size": None} if name == "LlavaNextImageProcessor" else {}

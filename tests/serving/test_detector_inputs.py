@@ -199,7 +199,7 @@ EACH = "pass --pipeline INPUT=FILE for each input"
 
 
 @pytest.mark.parametrize("name", [None, "left"])
-def test_a_model_of_two_images_needs_two_pipelines(tmp_path, name):
+def test_a_model_of_two_images_is_rejected_with_one_pipeline(tmp_path, name):
     assert refusal(tmp_path, [*SIZED, pp.tensor(name=name)], PAIR) == (
         'model.onnx: the model has 2 image inputs, "left", "right", but a pipeline processes one image: if '
         f"the model compares images, {EACH}; if it needs several versions of one image, add a tensor with the name "
