@@ -42,6 +42,8 @@ LIBRARIES = {
     "tensorflow": "TensorFlow",
     "dali": "DALI",
     "albumentations": "albumentations",
+    "transformers": "transformers",
+    "transformers_pil": "transformers, Pillow's backend",
 }
 FEATURED = (("500x375 by 8", "yolo"), ("500x375", "weights"), ("500x375", "dali"))
 README = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow")

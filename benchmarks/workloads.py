@@ -84,6 +84,7 @@ WORKLOADS = {
         Workload("500x375 progressive", [_SMALL], 64, 32, progressive=True),
         Workload("1920x1080 progressive", [_LARGE], 16, 8, progressive=True),
         Workload("500x375 by 8", [_SMALL], 64, 8),
+        Workload("640x480", [(480, 640)], 32, 8),
         Workload("500x375 arrays", [_SMALL], 16, 16),
         Workload("text lines", [(64, 480)], 256, 32),
     )

@@ -49,6 +49,30 @@ COLOURS = {
     "rotate": 0.5,  # OpenCV blends the edge of the image with the background
     "elastic": 40.0,  # the random displacements differ
 }
+HALF, CLIP = [0.5, 0.5, 0.5], ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "qwen2-vl": {"image_processor_type": "Qwen2VLImageProcessor"},
+    "siglip2": {"image_processor_type": "Siglip2ImageProcessor"},
+    "internvl": {
+        "image_processor_type": "GotOcr2ImageProcessor",
+        "crop_to_patches": True,
+        "size": {"height": 448, "width": 448},
+    },
+    "llava-next": {
+        "image_processor_type": "LlavaNextImageProcessor",
+        "size": {"shortest_edge": 336},
+        "crop_size": {"height": 336, "width": 336},
+    },
+    "idefics3": {"image_processor_type": "Idefics3ImageProcessor"},
+}
+"""Configurations of image processors of transformers; other fields have the values of their class."""
+VLM = {
+    "qwen2-vl": "Qwen2-VL",
+    "siglip2": "SigLIP 2, NaFlex",
+    "internvl": "InternVL, 12 tiles of 448",
+    "llava-next": "LLaVA-NeXT, tiles of 336",
+    "idefics3": "Idefics 3",
+}
 ROWS = {
     "yolo": Row("YOLO, letterbox 640", ("opencv",), 1 / 255),
     "weights": Row("torchvision's `weights.transforms()` on tensors", ("torchvision",), IMAGENET, ROUNDED),
@@ -60,6 +84,7 @@ ROWS = {
     "opencv bilinear": Row("OpenCV, 224, bilinear", ("opencv",), IMAGENET, ROUNDED),
     "opencv bicubic": Row("OpenCV, 224, bicubic", ("opencv",), IMAGENET, 0.05),  # see tests/parity/test_opencv.py
     "opencv area": Row("OpenCV, 224, area", ("opencv",), IMAGENET, ROUNDED),
+    **{row: Row(name, ("transformers", "transformers_pil"), 1 / 255, 2.0) for row, name in VLM.items()},
     **{name: Row(name, ("torchvision", "albumentations"), 1.0, most) for name, most in COLOURS.items()},
 }
 ARRAYS, LINES = "500x375 arrays", "text lines"
@@ -71,6 +96,7 @@ CELLS = [
     *((size, row, 1) for row in ("weights", "keras", *GRAPHS) for size in ("500x375", "1920x1080")),
     (LINES, "paddle", 1),
     *(("500x375", row, 1) for row in ROWS if row.startswith("opencv")),
+    *((size, row, 1) for row in VLM for size in ("640x480", "1920x1080")),
     *((ARRAYS, row, 1) for row in COLOURS),
 ]
 """Workload, row and number of threads."""

@@ -10,8 +10,8 @@ from contenders import MEAN, STD, pixprep_full
 from measure import ROOT
 
 import pixprep as pp
-from families import GRAPHS, ROWS, Run, of, on_arrays
-from pixprep.importers import dali, keras, torchvision, ultralytics
+from families import GRAPHS, PROCESSORS, ROWS, Run, of, on_arrays
+from pixprep.importers import dali, keras, torchvision, transformers, ultralytics
 
 PACKAGES = pixprep_full.PACKAGES
 LINE = "## rapidocr, PaddleOCR: recognizer"
@@ -43,6 +43,7 @@ PIPELINES = {
     "keras": lambda: keras.from_keras("ResNet50", loader="image_dataset"),
     **{row: partial(_graph, name) for row, name in GRAPHS.items()},
     "paddle": lambda: _recipe(LINE),
+    **{row: partial(transformers.from_transformers, fields) for row, fields in PROCESSORS.items()},
     **{row: partial(_opencv, row.split()[1]) for row in ROWS if row.startswith("opencv")},
 }
 OPS = {
