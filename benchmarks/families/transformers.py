@@ -1,4 +1,4 @@
-"""transformers: image processors of vision-language models with the torchvision backend, on photos that Pillow decodes."""
+"""transformers: image processors of vision-language models with the torchvision backend; Pillow decodes the photos."""
 
 from __future__ import annotations
 
