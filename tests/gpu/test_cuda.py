@@ -305,10 +305,10 @@ def test_a_launch_covers_every_pixel_of_the_batch(name):
     images, (part,) = prepared.images, prepared.parts
     assert (part.first, part.last) == (0, 2)
     assert part.first_grid[0] * structs.TILE[0] >= images["columns"]["size"].max()
-    assert part.first_grid[1] * structs.TILE_ROWS >= structs.TAPS * images["middle_height"].max()
+    assert part.first_grid[1] * structs.TILE_ROWS >= structs.TAPS * images["intermediate_height"].max()
     assert part.second_grid == (1, 23, 2)
-    words = images["middle_height"].astype(int) * images["middle_width"]
-    begins = images["middle"] - room.between.ctypes.data
+    words = images["intermediate_height"].astype(int) * images["intermediate_width"]
+    begins = images["intermediate"] - room.between.ctypes.data
     assert begins[1] >= 4 * 3 * words[0]
     assert len(room.between) >= begins[1] + 4 * 3 * words[1]
     assert not (begins % structs.ALIGNMENT).any()
@@ -320,8 +320,8 @@ def test_images_are_launched_in_parts_that_fit_into_the_intermediate_memory(most
     batch = [np.zeros((100 + 37 * index % 90, 60, 3), np.uint8) for index in range(13)]
     room = cuda_shim.Room()
     prepared = cuda_shim.prepare(plan, batch, batch, room=room, middle_bytes=most)
-    sizes = 4 * 3 * prepared.images["middle_height"].astype(int) * prepared.images["middle_width"]
-    begins = prepared.images["middle"] - room.between.ctypes.data
+    sizes = 4 * 3 * prepared.images["intermediate_height"].astype(int) * prepared.images["intermediate_width"]
+    begins = prepared.images["intermediate"] - room.between.ctypes.data
     assert len(room.between) <= max(most, structs.ALIGNMENT * -(-sizes.max() // structs.ALIGNMENT))
     assert [part.first for part in prepared.parts] == [0, *(part.last for part in prepared.parts[:-1])]
     assert prepared.parts[-1].last == len(batch)

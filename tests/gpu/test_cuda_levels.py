@@ -206,7 +206,10 @@ def test_memory_areas_of_steps_do_not_overlap():
         ]
         largest = 3 * max(height * width for height, width in sizes[: len(placement.levels)])
         assert image["tensor"] == canvas["levels"]
-        middle = int(image["middle"]), 4 * 3 * int(image["middle_height"]) * int(image["middle_width"])
+        middle = (
+            int(image["intermediate"]),
+            4 * 3 * int(image["intermediate_height"]) * int(image["intermediate_width"]),
+        )
         spans += [middle, (int(canvas["levels"]), 3 * SIZE[0] * SIZE[1])]
         if largest > 3 * SIZE[0] * SIZE[1] or any(isinstance(step, Take) for step in placement.levels):
             spans.append((int(canvas["other"]), 1))
@@ -217,32 +220,35 @@ def test_memory_areas_of_steps_do_not_overlap():
 
 
 WRONG = {
-    "contrast by another mean": ("(2 * measured->sum + pixels) / (2ull * pixels)", "measured->sum / pixels"),
+    "contrast by another mean": ("(2 * statistics->sum + pixels) / (2ull * pixels)", "statistics->sum / pixels"),
     "hue by the other library": (
-        "step.like == LIKE_PILLOW ? turned_pillow",
-        "step.like != LIKE_PILLOW ? turned_pillow",
+        "step.like == LIKE_PILLOW ? shift_hue_pillow",
+        "step.like != LIKE_PILLOW ? shift_hue_pillow",
     ),
     "a product and a sum in one rounding": (
-        "gray + (REAL(level) - gray) * factor",
-        "fused(REAL(level) - gray, factor, gray)",
+        "gray + (TO_FLOAT(value) - gray) * factor",
+        "fma_v(TO_FLOAT(value) - gray, factor, gray)",
     ),
     "equalize with the highest level": ("(pixels - counts[high]) / 255", "pixels / 255"),
-    "half a pixel": ("warped(step.matrix, x + 0.5, y + 0.5)", "warped(step.matrix, x, y + 0.5)"),
+    "half a pixel": ("step.mode, x + 0.5, y + 0.5", "step.mode, x, y + 0.5"),
     "another half of OpenCV's places": ("(is_nearest ? 512 : 16)", "(is_nearest ? 512 : 0)"),
     "OpenCV's weights turned": ("16 * (32 * dy + dx)", "16 * (32 * dx + dy)"),
     "ties away from zero": ("level_of(rintf(value))", "level_of(floorf(value + 0.5f))"),
-    "the edge is mirrored twice": ("position < 0 ? -position :", "position < 0 ? -position - 1 :"),
+    "the edge is mirrored twice": ("period - edge - position;", "period - edge - position - 1;"),
     "a sharpened edge": ("bool is_edge = y == 0 ||", "bool is_edge = y < 0 || y == 0 && x != 5 ||"),
     "an erased row more": (
         "y < step.top + step.height && x >= step.left",
         "y <= step.top + step.height && x >= step.left",
     ),
-    "no barrier before a step that looks elsewhere": ("else __syncthreads();\n        image = made;", "image = made;"),
-    "no barrier after what is measured": (
-        "atomicAdd(&measured->sum, sum);\n    __syncthreads();",
-        "atomicAdd(&measured->sum, sum);",
+    "no barrier before a step that looks elsewhere": (
+        "else __syncthreads();\n        image = result;",
+        "image = result;",
     ),
-    "counts that nobody clears": ("measured.counts[i / LEVELS][i % LEVELS] = 0;", ";"),
+    "no barrier after what is measured": (
+        "atomicAdd(&statistics->sum, sum);\n    __syncthreads();",
+        "atomicAdd(&statistics->sum, sum);",
+    ),
+    "counts that nobody clears": ("statistics.counts[i / LEVELS][i % LEVELS] = 0;", ";"),
 }
 
 

@@ -63,14 +63,14 @@ __device__ static inline int canvas_width(const struct Plan &plan) {
 }
 
 // Index in the tensor of channel c of the canvas pixel (x, y). A tensor has less than 2^31 bytes, so an int suffices.
-__device__ static inline int place(const struct Plan &plan, int c, int x, int y) {
+__device__ static inline int tensor_index(const struct Plan &plan, int c, int x, int y) {
     return CANVASES ? (y * canvas_width(plan) + x) * CHANNELS + c
                     : c * plan.strides[0] + y * plan.strides[1] + x * plan.strides[2];
 }
 
 // Write the constant channel of the canvas pixel (x, y), if the tensor has one.
 __device__ static inline void put_fourth(const struct Plan &plan, VALUE *tensor, int x, int y) {
-    if (FOURTH) tensor[place(plan, CHANNELS, x, y)] = (VALUE)plan.fourth;
+    if (FOURTH) tensor[tensor_index(plan, CHANNELS, x, y)] = (VALUE)plan.fourth;
 }
 
 // Return the bits of the nearest float16, ties to even, for a value below 65520. From 2^exponent to 2^(exponent + 1),

@@ -1,5 +1,5 @@
 // The fast resize kernels: convert decoded pixels to finished tensors in two launches, for a batch of images of any
-// sizes. They support resizes that round to uint8 after each pass and whose windows do not extend beyond the image.
+// sizes. They support resizes that round to uint8 after each pass and whose taps do not extend beyond the image.
 // plain.cu supports the other resizes.
 //
 // The first launch resamples each image along one axis and stores uint8 values, as Pillow does. The second launch
@@ -15,13 +15,13 @@
 // groups, `weights` has 16 bytes per group and output position, and the last group is padded with weights of 0. The
 // intermediate image consists of words with four neighbors along the axis of the second pass,
 // [channel][middle_height][middle_width]: four rows of one column, or four columns of one row if the second pass is
-// horizontal. Windows of the second pass begin at a multiple of four.
+// horizontal. The first tap of each output position of the second pass is at a multiple of four.
 //
-// An axis that keeps its length, or uses nearest neighbor, has windows of one position with weight 2^22, which
-// reproduce the pixel value. The tables contain the bits of tensor values, so the kernels do not need a float type.
+// An axis that keeps its length, or uses nearest neighbor, has a single tap with the weight 2^22 per output position, which
+// reproduces the pixel value. The tables contain the bits of tensor values, so the kernels do not need a float type.
 //
 // Comes after canvas.cu. Compiled with -DBITS=22 if all weights have 22 fractional bits, and in all other cases
-// with -DBITS=windows.bits.
+// with -DBITS=coefficients.bits.
 
 #define LEVELS 256
 #define THREADS 256                 // per block: TILE_WIDTH * TILE_HEIGHT, one per entry of a table
@@ -49,21 +49,21 @@ __device__ static inline unsigned pack(int low, int high, unsigned above) {
 }
 #endif
 
-// Initialize the sums of a window of one channel. The initial value is one half, so that the final shift rounds.
-__device__ static inline void reset(int *sums, const struct Windows &windows) {
+// Initialize the sums of an output value. The initial value is one half, so that the final shift rounds.
+__device__ static inline void reset(int *sums, const struct Coefficients &coefficients) {
     for (int d = 0; d < DIGITS; ++d) sums[d] = d ? 0 : 1 << (BITS - 1);
 }
 
-// Add four taps to the sums of a window.
+// Add four taps to the sums of an output value.
 __device__ static inline void add(unsigned levels, uint4 digits, int *sums) {
     sums[0] = dot(levels, digits.x, sums[0]);
     sums[1] = dot(levels, digits.y, sums[1]);
     sums[2] = dot(levels, digits.z, sums[2]);
 }
 
-// Combine the sums of a window to an unclipped pixel value. The total fits into an int; a partial sum may overflow, so
+// Combine the sums of an output value to an unclipped pixel value. The total fits into an int; a partial sum may overflow, so
 // the addition is unsigned.
-__device__ static inline int level_of(const int *sums, const struct Windows &windows) {
+__device__ static inline int level_of(const int *sums, const struct Coefficients &coefficients) {
     return (int)(sums[2] * 65536u + sums[1] * 256u + sums[0]) >> BITS;
 }
 
@@ -128,22 +128,22 @@ __device__ static inline void stage(uint4 *staged, const unsigned char *pixels, 
 // cause 2.2.
 __device__ static inline void across(const struct Image &image) {
     __shared__ uint4 staged[WORDS * VECTOR_ROWS];
-    const struct Windows &windows = image.columns;
+    const struct Coefficients &coefficients = image.columns;
     int left = blockIdx.x * TILE_WIDTH, top = blockIdx.y * TILE_ROWS;
-    if (left >= windows.size || top >= image.middle_height * TAPS) return;  // for all threads of the block
+    if (left >= coefficients.size || top >= image.intermediate_height * TAPS) return;  // for all threads of the block
     int thread = threadIdx.y * TILE_WIDTH + threadIdx.x;
-    int right = min(left + TILE_WIDTH, windows.size) - 1;
+    int right = min(left + TILE_WIDTH, coefficients.size) - 1;
     int column = left + thread / 32 * 8 + thread % 8, line = thread / 8 % 4;
     int x = min(column, right);
-    int first = __ldg(windows.first + x), count = __ldg(windows.count + x);
-    int first_left = __ldg(windows.first + left), first_right = __ldg(windows.first + right);
+    int first = __ldg(coefficients.first + x), count = __ldg(coefficients.count + x);
+    int first_left = __ldg(coefficients.first + left), first_right = __ldg(coefficients.first + right);
     int begin = min(first_left, first_right);  // positions increase, or decrease if mirrored
-    int end = max(first_left + TAPS * __ldg(windows.count + left), first_right + TAPS * __ldg(windows.count + right));
-    const unsigned char *pixels = image.pixels + (image.middle_top + top) * image.pitch + (long long)begin * CHANNELS;
+    int end = max(first_left + TAPS * __ldg(coefficients.count + left), first_right + TAPS * __ldg(coefficients.count + right));
+    const unsigned char *pixels = image.pixels + (image.intermediate_top + top) * image.pitch + (long long)begin * CHANNELS;
     int sums[WORDS][TAPS][CHANNELS][DIGITS];
     for (int word = 0; word < WORDS; ++word)
         for (int i = 0; i < TAPS; ++i)
-            for (int c = 0; c < CHANNELS; ++c) reset(sums[word][i][c], windows);
+            for (int c = 0; c < CHANNELS; ++c) reset(sums[word][i][c], coefficients);
     for (int part = begin; part < end; part += PART) {
         if (part > begin) __syncthreads();  // all threads have used the previous part
         stage(staged, pixels + (part - begin) * CHANNELS, min(PART + TAPS - 1, end - part) * CHANNELS, image);
@@ -151,7 +151,7 @@ __device__ static inline void across(const struct Image &image) {
         int group = max(0, part - first + TAPS - 1) / TAPS;  // first group that begins in this part
         int groups = min(count, max(0, part + PART - first + TAPS - 1) / TAPS) - group;
         if (column > right || groups <= 0) continue;
-        const uint4 *weights = (const uint4 *)windows.weights + group * windows.size + x;
+        const uint4 *weights = (const uint4 *)coefficients.weights + group * coefficients.size + x;
         const unsigned *rows = (const unsigned *)staged;
         unsigned words[TAPS], shifts[TAPS], firsts[WORDS][TAPS];  // as pointers, they are spilled (sm_120)
         for (int i = 0; i < TAPS; ++i) {
@@ -162,7 +162,7 @@ __device__ static inline void across(const struct Image &image) {
             for (int word = 0; word < WORDS; ++word) firsts[word][i] = rows[words[i] + word * VECTOR_ROWS * 4];
         }
 #pragma unroll 1
-        for (; groups > 0; --groups, weights += windows.size) {
+        for (; groups > 0; --groups, weights += coefficients.size) {
             uint4 digits = __ldg(weights);
             for (int i = 0; i < TAPS; ++i, words[i - 1] += CHANNELS)
                 for (int word = 0; word < WORDS; ++word) {
@@ -173,14 +173,14 @@ __device__ static inline void across(const struct Image &image) {
         }
     }
     if (column > right) return;
-    int plane = image.middle_height * image.middle_width;
+    int plane = image.intermediate_height * image.intermediate_width;
     for (int word = 0; word < WORDS; ++word) {
         int y = top / TAPS + word * TILE_HEIGHT + line;
-        if (y >= image.middle_height) return;
-        unsigned *out = (unsigned *)image.middle + y * image.middle_width + image.left % PIXELS + x;
+        if (y >= image.intermediate_height) return;
+        unsigned *out = (unsigned *)image.intermediate + y * image.intermediate_width + image.left % PIXELS + x;
         for (int c = 0; c < CHANNELS; ++c) {
             int levels[TAPS];
-            for (int i = 0; i < TAPS; ++i) levels[i] = level_of(sums[word][i][c], windows);
+            for (int i = 0; i < TAPS; ++i) levels[i] = level_of(sums[word][i][c], coefficients);
             out[c * plane] = pack(levels[0], levels[1], pack(levels[2], levels[3], 0));
         }
     }
@@ -189,18 +189,18 @@ __device__ static inline void across(const struct Image &image) {
 // Resample down the columns (vertically), one pixel per thread. Few images are resampled vertically first, so this
 // function is not optimized.
 __device__ static inline void down(const struct Image &image) {
-    const struct Windows &windows = image.rows;
+    const struct Coefficients &coefficients = image.rows;
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
-    if (x >= image.middle_width * TAPS || image.middle_top + x >= image.width) return;
-    const unsigned char *column = image.pixels + (image.middle_top + x) * CHANNELS;
-    int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
+    if (x >= image.intermediate_width * TAPS || image.intermediate_top + x >= image.width) return;
+    const unsigned char *column = image.pixels + (image.intermediate_top + x) * CHANNELS;
+    int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.intermediate_height);
     for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
         int sums[CHANNELS][DIGITS];
-        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], windows);
-        int row = __ldg(windows.first + y);
+        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], coefficients);
+        int row = __ldg(coefficients.first + y);
         const unsigned char *pixel = column + row * image.pitch;
-        const uint4 *weights = (const uint4 *)windows.weights + y;
-        for (int group = __ldg(windows.count + y); group > 0; --group, weights += windows.size) {
+        const uint4 *weights = (const uint4 *)coefficients.weights + y;
+        for (int group = __ldg(coefficients.count + y); group > 0; --group, weights += coefficients.size) {
             unsigned channels[CHANNELS] = {};
             for (int i = 0; i < TAPS; ++i) {
                 for (int c = 0; c < CHANNELS; ++c) channels[c] |= __ldg(pixel + c) << 8 * i;
@@ -209,8 +209,8 @@ __device__ static inline void down(const struct Image &image) {
             for (int c = 0; c < CHANNELS; ++c) add(channels[c], __ldg(weights), sums[c]);
         }
         for (int c = 0; c < CHANNELS; ++c) {
-            unsigned char *line = image.middle + (c * image.middle_height + y) * image.middle_width * (long long)TAPS;
-            line[x] = clip8(level_of(sums[c], windows));
+            unsigned char *line = image.intermediate + (c * image.intermediate_height + y) * image.intermediate_width * (long long)TAPS;
+            line[x] = clip8(level_of(sums[c], coefficients));
         }
     }
 }
@@ -227,16 +227,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) first_pass(const struct
 // `across` vertically.
 __device__ static inline void finish_down(const struct Image &image, const struct Plan &plan, int x, int y,
                                           int levels[CHANNELS][PIXELS]) {
-    const struct Windows &windows = image.rows;
-    int plane = image.middle_height * image.middle_width;
-    int row = (__ldg(windows.first + y) - image.middle_top) / TAPS;
-    const unsigned *words = (const unsigned *)image.middle + row * image.middle_width + image.left % PIXELS + x;
-    const uint4 *weights = (const uint4 *)windows.weights + y;
+    const struct Coefficients &coefficients = image.rows;
+    int plane = image.intermediate_height * image.intermediate_width;
+    int row = (__ldg(coefficients.first + y) - image.intermediate_top) / TAPS;
+    const unsigned *words = (const unsigned *)image.intermediate + row * image.intermediate_width + image.left % PIXELS + x;
+    const uint4 *weights = (const uint4 *)coefficients.weights + y;
     int sums[CHANNELS][PIXELS][DIGITS];
     for (int c = 0; c < CHANNELS; ++c)
-        for (int i = 0; i < PIXELS; ++i) reset(sums[c][i], windows);
+        for (int i = 0; i < PIXELS; ++i) reset(sums[c][i], coefficients);
 #pragma unroll 1
-    for (int group = __ldg(windows.count + y); group > 0; --group, words += image.middle_width, weights += windows.size) {
+    for (int group = __ldg(coefficients.count + y); group > 0; --group, words += image.intermediate_width, weights += coefficients.size) {
         uint4 digits = __ldg(weights);
         for (int c = 0; c < CHANNELS; ++c) {
             uint4 columns = __ldg((const uint4 *)(words + plan.channel[c] * plane));
@@ -247,25 +247,25 @@ __device__ static inline void finish_down(const struct Image &image, const struc
         }
     }
     for (int c = 0; c < CHANNELS; ++c)
-        for (int i = 0; i < PIXELS; ++i) levels[c][i] = level_of(sums[c][i], windows);
+        for (int i = 0; i < PIXELS; ++i) levels[c][i] = level_of(sums[c][i], coefficients);
 }
 
 // Compute the same values by resampling the result of `down` horizontally.
 __device__ static inline void finish_across(const struct Image &image, const struct Plan &plan, int x, int y,
                                             int levels[CHANNELS][PIXELS]) {
-    const struct Windows &windows = image.columns;
-    int plane = image.middle_height * image.middle_width;
+    const struct Coefficients &coefficients = image.columns;
+    int plane = image.intermediate_height * image.intermediate_width;
     for (int i = 0; i < PIXELS; ++i) {
-        int column = min(max(x + i, 0), windows.size - 1);
-        const unsigned *words = (const unsigned *)image.middle + y * image.middle_width;
-        words += (windows.first[column] - image.middle_top) / TAPS;
-        const uint4 *weights = (const uint4 *)windows.weights + column;
+        int column = min(max(x + i, 0), coefficients.size - 1);
+        const unsigned *words = (const unsigned *)image.intermediate + y * image.intermediate_width;
+        words += (coefficients.first[column] - image.intermediate_top) / TAPS;
+        const uint4 *weights = (const uint4 *)coefficients.weights + column;
         int sums[CHANNELS][DIGITS];
-        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], windows);
+        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], coefficients);
 #pragma unroll 1
-        for (int group = windows.count[column]; group > 0; --group, ++words, weights += windows.size)
+        for (int group = coefficients.count[column]; group > 0; --group, ++words, weights += coefficients.size)
             for (int c = 0; c < CHANNELS; ++c) add(__ldg(words + plan.channel[c] * plane), __ldg(weights), sums[c]);
-        for (int c = 0; c < CHANNELS; ++c) levels[c][i] = level_of(sums[c], windows);
+        for (int c = 0; c < CHANNELS; ++c) levels[c][i] = level_of(sums[c], coefficients);
     }
 }
 
@@ -306,10 +306,10 @@ second_pass(const struct Image *images, const struct Plan plan) {
             pixels[i] = INTERLEAVED ? (part * PIXELS + i) / PLANES : i;
             values.of[i] = tables[channels[i]][clip8(levels[channels[i]][pixels[i]])];
         }
-        if (is_whole) *(struct Values *)(image.tensor + place(plan, channels[0], x + pixels[0], y)) = values;
+        if (is_whole) *(struct Values *)(image.tensor + tensor_index(plan, channels[0], x + pixels[0], y)) = values;
         else
             for (int i = 0; i < PIXELS; ++i)
-                if (x + pixels[i] < canvas_width(plan)) image.tensor[place(plan, channels[i], x + pixels[i], y)] = values.of[i];
+                if (x + pixels[i] < canvas_width(plan)) image.tensor[tensor_index(plan, channels[i], x + pixels[i], y)] = values.of[i];
     }
     for (int i = 0; i < PIXELS && x + i < canvas_width(plan); ++i) put_fourth(plan, image.tensor, x + i, y);
 }

@@ -108,8 +108,8 @@ def fill_plain(chunk: Chunk) -> Filled:
         row, column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
         image["pixels"] = one.address + row * one.pitch + column * channels
         image["pitch"] = -one.pitch if mirror_y else one.pitch
-        image["tensor"], image["middle"] = tensor, middle
-        n_bytes = 4 * channels * int(image["middle_height"]) * int(image["middle_width"])
+        image["tensor"], image["intermediate"] = tensor, middle
+        n_bytes = 4 * channels * int(image["intermediate_height"]) * int(image["intermediate_width"])
         middle += -(-n_bytes // ALIGNMENT) * ALIGNMENT
     begin = -(-images.nbytes // 16) * 16
     memory, address = chunk.upload(begin + len(windows))
@@ -119,7 +119,7 @@ def fill_plain(chunk: Chunk) -> Filled:
     images["away"] += np.uint64(address + begin)
     memory[: images.nbytes] = images.view(np.uint8)
     memory[begin:] = np.frombuffer(windows, np.uint8)
-    return memory, middle, (int(images["middle_width"].max()), int(images["middle_height"].max()))
+    return memory, middle, (int(images["intermediate_width"].max()), int(images["intermediate_height"].max()))
 
 
 def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[str, Any]:
@@ -142,21 +142,21 @@ def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[
     return {
         "rows": rows,
         "columns": columns,
-        "stride": -len(plan.channels) if placement.mirrors[1] else len(plan.channels),
+        "column_stride": -len(plan.channels) if placement.mirrors[1] else len(plan.channels),
         "height": read[2] - read[0],
         "width": read[3] - read[1],
         "vertical_first": how.vertical_first,
-        "middle_top": left if how.vertical_first else top,
-        "middle_height": len(own[0].first) if how.vertical_first else bottom - top,
-        "middle_width": right - left if how.vertical_first else len(own[1].first),
+        "intermediate_top": left if how.vertical_first else top,
+        "intermediate_height": len(own[0].first) if how.vertical_first else bottom - top,
+        "intermediate_width": right - left if how.vertical_first else len(own[1].first),
         "top": placement.at[0],
         "left": placement.at[1],
         "passes": PASSES.index(how.passes),
         "factor": how.factor,
-        "margin_top": above,
-        "margin_left": before,
-        "margin_bottom": below,
-        "margin_right": behind,
+        "pad_top": above,
+        "pad_left": before,
+        "pad_bottom": below,
+        "pad_right": behind,
         "away": away,
         "fill": sum(level << 8 * channel for channel, level in zip(plan.channels, fill, strict=True)),
     }

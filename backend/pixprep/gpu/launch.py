@@ -118,7 +118,7 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
     rule = _formula(plan)
-    return [*options, f"-DBITS={(rule and rule.bits) or 'windows.bits'}"]
+    return [*options, f"-DBITS={(rule and rule.bits) or 'coefficients.bits'}"]
 
 
 def levels_options(plan: TensorPlan) -> list[str]:
@@ -166,7 +166,7 @@ def prepare(
     chunk = Chunk(plan, pixels, placements, tensors, which, uploads.take)
     memory, middle_end, (wide, high) = fill_fast(rule, chunk) if rule else fill_plain(chunk)
     images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
-    middles = images["middle"]
+    middles = images["intermediate"]
     scratch = np.zeros(len(pixels), np.uint64)
     if canvases:  # the memory of levels.cu follows that of the passes
         scratch += np.diff(middles, append=np.uint64(middle_end))

@@ -12,42 +12,42 @@
 // because NVRTC compiles with --fmad=false. Comes after canvas.cu, formulas.h and steps.cu.
 
 // Return the maximum or the mean of the pixel values of an image; 1 instead of 0, because it is a divisor.
-__device__ static inline double own_of(const struct LevelStep &step, const struct Measured &measured) {
+__device__ static inline double own_statistic(const struct LevelStep &step, const struct Statistics &statistics) {
     unsigned long long sum = 0, count = 0;
-    int most = 0;
+    int maximum = 0;
     for (int entry = 0; entry < CHANNELS * LEVELS; ++entry) {
         int level = entry % LEVELS;
-        unsigned long long times = measured.counts[entry / LEVELS][level];
+        unsigned long long times = statistics.counts[entry / LEVELS][level];
         sum += times * level;
         count += times;
-        if (times) most = max(most, level);
+        if (times) maximum = max(maximum, level);
     }
-    double own = step.kind == LEVEL_OWN_MAX ? most : __ddiv_rn(sum, count);
+    double own = step.kind == LEVEL_OWN_MAX ? maximum : __ddiv_rn(sum, count);
     return own ? own : 1;
 }
 
 // Convert the statistics of the image to the step's look-up table, with all threads of the block. `sum` is the sum of
 // the lumas that this thread has read.
-__device__ static inline void conclude(const struct Plan &plan, const struct LevelStep &step, unsigned long long sum,
-                                       unsigned pixels, struct Measured *measured) {
-    if (step.kind == LEVEL_BLEND_MEAN) atomicAdd(&measured->sum, sum);
+__device__ static inline void make_table(const struct Plan &plan, const struct LevelStep &step, unsigned long long sum,
+                                       unsigned pixels, struct Statistics *statistics) {
+    if (step.kind == LEVEL_BLEND_MEAN) atomicAdd(&statistics->sum, sum);
     __syncthreads();
-    double own = is_own(step.kind) ? own_of(step, *measured) : 0;
+    double own = is_normalization(step.kind) ? own_statistic(step, *statistics) : 0;
     for (int entry = threadIdx.x; entry < CHANNELS * LEVELS; entry += LEVEL_THREADS) {
         int c = entry / LEVELS, level = entry % LEVELS;
-        const unsigned *counts = measured->counts[c];
+        const unsigned *counts = statistics->counts[c];
         int value = level;
         if (step.kind == LEVEL_BLEND_MEAN) {
-            float mean = step.like == LIKE_PILLOW ? (float)((2 * measured->sum + pixels) / (2ull * pixels))
-                                                  : (float)measured->sum / (float)pixels;
-            value = blend_with_gray(level, mean, step.factor, step.rest, step.like);
+            float mean = step.like == LIKE_PILLOW ? (float)((2 * statistics->sum + pixels) / (2ull * pixels))
+                                                  : (float)statistics->sum / (float)pixels;
+            value = blend_with_gray(level, mean, step.factor, step.one_minus_factor, step.like);
             if (step.like == LIKE_OPENCV) {
-                double gray = (double)measured->sum / pixels;
+                double gray = (double)statistics->sum / pixels;
                 value = step.factor == 0 ? (int)(gray + 0.5)
                                          : level_of(level * step.factor + (float)(gray * step.matrix[0]));
             }
         } else if (own) {
-            measured->values[c][level] = computed(plan, c, level, own);
+            statistics->values[c][level] = computed(plan, c, level, own);
         } else {
             int low = -1, high = -1;
             unsigned below = 0;
@@ -68,83 +68,83 @@ __device__ static inline void conclude(const struct Plan &plan, const struct Lev
                 } else value = level_of((level - low) / (reach * (1.0f / 255)));
             }
         }
-        measured->table[c][level] = value;
+        statistics->table[c][level] = value;
     }
     __syncthreads();
 }
 
 // Write a pixel to the tensor in the last sweep, through the plan's table or, if `own` is not null, the image's own
 // table.
-__device__ static inline void put(const struct Plan &plan, const struct Measured *own, VALUE *tensor, int y, int x,
+__device__ static inline void put(const struct Plan &plan, const struct Statistics *own, VALUE *tensor, int y, int x,
                                   const int *pixel) {
     for (int c = 0; c < PLANES; ++c) {
         int level = pixel[0];
         for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (plan.channel[c] == k) level = pixel[k];
-        tensor[place(plan, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
+        tensor[tensor_index(plan, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
     }
     put_fourth(plan, tensor, x, y);
 }
 
 // Apply all steps and write the tensor, with all threads of a block.
-__device__ static inline void do_steps(const struct Canvas &canvas, const struct Plan &plan) {
-    __shared__ struct Measured measured;
+__device__ static inline void apply_steps(const struct Canvas &canvas, const struct Plan &plan) {
+    __shared__ struct Statistics statistics;
     const struct LevelStep *steps = canvas.steps;
     struct Levels image = {canvas.levels, canvas.height, canvas.width};
     unsigned char *other = canvas.other;
     int next = 0;
     bool is_ready = false;  // whether the statistic for the next step is complete
-    const struct Measured *own = canvas.step_count && is_own(steps[canvas.step_count - 1].kind) ? &measured : 0;
+    const struct Statistics *own = canvas.step_count && is_normalization(steps[canvas.step_count - 1].kind) ? &statistics : 0;
     do {
-        const struct LevelStep *elsewhere = 0;
-        struct Levels made = image;
-        if (next < canvas.step_count && is_elsewhere(steps[next].kind)) {
-            elsewhere = steps + next++;
-            if (elsewhere->kind == LEVEL_BLUR) {  // the vertical blur then writes in place
-                blur_across(*elsewhere, image, (float *)other);
+        const struct LevelStep *neighborhood_step = 0;
+        struct Levels result = image;
+        if (next < canvas.step_count && reads_neighbors(steps[next].kind)) {
+            neighborhood_step = steps + next++;
+            if (neighborhood_step->kind == LEVEL_BLUR) {  // the vertical blur then writes in place
+                blur_across(*neighborhood_step, image, (float *)other);
                 __syncthreads();
             } else {
-                made = {other, elsewhere->height, elsewhere->width};
+                result = {other, neighborhood_step->height, neighborhood_step->width};
                 other = image.pixels;
             }
-            if (elsewhere->kind == LEVEL_WARP_PILLOW_WALK) {
-                walk(*elsewhere, image, made);
+            if (neighborhood_step->kind == LEVEL_WARP_PILLOW_WALK) {
+                warp_pillow_incremental(*neighborhood_step, image, result);
                 __syncthreads();
-                image = made;
-                elsewhere = 0;
+                image = result;
+                neighborhood_step = 0;
             }
         }
         int first = next;
         for (; next < canvas.step_count; ++next, is_ready = false)
-            if (is_elsewhere(steps[next].kind) || (is_measured(steps[next].kind) && !is_ready)) break;
+            if (reads_neighbors(steps[next].kind) || (needs_statistics(steps[next].kind) && !is_ready)) break;
         bool is_last = next == canvas.step_count;
-        is_ready = !is_last && is_measured(steps[next].kind);
+        is_ready = !is_last && needs_statistics(steps[next].kind);
         if (is_ready) {
-            if (threadIdx.x == 0) measured.sum = 0;
-            for (int i = threadIdx.x; i < CHANNELS * LEVELS; i += LEVEL_THREADS) measured.counts[i / LEVELS][i % LEVELS] = 0;
+            if (threadIdx.x == 0) statistics.sum = 0;
+            for (int i = threadIdx.x; i < CHANNELS * LEVELS; i += LEVEL_THREADS) statistics.counts[i / LEVELS][i % LEVELS] = 0;
             __syncthreads();
         }
         unsigned long long sum = 0;
-        int count = made.height * made.width;
+        int count = result.height * result.width;
         for (int at = threadIdx.x; at < count; at += LEVEL_THREADS) {
-            int pixel[CHANNELS], y = at / made.width, x = at - y * made.width;
-            if (elsewhere) make(*elsewhere, image, other, y, x, pixel);
+            int pixel[CHANNELS], y = at / result.width, x = at - y * result.width;
+            if (neighborhood_step) compute_pixel(*neighborhood_step, image, other, y, x, pixel);
             else
-                for (int c = 0; c < CHANNELS; ++c) pixel[c] = made.at(y, x)[c];
+                for (int c = 0; c < CHANNELS; ++c) pixel[c] = result.at(y, x)[c];
 #pragma unroll 1
-            for (int step = first; step < next; ++step) change(steps[step], measured, y, x, pixel);
+            for (int step = first; step < next; ++step) apply_pixel_step(steps[step], statistics, y, x, pixel);
             if (is_last) put(plan, own, canvas.tensor, y, x, pixel);
             else
-                for (int c = 0; c < CHANNELS; ++c) made.at(y, x)[c] = pixel[c];
+                for (int c = 0; c < CHANNELS; ++c) result.at(y, x)[c] = pixel[c];
             if (!is_ready) continue;
             if (steps[next].kind == LEVEL_BLEND_MEAN) sum += luma(pixel, steps[next].like);
             else
-                for (int c = 0; c < CHANNELS; ++c) atomicAdd(&measured.counts[c][pixel[c]], 1u);
+                for (int c = 0; c < CHANNELS; ++c) atomicAdd(&statistics.counts[c][pixel[c]], 1u);
         }
         if (is_last) return;
-        if (is_ready) conclude(plan, steps[next], sum, count, &measured);
+        if (is_ready) make_table(plan, steps[next], sum, count, &statistics);
         else __syncthreads();
-        image = made;
+        image = result;
     } while (true);
 }
 
@@ -159,7 +159,7 @@ __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const st
         for (int k = 0; k < 8; ++k) {
             if (i * 8 + k >= count) break;
             int c = (i * 8 + k) / area, at = i * 8 + k - c * area, y = at / erasure.width, x = at - y * erasure.width;
-            tensor[place(plan, c, erasure.left + x, erasure.top + y)] = noise[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
+            tensor[tensor_index(plan, c, erasure.left + x, erasure.top + y)] = noise[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
         }
     }
 }
@@ -168,7 +168,7 @@ __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const st
 extern "C" __global__ void __launch_bounds__(LEVEL_THREADS, 1)
 change_levels(const struct Canvas *canvases, const struct Plan plan) {
     const struct Canvas canvas = canvases[blockIdx.x];
-    if (canvas.levels) do_steps(canvas, plan);
+    if (canvas.levels) apply_steps(canvas, plan);
     for (int i = 0; i < canvas.erasure_count; ++i) {
         const struct Erasure &erasure = canvas.erasures[i];
         __syncthreads();
@@ -179,7 +179,7 @@ change_levels(const struct Canvas *canvases, const struct Plan plan) {
         for (int at = threadIdx.x; at < erasure.height * erasure.width; at += LEVEL_THREADS) {
             int y = at / erasure.width, x = at - y * erasure.width;
             for (int c = 0; c < PLANES; ++c)
-                canvas.tensor[place(plan, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
+                canvas.tensor[tensor_index(plan, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
         }
     }
 }

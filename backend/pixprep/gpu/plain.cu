@@ -22,16 +22,16 @@ struct Line {
 
 // A line and the filter coefficients of one output position.
 template <typename T>
-struct Window {
+struct Taps {
     const Line<T> line;
     int first;
     int count;
     const int *weights;
     int size;           // distance between weights
 
-    __device__ Window(const Line<T> &line, int begin, const struct Windows &windows, int i)
-        : line(line), first(windows.first[i] - begin), count(windows.count[i]), weights(windows.weights + i),
-          size(windows.size) {}
+    __device__ Taps(const Line<T> &line, int begin, const struct Coefficients &coefficients, int i)
+        : line(line), first(coefficients.first[i] - begin), count(coefficients.count[i]), weights(coefficients.weights + i),
+          size(coefficients.size) {}
     __device__ T value(int tap, int c) const {
         int position = min(max(first + tap, 0), line.length - 1) - line.begin;
         if ((unsigned)position >= (unsigned)line.inside) return line.fill >> 8 * c & 255;
@@ -42,33 +42,33 @@ struct Window {
 
 // Compute sum(value * weight >> shift) for each channel, in int32.
 template <typename T>
-__device__ static inline void add_whole(const Window<T> &window, int shift, int *sums) {
+__device__ static inline void add_whole(const Taps<T> &taps, int shift, int *sums) {
     for (int c = 0; c < CHANNELS; ++c) sums[c] = 0;
-    for (int tap = 0; tap < window.count; ++tap)
-        for (int c = 0; c < CHANNELS; ++c) sums[c] += window.value(tap, c) * window.weight(tap) >> shift;
+    for (int tap = 0; tap < taps.count; ++tap)
+        for (int c = 0; c < CHANNELS; ++c) sums[c] += taps.value(tap, c) * taps.weight(tap) >> shift;
 }
 
 // Compute sum(value * weight) for each channel in float32. opencv_cubic begins with the last tap, and its weights are
 // integers / 2^22. float_fused adds the first tap and then groups of four taps with separate rounding, and the
 // remaining taps with fused multiply-adds.
 template <typename T>
-__device__ static inline void add_real(const Window<T> &window, int passes, float *sums) {
+__device__ static inline void add_real(const Taps<T> &taps, int passes, float *sums) {
     if (passes == PASSES_LERP) {
-        float t = __int_as_float(window.weight(1));
+        float t = __int_as_float(taps.weight(1));
         for (int c = 0; c < CHANNELS; ++c) {
-            float left = window.value(0, c);
-            sums[c] = __fadd_rn(left, __fmul_rn(__fsub_rn(window.value(1, c), left), t));
+            float left = taps.value(0, c);
+            sums[c] = __fadd_rn(left, __fmul_rn(__fsub_rn(taps.value(1, c), left), t));
         }
         return;
     }
     bool is_cubic = passes == PASSES_OPENCV_CUBIC;
-    int fused = passes == PASSES_FLOAT_FUSED ? 1 + (window.count - 1) / 4 * 4 : window.count;
-    for (int index = 0; index < window.count; ++index) {
-        int tap = is_cubic ? window.count - 1 - index : index;
-        int bits = window.weight(tap);
+    int fused = passes == PASSES_FLOAT_FUSED ? 1 + (taps.count - 1) / 4 * 4 : taps.count;
+    for (int index = 0; index < taps.count; ++index) {
+        int tap = is_cubic ? taps.count - 1 - index : index;
+        int bits = taps.weight(tap);
         float weight = is_cubic ? __fmul_rn(bits, 1.0f / (1 << 22)) : __int_as_float(bits);
         for (int c = 0; c < CHANNELS; ++c) {
-            float value = window.value(tap, c);
+            float value = taps.value(tap, c);
             if (index == 0) sums[c] = __fmul_rn(value, weight);
             else if (index < fused) sums[c] = __fadd_rn(sums[c], __fmul_rn(value, weight));
             else sums[c] = __fmaf_rn(value, weight, sums[c]);
@@ -91,27 +91,27 @@ extern "C" __global__ void first_pass(const struct Image *images) {
     const struct Image &image = images[blockIdx.z];
     int passes = image.passes;
     bool is_down = image.vertical_first;
-    const struct Windows &windows = is_down ? image.rows : image.columns;
+    const struct Coefficients &coefficients = is_down ? image.rows : image.columns;
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
-    int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
-    if (x >= image.middle_width) return;
+    int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.intermediate_height);
+    if (x >= image.intermediate_width) return;
     for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
-        int row = image.middle_top + y - image.margin_top, column = image.middle_top + x - image.margin_left;
+        int row = image.intermediate_top + y - image.pad_top, column = image.intermediate_top + x - image.pad_left;
         bool is_seen = is_down ? column >= 0 && column < image.width : row >= 0 && row < image.height;
-        Line<unsigned char> line = {image.pixels, image.stride, image.margin_left + image.width + image.margin_right,
-                                    image.margin_left, is_seen ? image.width : 0, image.fill};
+        Line<unsigned char> line = {image.pixels, image.column_stride, image.pad_left + image.width + image.pad_right,
+                                    image.pad_left, is_seen ? image.width : 0, image.fill};
         if (is_down)
-            line = {image.pixels, image.pitch, image.margin_top + image.height + image.margin_bottom, image.margin_top,
+            line = {image.pixels, image.pitch, image.pad_top + image.height + image.pad_bottom, image.pad_top,
                     is_seen ? image.height : 0, image.fill};
-        if (is_seen) line.pixels += is_down ? (long long)column * image.stride : row * image.pitch;
-        const Window<unsigned char> window(line, 0, windows, is_down ? y : x);
+        if (is_seen) line.pixels += is_down ? (long long)column * image.column_stride : row * image.pitch;
+        const Taps<unsigned char> taps(line, 0, coefficients, is_down ? y : x);
         int sums[CHANNELS];
         float values[CHANNELS];
-        if (is_whole(passes)) add_whole(window, 0, sums);
-        else add_real(window, passes, values);
-        void *out = (int *)image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
+        if (is_whole(passes)) add_whole(taps, 0, sums);
+        else add_real(taps, passes, values);
+        void *out = (int *)image.intermediate + ((long long)y * image.intermediate_width + x) * CHANNELS;
         for (int c = 0; c < CHANNELS; ++c) {
-            if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], windows.bits);
+            if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], coefficients.bits);
             else if (passes == PASSES_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
             else if (passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA) ((int *)out)[c] = sums[c];
             else ((float *)out)[c] = passes == PASSES_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
@@ -130,26 +130,26 @@ __device__ static inline int level_of(float value, bool is_away = false) {
 __device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
     int passes = image.passes;
     bool is_down = !image.vertical_first;
-    const struct Windows &windows = is_down ? image.rows : image.columns;
-    long long pitch = (long long)image.middle_width * CHANNELS;
+    const struct Coefficients &coefficients = is_down ? image.rows : image.columns;
+    long long pitch = (long long)image.intermediate_width * CHANNELS;
     long long line = is_down ? x * CHANNELS : y * pitch;
     long long stride = is_down ? pitch : CHANNELS;
-    int length = is_down ? image.middle_height : image.middle_width;
+    int length = is_down ? image.intermediate_height : image.intermediate_width;
     int i = is_down ? y : x;
     if (!is_whole(passes) || passes == PASSES_OPENCV_CUBIC) {
-        const Window<float> window({(const float *)image.middle + line, stride, length, 0, length, 0}, image.middle_top,
-                                   windows, i);
-        add_real(window, passes, values);
+        const Taps<float> taps({(const float *)image.intermediate + line, stride, length, 0, length, 0}, image.intermediate_top,
+                                   coefficients, i);
+        add_real(taps, passes, values);
         if (!REAL_VALUES)
             for (int c = 0; c < CHANNELS; ++c)
                 values[c] = level_of(values[c], passes == PASSES_DALI && image.away[x * CHANNELS + c]);
         return;
     }
     int sums[CHANNELS];
-    add_whole(Window<int>({(const int *)image.middle + line, stride, length, 0, length, 0}, image.middle_top, windows, i),
+    add_whole(Taps<int>({(const int *)image.intermediate + line, stride, length, 0, length, 0}, image.intermediate_top, coefficients, i),
               passes == PASSES_OPENCV_LINEAR ? 16 : 0, sums);
     for (int c = 0; c < CHANNELS; ++c) {
-        if (passes == PASSES_FIXED || passes == PASSES_OPENCV_LANCZOS) values[c] = fixed_level(sums[c], windows.bits);
+        if (passes == PASSES_FIXED || passes == PASSES_OPENCV_LANCZOS) values[c] = fixed_level(sums[c], coefficients.bits);
         else if (passes == PASSES_OPENCV_LINEAR) values[c] = clip8((sums[c] + 2) >> 2);
         else values[c] = level_of(__fmul_rn(sums[c], image.factor));
     }
@@ -177,7 +177,7 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
         float value = is_inside ? values[0] : image.fill >> 8 * plan.channel[c] & 255;
         for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (is_inside && plan.channel[c] == k) value = values[k];
-        image.tensor[place(plan, c, x, y)] = value_bits(plan, c, value);
+        image.tensor[tensor_index(plan, c, x, y)] = value_bits(plan, c, value);
     }
     put_fourth(plan, image.tensor, x, y);
 }

@@ -6,7 +6,7 @@
 
 // One step. The meaning of several fields depends on the kind of the step:
 //
-//   crop (take):   top, left, height and width of the window in the input image; flips; fill; mode: PADDING_...
+//   crop (take):   top, left, height and width of the crop in the input image; flips; fill; mode: PADDING_...
 //   erase:         top, left, height and width of the rectangle; fill
 //   curve:         data: 256 output values, indexed by the input value
 //   matrix:        data: float32 matrix of 3 x 4
@@ -16,16 +16,16 @@
 //   permute:       mode: 2 bits per output channel, the index of its input channel
 //   sharpness:     factor; rest: 1 - factor
 //   blur:          data: float32 filter weights, horizontal before vertical; whole_width and whole_height: their counts
-//   warp:          matrix: coefficients of the transform; top, left, height and width of the window in the full result;
+//   warp:          matrix: coefficients of the transform; top, left, height and width of the region in the full result;
 //                  whole_height and whole_width: size of the full result; fill, -1 for black; bit 0 of mode: whether
-// the                  transform is a homography; other bits (OpenCV only): PADDING_...; data: OpenCV's bicubic weights
+//                  the transform is a homography; other bits (OpenCV only): PADDING_...; data: OpenCV's bicubic weights
 struct LevelStep {
     double matrix[9];
     const unsigned char *data;
     int kind;
     int like;
     float factor;
-    float rest;        // 1 - factor
+    float one_minus_factor;        // 1 - factor
     int top;
     int left;
     int height;
@@ -33,8 +33,8 @@ struct LevelStep {
     int flip_y;
     int flip_x;
     int fill;          // color, one byte per channel
-    int whole_height;
-    int whole_width;
+    int full_height;
+    int full_width;
     int mode;
 };
 
@@ -50,7 +50,7 @@ struct Erasure {
 };
 
 // Statistics of the whole image that a step needs, and the tables that result from them.
-struct Measured {
+struct Statistics {
     unsigned long long sum;                 // sum of the lumas
     unsigned counts[CHANNELS][LEVELS];      // histogram of each channel
     unsigned char table[CHANNELS][LEVELS];  // result of the step for each pixel value
@@ -68,15 +68,15 @@ struct Levels {
     __device__ int level(int y, int x, int c) const { return at(min(max(y, 0), height - 1), min(max(x, 0), width - 1))[c]; }
 };
 
-// Whether a step reads pixels at other positions.
-__device__ static inline bool is_elsewhere(int kind) { return kind >= LEVEL_TAKE; }
+// Return whether a step reads pixels at other positions.
+__device__ static inline bool reads_neighbors(int kind) { return kind >= LEVEL_TAKE; }
 
-__device__ static inline bool is_measured(int kind) {
+__device__ static inline bool needs_statistics(int kind) {
     return kind == LEVEL_BLEND_MEAN || (kind >= LEVEL_AUTOCONTRAST && kind <= LEVEL_OWN_MEAN);
 }
 
-// Whether a step, always the last one, normalizes the tensor by a statistic of the image and does not change pixels.
-__device__ static inline bool is_own(int kind) { return kind == LEVEL_OWN_MAX || kind == LEVEL_OWN_MEAN; }
+// Return whether a step, which is always the last one, normalizes the tensor by a statistic of the image and does not change pixels.
+__device__ static inline bool is_normalization(int kind) { return kind == LEVEL_OWN_MAX || kind == LEVEL_OWN_MEAN; }
 
 // Convert a value, whose magnitude is far below 2^31, to a pixel value: truncate and clip.
 __device__ static inline int level_of(float value) { return clip8((int)value); }
@@ -84,15 +84,15 @@ __device__ static inline int level_of(float value) { return clip8((int)value); }
 // Round a value to a pixel value, ties to even, and clip.
 __device__ static inline int rounded(float value) { return level_of(rintf(value)); }
 
-__device__ static inline int fill_of(const struct LevelStep &step, int c) { return step.fill < 0 ? 0 : step.fill >> 8 * c & 255; }
+__device__ static inline int fill_value(const struct LevelStep &step, int c) { return step.fill < 0 ? 0 : step.fill >> 8 * c & 255; }
 
 __device__ static inline int luma(const int *pixel, int like) {
     if (CHANNELS == 1) return pixel[0];
     return luma_of(pixel[0], pixel[CHANNELS / 2], pixel[CHANNELS - 1], like);
 }
 
-// Apply a step that needs only the pixel (x, y), or a table of `measured`.
-__device__ static inline void change(const struct LevelStep &step, const struct Measured &measured, int y, int x,
+// Apply a step that needs only the pixel (x, y), or a table of `statistics`.
+__device__ static inline void apply_pixel_step(const struct LevelStep &step, const struct Statistics &statistics, int y, int x,
                                      int *pixel) {
     switch (step.kind) {
     case LEVEL_CURVE:
@@ -107,22 +107,22 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
 #if CHANNELS == 3
     case LEVEL_BLEND_OWN: {
         float gray = luma(pixel, step.like);
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = blend_with_gray(pixel[c], gray, step.factor, step.rest, step.like);
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = blend_with_gray(pixel[c], gray, step.factor, step.one_minus_factor, step.like);
         break;
     }
     case LEVEL_HUE: {
-        unsigned turned = step.like == LIKE_PILLOW ? shift_hue_pillow(pixel[0], pixel[1], pixel[2], step.factor)
+        unsigned shifted = step.like == LIKE_PILLOW ? shift_hue_pillow(pixel[0], pixel[1], pixel[2], step.factor)
                                                    : shift_hue_torchvision(pixel[0], pixel[1], pixel[2], step.factor);
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = turned >> 8 * c & 255;
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = shifted >> 8 * c & 255;
         break;
     }
     case LEVEL_HSV: {
         int hsv[3];
         hsv_opencv(pixel[0], pixel[1], pixel[2], hsv);
         int saturation = hsv[1] ? clip8(hsv[1] + step.top) : 0;
-        unsigned made = rgb_opencv(__ldg(step.data + hsv[0]), saturation, clip8(hsv[2] + step.left),
+        unsigned result = rgb_opencv(__ldg(step.data + hsv[0]), saturation, clip8(hsv[2] + step.left),
                                    x >= step.width - step.width % 32);
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = made >> 8 * c & 255;
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = result >> 8 * c & 255;
         break;
     }
     case LEVEL_PERMUTE: {
@@ -133,10 +133,10 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
 #endif
     case LEVEL_ERASE:
         if (y >= step.top && y < step.top + step.height && x >= step.left && x < step.left + step.width)
-            for (int c = 0; c < CHANNELS; ++c) pixel[c] = fill_of(step, c);
+            for (int c = 0; c < CHANNELS; ++c) pixel[c] = fill_value(step, c);
         break;
     default:  // steps with a table from statistics of the image
-        for (int c = 0; c < CHANNELS; ++c) pixel[c] = measured.table[c][pixel[c]];
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = statistics.table[c][pixel[c]];
     }
 }
 
@@ -149,8 +149,8 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
             for (int dy = -1; dy <= 1; ++dy)
                 for (int dx = -1; dx <= 1; ++dx) sum += image.at(y + dy, x + dx)[c];
             int smooth = (2 * sum + 13) / 26;
-            level = step.like == LIKE_PILLOW ? blend_with_gray(level, smooth, step.factor, step.rest, step.like)
-                                             : level_of(fma_v(step.rest, smooth - level, level));
+            level = step.like == LIKE_PILLOW ? blend_with_gray(level, smooth, step.factor, step.one_minus_factor, step.like)
+                                             : level_of(fma_v(step.one_minus_factor, smooth - level, level));
         }
         pixel[c] = level;
     }
@@ -158,7 +158,7 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
 
 // Compute the weighted sums of the neighbors of a position in a line of pixels, which are `stride` values apart.
 template <typename T>
-__device__ static inline void weigh(const float *weights, int taps, const T *line, int stride, int position, int length,
+__device__ static inline void weighted_sums(const float *weights, int taps, const T *line, int stride, int position, int length,
                                     float *sums) {
     for (int tap = 0; tap < taps; ++tap) {
         const T *values = line + border_position(PADDING_REFLECT, position + tap - taps / 2, length) * stride;
@@ -175,7 +175,7 @@ __device__ static inline void blur_across(const struct LevelStep &step, const st
     for (int at = threadIdx.x; at < image.height * image.width; at += LEVEL_THREADS) {
         int y = at / image.width, x = at - y * image.width;
         float sums[CHANNELS];
-        weigh((const float *)step.data, step.whole_width, image.at(y, 0), CHANNELS, x, image.width, sums);
+        weighted_sums((const float *)step.data, step.full_width, image.at(y, 0), CHANNELS, x, image.width, sums);
         for (int c = 0; c < CHANNELS; ++c) out[at * CHANNELS + c] = sums[c];
     }
 }
@@ -183,25 +183,25 @@ __device__ static inline void blur_across(const struct LevelStep &step, const st
 // Blur one pixel of the result of `blur_across` along the columns.
 __device__ static inline void blur_down(const struct LevelStep &step, const struct Levels &image, const float *across,
                                         int y, int x, int *pixel) {
-    const float *weights = (const float *)step.data + step.whole_width;
+    const float *weights = (const float *)step.data + step.full_width;
     float sums[CHANNELS];
-    weigh(weights, step.whole_height, across + x * CHANNELS, image.width * CHANNELS, y, image.height, sums);
+    weighted_sums(weights, step.full_height, across + x * CHANNELS, image.width * CHANNELS, y, image.height, sums);
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = rounded(sums[c]);
 }
 
 // Read the pixel at (x, y), or the fill color outside of the image.
-__device__ static inline void look(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
+__device__ static inline void read_or_fill(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     bool is_inside = image.has(y, x);
-    for (int c = 0; c < CHANNELS; ++c) pixel[c] = is_inside ? image.at(y, x)[c] : fill_of(step, c);
+    for (int c = 0; c < CHANNELS; ++c) pixel[c] = is_inside ? image.at(y, x)[c] : fill_value(step, c);
 }
 
 __device__ static inline void warp_pillow(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
-    double found[2];
-    source_pillow(step.matrix, step.mode, x + 0.5, y + 0.5, found);
-    double from_x = found[0], from_y = found[1];
+    double source[2];
+    source_pillow(step.matrix, step.mode, x + 0.5, y + 0.5, source);
+    double from_x = source[0], from_y = source[1];
     bool is_inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
     if (step.kind == LEVEL_WARP_PILLOW_NEAREST) {
-        look(step, image, is_inside ? (int)from_y : -1, is_inside ? (int)from_x : -1, pixel);
+        read_or_fill(step, image, is_inside ? (int)from_y : -1, is_inside ? (int)from_x : -1, pixel);
         return;
     }
     from_x = is_inside ? from_x - 0.5 : 0;
@@ -215,63 +215,63 @@ __device__ static inline void warp_pillow(const struct LevelStep &step, const st
                 rows[row] = cubic_pillow(image.level(j + row - 1, i - 1, c), image.level(j + row - 1, i, c),
                                   image.level(j + row - 1, i + 1, c), image.level(j + row - 1, i + 2, c), dx);
             double level = cubic_pillow(rows[0], rows[1], rows[2], rows[3], dy);
-            pixel[c] = is_inside ? (int)fmin(fmax(level, 0.0), 255.0) : fill_of(step, c);
+            pixel[c] = is_inside ? (int)fmin(fmax(level, 0.0), 255.0) : fill_value(step, c);
             continue;
         }
         int level = bilinear_pillow(image.level(j, i, c), image.level(j, i + 1, c), image.level(j + 1, i, c),
                             image.level(j + 1, i + 1, c), dx, dy);
-        pixel[c] = is_inside ? level : fill_of(step, c);
+        pixel[c] = is_inside ? level : fill_value(step, c);
     }
 }
 
 __device__ static inline void warp_torchvision(const struct LevelStep &step, const struct Levels &image, int y, int x,
                                                int *pixel) {
-    float out_y = step.mode ? y + 0.5f : y - (step.whole_height - 1) * 0.5f;
-    float out_x = step.mode ? x + 0.5f : x - (step.whole_width - 1) * 0.5f;
-    float found[2];
-    source_torchvision(step.matrix, step.mode, out_x, out_y, found);
-    float from_x = found[0], from_y = found[1];
+    float out_y = step.mode ? y + 0.5f : y - (step.full_height - 1) * 0.5f;
+    float out_x = step.mode ? x + 0.5f : x - (step.full_width - 1) * 0.5f;
+    float source[2];
+    source_torchvision(step.matrix, step.mode, out_x, out_y, source);
+    float from_x = source[0], from_y = source[1];
     from_x = pixel_position(from_x, image.width * 0.5f);
     from_y = pixel_position(from_y, image.height * 0.5f);
     if (step.kind == LEVEL_WARP_TORCHVISION_NEAREST) {
-        look(step, image, (int)rintf(from_y), (int)rintf(from_x), pixel);
+        read_or_fill(step, image, (int)rintf(from_y), (int)rintf(from_x), pixel);
         return;
     }
     float left = floorf(from_x), top = floorf(from_y);
     float r = from_x - left, t = from_y - top, l = 1 - r, s = 1 - t;
-    const float shares[4] = {s * l, s * r, t * l, t * r};
-    float values[CHANNELS][4], seen[4];
+    const float weights[4] = {s * l, s * r, t * l, t * r};
+    float values[CHANNELS][4], mask_values[4];
     for (int corner = 0; corner < 4; ++corner) {
         int j = (int)top + corner / 2, i = (int)left + corner % 2;
-        seen[corner] = image.has(j, i);
+        mask_values[corner] = image.has(j, i);
         for (int c = 0; c < CHANNELS; ++c) values[c][corner] = image.has(j, i) ? image.at(j, i)[c] : 0;
     }
-    float mask = weighted_sum(seen, shares);
+    float mask = weighted_sum(mask_values, weights);
     for (int c = 0; c < CHANNELS; ++c) {
-        float fill = fill_of(step, c), value = weighted_sum(values[c], shares);
+        float fill = fill_value(step, c), value = weighted_sum(values[c], weights);
         pixel[c] = rounded(step.fill < 0 ? value : (value - fill) * mask + fill);
     }
 }
 
-// Compute one pixel of OpenCV's warp. Its positions are in 32nds of a pixel; for nearest neighbor, in pixels.
+// Compute one pixel of OpenCV's warp. Positions are in units of 1/32 pixel or, for nearest neighbor, in pixels.
 __device__ static inline void warp_opencv(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     const double *m = step.matrix;
     const bool is_nearest = step.kind == LEVEL_WARP_OPENCV_NEAREST;
     const int mode = step.mode >> 1, bits = is_nearest ? 0 : 5;
-    int place[2];
+    int tensor_index[2];
     if (step.mode & 1) {
-        const int width = max(1, min(1024 / min(16, step.whole_height), step.whole_width)), block = x / width * width;
+        const int width = max(1, min(1024 / min(16, step.full_height), step.full_width)), block = x / width * width;
         const double over = inverse_depth((m[6] * block + m[7] * y + m[8]) + m[6] * (x - block), is_nearest ? 1.0 : 32.0);
-        for (int axis = 0; axis < 2; ++axis, m += 3) place[axis] = round_position(((m[0] * block + m[1] * y + m[2]) + m[0] * (x - block)) * over);
+        for (int axis = 0; axis < 2; ++axis, m += 3) tensor_index[axis] = round_position(((m[0] * block + m[1] * y + m[2]) + m[0] * (x - block)) * over);
     } else {
         for (int axis = 0; axis < 2; ++axis, m += 3) {
             const unsigned begin = round_opencv((m[1] * y + m[2]) * 1024.0), along = round_opencv(m[0] * x * 1024.0);
-            place[axis] = (int)(begin + (is_nearest ? 512 : 16) + along) >> (10 - bits);
+            tensor_index[axis] = (int)(begin + (is_nearest ? 512 : 16) + along) >> (10 - bits);
         }
     }
-    const int i = clip_int16(place[0] >> bits), j = clip_int16(place[1] >> bits), dx = place[0] & 31, dy = place[1] & 31;
+    const int i = clip_int16(tensor_index[0] >> bits), j = clip_int16(tensor_index[1] >> bits), dx = tensor_index[0] & 31, dy = tensor_index[1] & 31;
     if (is_nearest) {
-        look(step, image, border_position(mode, j, image.height), border_position(mode, i, image.width), pixel);
+        read_or_fill(step, image, border_position(mode, j, image.height), border_position(mode, i, image.width), pixel);
         return;
     }
     const bool is_linear = step.kind == LEVEL_WARP_OPENCV_BILINEAR;
@@ -282,7 +282,7 @@ __device__ static inline void warp_opencv(const struct LevelStep &step, const st
     for (int row = 0; row < taps; ++row)
         for (int column = 0; column < taps; ++column) {
             int near[CHANNELS];
-            look(step, image, border_position(mode, j + row - before, image.height), border_position(mode, i + column - before, image.width), near);
+            read_or_fill(step, image, border_position(mode, j + row - before, image.height), border_position(mode, i + column - before, image.width), near);
             const int weight = is_linear ? 32 * (row ? dy : 32 - dy) * (column ? dx : 32 - dx) : __ldg(weights + 4 * row + column);
             for (int c = 0; c < CHANNELS; ++c) sums[c] += near[c] * weight;
         }
@@ -291,7 +291,7 @@ __device__ static inline void warp_opencv(const struct LevelStep &step, const st
 
 // Compute the rows of Pillow's nearest-neighbor warp, which adds a constant to the position from pixel to pixel. Each
 // thread of a block computes one row at a time.
-__device__ static inline void walk(const struct LevelStep &step, const struct Levels &image, const struct Levels &out) {
+__device__ static inline void warp_pillow_incremental(const struct LevelStep &step, const struct Levels &image, const struct Levels &out) {
     const double *m = step.matrix;
     for (int y = threadIdx.x; y < out.height; y += LEVEL_THREADS) {
         double from_x = m[2] + m[1] * 0.5 + m[0] * 0.5, from_y = m[5] + m[4] * 0.5 + m[3] * 0.5;
@@ -302,7 +302,7 @@ __device__ static inline void walk(const struct LevelStep &step, const struct Le
         for (int x = -step.left; x < out.width; ++x) {
             bool is_inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
             const unsigned char *pixel = is_inside ? image.at((int)from_y, (int)from_x) : image.pixels;
-            for (int c = 0; c < CHANNELS && x >= 0; ++c) out.at(y, x)[c] = is_inside ? pixel[c] : fill_of(step, c);
+            for (int c = 0; c < CHANNELS && x >= 0; ++c) out.at(y, x)[c] = is_inside ? pixel[c] : fill_value(step, c);
             from_x += m[0];
             from_y += m[3];
         }
@@ -310,11 +310,11 @@ __device__ static inline void walk(const struct LevelStep &step, const struct Le
 }
 
 // Compute the pixel (x, y) of a step that reads other pixels of the image. `other` is the result of `blur_across`.
-__device__ static inline void make(const struct LevelStep &step, const struct Levels &image, const unsigned char *other, int y,
+__device__ static inline void compute_pixel(const struct LevelStep &step, const struct Levels &image, const unsigned char *other, int y,
                                    int x, int *pixel) {
     switch (step.kind) {
     case LEVEL_TAKE:
-        look(step, image, border_position(step.mode, step.top + (step.flip_y ? step.height - 1 - y : y), image.height),
+        read_or_fill(step, image, border_position(step.mode, step.top + (step.flip_y ? step.height - 1 - y : y), image.height),
              border_position(step.mode, step.left + (step.flip_x ? step.width - 1 - x : x), image.width), pixel);
         break;
     case LEVEL_SHARPNESS:
@@ -325,12 +325,12 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
         break;
     case LEVEL_WARP_PILLOW_FIXED: {
         long long row = step.top + y, column = step.left + x;
-        long long places[2];
+        long long positions[2];
         for (int axis = 0; axis < 2; ++axis) {
             const double *numbers = step.matrix + 3 * axis;
-            places[axis] = ((long long)numbers[0] * column + (long long)numbers[1] * row + (long long)numbers[2]) >> 16;
+            positions[axis] = ((long long)numbers[0] * column + (long long)numbers[1] * row + (long long)numbers[2]) >> 16;
         }
-        look(step, image, (int)places[1], (int)places[0], pixel);
+        read_or_fill(step, image, (int)positions[1], (int)positions[0], pixel);
         break;
     }
     default:

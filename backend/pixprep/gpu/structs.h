@@ -7,7 +7,7 @@
 #define VALUE void
 #endif
 
-#define TAPS 4            // taps per group, whose products one instruction adds up
+#define TAPS 4            // taps per group; one instruction multiplies a group and adds up the products
 #define DIGITS 3          // signed bytes per weight
 #define PIXELS 4          // pixels of a row that one thread of the second pass computes
 #define ALIGNMENT 256     // alignment in bytes of each intermediate image between the passes
@@ -15,7 +15,7 @@
 // Filter coefficients of one axis. For each output position i, in the order of the canvas: the first input position,
 // the number of taps, and the weights, grouped by tap (weights[tap * size + i]). For fast.cu, groups of taps replace
 // taps.
-struct Windows {
+struct Coefficients {
     const int *first;
     const int *count;
     const int *weights;
@@ -25,30 +25,30 @@ struct Windows {
 
 struct Image {
     const unsigned char *pixels;  // the first pixel that the resize reads. On a mirrored axis it is the last one in
-                                  // memory; only fast.cu mirrors columns through their windows
-    unsigned char *middle;        // intermediate image between the passes: in plain.cu rows of pixels with 32 bits per
+                                  // memory; only fast.cu mirrors columns, by the order of their coefficients
+    unsigned char *intermediate;  // intermediate image between the passes: in plain.cu rows of pixels with 32 bits per
                                   // value, in fast.cu words, which middle_height and middle_width count
     VALUE *tensor;
     const unsigned char *begin;   // bounds of the decoded image in memory; fast.cu does not read outside of them
     const unsigned char *end;
-    struct Windows rows;          // vertical windows for the region's rows
-    struct Windows columns;       // horizontal windows for the region's columns
+    struct Coefficients rows;     // vertical filter coefficients, for the rows of the region
+    struct Coefficients columns;  // horizontal filter coefficients, for the columns of the region
     long long pitch;              // row stride in bytes; negative if mirrored
-    int stride;                   // column stride in bytes; negative if mirrored
+    int column_stride;            // column stride in bytes; negative if mirrored
     int height;                   // size of the pixels
     int width;
     int vertical_first;           // whether the first pass is vertical
-    int middle_top;               // input row or column at which `middle` begins
-    int middle_height;
-    int middle_width;
+    int intermediate_top;         // input row or column at which `intermediate` begins
+    int intermediate_height;
+    int intermediate_width;
     int top;                      // position of the region on the canvas
     int left;
     int passes;                   // `enum passes`: the arithmetic, which in some libraries depends on the size
-    float factor;                 // PASSES_AREA: 1 / number of pixels per window
-    int margin_top;               // rows and columns of padding around the pixels before the resize, which window
-    int margin_left;              // positions include; only plain.cu supports padding
-    int margin_bottom;
-    int margin_right;
+    float factor;                 // PASSES_AREA: 1 / number of input pixels per output pixel
+    int pad_top;                  // rows and columns of padding around the pixels before the resize, which the input
+    int pad_left;                 // positions include; only plain.cu supports padding
+    int pad_bottom;
+    int pad_right;
     int fill;                     // color of the padding, one byte per decoded channel
     const unsigned char *away;    // PASSES_DALI: for each value of a row, whether ties are rounded away from 0
 };

@@ -25,7 +25,7 @@ STEPS = ("affine", "subtract", "multiply", "divide", "by_own")
 
 _STRUCTS = structs(*_FILES)
 _TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in _STRUCTS.items()}
-WINDOWS, IMAGE, STEP, PLAN = (_TYPES[name] for name in ("Windows", "Image", "Step", "Plan"))
+WINDOWS, IMAGE, STEP, PLAN = (_TYPES[name] for name in ("Coefficients", "Image", "Step", "Plan"))
 CANVAS, LEVEL_STEP, ERASURE, SURFACE = (_TYPES[name] for name in ("Canvas", "LevelStep", "Erasure", "Surface"))
 pack_step = packer(_STRUCTS["LevelStep"]).pack
 
