@@ -116,7 +116,7 @@ def from_transformers(
             f"{where}: {processor} does not have a PIL backend in transformers: use backend=torchvision"
         )
     for field, value in FIXED.get(processor, {}).items():
-        if settings.has(field) and settings.take(field) != value:
+        if (value or settings.has(field)) and settings.take(field) != value:
             settings.refuse(field, f"is not supported for this class unless it is {str(value).lower()}")
     for field in ("size", "crop_size", "pad_size"):
         _check_size_keys(settings, field)
@@ -439,8 +439,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0
-    if processor in BGR and isinstance(mean, tuple) and isinstance(std, tuple):
-        mean, std = mean[::-1], std[::-1]
+    if processor in BGR:
+        mean, std = (each[::-1] if isinstance(each, tuple) else each for each in (mean, std))
     if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))
     else:

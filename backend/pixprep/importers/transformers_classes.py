@@ -92,7 +92,7 @@ TILES = {"crop_to_patches": False, "min_patches": 1, "max_patches": 12}
 FIXED: dict[str, dict[str, Any]] = {
     "DonutImageProcessor": {"do_align_long_axis": False},
     "EomtImageProcessor": {"do_split_image": False, "do_pad": False},
-    "GraniteDoclingImageProcessor": {"dense_max_patches": 0},
+    "GraniteDoclingImageProcessor": {"dense_max_patches": 0, "fine_route": False},
     "Idefics3ImageProcessor": {"do_image_splitting": True, "return_row_col_info": False},
     "SmolVLMImageProcessor": {"do_image_splitting": True, "return_row_col_info": False},
     "FlavaImageProcessor": {"return_image_mask": False, "return_codebook_pixels": False},

@@ -135,6 +135,7 @@ def _janus(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _aria(fields: Fields, filter_: Filter, like: Like) -> Made:
+    fields.expect_false("do_resize")
     size, least = _length(fields, "max_image_size"), _length(fields, "min_image_size")
     if size not in (490, 980):
         fields.refuse("max_image_size", "must be 490 or 980")
@@ -145,6 +146,8 @@ def _aria(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _maskformer(fields: Fields, filter_: Filter, like: Like) -> Made:
+    if fields.has("pad_size"):
+        fields.refuse("pad_size")
     size = _edges(fields, "size", ("shortest_edge", "longest_edge"), ("height", "width"))
     multiple = fields.take("size_divisor", 0) or 1
     if type(multiple) is not int or not 1 <= multiple <= MAX_SIDE:
@@ -239,6 +242,8 @@ def _donut(fields: Fields, filter_: Filter, like: Like) -> Made:
     ops: list[Op] = [Resize(size=min(height, width), **how)]
     if not (fields.flag("do_thumbnail") and fields.flag("do_pad")):
         fields.refuse("do_thumbnail", "and do_pad must be true")
+    if filter_ == "nearest" and like == "pillow":  # the number of this filter is 0, which the class reads as unset
+        how["filter"] = "bicubic"
     ops.append(ResizeByRule(rule="thumbnail", size=height, width=width, again=True, **how))
     return Made([*ops, Pad(height=height, width=width)], [_tensor()])
 
@@ -248,6 +253,8 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
     tile = size[0]
     if len({*size}) > 1:
         fields.refuse("size", "must have an equal height and width")
+    if fields.flag("do_center_crop") and not fields.has("crop_size"):
+        fields.refuse("crop_size", 'must be set if "do_center_crop" is true')
     if fields.has("crop_size") and _edges(fields, "crop_size", ("height", "width"), is_square=True) != (tile, tile):
         fields.refuse("crop_size", f"must have the height and width of size, {tile}")
     points = fields.take("image_grid_pinpoints")
@@ -275,7 +282,9 @@ def _perception(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 _DIVISOR = {"size_divisor": 32}
 _MASKS = class_fields((1, 1), BILINEAR, IMAGENET, default_to_square=False, do_reduce_labels=False) | {
-    "size": {"shortest_edge": 800, "longest_edge": 1333}
+    "size": {"shortest_edge": 800, "longest_edge": 1333},
+    "num_labels": None,
+    "ignore_index": None,
 }
 _JANUS = class_fields((384, 384), BICUBIC, CLIP, do_pad=True, min_size=14)
 _PADDLE = class_fields((800, 800), BICUBIC, ((0, 0, 0), (1, 1, 1)))
@@ -311,7 +320,7 @@ SIZED: dict[str, Sized] = {
     "EomtImageProcessor": Sized(
         _MASKS
         | {"size": {"shortest_edge": 640, "longest_edge": 640}, "do_split_image": False, "do_pad": False}
-        | {"ignore_index": None},
+        | {"do_reduce_labels": None},
         _maskformer,
     ),
     "GLPNImageProcessor": Sized(
@@ -348,8 +357,7 @@ SIZED: dict[str, Sized] = {
     "MaskFormerImageProcessor": Sized(_MASKS | _DIVISOR, _maskformer),
     "OneFormerImageProcessor": Sized(
         _MASKS
-        | {"do_convert_rgb": True, "repo_path": "shi-labs/oneformer_demo"}
-        | dict.fromkeys(("class_info_file", "num_text", "num_labels", "ignore_index")),
+        | {"do_convert_rgb": True, "repo_path": "shi-labs/oneformer_demo", "class_info_file": None, "num_text": None},
         _maskformer,
     ),
     "Ovis2ImageProcessor": Sized(
@@ -404,6 +412,8 @@ def sized(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
     row = SIZED[processor]
     if row.is_flagged and not fields.flag("do_resize"):
         fields.refuse("do_resize", f"is not supported for {processor}")
+    if row.defaults["size"] is not None and not fields.has("size"):
+        fields.refuse("size", "must be set")
     if not row.crops:
         fields.expect_false("do_center_crop")
     return row.make(fields, filter_, like)
