@@ -62,7 +62,8 @@ def processor(name, backend, **fields):
 def is_large(name, expected, size):
     """Return whether a pipeline may reject an image that the processor accepts."""
     longest = max(np.shape(expected["pixel_values"])[-2:])
-    return longest > MAX_OPEN_SIDE or (name == "DonutImageProcessor" and max(size) > 30 * min(size))
+    is_narrow = name in ("DonutImageProcessor", "MuseGlimmerImageProcessor") and max(size) > 8 * min(size)
+    return longest > MAX_OPEN_SIDE or is_narrow
 
 
 def compare(name, backend, fields, encoded):
@@ -222,7 +223,10 @@ def drawn(name, numbers):
     if "max_num_patches" in defaults:
         fields["max_num_patches"] = int(numbers.integers(4, 300))
     elif "max_soft_tokens" in defaults:
-        fields |= {"max_soft_tokens": int(numbers.integers(2, 100)), "pooling_kernel_size": int(numbers.integers(1, 4))}
+        fields |= {
+            "max_soft_tokens": int(numbers.choice([70, 140])),
+            "pooling_kernel_size": int(numbers.integers(1, 4)),
+        }
     elif "max_image_tokens" in defaults:
         fields |= {"max_image_tokens": int(numbers.integers(2, 200)), "merge_size": int(numbers.integers(1, 4))}
     elif "max_patches" in defaults:

@@ -162,8 +162,7 @@ def from_transformers(
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
-        # the PIL backend converts pixel values to floats, except in Siglip2ImageProcessor
-        is_float = backend == "pil" and is_patched and processor != "Siglip2ImageProcessor"
+        is_float = backend == "pil" and is_patched and PATCHED[processor].is_float
         dtype: TensorDType = "float32" if is_float else tensor.dtype
         outputs = [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | Tiles) else op for op in outputs]
     return assembled(

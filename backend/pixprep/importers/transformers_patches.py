@@ -29,6 +29,8 @@ from pixprep.plan.sizes import Small
 from pixprep.spec import Filter, Like
 
 MAX_PATCH, MAX_COUNT = 1024, 1 << 20
+SOFT_TOKENS = (70, 140, 280, 560, 1120)
+"""Numbers of image tokens that Gemma 4 supports."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Patched:
         is_flat: Whether a patch is one row of values.
         filter: Filter of the class, which ignores ``resample``. None: that of the configuration.
         max_ratio: Maximum ratio of the sides of an image.
+        is_float: Whether the PIL backend converts pixel values to float32 even without a normalization.
         is_halved: Whether the size is that of GLM-Image.
         overrides_size: Whether ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
     """
@@ -56,6 +59,7 @@ class Patched:
     is_flat: bool = True
     filter: Any = None
     max_ratio: float = 200.0
+    is_float: bool = True
     is_halved: bool = False
     overrides_size: bool = True
 
@@ -119,6 +123,7 @@ PATCHED: dict[str, Patched] = {
         class_fields((1, 1), BICUBIC, ((0.0,) * 3, (1.0,) * 3), do_convert_rgb=True, do_normalize=False)
         | {"size": None, "patch_size": 16, "max_soft_tokens": 280, "pooling_kernel_size": 3},
         layout="hwc",
+        is_float=False,
     ),
     "GlmImageImageProcessor": Patched(_qwen(has_pixels=True), is_halved=True),
     "Kimi_K25ImageProcessor": Patched(
@@ -141,6 +146,7 @@ PATCHED: dict[str, Patched] = {
         class_fields((1, 1), BILINEAR, HALF, default_to_square=True)
         | {"size": None, "patch_size": 16, "max_num_patches": 256},
         layout="hwc",
+        is_float=False,
     ),
     "VideoLlama3ImageProcessor": Patched(_qwen(HALF, frames=1, merge=1, has_pixels=True), max_ratio=MAX_SIDE),
 }
@@ -182,7 +188,7 @@ def _siglip(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Lik
 
 def _gemma(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
     merge = _length(fields, "pooling_kernel_size", most=64)
-    count = _length(fields, "max_soft_tokens", most=MAX_COUNT // merge**2) * merge**2
+    count = fields.choice("max_soft_tokens", SOFT_TOKENS) * merge**2
     resize = ResizeToPatches(
         rule="gemma", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
     )
