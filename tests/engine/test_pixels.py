@@ -126,7 +126,7 @@ def test_nothing_is_copied_before_the_kernel():
     assert np.array_equal(photo, before)
 
 
-NO_CHANNELS = ': for gray images, set "color": "gray" in pixels'
+NO_CHANNELS = ': set "color": "gray" for gray images'
 SHAPES = {
     (20, 30): f"[UNSUPPORTED] the pixels must have the shape (height, width, 3), not (20, 30){NO_CHANNELS}",
     (20, 30, 1): f"[UNSUPPORTED] the pixels must have the shape (height, width, 3), not (20, 30, 1){NO_CHANNELS}",

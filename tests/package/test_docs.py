@@ -141,6 +141,13 @@ REQUIRED = {
     "patches": {"patch_size": 8},
     "patch_grid": {"patch_size": 8},
     "patch_mask": {"patch_size": 8, "max_patches": 9},
+    "patch_positions": {"patch_size": 8, "max_patches": 9},
+    "token_count": {"patch_size": 8},
+    "resize_by_rule": {"rule": "shrink", "size": 32},
+    "resize_to_tiles": {"tile_size": 16, "max_tiles": 4},
+    "resize_to_patches": {"patch_size": 8, "max_patches": 9},
+    "tiles": {"tile_size": 16, "thumbnail": "last"},
+    "tile_count": {"tile_size": 16, "thumbnail": "last"},
 }
 SIZES = (
     *({}, {"height": 16, "width": 16}, {"size": 16}, {"size": 16, "mode": "scale"}, {"size": 16, "max_size": 32}),
@@ -178,7 +185,18 @@ def accepted(op, **fields):
                 ops = [{"op": "decode"}, geometry, {"op": "grayscale"}, entry]
             case "normalize" | "tensor" | "boxes" | "points" | "mask" | "masks":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
-            case "patches" | "patch_grid" | "patch_mask":
+            case "tiles" | "tile_count":
+                tile = entry["tile_size"]
+                resize = {"op": "resize_to_tiles", "tile_size": tile, "max_tiles": 4}
+                ops = [{"op": "decode"}, resize, entry, {"op": "tensor", "dtype": "uint8"}]
+            case "resize_by_rule" if fields.get("rule") in ("multiple", "up"):
+                entry = {"op": op, "multiple": 8, **fields}
+                ops = [{"op": "decode"}, entry, {"op": "tensor", "max_size": 4096}]
+            case "resize_to_patches":
+                kimi = {"max_side": 9} if fields.get("rule") == "kimi" else {}
+                entry = {"op": op, **REQUIRED[op], **kimi, **fields}
+                ops = [{"op": "decode"}, entry, {"op": "tensor", "max_size": 4096}]
+            case "patches" | "patch_grid" | "patch_mask" | "patch_positions" | "token_count":
                 side = 2 * fields.get("patch_size", 8)
                 ops = [{"op": "decode"}, {"op": "resize", "height": side, "width": side}, entry, {"op": "tensor"}]
             case "warp" if fields.get("like") == "dali" or "inverse_map" in fields:

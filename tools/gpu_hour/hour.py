@@ -64,7 +64,7 @@ def _speed(function: str, **options: Any) -> Sequence[str]:
 
 
 _BATCHES, _SIZES = (1, 8, 32, 64, 128, 256), ("500x375", "1920x1080", "300 sizes")
-_LEAKS, _FEW = "100_engines or 2000_bad", "large_canvases or rows_may_lie or two_threads"
+_LEAKS, _FEW = "100_closed_engines or 2000_invalid", "large_canvases or rows_can_have or two_threads"
 _NCU = ("ncu", "--clock-control", "none", "--set", "detailed", "--print-summary", "per-kernel")
 _SANITIZER = ("compute-sanitizer", "--error-exitcode", "9", "--tool")
 _TOOLS = ("memcheck", "racecheck", "synccheck")

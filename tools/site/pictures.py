@@ -36,7 +36,6 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "resize_to_pixels": {"multiple": 28, "max_pixels": 9000},
     "resize_to_patches": {"patch_size": 16, "max_patches": 40},
     "resize_by_rule": {"rule": "shrink", "size": 160, "multiple": 16},
-    "resize_to_tiles": {"tile_size": 64, "max_tiles": 6},
     "center_crop": {"height": 112},
     "crop": {"top": 20, "left": 50, "height": 100, "width": 100},
     "pad": {"height": 176, "width": 248, "fill": 114},
@@ -102,6 +101,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "random_choice": {"ops": [{"op": "invert"}, {"op": "grayscale"}, {"op": "rotate", "angle": 30}]},
     "random_apply": {"ops": [{"op": "gaussian_blur", "kernel_size": 9}]},
     "random_order": {"ops": [{"op": "solarize", "threshold": 128}, {"op": "contrast", "factor": 3.0}]},
+    "resize_to_tiles": {"tile_size": 64, "max_tiles": 6},
 }
 """Fields of the op in its picture.
 

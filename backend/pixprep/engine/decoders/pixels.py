@@ -200,7 +200,7 @@ def shaped(array: Pixels, frames: Frames) -> Pixels:
     elif array.ndim == 3 and array.shape[2] == 4:
         hint = ": remove the fourth channel with array[:, :, :3]"
     elif array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1):
-        hint = ': for gray images, set "color": "gray" in pixels'
+        hint = ': set "color": "gray" for gray images'
     expected = f"(height, width, {count})" + " or (height, width)" * (count == 1)
     raise ImageError("UNSUPPORTED", f"the pixels must have the shape {expected}, not {_shape(array)}{hint}")
 
