@@ -1,14 +1,14 @@
-"""Reference implementation of engine/kernels/filters.c: the formulas of ``levels.Filter`` in NumPy, step by step."""
+"""Reference implementation of engine/kernels/filters.c, which computes the formulas of ``levels.Filter`` in NumPy."""
 
 import numpy as np
 
 
 def filtered(step, image):
-    """Return the image after the filter.
+    """Return the image with the filter applied.
 
     Args:
         step: Parameters of the filter.
-        image: uint8 (height, width, channels) with any strides.
+        image: uint8 array (height, width, channels) with any strides.
     """
     return _sharpened(step, image) if step.kind == "sharpness" else _blurred(step, image)
 
@@ -42,7 +42,7 @@ def _blurred(step, image):
 
 
 def _parts(values, axis, weights):
-    """Return one array of neighbours along an axis for each weight, reflected at the edge."""
+    """Return one shifted copy of the values along an axis for each weight. Positions outside are reflected."""
     reach = len(weights) // 2
     padded = np.pad(values, [(reach, reach) if each == axis else (0, 0) for each in range(3)], mode="reflect")
     length = values.shape[axis]
@@ -50,7 +50,7 @@ def _parts(values, axis, weights):
 
 
 def _summed(parts, weights, like):
-    """Return the weighted sum of arrays. Each product is rounded, except with OpenCV's arithmetic."""
+    """Return the weighted sum of the arrays. Each product is rounded to float32, except in OpenCV's arithmetic."""
     total = np.zeros_like(parts[0])
     for part, weight in zip(parts, np.array(weights, np.float32), strict=True):
         product = part.astype(np.float64) * weight if like == "opencv" else part * weight

@@ -1,9 +1,10 @@
-"""Frozen digests of tensors: the results of hundreds of lists of ops for six images defined by integer formulas.
+"""Freezes digests of tensors: the results of hundreds of lists of ops for six images that are defined by integer
+formulas.
 
-``FROZEN`` has a line for each list: its ops, as a file has them, and for each image the digest of the tensors of all
-epochs, or the reason of an error. The lists are read from this file, so that a line stays valid when ``cases`` changes.
-No image file is decoded. The digests are equal on the x86-64 levels up to v3, with NumPy 1.26 and 2.4, and with the
-vector code of NumPy and of glibc disabled.
+``FROZEN`` has one line per list. A line contains the ops, written as in a pipeline file. For each image, it also
+contains either the digest of the tensors of all epochs or the reason for the error. The lists are read from this file,
+so a line stays valid when ``cases`` changes. No image file is decoded. The digests are the same on the x86-64 levels up
+to v3, with NumPy 1.26 and 2.4, and with the vector code of NumPy and of glibc disabled.
 """
 
 import itertools
@@ -25,11 +26,13 @@ from support.canonical import GOLDEN
 
 FROZEN = GOLDEN / "pixels.jsonl"
 EPOCHS = 3
-"""Number of samples of each random op for each image."""
+"""Number of samples that each random op draws for each image."""
 
 
 def image(height, width, channels=3):
-    """Return slopes, an edge, a stripe of one colour, a texture of lines, and the middle bits of a hash as grain."""
+    """Return an image of gradients, an edge, a stripe of one colour, a texture of lines, and grain from the middle bits
+    of a hash.
+    """
     y, x, c = np.indices((height, width, channels), dtype=np.uint64)
     levels = 255 * (x * (3 - c) + y * (c + 1)) // (3 * width + 3 * height)
     levels = np.where(x * 5 > y * 3 + 40, levels, 255 - levels)
@@ -42,9 +45,9 @@ def image(height, width, channels=3):
 IMAGES = [
     image(67, 91), image(140, 41) // 2 + 40, image(33, 150), image(7, 9), image(64, 48, 1) // 3 + 9, image(192, 144),
 ]  # fmt: skip
-"""Sizes of the images: larger and smaller than most sizes below, tall, wide, tiny, gray.
+"""Sizes of the images: two are larger or smaller than most sizes below; the others are tall, wide, tiny or gray.
 
-The last two are 4 and 12 times 16 x 12. Two images have little contrast.
+The sides of the last two are 4 and 12 times those of a 16 x 12 image. Two images have little contrast.
 """
 LARGE = [
     ("torchvision", "bicubic"),
@@ -53,7 +56,7 @@ LARGE = [
     ("torch", "bilinear"),
     ("dali", "bicubic"),
 ]
-"""Resizes to more values than ``resample`` processes at a time."""
+"""Resizes whose result has more values than ``resample`` processes at a time."""
 RULES = {
     "shrink": {"size": 60, "width": 50, "multiple": 8},
     "contain": {"size": 60, "width": 50},
@@ -77,7 +80,7 @@ BOXES = [
 
 
 def cases() -> Iterator[list]:
-    """Return all lists of ops."""
+    """Return every list of ops to freeze."""
     yield from _methods()
     yield from _sizes()
     yield from _places()
@@ -87,13 +90,15 @@ def cases() -> Iterator[list]:
 
 
 def _methods():
-    """Return every filter of every profile, reducing and enlarging, by integer factors, and with a single column."""
+    """Return lists with every filter of every profile that reduce and enlarge, by integer factors and to a single
+    column.
+    """
     for like, profile in PROFILES.items():
         for method in profile.methods:
             how = {"filter": method.filter, "antialias": method.antialias, "like": like}
             for height, width in ((48, 56), (16, 12), (128, 96), (40, 1)):
                 yield [pp.resize(height=height, width=width, **how)]
-            yield [pp.resize(51, **how), pp.center_crop(44, 63), pp.flip()]  # regions, margins
+            yield [pp.resize(51, **how), pp.center_crop(44, 63), pp.flip()]  # regions and padding
             turned = pp.crop(1, 2, 6, 5), pp.flip("vertical")
             yield [*turned, pp.resize(height=23, width=40, **how), pp.crop(3, 7, 20, 9)]
     for like, filter_name in LARGE:
@@ -157,7 +162,9 @@ def _places():
 
 
 def _values():
-    """Return the cases of value arithmetic, rounded to pixel values or not, and of types, layouts and channels."""
+    """Return lists that test value arithmetic with and without rounding to pixel values, and dtypes, layouts and
+    channels.
+    """
     per_channel = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
     for arithmetic in get_args(Arithmetic):
         for like in ("pillow", "tensorflow"):
@@ -175,7 +182,7 @@ def _values():
 
 
 def _levels():
-    """Return ops on pixel values, alone and between a resize and a crop."""
+    """Return lists with ops on pixel values, both alone and between a resize and a crop."""
     ops = []
     for like in get_args(ColorLike):
         for factor in (0.0, 0.4, 1.7):
@@ -219,7 +226,7 @@ def _levels():
 
 
 def _random():
-    """Return random ops."""
+    """Return lists with random ops."""
     for like in get_args(ColorLike):
         yield [pp.color_jitter(0.4, 0.5, 0.6, 0.2, like=like)]
         yield [pp.random_photometric_distort(like=like)]
@@ -265,12 +272,12 @@ def _random():
 
 
 def text(ops):
-    """Return ops as in a file, on one line."""
+    """Return the ops on one line, in the format of a pipeline file."""
     return json.dumps([to_dict(op) for op in ops])
 
 
 def digests(ops_text):
-    """Return the digest for each image, or the reason of the error."""
+    """Return the digest of the tensors for each image, or the reason for the error."""
     ops = [msgspec.convert(entry, OPS[entry["op"]]) for entry in json.loads(ops_text)]
     return " ".join(_digest(ops, index) for index in range(len(IMAGES)))
 
@@ -291,7 +298,7 @@ def _digest(ops, index):
 
 
 def frozen():
-    """Return the contents of ``FROZEN``: the digests, by the text of the ops."""
+    """Return the contents of ``FROZEN`` as a mapping from each list of ops, as text, to its digests."""
     if not FROZEN.exists():
         return {}
     with FROZEN.open(encoding="utf-8") as lines:
@@ -299,7 +306,7 @@ def frozen():
 
 
 def changed(now):
-    """Return a text that names the lines of ``FROZEN`` whose tensors have changed, or an empty text."""
+    """Return a message that names the lines of ``FROZEN`` whose tensors have changed, or an empty string."""
     lines = [f"{ops}\n  frozen {was}\n  now    {now[ops]}" for ops, was in frozen().items() if now[ops] != was]
     return "\n".join(
         [f"{len(lines)} of {len(now)} lists of ops give other tensors than they did:", *lines[:20]] * bool(lines)
@@ -307,7 +314,9 @@ def changed(now):
 
 
 def write(*, accepts_changes):
-    """Add the lines of ``cases`` that ``FROZEN`` lacks. Rewrite changed lines, or list them and stop."""
+    """Add the lines of ``cases`` that ``FROZEN`` lacks. If other lines have changed, either rewrite them or list them
+    and stop.
+    """
     now = {ops: digests(ops) for ops in frozen()}
     if (moved := changed(now)) and not accepts_changes:
         return moved

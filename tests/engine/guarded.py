@@ -1,4 +1,4 @@
-"""Runs code next to unreadable pages, in a separate process."""
+"""Runs code in a separate process, on memory that is surrounded by unreadable pages."""
 
 import os
 import subprocess
@@ -18,11 +18,13 @@ for page in (0, 5):
     assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(PAGE), 0) == 0
 inside = whole[PAGE : 5 * PAGE]
 """
-"""``inside`` is uint8: four pages of memory between the two."""
+"""``inside`` is a uint8 array: four pages of memory between two unreadable ones."""
 
 
 def guarded(code):
-    """Run code that uses ``inside`` and may import the tests. Return how its process ended."""
+    """Run code in a separate process and return the completed process. The code can use ``inside`` and import test
+    modules.
+    """
     paths = [os.environ.get("PYTHONPATH", ""), str(TESTS), str(TESTS / "engine")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-W", "error", "-c", PAGES + code]

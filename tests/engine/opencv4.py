@@ -1,4 +1,4 @@
-"""Provides OpenCV 4 for comparisons of warps. A module that imports this is skipped if OpenCV is missing."""
+"""Provides OpenCV 4 for comparisons of warps. Test modules that import this module are skipped if OpenCV is missing."""
 
 import pytest
 

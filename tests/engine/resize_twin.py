@@ -1,7 +1,7 @@
-"""Every resize in NumPy, operation by operation.
+"""Reference implementation of every resize in NumPy, which mirrors the C code operation by operation.
 
-The filters are those of ``engine/kernels/library_filters.c``, the passes those of ``passes.c``. ``twins`` computes the
-coefficients of other filters.
+The filters follow ``engine/kernels/library_filters.c``, and the passes follow ``passes.c``. The module ``twins``
+computes the coefficients of the other filters.
 """
 
 import math
@@ -17,9 +17,9 @@ F32 = np.float32
 
 
 def resample(pixels, how, around=None, flips=(False, False)):
-    """Return the requested region (rows, columns, channels): uint8, or float32 if values are not rounded.
+    """Return the requested region (rows, columns, channels) as uint8, or as float32 if values are not rounded.
 
-    ``how`` is a ``Resampling``, ``around`` its ``Margins``, and ``flips`` the flips of the result (vertical,
+    ``how`` is a ``Resampling`` and ``around`` its ``Margins``. ``flips`` are the flips of the result: (vertical,
     horizontal).
     """
     windows = how.windows or tuple(windows_of(how, axis) for axis in (how.rows, how.columns))
@@ -37,7 +37,7 @@ def resample(pixels, how, around=None, flips=(False, False)):
 
 
 def windows_of(how, axis):
-    """Return the filter taps of an axis by the formula of a ``Resampling``."""
+    """Return the filter taps along an axis, computed by the formula of a ``Resampling``."""
     if how.formula.is_rule:
         return _RULES[how.formula.curve](how.formula, axis)
     if axis.length == axis.out_length:
@@ -46,7 +46,7 @@ def windows_of(how, axis):
 
 
 def _read(pixels, windows, around):
-    """Return the pixels that the taps read, with the border repeated or filled, and the taps relative to these
+    """Return the pixels that the taps read, with the border repeated or filled. Also return the taps relative to these
     pixels.
     """
     above, before = around.before if around else (0, 0)
@@ -68,7 +68,7 @@ def _across(values):
 
 
 def _taps(values, windows, dtype):
-    """Yield the values (out, other axis, channels) and weights of each tap."""
+    """Yield the pixel values (out, other axis, channels) and the weights for each tap."""
     for tap in range(windows.weights.shape[1]):
         yield values[windows.first + tap].astype(dtype), windows.weights[:, tap, None, None].astype(dtype)
 
@@ -121,7 +121,7 @@ def _levels(values):
 def _tied(values, how, is_mirrored):
     """Round DALI's values to pixel values.
 
-    Ties are rounded to even in its vector code, and away from 0 in the remainder of a run.
+    DALI's vector code rounds ties to even. In the remainder of a run, it rounds ties away from 0.
     """
     axis, channels = how.columns, values.shape[2]
     places = np.arange(axis.begin, axis.end)[:: -1 if is_mirrored else 1, None]
@@ -160,7 +160,7 @@ _PASSES = {
 CUT = 1e-3
 _S = math.sqrt(0.5)
 _TURNS = ((1.0, 0.0), (-_S, -_S), (0.0, 1.0), (_S, -_S), (-1.0, 0.0), (_S, _S), (0.0, -1.0), (-_S, _S))
-"""Return ``lanczos4`` at tap k: sin(a + 45 k degrees) with the sign of sin(x pi), as factors of sin(a) and cos(a)."""
+"""Factors (of sin(a), of cos(a)) for each tap k of ``lanczos4``: sin(a + 45 k degrees) with the sign of sin(x pi)."""
 
 
 def _opencv(rule, axis):
@@ -265,14 +265,14 @@ def _bicubic(x):
 
 
 def _total(weights):
-    """Return (out, 1), added one after the other, because ``sum`` adds in pairs."""
+    """Return the sum as an array (out, 1). The weights are added in sequence, because ``sum`` adds them pairwise."""
     return np.add.accumulate(weights, axis=1)[:, -1:]
 
 
 # -------------------------------------------------------------------------------------------------------------- DALI
 
 _DALI = {"dali_bilinear": (1, 2), "dali_bicubic": (2, 128), "dali_lanczos": (3, 192)}
-"""Return the radius of a filter, and the number of intervals in its table."""
+"""(radius, number of intervals in its table) for each filter of DALI."""
 
 
 def _dali(rule, axis):
@@ -317,12 +317,13 @@ _COSINE = [
         ("-0x1.ffffffd0c621cp-2", "0x1.55553e1068f19p-5", "-0x1.6c087e89a359dp-10", "0x1.99343027bf8c3p-16"),
     ),
 ]
-"""Coefficients of glibc's polynomials in the square."""
+"""Coefficients of glibc's polynomials in the square of the angle."""
 
 
 def _sinc(x):
-    """Use ``sinf`` of glibc, whose last bit differs from other libraries', on the angle from the nearest quarter
-    turn.
+    """Compute the sinc function with glibc's ``sinf``, on the angle from the nearest quarter turn.
+
+    The last bit of glibc's ``sinf`` differs from that of other libraries.
     """
     angles = (x.astype(np.float64) * np.pi).astype(F32)
     turns = np.rint(angles.astype(np.float64) * (2 / np.pi))

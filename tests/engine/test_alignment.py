@@ -1,4 +1,6 @@
-"""The op warp: regions of a photo by matrices, corners and points, fixed or per request, compared with OpenCV 4."""
+"""Tests that the op ``warp`` maps regions of a photo by matrices, corners and points like OpenCV 4, fixed or per
+request.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ SIZE = {"height": 48, "width": 100}
 
 
 def made(op, rows=None, *more, photo=PHOTO, most=64):
-    """Return the tensors of the rows for one photo, or their errors. A fixed op has one row."""
+    """Return the tensors of one photo for the rows of a request, or the errors. A fixed op has one row."""
     pipeline = pp.Pipeline([pp.decode(), op, *more, pp.tensor(dtype="uint8", layout="hwc")])
     inputs = None if rows is None else {next(iter(pipeline.inputs)): [rows]}
     with pp.Engine(pipeline, limits=pp.Limits(max_boxes=most)) as engine:
@@ -187,7 +189,7 @@ def test_a_box_across_the_horizon_is_kept_for_both_signs_of_its_homography(sign)
     sample = {"image": np.zeros((60, 80, 3), np.uint8), "boxes": [[30.0, 10, 50, 50]]}
     with pp.Loader([sample], pipeline.for_training(), batch_size=1) as loader:
         (boxes,) = next(iter(loader))["boxes"]
-    end = ((-140 * 49.5 + 3500) / (-2 * 49.5 + 39)) + 0.5  # the row of its lower edge
+    end = ((-140 * 49.5 + 3500) / (-2 * 49.5 + 39)) + 0.5  # the row of the box's lower edge
     assert boxes == pytest.approx(np.array([[0, 0, 60, end]]), abs=1e-3)
 
 

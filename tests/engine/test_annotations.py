@@ -1,4 +1,6 @@
-"""Boxes and points that follow an image's geometry: formats, removal, attributes, and the mapping back to the photo."""
+"""Tests that boxes and points follow an image's geometry: their formats, removal and attributes, and the mapping back
+to the photo.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ SAMPLE = {
     "iscrowd": np.array([False, True, False, False]),
     "box_track": ["a", "b", "c", "d"],
     "name": "photo.jpg",
-    # an attribute with as many values as there are boxes, but which does not belong to them
+    # this field has as many values as there are boxes, but does not belong to them
     "camera": (1.5, 2.5, 3.5, 4.5),
 }
 
@@ -76,7 +78,7 @@ def test_boxes_follow_the_image(ops, expected):
 @pytest.mark.parametrize("axis", ["horizontal", "vertical"])
 @pytest.mark.parametrize("place", ["before the resize", "after a margin", "after the resize", "after a filter"])
 def test_boxes_are_mirrored_for_a_mirror_at_any_position(axis, place):
-    """This includes a mirror among the steps on pixel values, after a filter that cannot be exchanged with a mirror."""
+    """The mirror may also be among the steps on pixel values, after a filter that cannot be exchanged with a mirror."""
     first, last = pp.crop(3, 9, 50, 60), pp.crop(5, 11, 31, 40)
     mirror, larger = pp.flip(axis), pp.resize(height=100, width=120)
     ops = {
@@ -157,7 +159,7 @@ def test_a_box_is_removed_if_its_centre_is_outside_the_crop():
     words = {"random_iou_crop#0": {"top": 0, "left": 0, "height": 35, "width": 45}}
     placed = plan.replaying(words, SAMPLE)(*SIZE)
     assert placed.kept["random_iou_crop#0"].tolist() == [True, True, False, False]
-    # the centre of the second box is at the edge, and most of the box is visible
+    # the centre of the second box is at the edge, although most of the box is visible
     words["random_iou_crop#0"]["width"] = 40
     assert annotated(plan, plan.replaying(words, SAMPLE)(*SIZE), SAMPLE)["labels"].tolist() == [1]
 
@@ -201,7 +203,7 @@ def test_an_image_whose_rotation_contradicts_its_annotation_fails_alone():
     assert batch.errors[0].reason == "BAD_RECORD"
     assert "if this is due to the EXIF orientation" in str(batch.errors[0])
     assert batch.errors[1] is None
-    assert len(fine.fields["boxes"]) == 0  # half a pixel of it remains
+    assert len(fine.fields["boxes"]) == 0  # half a pixel of the box remains
 
 
 def test_points_follow_the_image_and_the_boxes():
@@ -253,7 +255,7 @@ CHAIN = (
 @settings(max_examples=40, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 def test_a_box_encloses_the_same_pixels_before_and_after(seed, index):
-    """A bright rectangle is drawn where the box is. In the tensor, the bright pixels must be where the box is then."""
+    """A bright rectangle is drawn where the box is. In the tensor, the moved box must enclose the bright pixels."""
     generator = np.random.default_rng(seed)
     top, left = generator.integers(0, 30), generator.integers(0, 40)
     bottom, right = top + generator.integers(20, 30), left + generator.integers(20, 40)

@@ -1,4 +1,4 @@
-"""``pixprep.apply``: every op alone on arrays, with the random parameters that a Loader samples."""
+"""Tests that ``pixprep.apply`` runs every op alone on arrays, with the random parameters that a Loader would sample."""
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "kernel_size": 3, "shift": 0.1,
     "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
 }  # fmt: skip
-"""Values of required fields, by field name for all ops. Random ops have the parameters of their first frozen sample."""
+"""Values of required fields, by field name. Random ops use the fields of their first frozen case."""
 NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
 ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
 BOXES = [[10, 10, 30, 40]]

@@ -1,4 +1,6 @@
-"""AVIF and HEIC compared with Pillow and pillow-heif. Both formats are disabled by default."""
+"""Tests that AVIF and HEIC are decoded like in Pillow and pillow-heif, and that both formats are disabled by
+default.
+"""
 
 import io
 import struct
@@ -36,7 +38,7 @@ BOTH = [pytest.param("avif", marks=needs_avif), pytest.param("heic", marks=needs
 def turned(name, orientation):
     """Return a file whose container rotates the picture.
 
-    Both encoders write this for the EXIF data that they receive.
+    Both encoders write such a rotation if they receive EXIF data with an orientation.
     """
     image, exif = Image.fromarray(scene(37, 53)), Image.Exif()
     exif[0x0112] = orientation
@@ -48,7 +50,7 @@ def turned(name, orientation):
 
 
 def original(encoded, *, gray=False):
-    """Decode with the library; return pixels with the orientation applied: (height, width, 3 or 1)."""
+    """Decode with the original library. Return pixels (height, width, 3 or 1) with the orientation applied."""
     if sniff(encoded) == "avif":
         return expected_pixels(encoded, gray=gray)
     image = HEIF.open_heif(encoded).to_pillow()
@@ -78,9 +80,9 @@ def test_pixels_equal_the_librarys_in_colour_and_gray(name):
 @needs_avif
 @pytest.mark.parametrize(("height", "width"), [(128, 192), (100, 160), (66, 130)])
 def test_an_avif_of_tiles_equals_pillow(height, width):
-    """No installed encoder writes such a file.
+    """The test joins six pictures as tiles, because no installed encoder writes such a file.
 
-    The test joins six pictures as tiles. The last ones may be cut off.
+    The last tiles may be cropped.
     """
     tiles = [save(Image.fromarray(scene(64, 64, seed)), "AVIF") for seed in range(6)]
     begin = tiles[0].index(b"av1C") - 4
@@ -121,7 +123,7 @@ def test_the_rotation_of_a_heic_container_is_applied_once_with_any_option(orient
     encoded = turned("heic", orientation)
     upright = original(encoded)
     assert upright.shape[:2] == ((53, 37) if orientation > 4 else (37, 53))
-    for apply in (True, False):  # libheif cannot decode without the rotation
+    for apply in (True, False):  # libheif always applies the rotation
         assert_close(decode(encoded, limits=ON, apply_exif_orientation=apply), upright, EQUAL)
 
 
@@ -129,15 +131,15 @@ def test_the_rotation_of_a_heic_container_is_applied_once_with_any_option(orient
 def test_exif_data_that_contradict_the_container_are_ignored():
     encoded = turned("avif", 3)
     assert b"irot\2" in encoded
-    unturned = replaced(encoded, b"irot\2", b"irot\0")  # EXIF still contains 3
+    unturned = replaced(encoded, b"irot\2", b"irot\0")  # the EXIF data still contain orientation 3
     assert_close(decode(unturned, limits=ON), decode(encoded, limits=ON)[::-1, ::-1], EQUAL)
 
 
 @contextmanager
 def counted():
-    """Yield a list of the numbers of additional threads, sampled repeatedly until the block ends.
+    """Yield a list that records the number of additional threads repeatedly until the block ends.
 
-    With the defaults of Pillow and pillow-heif, on two cores, the numbers reach 2 and 8.
+    With the default settings of Pillow and pillow-heif, the numbers reach 2 and 8 on two cores.
     """
     found, is_over = [], threading.Event()
     tasks = Path("/proc/self/task")
@@ -208,7 +210,7 @@ def test_a_broken_file_fails_alone(name):
 @pytest.mark.parametrize("name", BOTH)
 def test_limits_are_checked_before_decoding(name):
     encoded = STILLS[f"{name} china"]
-    height = 427 if name == "avif" else 428  # libheif encodes an even number of rows, and crops one
+    height = 427 if name == "avif" else 428  # libheif encodes an even number of rows, and crops one row
     for limits, words in (
         ({"max_pixels": 640 * height - 1}, f"[TOO_MANY_PIXELS] {height} x 640 pixels; the limit is "),
         (

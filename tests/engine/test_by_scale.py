@@ -1,4 +1,4 @@
-"""OpenCV's ``fx`` and ``fy``: one scale for both axes, which does not change when the size is rounded."""
+"""Tests OpenCV's ``fx`` and ``fy``: one scale applies to both axes, and rounding the size does not change it."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,9 @@ def scaled(filter_name="bilinear", **fields):
 
 
 def scale_of(size):
-    """Return the scale of the shorter side, or that of the longer side if it would be rounded above its limit."""
+    """Return the scale of the shorter side. If it would round the longer side above its limit, return the scale of the
+    longer side.
+    """
     scale = 29 / min(size)
     return scale if round(scale * max(size)) <= 71 else 71 / max(size)
 
@@ -44,7 +46,7 @@ def test_sampling_positions_follow_the_scale_and_not_the_rounded_size(filter_nam
 
 
 def test_the_longer_side_may_be_rounded_to_its_limit():
-    """29 / 61 scales 150 to 71.3. The limit is 71, so the shorter side determines the scale."""
+    """The scale 29 / 61 resizes 150 to 71.3. The limit is 71, so the shorter side determines the scale."""
     geometry = pp.Pipeline([pp.decode(), scaled(), pp.tensor()]).plan.outputs["tensor"].geometry
     assert geometry.place(61, 150).ratio == (61 / 29,) * 2
     assert geometry.place(61, 151).ratio == (151 / 71,) * 2

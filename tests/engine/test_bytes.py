@@ -1,4 +1,4 @@
-"""Copies, lookups, elastic fields and filters in C are equal to NumPy's, at each x86-64 level."""
+"""Tests that copies, lookups, elastic fields and filters in C match NumPy at each x86-64 level."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ SIZES = [(1, 1), (3, 2), (2, 5), (4, 16), (3, 17), (2, 33), (5, 64), (3, 101)]
 
 @pytest.fixture(params=native.levels())
 def level(request, monkeypatch):
-    """Return the kernels for a level."""
+    """Return the kernels that are compiled for one x86-64 level."""
     library = native.library()
     if "/" not in str(os.environ.get(native.SETTING)):  # a library given by path is tested alone
         library = ctypes.CDLL(str(Path(native.__file__).with_name(f"pixprep-{request.param}.so")))
@@ -30,8 +30,8 @@ def level(request, monkeypatch):
 
 
 def layouts(height, width, planes):
-    """Yield (name, uint8 (height, width, planes)) for each layout, in memory that contains other bytes around the
-    image.
+    """Yield (name, array) for each memory layout. The arrays are uint8 (height, width, planes), surrounded by other
+    bytes.
     """
     yield "pixels", np.full((height + 2, width, planes), 99, np.uint8)[1:-1]
     yield "planes", np.full((planes + 2, height, width), 99, np.uint8)[1:-1].transpose(1, 2, 0)
@@ -58,7 +58,7 @@ def test_bytes_are_copied_and_looked_up_between_all_layouts_and_flips(planes, le
                     expected = view if table is None else np.stack([t[view[..., p]] for p, t in enumerate(table)], 2)
                     for target, out in layouts(height, width, planes):
                         if target == "the end of words":
-                            continue  # no image is written there
+                            continue  # images are never written in this layout
                         for mirror in (1, -1):
                             resize.look_up(view, table, out[:, ::mirror].transpose(2, 0, 1))
                             what = name, target, (height, width), direction, mirror
@@ -67,7 +67,7 @@ def test_bytes_are_copied_and_looked_up_between_all_layouts_and_flips(planes, le
 
 
 def assert_untouched(target, around):
-    """Assert that bytes around an image are still 99, except the unused bytes between four-byte pixels."""
+    """Assert that the bytes around an image are still 99. The unused bytes of four-byte pixels may have changed."""
     marks = np.array(around)
     inner = {
         "pixels": np.s_[1:-1],
@@ -107,7 +107,7 @@ def test_elastic_fields_and_their_windows_equal_numpy(sigma, level):
         Filter("blur", "torchvision", rows=weights(3, 0.4), columns=(1.0,)),
         Filter("blur", "torchvision", rows=(0.5, 0.0, 0.5), columns=(1.0,)),  # halves
         Filter("blur", "opencv", rows=weights(7, 2.0), columns=weights(5, 1.0)),
-        Filter("blur", "opencv", rows=weights(3, 0.4), columns=weights(41, 9.0)),  # reflected repeatedly
+        Filter("blur", "opencv", rows=weights(3, 0.4), columns=weights(41, 9.0)),  # the edge is reflected repeatedly
     ],
     ids=str,
 )
@@ -134,7 +134,7 @@ GEOMETRY = {
 @pytest.mark.parametrize("tensor", ["uint8", "float32"])
 @pytest.mark.parametrize("geometry", GEOMETRY)
 def test_final_lookup_tables_are_combined_with_the_table_of_values(geometry, tensor, monkeypatch):
-    """The result equals the tables applied one by one, and no step runs on the image."""
+    """The result is the same as with the tables applied one by one, although no step runs on the image."""
     image = scene(40, 50)
     for color in (image, image[:, :, :1]):
         ops = GEOMETRY[geometry]

@@ -1,4 +1,6 @@
-"""Colour ops: the kernels compute the same as Pillow and torchvision, and steps are only folded if this is exact."""
+"""Tests that the kernels of colour ops match Pillow and torchvision, and that steps are folded only if the result is
+exact.
+"""
 
 from fractions import Fraction
 
@@ -32,7 +34,7 @@ STEPS = {
 
 
 def awkward(index):
-    """Return an image with unusual strides: rotated, cropped, with three or four bytes per pixel."""
+    """Return an image with unusual strides: it is rotated and cropped, and has three or four bytes per pixel."""
     height, width = 1 + index * 7 % 45, 1 + index * 13 % 39
     pixels = noise(height + 1, width + 1, 4 if index % 3 else 3, seed=index)
     if index % 4 == 1:
@@ -42,7 +44,7 @@ def awkward(index):
 
 @pytest.mark.parametrize("name", ["saturation", "hue"])
 def test_torchvisions_formulas_equal_torchvision(name):
-    """The images have unusual strides and are read-only. Pillow's formulas are compared with Pillow below."""
+    """The images have unusual strides and are read-only. Pillow's formulas are compared in the tests below."""
     generator = np.random.default_rng(1)
     for index in range(60):
         image, u = awkward(index), generator.random()
@@ -74,9 +76,9 @@ def test_a_matrix_mixes_the_channels_in_float32(channels):
 
 
 def test_opencvs_formulas_equal_opencv():
-    """The parity tests call OpenCV.
+    """This test uses images of every width, because OpenCV rounds the last 0 to 31 pixels of a row differently.
 
-    This test uses images of each width, because the last 0 to 31 pixels of a row are rounded differently.
+    The parity tests compare with OpenCV itself.
     """
     generator = np.random.default_rng(4)
     for width in range(1, 70):
@@ -118,7 +120,7 @@ def test_a_chain_equals_its_steps_one_after_the_other():
 
 
 def some_colours():
-    """Return every fifth value of each channel, and all colours that are nearly gray: (rows, 256, 3)."""
+    """Return every fifth value of each channel and all nearly gray colours, as an array (rows, 256, 3)."""
     axis = [*range(0, 256, 5), 254]
     cube = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
     gray = np.arange(256)[:, None] + np.array([[0, 0, 0], [0, 1, 2], [1, 0, 3], [2, 2, 0]])[:, None]
@@ -136,7 +138,9 @@ def test_hue_equals_pillow(shift):
 
 
 def test_hsv_conversion_equals_pillow_for_every_saturation_and_value():
-    """The hues are at both ends of each sixth, including the last, which wraps around to the first."""
+    """The hues are those at both ends of each sixth of the circle, including the last sixth, which wraps around to the
+    first.
+    """
     hues = [0, 1, 42, 43, 85, 86, 127, 128, 170, 171, 213, 254, 255]
     every = np.stack(np.meshgrid(hues, np.arange(256), np.arange(256), indexing="ij"), axis=-1).astype(np.uint8)
     rgb = np.asarray(Image.fromarray(every.reshape(-1, 256, 3), "HSV").convert("RGB"))
@@ -157,7 +161,9 @@ def test_blends_equal_pillow(factor):
 
 
 def test_blends_equal_torchvisions_fused_arithmetic():
-    """Compare with exact fractions: the product with gray is not rounded before the addition, as gray pixels show."""
+    """The reference computes with exact fractions. Gray pixels show that the product with gray is not rounded before
+    the addition.
+    """
     generator = np.random.default_rng(1)
     level, unequal = np.arange(256), 0
     for factor in np.float32(generator.uniform(0.1, 2, 40)).tolist():
@@ -199,7 +205,7 @@ def test_tone_ops_equal_pillow_in_each_channel(function):
 
 
 def test_equalized_values_end_at_255():
-    """Pillow's formula yields up to 509 for images with few pixels."""
+    """Without a limit, Pillow's formula would yield up to 509 for images with few pixels."""
     counts = np.zeros(256, int)
     counts[[3, 9, 200]] = 200, 300, 5
     assert kernel.tone_table(levels.Tone("equalize", "pillow"), counts)[[3, 9, 200]].tolist() == [0, 200, 255]
@@ -281,7 +287,7 @@ def test_black_padding_after_whole_image_colour_ops_keeps_its_own_colour():
 
 
 def served(*chain, color="rgb", image=None):
-    """Return uint8 (height, width, channels) as in serving."""
+    """Return the pixels, uint8 (height, width, channels), that serving computes."""
     chain = [pp.decode(color=color), pp.crop(0, 0, 30, 40), *chain, pp.tensor(dtype="uint8", layout="hwc")]
     with pp.Engine(pp.Pipeline(chain), threads=1) as engine:
         (tensor,) = engine.run([png(scene(30, 40) if image is None else image)])

@@ -1,4 +1,6 @@
-"""Damaged JPEGs: rejected by default, decoded by libjpeg-turbo with ``damage="lenient"``. Also chunks of PNGs."""
+"""Tests that damaged JPEGs are rejected by default and decoded by libjpeg-turbo with ``damage="lenient"``, and how
+damaged PNG chunks are handled.
+"""
 
 import re
 import struct
@@ -26,13 +28,13 @@ PIPELINE = [pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")]
 
 
 def decode(encoded, damage="strict", **changes):
-    """Return the pixels or the ImageError, and the number of damaged JPEGs that were counted."""
+    """Return the pixels or the ImageError, and the number of damaged JPEGs that the engine counted."""
     result = decoded(encoded, replace(PLAN, **changes), damage=damage)
     return (result, 0) if isinstance(result, pp.ImageError) else (result.pixels[:, :, :3], int(result.is_recovered))
 
 
 def cut(encoded, share):
-    """Return the first part of a JPEG, including its header."""
+    """Return the first ``share`` of a JPEG's bytes, including its header."""
     start = read_jpeg_header(encoded).scan
     return encoded[: start + int((encoded.rindex(END) - start) * share)]
 
@@ -48,9 +50,9 @@ def flipped(encoded, seed, count=3):
 
 
 def odd_sampling(encoded):
-    """Return a JPEG with different samplings of its chroma planes, but as many blocks as 4:2:0.
+    """Return a JPEG whose chroma planes have different sampling factors, with as many blocks as 4:2:0.
 
-    TurboJPEG has no name for it.
+    TurboJPEG has no name for this sampling.
     """
     changed = bytearray(encoded)
     frame = changed.index(b"\xff\xc0")
@@ -59,7 +61,7 @@ def odd_sampling(encoded):
 
 
 DAMAGED = {f"{name}, cut at {share}": cut(SMALL[name], share) for name in SMALL for share in (0.0, 0.4, 0.99)}
-# a progressive JPEG has headers between its scans; libjpeg-turbo gives up if one of them is truncated
+# a progressive JPEG has headers between its scans; libjpeg-turbo stops if one of these headers is truncated
 CUT_IN_TABLES = [DAMAGED.pop(f"{name}, cut at 0.4") for name in ("progressive", "gray progressive")]
 DAMAGED |= {"odd sampling, cut": cut(odd_sampling(jpeg(scene(48, 64))), 0.2)}
 JUNK = b"\0\xff\0\1"
@@ -71,7 +73,7 @@ def test_a_truncated_jpeg_is_rejected_or_decoded_like_libjpeg_turbo(name):
     error, _ = decode(DAMAGED[name])
     assert error.reason == "TRUNCATED"
     pixels, recovered = decode(DAMAGED[name], "lenient")
-    assert_close(pixels, expected_pixels(DAMAGED[name] + END), EQUAL)  # Pillow's libjpeg-turbo continues at a marker
+    assert_close(pixels, expected_pixels(DAMAGED[name] + END), EQUAL)  # Pillow's libjpeg-turbo needs the end marker
     assert recovered == 1
 
 
@@ -85,7 +87,7 @@ def test_flipped_bits_are_rejected_or_decoded_like_libjpeg_turbo(name):
             assert isinstance(strict, pp.ImageError)
             continue
         assert recovered == isinstance(strict, pp.ImageError)
-        # if the damage follows the last row, TurboJPEG returns all rows, but Pillow raises
+        # if the damage is after the last row, TurboJPEG returns all rows, but Pillow raises an error
         if "Unsupported marker" in str(strict):
             continue
         assert_close(lenient, expected_pixels(encoded + END), EQUAL)
@@ -129,7 +131,7 @@ USED = {
 
 
 def with_chunk(more, *, behind=False):
-    """Return a PNG with an additional chunk before or after its pixels."""
+    """Return a PNG with an additional chunk, which is inserted before or after the pixels."""
     plain = others()["png"]
     at = plain.index(b"IEND" if behind else b"IDAT") - 4
     return plain[:at] + more + plain[at:]
@@ -194,20 +196,20 @@ DQT, DHT, DRI, SOS, COM, APP0, APP1, APP2, ADOBE = 0xDB, 0xC4, 0xDD, 0xDA, 0xFE,
 
 
 def with_segment(marker, content, encoded):
-    """Return a JPEG with an additional segment after its JFIF or first segment."""
+    """Return a JPEG with an additional segment, which is inserted after its JFIF segment or after its first segment."""
     at = 4 + int.from_bytes(encoded[4:6], "big")
     return encoded[:at] + bytes([0xFF, marker]) + (len(content) + 2).to_bytes(2, "big") + content + encoded[at:]
 
 
 def junk_before(marker, encoded, junk=JUNK):
-    """Return a JPEG with junk before the first segment of a kind."""
+    """Return a JPEG with junk bytes before its first segment of the given kind."""
     return encoded.replace(bytes([0xFF, marker]), junk + bytes([0xFF, marker]), 1)
 
 
 def changed(encoded, segment, offset, new):
-    """Return a JPEG with changed bytes in its first segment of a kind.
+    """Return a JPEG with some bytes replaced in its first segment of the given kind.
 
-    ``offset`` counts from the marker, or from the end.
+    ``offset`` counts from the marker. If it is negative, it counts from the end of the segment.
     """
     at = encoded.index(bytes([0xFF, segment]))
     at += offset if offset >= 0 else 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") + offset
@@ -215,13 +217,13 @@ def changed(encoded, segment, offset, new):
 
 
 def without(marker, encoded):
-    """Return a JPEG without its first segment of a kind."""
+    """Return a JPEG without its first segment of the given kind."""
     at = encoded.index(bytes([0xFF, marker]))
     return encoded[:at] + encoded[at + 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") :]
 
 
 def adobes(transform, encoded):
-    """Return a JPEG whose colour space is declared by Adobe's segment, without JFIF."""
+    """Return a JPEG whose colour space is declared by Adobe's segment, and which has no JFIF segment."""
     adobe = with_segment(ADOBE, b"Adobe\0\x64\0\0\0\0" + bytes([transform]), encoded)
     return without(APP0, with_segment(COM, b"a comment", adobe))
 
@@ -251,7 +253,7 @@ CHEAP = {
     "unknown JFIF revision": (changed(CLEAN, APP0, 9, b"\7\7"), CLEAN),
     "Invalid SOS parameters": (changed(CLEAN, SOS, -3, b"\0\0\0"), CLEAN),
 }
-"""Flaws about which libjpeg-turbo warns: a JPEG, and the same JPEG without the flaw."""
+"""Flaws about which libjpeg-turbo warns. Each entry has a JPEG with the flaw and the same JPEG without it."""
 
 
 @pytest.mark.parametrize("name", CHEAP)
@@ -260,7 +262,7 @@ def test_flaws_that_do_not_affect_pixels_are_not_damage(name, damage):
     encoded, clean = CHEAP[name]
     with pytest.raises(ValueError, match=re.escape(name.partition(",")[0])):
         simplejpeg.decode_jpeg(encoded)
-    assert not is_whole(encoded)  # so that the GPU decoder leaves it to the CPU
+    assert not is_whole(encoded)  # so that the GPU decoder passes the file to the CPU
     pixels, recovered = decode(encoded, damage)
     assert_close(pixels, expected_pixels(clean), EQUAL)
     assert recovered == 0
@@ -272,7 +274,9 @@ def test_flaws_that_do_not_affect_pixels_are_not_damage(name, damage):
 @pytest.mark.parametrize("name", [*SMALL, "cmyk"])
 @pytest.mark.parametrize("damage", ["strict", "pillow"])
 def test_only_a_single_scan_jpeg_that_lacks_its_end_marker_is_complete(name, damage):
-    """Each truncation is rejected or yields all pixels. A JPEG with several scans may lack the last one."""
+    """Each truncated file is rejected or yields all pixels. If a JPEG has several scans, the truncation may remove the
+    last scan.
+    """
     whole = cmyk() if name == "cmyk" else SMALL[name]
     expected, end = decode(whole)[0], whole.rindex(END)
     is_one_scan = "progressive" not in name
@@ -290,9 +294,9 @@ def test_only_a_single_scan_jpeg_that_lacks_its_end_marker_is_complete(name, dam
 
 @pytest.mark.parametrize("name", [*SMALL, "cmyk", "odd sampling"])
 def test_zeros_instead_of_the_last_bytes_and_the_end_marker_are_rejected(name):
-    """Downloads can leave such files if space was reserved.
+    """Interrupted downloads can leave such files if the disk space was reserved in advance.
 
-    Zeros are valid Huffman codes, so no bits seem to be missing.
+    Zeros are valid Huffman codes, so the data seem to be complete.
     """
     whole = {**SMALL, "cmyk": cmyk(), "odd sampling": odd_sampling(jpeg(scene(48, 64)))}[name]
     whole = whole[: whole.rindex(END) + 2]
@@ -319,22 +323,24 @@ OPTIMIZED = jpeg(scene(24, 33), optimize=True)
 
 
 def inserted(encoded, segment, offset):
-    """Return a JPEG with an extra byte in its first segment of a kind, so that the segment's last byte is outside of
-    it.
+    """Return a JPEG with an extra byte in its first segment of the given kind, which moves the segment's last byte
+    outside the segment.
     """
     at = encoded.index(bytes([0xFF, segment])) + offset
     return encoded[:at] + b"\0" + encoded[at:]
 
 
 def removed(encoded, segment, offset, count):
-    """Return a JPEG that lacks some bytes of its first segment of a kind."""
+    """Return a JPEG whose first segment of the given kind lacks some bytes."""
     at = encoded.index(bytes([0xFF, segment])) + offset
     at += 2 + int.from_bytes(encoded[at - offset + 2 : at - offset + 4], "big")
     return encoded[:at] + encoded[at + count :]
 
 
 def damaged(encoded, words):
-    """Return a JPEG with a flipped bit that changes pixels and for which libjpeg-turbo prints a matching warning."""
+    """Return a JPEG in which one flipped bit changes pixels and causes a warning of libjpeg-turbo that matches
+    ``words``.
+    """
     for seed in range(600):
         found = flipped(encoded, seed, count=1)
         if re.match(words, _warning(found)) and not np.array_equal(decode(found, "lenient")[0], decode(encoded)[0]):
@@ -370,15 +376,20 @@ COSTLY = {
             (rf"{CORRUPT}\d+ extraneous bytes before marker 0x(c4|da)", PROGRESSIVE),
         )
     },
-    "Invalid SOS parameters for sequential JPEG": (changed(CLEAN, SOS, -3, bytes(9)), CLEAN),  # and 6 of its scan
-    "Invalid SOS parameters for": (removed(CLEAN, SOS, -2, 1), CLEAN),  # the last one is in its scan
+    "Invalid SOS parameters for sequential JPEG": (
+        changed(CLEAN, SOS, -3, bytes(9)),
+        CLEAN,
+    ),  # and the first 6 bytes of the scan
+    "Invalid SOS parameters for": (removed(CLEAN, SOS, -2, 1), CLEAN),  # the last byte is read from the scan
     "Unknown Adobe color transform code 8": (changed(RGB, ADOBE, 15, b"\x08"), RGB),
     f"{CORRUPT}16 extraneous bytes": (changed(RGB, ADOBE, 0, b"\0"), RGB),
     f"{CORRUPT}1 extraneous bytes before marker 0xdb": (inserted(adobes(1, CLEAN), ADOBE, 15), CLEAN),
     f"{CORRUPT}1 extraneous bytes before marker 0xc0": (inserted(GRAY, DQT, 9), GRAY),
     rf"{CORRUPT}\d+ extraneous bytes before marker 0xc4": (changed(OPTIMIZED, DHT, 0, b"\0"), OPTIMIZED),
 }
-"""Pattern for the beginning of libjpeg-turbo's warning: a JPEG, and the same JPEG without that damage."""
+"""Maps the beginning of libjpeg-turbo's warning, as a pattern, to a damaged JPEG and the same JPEG without the
+damage.
+"""
 
 
 @pytest.mark.parametrize("words", COSTLY)
@@ -394,7 +405,7 @@ def test_damage_that_changes_pixels_is_rejected(words):
 @pytest.mark.parametrize("name", ["sampling 420", "gray", "restart markers", "rgb without transform"])
 @pytest.mark.parametrize(("marker", "length"), [(DQT, 0), (DHT, 0), (DHT, 3), (DRI, 0), (DRI, 3)])
 def test_lenient_accepts_a_broken_segment_after_the_last_row(name, marker, length):
-    """libjpeg-turbo fails there without a warning. OpenCV and browsers already have all rows."""
+    """libjpeg-turbo fails at the segment without a warning. OpenCV and browsers have decoded all rows by then."""
     whole = SMALL[name]
     end = whole.rindex(END)
     broken = bytes([0xFF, marker]) + length.to_bytes(2, "big") + bytes(max(0, length - 2))
@@ -408,7 +419,7 @@ def test_lenient_accepts_a_broken_segment_after_the_last_row(name, marker, lengt
 
 
 def pillow(encoded):
-    """Return Pillow's pixels with the orientation applied, or None if Pillow raises."""
+    """Return Pillow's pixels with the orientation applied, or None if Pillow raises an error."""
     try:
         return expected_pixels(encoded)
     except (OSError, SyntaxError, ValueError):
@@ -433,7 +444,7 @@ def test_the_pillow_policy_accepts_exactly_the_files_that_pillow_loads(name):
 
 @pytest.mark.parametrize("name", CHEAP)
 def test_damage_after_a_harmless_flaw_is_found(name):
-    """libjpeg-turbo reports only its first warning."""
+    """The flaw could hide the damage, because libjpeg-turbo reports only its first warning."""
     encoded, clean = CHEAP[name]
     scan, start = read_jpeg_header(encoded).scan, read_jpeg_header(clean).scan
     found = 0
@@ -455,7 +466,10 @@ def test_possible_damage_is_rejected_with_a_message():
     pixels, recovered = decode(JUNK_BEHIND_A_TABLE, "lenient")
     assert_close(pixels, expected_pixels(JUNK_BEHIND_A_TABLE), EQUAL)
     assert recovered == 1
-    for fast in ({"idct": "fast"}, {"chroma": "fast"}):  # only Pillow decodes it, and Pillow supports neither
+    for fast in (
+        {"idct": "fast"},
+        {"chroma": "fast"},
+    ):  # only Pillow decodes this file, and Pillow supports neither option
         assert str(decode(JUNK_BEHIND_A_TABLE, "lenient", **fast)[0]) == str(error).removesuffix(HINT)
 
 
@@ -474,7 +488,7 @@ def test_unrecoverable_damage_remains_an_error():
 
 
 def test_pixels_of_the_previous_image_never_remain():
-    """Without ``strict``, simplejpeg returns the buffer unchanged if an error follows a warning."""
+    """Without ``strict``, simplejpeg returns the unchanged buffer if an error follows a warning."""
     plain = [jpeg(np.full((128, 128, 3), level, np.uint8)) for level in (0, 255)]
     for seed in range(200):
         encoded = flipped(jpegs()["progressive"], seed, count=12)
@@ -487,7 +501,7 @@ def test_pixels_of_the_previous_image_never_remain():
 
 
 def test_the_check_before_gpu_decoding_finds_the_same_damage_as_the_decoder():
-    """The check decodes an eighth of the size in gray, which gives the same warnings."""
+    """The check decodes a gray image at an eighth of the size, which causes the same warnings as a full decode."""
     words = []
     for name, encoded in SMALL.items():
         if name in ("cmyk", "ycck"):
@@ -517,7 +531,7 @@ def test_results_are_equal_alone_and_in_a_batch(damage):
 
 
 def test_the_cpu_decoder_checks_more_than_the_structure():
-    """Decoding reports every warning without additional cost."""
+    """Decoding on the CPU reports every warning without additional cost."""
     for encoded in (*DAMAGED.values(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_BEHIND_A_TABLE):
         (ours, _), (theirs, _) = decode(encoded, "structural"), decode(encoded, "strict")
         assert isinstance(ours, pp.ImageError) == isinstance(theirs, pp.ImageError)
@@ -536,8 +550,8 @@ def lying(height, width, **options):
     ("options", "least"), [({}, 147_000), ({"subsampling": 0}, 293_000), ({"progressive": True}, 73_600)]
 )
 def test_a_header_that_declares_more_than_the_data_can_contain_is_rejected_early(options, least):
-    """A block needs at least two bits, or one in the first scan of a progressive JPEG, since each Huffman code has a
-    bit.
+    """Each Huffman code has at least one bit, so a block needs at least two bits, or one bit in the first scan of a
+    progressive JPEG.
     """
     encoded = lying(5000, 5000, **options)
     start = time.process_time()
@@ -547,12 +561,12 @@ def test_a_header_that_declares_more_than_the_data_can_contain_is_rejected_early
     assert str(error).startswith(begin)
     assert str(error).endswith(HINT)
     assert int(str(error).removeprefix(begin).removesuffix(HINT).replace(",", "")) == pytest.approx(least, rel=0.01)
-    # files within the bound are left to the decoder
+    # files that satisfy the bound are passed to the decoder
     assert isinstance(decode(lying(17, 16, **options))[0], pp.ImageError)
 
 
 def test_no_intact_jpeg_is_smaller_than_the_bound_for_its_header():
-    """The flattest images, with optimized Huffman codes, come within a few bytes of the bound."""
+    """Images of a single colour with optimized Huffman codes are within a few bytes of the bound."""
     slack = []
     for height, width in ((1, 1), (8, 8), (9, 300), (1000, 1), (777, 1234)):
         for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"restart_marker_rows": 1}):

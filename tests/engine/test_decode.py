@@ -1,4 +1,4 @@
-"""Decoding compared with Pillow for unusual images, and the message of every rejection."""
+"""Tests that unusual images are decoded like Pillow decodes them, and tests the message of every rejection."""
 
 import io
 import struct
@@ -38,14 +38,14 @@ ALL = {**jpegs(), **others()}
 
 
 def luma(encoded):
-    """Return Pillow's image of the luma plane alone, with the orientation applied."""
+    """Return Pillow's gray image of the luma plane, with the orientation applied."""
     image = Image.open(io.BytesIO(encoded))
     image.draft("L", image.size)
     return np.atleast_3d(np.asarray(ImageOps.exif_transpose(image).convert("L")))
 
 
 def imagemagick(orientation):
-    """Return a PNG with EXIF data as ImageMagick writes them, as hexadecimal text."""
+    """Return a PNG that contains EXIF data as hexadecimal text, like ImageMagick writes them."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     digits = (b"Exif\0\0" + exif.tobytes().removeprefix(b"Exif\0\0")).hex()
@@ -84,7 +84,7 @@ def test_pixels_equal_pillow_in_colour_and_gray(name):
 @pytest.mark.parametrize("name", TURNED)
 def test_the_exif_orientation_is_applied(name):
     orientation, encoded = TURNED[name]
-    # Pillow has already rotated it
+    # Pillow has already rotated this image
     stored = read(encoded) if "TIFF" not in name else ImageOps.exif_transpose(read(encoded))
     height, width = stored.height, stored.width
     pixels = decode(encoded)
@@ -166,21 +166,21 @@ def test_a_marker_inside_a_comment_is_ignored():
 
 
 def reframed(start, new):
-    """Return a JPEG of 48 x 64 with changed bytes in its frame header."""
+    """Return a JPEG of 48 x 64 pixels with changed bytes in its frame header."""
     encoded = jpeg(scene(48, 64))
     frame = encoded.index(b"\xff\xc0")
     return encoded[: frame + start] + new + encoded[frame + start + len(new) :]
 
 
 def scans(count, between=b""):
-    """Return a progressive JPEG of 10 scans, whose last scan is repeated."""
+    """Return a progressive JPEG of 10 scans in which the last scan is repeated."""
     encoded = save(Image.fromarray(scene(48, 64)), "JPEG", progressive=True)
     start, end = encoded.rindex(b"\xff\xda"), encoded.rindex(b"\xff\xd9")
     return encoded[:end] + (between + encoded[start:end]) * (count - 10) + b"\xff\xd9"
 
 
 def tiff(*directories):
-    """Return a little-endian TIFF that consists only of directories; entries are (tag, type, count, value)."""
+    """Return a little-endian TIFF that consists only of directories. Each entry is (tag, type, count, value)."""
     encoded = b"II*\0" + struct.pack("<I", 8)
     for entries in directories:
         packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
@@ -194,7 +194,7 @@ def animated(format_name):
 
 
 def with_segments(*segments):
-    """Return a CMYK JPEG, which Pillow decodes, after these segments."""
+    """Return a CMYK JPEG, which Pillow decodes, with the given segments before its own."""
     return ALL["cmyk"][:2] + b"".join(segments) + ALL["cmyk"][2:]
 
 
@@ -203,7 +203,7 @@ SIZES = [(256, 3, 1, 16), (257, 3, 1, 16), (258, 3, 1, 8), (259, 3, 1, 8), (262,
 TILE = [(322, 4, 1, 16000), (323, 4, 1, 4000), (324, 4, 1, 200), (325, 4, 1, 10)]
 EXIF = b"\xff\xe1\0\x0aExif\0\0II"
 ONLY_LOSSY = "only lossy JPEGs with 8 bits per sample are supported"
-# a valid file, and the reason why ``max_expansion`` has no default
+# this file is valid, and is the reason why ``max_expansion`` has no default
 BLANK = save(Image.new("1", (1240, 1754), 1), "PNG")
 
 REFUSED = [
@@ -231,7 +231,7 @@ REFUSED = [
         {},
         "TOO_MANY_SCANS",
         "a JPEG with more than 100 scans",
-    ),  # a comment that contains an end marker
+    ),  # an end marker inside a comment
     # junk
     (JUNK["no bytes"], {}, "EMPTY", "the image is empty"),
     (JUNK["text"], {}, "UNKNOWN_FORMAT", NO_IMAGE),
@@ -256,7 +256,7 @@ REFUSED = [
         "0 x 64 pixels; height and width must be 1 to 16384 (parameter max_side)",
     ),
     *((save(Image.new(mode, (5, 4)), "TIFF"), {}, "UNSUPPORTED", "32 bits per sample; at most 16") for mode in "IF"),
-    # files that cost more than their size suggests
+    # files whose decoding costs more than their size suggests
     (tiff(OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF declare 1,200 bytes of values, but the file has 1,038"),
     (tiff([(34665, 4, 1, 26)], OVERLAPPING), {}, "CORRUPT", "the tags of the TIFF declare 1,204 bytes"),
     (tiff([(34665, 4, 1, 26 + n) for n in range(7)]), {}, "CORRUPT", "the TIFF is damaged"),
@@ -287,7 +287,7 @@ ALLOWED = [
     (photo(), {"max_image_bytes": len(photo()), "max_side": 640, "max_pixels": 427 * 640}),
     (BLANK, {}),
     (scans(10), {"max_scans": 10}),
-    (scans(10) + scans(10) * 10, {"max_scans": 10}),  # data after an image does not belong to it
+    (scans(10) + scans(10) * 10, {"max_scans": 10}),  # data after the image are not counted
     (with_segments(EXIF), {}),
     (with_segments(EXIF, EXIF), {}),
     (with_text("\nexif\n 4\nnot hexadecimal"), {}),

@@ -1,4 +1,4 @@
-"""Devices by name, on machines that lack something."""
+"""Tests how devices are selected by name on machines that lack a GPU, a home folder or write permission."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ NO_HOME = "/proc/no-home"
 
 @pytest.fixture
 def said(tmp_path):
-    """``said(HOME=…)`` returns the output of a process that imports CuPy and then requests a GPU."""
+    """Return ``said(HOME=…)``, which runs a process that imports CuPy and requests a GPU, and returns its output."""
     (tmp_path / "cupy.py").write_text(CUPY, encoding="utf-8")
     (tmp_path / "tmp").mkdir()
 

@@ -1,4 +1,6 @@
-"""The engine: batches, order, broken images, threads, outputs."""
+"""Tests of the engine: batches keep their order, broken images fail alone, and threads and outputs behave as
+documented.
+"""
 
 import gc
 import pickle
@@ -140,7 +142,7 @@ def test_an_image_too_small_for_a_later_output_is_rejected_for_any_requested_out
 
 
 def test_an_image_that_is_too_small_is_rejected_before_decoding():
-    """The size in its header is rejected. Its data is not even that of a JPEG."""
+    """The engine rejects the size in the header. The data after the header are not even JPEG data."""
     encoded = jpeg(noise(24, 33))
     scan = encoded.index(b"\xff\xda") + 14
     broken = encoded[:scan] + bytes(len(encoded) - scan)
@@ -156,7 +158,7 @@ def test_a_failing_batch_waits_for_its_threads_and_the_next_batch_runs():
     has_begun, has_ended = threading.Event(), threading.Event()
 
     def fail(*_):
-        """Fail in the caller's thread while another thread is working."""
+        """Raise an error in the caller's thread while another thread is working."""
         if threading.current_thread() is threading.main_thread():
             assert has_begun.wait(20)
             raise MemoryError
@@ -329,7 +331,7 @@ def test_images_beyond_the_pixel_budget_wait(most, together):
             return image.pixels.shape
 
     with ThreadPoolExecutor(1) as pool:
-        for _ in range(2):  # a rejected or finished call does not hold resources
+        for _ in range(2):  # a rejected or finished call must not hold resources
             with ExitStack() as held:
                 for refused in (b"junk", encoded[:400]):
                     held.enter_context(decoder.decoded(refused))
@@ -356,7 +358,9 @@ def test_an_image_error_can_be_pickled():
 
 
 def _cut(encoded):
-    """Return half of the image, the image with an end marker in the middle, and with flipped bits there."""
+    """Return three damaged files: half of the image, the image with an end marker in the middle, and the image with
+    flipped bits there.
+    """
     half = len(encoded) // 2
     return [encoded[:half], encoded[:half] + b"\xff\xd9", encoded[:half] + b"\x55\xaa" * 9 + encoded[half + 18 :]]
 
@@ -367,7 +371,9 @@ REFUSED = [*JUNK.values(), *(cut for encoded in [photo(), *GOOD] for cut in _cut
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
 @pytest.mark.parametrize("ops", [[pp.resize(32), pp.center_crop(32)], [pp.crop(500, 500, 8, 8)]], ids=["bytes", "size"])
 def test_a_rejected_image_does_not_keep_its_batch_alive(ops, damage):
-    """Memory that only the garbage collector can free is not freed in time: a server grew by 0.6 MB per bad request."""
+    """Memory that only the garbage collector can free stays allocated for too long: a server once grew by 0.6 MB per
+    bad request.
+    """
     gc.disable()
     try:
         with pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor()]), damage=damage, threads=1) as engine:
@@ -396,7 +402,7 @@ def test_trim_frees_the_memory_kept_for_the_next_batch():
         engine.run([large])
         kept = _private_mib() - before
         engine.trim()
-        assert kept > 40  # 12 million pixels of four bytes are 46 MiB
+        assert kept > 40  # 12 million pixels of four bytes take 46 MiB
         assert _private_mib() - before < kept - 40
 
 

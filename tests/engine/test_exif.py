@@ -1,4 +1,4 @@
-"""The EXIF orientation compared with Pillow's, for every type, position and damage of the tag."""
+"""Tests that the EXIF orientation is read like Pillow reads it, for every type, position and damage of the tag."""
 
 import struct
 import warnings
@@ -16,14 +16,14 @@ from support.images import cmyk, jpeg, read, save, scene
 
 ORIENTATION = 0x0112
 TYPES = {1: "B", 2: "B", 3: "H", 4: "I", 5: "II", 6: "b", 7: "B", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I"}
-TYPES |= {16: "Q"}  # BigTIFF only
+TYPES |= {16: "Q"}  # only in BigTIFF
 NAME = b"Exif\0\0"
 
 
 def block(*entries, order="<", mark=None, at=8, declared=None, behind=b""):
-    """Return EXIF data of one directory: entries (tag, type, count, value).
+    """Return EXIF data with one directory of entries (tag, type, count, value).
 
-    A value of more than 4 bytes follows the directory.
+    A value of more than 4 bytes is stored after the directory.
     """
     head = (mark or {"<": b"II*\0", ">": b"MM\0*"}[order]) + struct.pack(order + "I", at)
     packed, values = b"", behind
@@ -39,7 +39,7 @@ def block(*entries, order="<", mark=None, at=8, declared=None, behind=b""):
 
 
 def tag(type_, *numbers, order="<", count=None):
-    """Return an entry with the orientation."""
+    """Return a directory entry that contains an orientation."""
     fields = TYPES[type_]
     numbers = [number for each in numbers for number in ((each, 1) if len(fields) == 2 else (each,))]
     value = struct.pack(order + fields[0] * len(numbers), *numbers)
@@ -51,7 +51,7 @@ def short(value):
 
 
 def other(count, offset=None, type_=1):
-    """Return an entry with a different tag, whose values are at ``offset``."""
+    """Return an entry with a different tag, whose values are stored at ``offset``."""
     value = b"" if offset is None else struct.pack("<I", offset)
     return 0x0110, type_, count, value
 
@@ -114,7 +114,9 @@ FORMATS = {
 
 
 def pillows(exif):
-    """Return Pillow's orientation. If Pillow rejects the data, it counts as missing."""
+    """Return the orientation that Pillow reads. If Pillow rejects the EXIF data, return the orientation of an image
+    without EXIF data.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -127,7 +129,7 @@ def pillows(exif):
 
 
 def upright(encoded):
-    """Return Pillow's pixels, rotated by its ``exif_transpose`` unless that rejects the data."""
+    """Return Pillow's pixels, rotated by ``exif_transpose`` unless it rejects the EXIF data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         image = read(encoded)
@@ -144,7 +146,7 @@ def test_the_orientation_equals_pillows(name):
 
 
 def test_the_table_contains_every_kind_of_rotation():
-    """A parser that finds nothing, or only the first number that it encounters, would fail."""
+    """The table detects a parser that finds no orientation, or that returns the first number that it encounters."""
     turns = [pillows(each) for each in BLOCKS.values()]
     assert {1, 3, 6, 8} <= set(turns)
     assert 60 < sum(turn > 1 for turn in turns) < len(turns) - 60
@@ -172,7 +174,7 @@ def test_an_oriented_tiff_equals_pillow(type_):
 
 
 def with_segments(encoded, *exif):
-    """Return a JPEG that begins with these EXIF segments."""
+    """Return a JPEG that begins with the given EXIF segments."""
     return encoded[:2] + b"".join(b"\xff\xe1" + struct.pack(">H", len(e) + 2) + e for e in exif) + encoded[2:]
 
 
@@ -214,9 +216,9 @@ def test_other_decoders_receive_the_orientation_as_a_plain_exif_segment(encoded)
 
 
 def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_rotate_differently():
-    """nvImageCodec 0.9 interprets 125 of the blocks differently.
+    """nvImageCodec 0.9 interprets 125 of the EXIF blocks differently than Pillow.
 
-    It rotates the files that it receives as Pillow does.
+    The files that pixprep passes to nvImageCodec are rotated as in Pillow.
     """
     nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
     decoder = nvimgcodec.Decoder(
@@ -232,12 +234,12 @@ def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_rotate_differently():
         theirs = np.asarray(decoder.decode(nvimgcodec.CodeStream(encoded)).cpu())
         ours = upright(encoded)
         assert theirs.shape == ours.shape
-        assert np.abs(theirs.astype(int) - ours).max() < 3  # two decoders
+        assert np.abs(theirs.astype(int) - ours).max() < 3  # the two decoders round differently
     assert 15 < given < len(images)
 
 
 def test_random_exif_directories_are_parsed_like_pillow():
-    """About 200 of 2,000 contain a rotation."""
+    """About 200 of the 2,000 directories contain a rotation."""
     numbers = np.random.default_rng(0)
     found = []
     for _ in range(2000):

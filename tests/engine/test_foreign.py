@@ -1,4 +1,4 @@
-"""Files that pixprep does not accept as images: the error names their type and a fix for the sender."""
+"""Tests the errors for files that are not accepted as images: they name the file type and a fix for the sender."""
 
 import gzip
 import io
@@ -131,7 +131,7 @@ def test_text_with_a_truncated_last_character_is_recognized():
         (b"mif1\0\0\0\0mif1heic", "heic"),
         (b"mif1\0\0\0\0mif1", None),
         (b"isom\0\0\0\0mp41", None),
-        (b"xavi\0\0\0\0fheic", None),  # a brand has four bytes, at a fixed position
+        (b"xavi\0\0\0\0fheic", None),  # a brand has four bytes and starts at a multiple of four bytes
     ],
 )
 def test_container_brands_distinguish_avif_and_heic(brands, name):

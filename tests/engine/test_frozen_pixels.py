@@ -1,5 +1,5 @@
-"""The pixels of a pipeline file never change: ``tests/golden/pixels.jsonl`` contains results of hundreds of lists of
-ops.
+"""Tests that the pixels of a pipeline file never change: ``tests/golden/pixels.jsonl`` contains the results of hundreds
+of lists of ops.
 """
 
 import json
@@ -30,7 +30,7 @@ def test_every_list_of_ops_gives_its_frozen_tensors():
     assert not moved, f"{moved}\n{REMAKE}"
 
 
-@pytest.mark.slow  # 5 s each
+@pytest.mark.slow  # each level takes 5 s
 @pytest.mark.parametrize("level", native.levels()[1:])
 def test_tensors_are_equal_on_each_level_of_the_kernels(level):
     code = "from engine.frozen_pixels import *; print(changed({ops: digests(ops) for ops in frozen()}))"
@@ -77,6 +77,6 @@ def test_a_changed_value_is_reported_and_not_written_without_the_option(tmp_path
 
 
 def test_the_input_images_are_unchanged():
-    """They are made by integer formulas, which do not depend on NumPy's version or the processor."""
+    """The images are made by integer formulas, which do not depend on NumPy's version or on the processor."""
     sums = [int(pixels.sum(dtype=np.int64)) for pixels in IMAGES]
     assert sums == [2781280, 2118370, 2070758, 37050, 205001, 12613905]

@@ -1,6 +1,6 @@
-"""Mutated images, base64 and pipeline files give a result or a documented error, with bounded memory.
+"""Tests that mutated images, base64 text and pipeline files give a result or a documented error, with bounded memory.
 
-See tools/fuzz.py.
+The inputs come from tools/fuzz.py.
 """
 
 import json
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_damaged_images_texts_and_pipeline_files_give_a_result_or_a_documented_error():
-    """This runs a hundred inputs of each kind; ``make fuzz`` runs 20,000."""
+    """This test runs a hundred inputs of each kind; ``make fuzz`` runs 20,000."""
     command = [sys.executable, ROOT / "tools" / "fuzz.py", "--count", "100", "--seed", "7"]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT / 'backend'}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

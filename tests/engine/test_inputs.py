@@ -1,4 +1,4 @@
-"""Per-request inputs of the engine: boxes, mirrors and colours."""
+"""Tests the per-request inputs of the engine: boxes, mirrors and colours."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def crops(*after, box="boxes", decode=None, resize=None, **tensor):
 
 
 def fixed(box, resize=None, dtype="uint8"):
-    """Return the same pipeline with a crop of integers: left, top, right, bottom."""
+    """Return the same pipeline with a fixed crop, given by integers: left, top, right, bottom."""
     left, top, right, bottom = box
     ops = [pp.crop(top, left, bottom - top, right - left), pp.resize(**SMALL, **(resize or {}))]
     return pp.Pipeline([pp.decode(), *ops, pp.tensor(dtype=dtype, layout="hwc")])
@@ -73,7 +73,7 @@ OVER = [(-7, -5, 50, 40), (600, 400, 701, 430), (-9.5, 20, 700.5, 90), (10, 380,
 @pytest.mark.parametrize("resize", [*RESIZES[:-1], {"filter": "lanczos"}, {"filter": "nearest"}], ids=str)
 @pytest.mark.parametrize("fill", [0, (9, 200, 77)])
 def test_a_box_with_padding_equals_the_crop_of_the_padded_photo(resize, fill):
-    """The reference pads with NumPy, crops, and resizes the result as a photo."""
+    """The reference pads and crops the photo with NumPy, and resizes the result like a photo."""
     tail = [pp.resize(**SMALL, **resize), pp.tensor(dtype="uint8", layout="hwc")]
     pads = pp.Pipeline([pp.decode(), pp.crop(box="boxes", smaller="pad", fill=fill), *tail])
     canvas = np.empty((427 + 1200, 640 + 1200, 3), np.uint8)
@@ -325,7 +325,7 @@ def test_an_invalid_colour_fails_only_its_image(colour, words):
 
 
 def test_with_boxes_every_input_has_one_row_per_box():
-    """The same box can therefore occur twice, and be mirrored once."""
+    """The same box can therefore be given twice, once with a mirror and once without."""
     pipeline = pp.Pipeline(
         [
             pp.decode(),

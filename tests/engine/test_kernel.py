@@ -1,4 +1,4 @@
-"""The kernels compared with Pillow and the float64 reference through the engine: a table of pipelines x unusual
+"""Tests that the kernels match Pillow and the float64 reference in the engine, for a table of pipelines and unusual
 images.
 """
 
@@ -35,11 +35,11 @@ IMAGES = {
     "tall": noise(900, 5),
 }
 LARGEST = 1_000_000
-"""Maximum number of values. Images with a side of one pixel would become huge if that side is enlarged."""
+"""Maximum number of values of a result. Images with a side of one pixel become huge if that side is enlarged."""
 
 
 def run_all(images, *ops, color="rgb", dtype="uint8", layout="hwc"):
-    """Return the tensors of pixels, or of files that contain them, after the ops."""
+    """Return the tensors that the ops produce, from pixels or from files that contain these pixels."""
     pipeline = pp.Pipeline([pp.decode(color=color), *ops, pp.tensor(dtype=dtype, layout=layout)])
     with pp.Engine(pipeline, threads=1) as engine:
         tensors = engine.run([each if isinstance(each, bytes) else png(each) for each in images])
@@ -79,7 +79,7 @@ def cut_first(fraction):
 
 
 def flipped(*before, after=()):
-    """Flip ``before`` and ``after`` the resize. Two flips cancel."""
+    """Run the ops with a flip before or after the resize, or with two flips, which cancel out."""
 
     def turn(pixels, axes):
         for axis in axes:
@@ -143,7 +143,9 @@ def test_a_pipeline_equals_pillow(like, filter_name, case):
 
 
 def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
-    """The table runs one pass at a time. In this test, the orders give different results."""
+    """The table of pipelines runs one pass at a time. The image in this test shows the order, because the orders give
+    different results.
+    """
     pixels = noise(300, 100)
     found = np.asarray(Image.fromarray(pixels).resize((90, 40), Image.Resampling.BICUBIC))
     other = {"pillow": "pillow12", "pillow12": "pillow"}[INSTALLED]
@@ -154,9 +156,9 @@ def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
 
 @pytest.mark.parametrize(("like", "anchor"), [*((like, "center") for like in get_args(Like)), ("pillow", "top_left")])
 def test_padding_before_the_resize_is_resampled_like_other_pixels(like, anchor):
-    """The padded image is passed as an image to a pipeline without ``pad``."""
+    """The reference is a pipeline without ``pad`` that receives the padded image."""
     fill = (12, 250, 99)
-    names = [name for name in IMAGES if max(IMAGES[name].shape) <= 131]  # a square of 900 takes a second
+    names = [name for name in IMAGES if max(IMAGES[name].shape) <= 131]  # a 900 x 900 image takes a second
     files, canvases = [], []
     for name in names:
         pixels = np.broadcast_to(IMAGES[name], (*IMAGES[name].shape[:2], 3))
@@ -170,7 +172,10 @@ def test_padding_before_the_resize_is_resampled_like_other_pixels(like, anchor):
         for ops in (
             [pp.resize(height=30, width=41, **how)],
             [pp.resize(40, **how), pp.center_crop(33, 36)],
-            [pp.resize(height=30, width=1, **how), pp.crop(7, 0, 20, 1)],  # in PyTorch, all rows equal the first
+            [
+                pp.resize(height=30, width=1, **how),
+                pp.crop(7, 0, 20, 1),
+            ],  # in PyTorch, a bug makes all rows equal to the first row
             [pp.flip(), pp.flip("vertical"), pp.resize(height=140, width=150, **how), pp.crop(70, 3, 20, 140)],
         ):
             ours = run_all(files, pp.pad(square=True, fill=fill, anchor=anchor), *ops)
@@ -194,7 +199,7 @@ def test_pad_uses_the_fill_colour(anchor):
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
 @pytest.mark.parametrize("number", ["max", "mean"])
 def test_an_image_can_be_scaled_by_its_own_maximum(number, color):
-    """This covers every maximum, including 0. rembg's U2-Net uses this order of float64 operations."""
+    """The images cover every maximum, including 0. rembg's U2-Net uses this order of float64 operations."""
     mean, std = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)) if color != "gray" else ((0.4,), (0.3,))
     ramp = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
     dim = [np.minimum(np.dstack([ramp, ramp[::-1], ramp // 2]), most).astype(np.uint8) for most in range(256)]

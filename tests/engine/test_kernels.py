@@ -1,5 +1,5 @@
-"""The C kernels equal NumPy in all filter taps and values, at each x86-64 level; also errors if the library is
-missing.
+"""Tests that the C kernels match NumPy for all filter taps and values at each x86-64 level, and the errors if the
+library is missing.
 """
 
 import ctypes
@@ -44,14 +44,14 @@ BICUBIC = PROFILES["pillow"].formula(Method("bicubic", antialias=True), "fixed")
 
 
 def pixels(height, width, channels, seed=0):
-    """Return pixel values for which a filter with negative lobes leaves the value range, and noise."""
+    """Return noise and pixel values for which a filter with negative lobes overshoots the value range."""
     sharp = checkerboard(height, width)[:, :, :1]
     levels = [noise(height, width, 1, seed=seed), sharp, noise(height, width, 1, seed=seed + 1), 255 - sharp]
     return np.ascontiguousarray(np.concatenate(levels[:channels], axis=2))
 
 
 def axes_of(size, resized, region=None):
-    """Return the (rows, columns) of a resize to this size that is restricted to a region."""
+    """Return the axes (rows, columns) of a resize from ``size`` to ``resized`` that is restricted to a region."""
     return axes(resize_step("pillow", "bicubic", resized), placement(size, resized, region))
 
 
@@ -61,13 +61,13 @@ def fixed(formula, rows, columns, *, vertical_first=False):
 
 
 def both(image, how, **more):
-    """Yield (name, the region in C, the same in NumPy)."""
+    """Yield (name, the region computed in C, the same region computed in NumPy)."""
     twin = resample(image, how, more.get("around"), more.get("flips", (False, False)))
     return f"{image.shape} {how} {more}", resize.resize(image, how, **more), twin
 
 
 def test_the_cache_of_filter_taps_is_bounded():
-    """This holds for all images: axes of up to 16,384 positions, which is the limit, before and after the resize."""
+    """The bound holds for images of all sizes: axes have at most 16,384 positions before and after the resize."""
     lengths = (1, 100, 10_923, 16_383, 16_384)
     largest = max(
         resize.coefficients.__wrapped__(formula, Axis(before, after, before / after, 0, after)).memory.nbytes
@@ -77,7 +77,9 @@ def test_the_cache_of_filter_taps_is_bounded():
 
 
 def random_axes(count, seed):
-    """Yield axes that shrink and grow, complete and in part. Some images were decoded at a fraction of their size."""
+    """Yield complete axes and parts of axes that shrink or grow. Some belong to images that were decoded at a fraction
+    of their size.
+    """
     rng = np.random.default_rng(seed)
     while count:
         length, out_length = (int(n) for n in np.exp(rng.uniform(0, np.log(2500), 2)))
@@ -103,13 +105,13 @@ def assert_same_windows(mine, theirs):
 @pytest.mark.parametrize("formula", FORMULAS, ids=str)
 def test_filter_taps_equal_numpy(formula):
     for axis in random_axes(100, FORMULAS.index(formula)):
-        if formula.curve in ("two", "four"):  # torchvision's, which does not support fractions
+        if formula.curve in ("two", "four"):  # these curves of torchvision do not support fractional edges
             axis = axis._replace(ratio=axis.length / axis.out_length, offset=0.0)  # noqa: PLW2901
         assert_same_windows(resize.windows(formula, axis), twins.windows(formula, axis))
 
 
 def test_a_different_formula_gives_different_taps():
-    """As a negative control, each formula is compared with a similar one, and with one of fewer bits."""
+    """As a negative control, each formula is compared with a similar formula and with one that uses fewer bits."""
     axis = Axis(length=100, out_length=37, ratio=100 / 37, begin=0, end=37)
     for formula, other in zip(FORMULAS, [*FORMULAS[1:], FORMULAS[0]], strict=True):
         for wrong in (twins.windows(other, axis), twins.windows(formula._replace(bits=9), axis)):
@@ -119,7 +121,9 @@ def test_a_different_formula_gives_different_taps():
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=str)
 def test_random_resizes_equal_numpy(formula):
-    """The sizes, regions, flips, channels, padding, axes that keep their length and orders of the passes are random."""
+    """Sizes, regions, flips, channels, padding, axes of unchanged length and the order of the passes are chosen at
+    random.
+    """
     rng = np.random.default_rng(FORMULAS.index(formula))
 
     def pairs():
@@ -184,7 +188,7 @@ METHODS = [(like, *method) for like in get_args(Like) for method in PROFILES[lik
 
 
 def made_by(like, filter_name, antialias):
-    """Return a function of the sizes and the region that returns the ``Resampling`` of a method."""
+    """Return a function that creates the method's ``Resampling`` from the sizes and the region."""
     return lambda *sizes: resampling_of(like, filter_name, *sizes[:2], antialias=antialias, region=sizes[2])
 
 
@@ -193,7 +197,9 @@ TO_LEVELS = [made_by(*method) for method in METHODS if method[1] not in PROFILES
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_every_librarys_resize_equals_numpy(method):
-    """Sizes that shrink and grow, halves, integer factors and one pixel; regions, flips, channels, strides, padding."""
+    """The sizes shrink, grow, are halved, change by integer factors or become one pixel. Regions, flips, channels,
+    strides and padding vary.
+    """
     rng = np.random.default_rng(METHODS.index(method))
 
     def pairs():
@@ -233,7 +239,9 @@ def test_taps_of_a_rule_equal_numpy(method):
 
 
 def parts_of(axis):
-    """Return the same axis for a resize of a region, which is counted from its begin or its end."""
+    """Return the same axis for a resize of a region, with the region counted from the beginning or from the end of the
+    axis.
+    """
     part = axis._replace(offset=axis.length * 0.3 + 0.17, ratio=axis.ratio * 0.41)
     return part, part._replace(ratio=-part.ratio), axis._replace(offset=-3.3)
 
@@ -279,7 +287,7 @@ for height, width, channels in [(h, w, c) for h in (1, 3, 5) for w in (1, 3, 4, 
 
 
 def test_nothing_is_read_outside_the_pixels():
-    """The memory pages before and after them cannot be read."""
+    """The memory pages before and after the pixels are unreadable."""
     done = guarded(GUARDED)
     assert done.returncode == 0, done.stderr
     for code, ends_well in (("inside[-1]", True), ("ctypes.string_at(inside.ctypes.data + inside.size, 1)", False)):
@@ -304,7 +312,9 @@ def test_a_lookup_equals_indexing_and_writes_nothing_else(dtype):
 
 
 def test_values_are_looked_up_for_every_layout_of_the_output():
-    """Sizes, regions, flips, orders of passes, channels, layouts and tables are random. Nothing else is written."""
+    """Sizes, regions, flips, order of passes, channels, layouts and tables are chosen at random. Other memory must stay
+    unchanged.
+    """
     rng = np.random.default_rng(8)
     by_lines = 0
     for index in range(300):
@@ -350,7 +360,7 @@ def test_threads_do_not_interfere():
 def _python(code, **environment):
     command = [sys.executable, "-W", "error", "-c", code]
     run = {"capture_output": True, "text": True, "check": False, "cwd": TESTS, "env": os.environ | environment}
-    done = subprocess.run(command, **run)  # noqa: PLW1510  (in the options)
+    done = subprocess.run(command, **run)  # noqa: PLW1510  ("run" contains check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.split()
@@ -482,7 +492,7 @@ def test_structs_repeated_in_python_match_the_order_in_c():
 
 
 def test_sine_and_cosine_equal_the_c_library():
-    """Zig's own functions differ in the last bit of 3 % of the values."""
+    """Zig's own functions differ in the last bit for 3 % of the values."""
     libraries = sorted(KERNELS.glob("pixprep-*.so"))
     assert libraries
     for path in libraries:
@@ -493,7 +503,9 @@ def test_sine_and_cosine_equal_the_c_library():
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("pixprep-*.so")), ids=lambda path: path.stem)
 def test_no_product_and_sum_are_fused_in_float64(path):
-    """This is the reason for ``-ffp-contract=off``: the filter taps would differ in their last bit."""
+    """The kernels are compiled with ``-ffp-contract=off``, because the last bit of the filter taps would differ
+    otherwise.
+    """
     if shutil.which("objdump") is None:
         pytest.skip("NO OBJDUMP: the machine code is not looked at; apt-get install binutils")
     code = subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout

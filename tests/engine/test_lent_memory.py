@@ -1,4 +1,4 @@
-"""Memory of large batches: it is reused as soon as it is no longer referenced, and never before."""
+"""Tests that the memory of large batches is reused as soon as no array refers to it, and never earlier."""
 
 import gc
 import resource
@@ -38,7 +38,7 @@ def test_a_large_array_reuses_the_memory_of_a_freed_one():
     where = at(array)
     del array
     assert at(device.empty((7, 3, 640, 640), "float32")) == where
-    assert at(device.empty(SHAPE, "float32")) == where  # the smaller array did not shrink it
+    assert at(device.empty(SHAPE, "float32")) == where  # the smaller array did not shrink the kept memory
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_arrays_that_outlive_their_device_keep_no_other_memory():
 
 
 def mapped():
-    """Size in bytes."""
+    """Return the size of the process's virtual memory in bytes."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
 
 

@@ -1,4 +1,6 @@
-"""Masks that follow their image's geometry: every label, padding, formats, and masks with boxes."""
+"""Tests that masks follow their image's geometry: every label, the padding, the file formats, and masks together with
+boxes.
+"""
 
 import io
 import math
@@ -25,7 +27,7 @@ def plan_of(*ops):
 
 
 def made(*ops, sample=None, index=0):
-    """Return (the result of the plan for a sample, its random parameters)."""
+    """Return the result of the plan for a sample, and the random parameters of this sample."""
     sample = {"mask": MASK} if sample is None else sample
     plan = plan_of(*ops)
     (numbers,) = plan.draw(seed=1, epoch=0, indices=[index])
@@ -37,7 +39,7 @@ def made(*ops, sample=None, index=0):
 
 
 def window(mask, words, ignore):
-    """Return a mask padded to a canvas."""
+    """Return the part of a mask inside a window. Outside the mask, the window is filled with ``ignore``."""
     top, left, height, width = (words[name] for name in ("top", "left", "height", "width"))
     result = np.full((height, width), ignore, np.int64)
     for y in range(height):
@@ -62,7 +64,7 @@ def flipped(mask, words):
 
 
 def turned(mask, words, ignore):
-    """Return, for a rotation counterclockwise about the centre, the position in the mask of each pixel's centre."""
+    """Return the mask after a counterclockwise rotation about its centre."""
     height, width = mask.shape
     angle = math.radians(words["angle"])
     result = np.full(mask.shape, ignore, np.int64)
@@ -109,7 +111,7 @@ def test_each_label_follows_its_pixel(name, dtype, ignore):
         fields, words = made(*ops, pp.mask(dtype=dtype, ignore=ignore), index=index)
         assert fields["mask"].dtype == dtype
         differing = np.count_nonzero(fields["mask"] != expected(MASK.astype(np.int64), words, ignore))
-        assert differing <= (2 if "rotation" in name else 0)  # Pillow samples at multiples of 1/65,536 pixel
+        assert differing <= (2 if "rotation" in name else 0)  # Pillow rounds positions to 1/65,536 pixel
         seen += np.count_nonzero(fields["mask"] == ignore)
     assert (seen > 0) == (name != "window, resize, flip")
 
@@ -154,7 +156,7 @@ def test_colour_ops_and_erasing_do_not_change_labels():
 
 
 def test_a_policy_moves_a_mask_like_the_image():
-    """The photo's pixels are black or white by the parity of their labels, so nearest sampling shows where each
+    """The photo's pixels are black or white by the parity of their labels, so nearest sampling shows where each label
     moved.
     """
     black_and_white = np.repeat((MASK % 2 * 255)[:, :, None], 3, axis=2)
@@ -176,7 +178,7 @@ def test_a_policy_moves_a_mask_like_the_image():
 
 
 def stored(values, mode=None, bits=None):
-    """Return a PNG of labels."""
+    """Return a PNG that stores labels."""
     file, options = io.BytesIO(), {} if bits is None else {"bits": bits}
     image = Image.fromarray(values) if mode is None else Image.new(mode, values.shape[::-1])
     if mode is not None:
@@ -187,7 +189,7 @@ def stored(values, mode=None, bits=None):
 
 
 def gray_of_bits(values, bits):
-    """Return a gray PNG of 1, 2 or 4 bits, which Pillow does not write."""
+    """Return a gray PNG of 1, 2 or 4 bits per pixel, which Pillow cannot write."""
     height, width = values.shape
     rows = []
     for row in values:
@@ -279,7 +281,9 @@ PIPELINE = pp.Pipeline(
 
 
 def photos(folder, count=6):
-    """Return a list of samples. Image and mask are files, and each label equals a pixel value of the image."""
+    """Return a list of samples whose images and masks are files. Each label equals the image's pixel value at the same
+    position.
+    """
     samples = []
     for index in range(count):
         levels = np.full((40 + index, 50, 3), 10 * index, np.uint8)
@@ -296,7 +300,7 @@ def test_a_loader_returns_masks_as_one_array_and_replays_them(tmp_path, caplog):
             assert batch["mask"].shape == (3, 24, 20)
             assert batch["mask"].dtype == np.uint8
             near = np.abs(batch["tensor"][:, 0].astype(int) - batch["mask"]) <= 1
-            assert near.mean() > 0.9  # except at edges, which the image's filter blends
+            assert near.mean() > 0.9  # the filter blends pixel values at edges
             for row, index in enumerate(batch["index"]):
                 assert np.array_equal(loader.replay(0, int(index))["mask"][0], batch["mask"][row])
     assert "no op moves" not in caplog.text
@@ -348,7 +352,7 @@ def test_masks_are_read_by_several_threads_at_once():
 
 
 def test_a_rotated_photo_uses_the_mask_of_the_oriented_photo():
-    photo = with_exif(6)  # 24 x 40 as stored
+    photo = with_exif(6)  # the stored image is 24 x 40
     pipeline = pp.Pipeline(
         [pp.decode(), pp.mask(name="whole"), pp.center_crop(8), pp.mask(), pp.tensor()]
     ).for_training()

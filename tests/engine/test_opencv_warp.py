@@ -1,4 +1,4 @@
-"""Warps with OpenCV's arithmetic, and the computation of their matrices, compared with OpenCV 4."""
+"""Tests that warps with OpenCV's arithmetic and the computation of their matrices match OpenCV 4."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ COUNT = 2000
 
 
 def cases():
-    """Yield (image, matrix from the photo to the result, size, filter, mode, fill), with corners inside and outside the
-    image.
+    """Yield (image, matrix, size, filter, mode, fill). The matrices map the photo to the result, with corners inside
+    and outside the image.
     """
     rng = np.random.default_rng(0)
     for index in range(COUNT):
         height, width = (int(side) for side in rng.integers(1, 200 if index % 3 else 20, 2))
-        # 700 needs several bands of rows and chunks of columns
+        # a side of 700 needs several bands of rows and chunks of columns
         most = 700 if index % 50 == 1 else 150 if index % 4 else 20
         size = rows, columns = tuple(int(side) for side in rng.integers(1, most, 2))
         image = rng.integers(0, 256, (height, width, (1, 3)[index % 2]), dtype=np.uint8)
@@ -61,8 +61,8 @@ def test_a_similarity_maps_points_back():
 
 @pytest.mark.parametrize("rows", [*range(1, 18)])
 def test_a_perspective_is_evaluated_per_block_like_opencv(rows):
-    """At positions halfway between pixels, the last bits of a sum decide, and these depend on the start of the
-    block.
+    """At positions halfway between pixels, the last bits of a sum determine the pixel. They depend on where the block
+    starts.
     """
     image = np.random.default_rng(rows).integers(0, 256, (rows, 900, 1), dtype=np.uint8)
     for a in (0.1, 0.3, 0.7):

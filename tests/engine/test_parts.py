@@ -1,5 +1,5 @@
-"""Decoding of JPEG regions: the same pixels and errors as a complete decode, and behaviour with an unexpected
-library.
+"""Tests that decoding a region of a JPEG gives the same pixels and errors as a complete decode, and how unexpected
+libraries are handled.
 """
 
 import ctypes
@@ -60,14 +60,14 @@ SCANS_440 = b85decode(
     b"Bl`6=0vNX|IzA6l%pb)CD{Mc^gW#WA1bP|MNt3K^OaLYRMk~K|I~$4)m1fBPyf~HRZTsq@#z27@Z+$X)TG(}*YZ<lv1X~C|Ip`6n#H@9c7Ol"
     b"b"
 )
-"""A JPEG that no installed encoder writes: 37 x 75 pixels, 4:1:1 progressive, or 4:4:0 in three scans with restart
-markers.
+"""JPEGs that no installed encoder writes, all of 37 x 75 pixels. One is progressive with 4:1:1 subsampling. The other
+has 4:4:0 subsampling and three scans with restart markers.
 """
 RESIZES = [(like, *method) for like in PROFILES for method in PROFILES[like].methods]
 
 
 def drawn(rng, kind):
-    """Return a random JPEG of a kind."""
+    """Return a random JPEG of the given kind."""
     height, width = rng.integers(1, (160, 220))
     pixels = scene(int(height), int(width), int(rng.integers(9)))
     quality, interval = int(rng.integers(20, 100)), int(rng.integers(0, 3) * rng.integers(1, 9))
@@ -91,7 +91,9 @@ def part_of(rng, height, width):
 
 
 def compare(rng, encoded, way, count):
-    """Decode the complete image and random regions. Each region must equal that of the complete image."""
+    """Decode the complete image and random regions of it. Each region must equal the same part of the complete
+    image.
+    """
     header = read_jpeg_header(encoded)
     assert is_plain(header)
     shape = header.height, header.width, 1 if way.is_gray else 4
@@ -128,7 +130,7 @@ def test_the_narrowest_regions_have_interpolated_chroma():
 
 
 def test_a_progressive_jpeg_without_its_last_scans_is_decoded_completely():
-    """libjpeg-turbo smooths it with blocks outside of the region, without a warning."""
+    """libjpeg-turbo smooths such a JPEG with blocks outside the region, without a warning."""
     encoded = jpeg(scene(60, 80), progressive=True)
     scans = [at for at in range(len(encoded)) if encoded[at : at + 2] == b"\xff\xda"]
     for last in scans[1:]:
@@ -142,7 +144,7 @@ def test_a_progressive_jpeg_without_its_last_scans_is_decoded_completely():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fast_chroma_decodes_complete_images_only(kind):
-    """It processes rows in pairs, which does not work with skipped rows: libjpeg-turbo may hang."""
+    """Fast chroma upsampling processes rows in pairs, which fails if rows are skipped: libjpeg-turbo may hang."""
     rng, way = np.random.default_rng(KINDS.index(kind)), Options(is_gray=False, is_fast_chroma=True)
     for _ in range(10):
         encoded = drawn(rng, kind)
@@ -154,7 +156,7 @@ def test_fast_chroma_decodes_complete_images_only(kind):
 
 
 def test_the_longest_codes_and_values_are_decoded():
-    """Noise at quality 100 has codes of 16 bits, and values of 10 bits."""
+    """Noise at quality 100 has Huffman codes of 16 bits and values of 10 bits."""
     for kind, seed in ((each, seed) for each in SAMPLINGS for seed in range(3)):
         pixels = 255 * np.random.default_rng(seed).integers(0, 2, (70, 90, 3), np.uint8)
         compare(np.random.default_rng(seed), jpeg(pixels, quality=100, subsampling=SAMPLINGS[kind]), RGB, 4)
@@ -169,7 +171,7 @@ def test_each_restart_interval_resets_the_decoder():
 
 
 def damaged(rng, encoded):
-    """Return the same JPEG truncated, with changed bytes, or with an additional marker."""
+    """Return the same JPEG after truncation, with changed bytes, or with an additional marker."""
     data, begin = bytearray(encoded), read_jpeg_header(encoded).scan
     at = int(rng.integers(begin, len(data)))
     match int(rng.integers(4)):
@@ -211,7 +213,7 @@ def test_damage_is_found_wherever_the_region_is(kind):
 
 
 def test_unused_bytes_are_left_to_the_complete_decode():
-    """libjpeg-turbo warns about those that it has not read ahead."""
+    """libjpeg-turbo warns about unused bytes that it has not read ahead, so the complete decode must handle them."""
     encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
     assert decode_part(encoded, buffer, (0, 0, 60, 80), RGB)
     decode(encoded[:-2] + b"\0" + encoded[-2:], buffer, RGB, is_strict=True)
@@ -235,7 +237,7 @@ def test_decoding_does_not_leak_memory():
         for each in [encoded, cut] * 60:
             assert decode_part(each, buffer, (0, 0, 400, 400), RGB) == (each is encoded)
         sizes.append(int(status.read_text(encoding="ascii").split("VmRSS:")[1].split()[0]))
-    assert sizes[2] < sizes[0] + 40_000  # KiB; each of 240 decodes uses 300
+    assert sizes[2] < sizes[0] + 40_000  # in KiB; each of the 240 decodes uses 300 KiB
 
 
 # the library
@@ -264,7 +266,7 @@ def _huffman_again():
 
 
 def entropy_decoder(monkeypatch, *, version=None, setting=None):
-    """Decode a photo. Return whether the pixels are right, and whether the library's own Huffman decoder is used."""
+    """Decode a photo. Return whether the pixels are right, and whether the library's own Huffman decoder was used."""
     monkeypatch.setenv("PIXPREP_HUFFMAN", setting or "")
     if version:
         monkeypatch.setattr(
@@ -313,7 +315,7 @@ def test_a_library_that_returns_wrong_pixels_is_rejected():
     skip = turbo.FUNCTIONS.index("jpeg_skip_scanlines")
     kind = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
     true_skip = kind(functions[skip])
-    more = [-1, 1]  # one row fewer above the region, and one more below it
+    more = [-1, 1]  # skip one row less above the region, and one row more below it
 
     @kind
     def wrong_skip(jpeg, rows):
@@ -335,7 +337,7 @@ def test_without_such_a_library_jpegs_are_decoded_completely(monkeypatch):
 
 
 def test_the_image_size_is_checked_again_by_the_decoder():
-    """The buffer has the size from the header that pixprep has parsed."""
+    """The buffer is allocated for the size in the header that pixprep has parsed."""
     for height, width in ((30, 41), (31, 40), (29, 40), (30, 39)):
         buffer = np.zeros((height, width, 4), np.uint8)
         assert not decode_part(jpeg(scene(30, 40)), buffer, (5, 5, 20, 20), RGB)
@@ -353,7 +355,7 @@ PIPELINE = pp.Pipeline([pp.decode(), pp.crop(10, 20, 30, 40), pp.tensor()])
 
 
 def seen(encoded, *, is_whole=False, damage="strict"):
-    """Return the pixels of an image, or its error. Pixels that the decoder does not write are 77."""
+    """Return the pixels of an image, or its error. Pixels that the decoder does not write have the value 77."""
     decoder = CpuDecoder(PIPELINE.plan, Limits(), damage=damage)
     decoder._buffers.append(np.full(1 << 21, 77, np.uint8))
     (chunk,) = decoder.chunks([encoded], [PIPELINE.plan.place], is_whole=is_whole)
@@ -373,7 +375,7 @@ def test_only_the_region_is_written():
 
 @pytest.mark.parametrize(("side", "is_part"), [(120, False), (258, False), (259, True)])
 def test_a_region_that_omits_few_pixels_is_not_used(monkeypatch, side, is_part):
-    """65,220 pixels are omitted of 258 x 258, and 65,737 of 259 x 259."""
+    """In an image of 258 x 258, 65,220 pixels are outside the region; in one of 259 x 259, there are 65,737."""
     monkeypatch.undo()
     assert (seen(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
 
@@ -407,8 +409,9 @@ TURNED = [with_exif(orientation, size=(64, 90)) for orientation in range(1, 9)]
 
 
 def assert_same(pipeline, photos, **given):
-    """Assert that outputs of regions equal those of complete images, although the buffer has contained a different
-    image.
+    """Assert that tensors computed from regions equal tensors computed from complete images.
+
+    Before each decode, the buffer contains a different image.
     """
     with pp.Engine(pipeline, threads=1, odd_range=True) as engine:
         whole = engine.run_batch(photos, keep=lambda *_: None, **given)

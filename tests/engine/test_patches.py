@@ -1,4 +1,6 @@
-"""Patches: each value of the image is at the position that the layout defines, with and without an additional pass."""
+"""Tests that patches contain each value of the image at the position that the layout defines, with and without an
+additional pass.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ NORMALIZE = pp.normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 
 
 def expected(image, patch, merge=1, frames=1, layout="chw"):
-    """Return the patches of an image (channels, height, width), cropped one by one."""
+    """Return the patches of an image (channels, height, width), which are cropped one by one."""
     _, height, width = image.shape
     rows = []
     for window_y in range(0, height, patch * merge):
@@ -30,7 +32,7 @@ def expected(image, patch, merge=1, frames=1, layout="chw"):
 
 
 def run(ops, encoded):
-    """Return the outputs of one image by name."""
+    """Return the outputs for one image by name."""
     with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
         batch = engine.run_batch([encoded])
     (error,) = batch.errors
@@ -217,7 +219,7 @@ def test_sizes_are_multiples_and_within_the_bounds_that_the_pipeline_declares(mu
     for height, width in SIZES:
         try:
             size = op.sizer.size(height, width)
-        except ImageError:  # too long, or too small without a minimum number of pixels
+        except ImageError:  # the image is too long, or too small without a minimum number of pixels
             continue
         compared += 1
         assert size[0] % multiple == size[1] % multiple == 0 < min(size)

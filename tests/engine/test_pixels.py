@@ -1,4 +1,4 @@
-"""Arrays of pixels instead of files: accepted arrays, and tensors that equal those of decoded files."""
+"""Tests that an engine accepts arrays of pixels instead of files, and that the tensors equal those of decoded files."""
 
 import io
 import json
@@ -90,7 +90,7 @@ def test_a_list_can_have_different_sizes_and_an_array_has_one_size():
 
 
 class Foreign:
-    """An array of a different library, which NumPy reads in place."""
+    """Array of a different library, which NumPy reads in place."""
 
     def __init__(self, array):
         self._array = array
@@ -107,7 +107,7 @@ def test_arrays_of_other_libraries_are_accepted():
 
 
 def test_the_bytes_of_a_file_are_rejected_before_tensors_are_allocated():
-    """Otherwise terabytes would be allocated: one tensor for each byte."""
+    """Otherwise, one tensor per byte would be allocated, which would take terabytes."""
     engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(256), pp.center_crop(224), pp.tensor()]))
     with pytest.raises(TypeError, match="this pipeline begins with pixels and accepts arrays, not bytes"):
         engine.run(bytes(1 << 22))

@@ -1,4 +1,4 @@
-"""A resize whose values are not rounded, end to end: TensorFlow's values of an image, processed further by NumPy."""
+"""Tests pipelines whose resize does not round its values, against TensorFlow's resize followed by NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def pixels_of(name):
 
 
 def resized(name, *, antialias):
-    """Return TensorFlow's values, float32 (height, width, channels)."""
+    """Return TensorFlow's resized values as float32 (height, width, channels)."""
     _, outputs = frozen.outputs(ops.Resize(1, like="tensorflow", filter="bilinear", antialias=antialias))
     return dict(zip(CASES, outputs, strict=True))[name]
 
@@ -58,14 +58,15 @@ def test_float16_is_the_nearest_to_the_unrounded_value():
 
 
 def test_rounded_values_would_differ():
-    """As a negative control, rounded values fail every comparison here."""
+    """As a negative control, rounded values fail every comparison in this file."""
     expected = resized(NOISE, antialias=False)
     with pytest.raises(AssertionError):
         assert_close(np.rint(expected), expected, EQUAL)
 
 
 def test_a_centre_crop_takes_the_centre():
-    expected = resized(NOISE, antialias=True)[3:20, 2:17]  # padding of 6 becomes 3, padding of 4 becomes 2
+    # 3 of 6 rows are cut off above, and 2 of 4 columns on the left
+    expected = resized(NOISE, antialias=True)[3:20, 2:17]
     assert_close(run(NOISE, pp.center_crop(17, 15), antialias=True), expected, EQUAL)
 
 
@@ -100,7 +101,7 @@ def test_a_letterbox_fits_and_fills():
 
 
 def normalized(values, arithmetic):
-    """Return values by the formulas of ``normalize``: every constant and every step in float32, or all in float64."""
+    """Return values by the formulas of ``normalize``. Constants and steps are all float32, or all float64."""
     mean, std, scale = np.array(MEAN), np.array(STD), 1 / 255
     if arithmetic == "float64":
         return (values.astype(np.float64) * (scale / std) + -mean / std).astype(np.float32)

@@ -1,4 +1,6 @@
-"""``decode(reduced=True)``: JPEGs are decoded at a fraction of their size. Everything else refers to the full size."""
+"""Tests ``decode(reduced=True)``: JPEGs are decoded at a fraction of their size, while all options and outputs refer to
+the full size.
+"""
 
 import io
 
@@ -19,9 +21,9 @@ STATED_AT_A_CROP = Tolerance(27, 0, "the same, at the edge of a crop before the 
 STATED_MEAN = 1.0
 ALIGNED = Tolerance(1, 0, "a slope is the same at every fraction, but for rounding")
 AT_THE_EDGE = 1 / 12
-"""Maximum difference of a resized pixel.
+"""Maximum difference of a resized pixel value.
 
-A filter that is cut off at the edge ends at a different position in larger pixels.
+At the edge, a filter is cut off at a different position if the pixels are larger.
 """
 
 SIDES = [1, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1023]
@@ -69,7 +71,7 @@ def run(encoded, *ops, **decode):
 
 
 def decoded(encoded, *ops, **decode):
-    """Return the decoder's result: Decoded or the ImageError."""
+    """Return the decoder's result, which is a Decoded or an ImageError."""
     return decoding.decoded(encoded, pipeline(*ops, **decode).plan)
 
 
@@ -83,14 +85,14 @@ def shorter(size):
 
 
 def slope(height, width):
-    """Return slopes as linear as 8-bit values allow, different in each channel."""
+    """Return an image whose values increase as linearly as 8 bits allow, differently in each channel."""
     rows, columns = np.indices((height, width))
     down, right = 30 + rows * (190 / max(height, 40)), 30 + columns * (190 / max(width, 40))
     return np.rint(np.stack([right, down, (right + down) / 2], axis=2)).astype(np.uint8)
 
 
 def turned(pixels, orientation, **options):
-    """Return a JPEG with an EXIF orientation that stores these pixels."""
+    """Return a JPEG that stores these pixels and an EXIF orientation."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     return jpeg(pixels, exif=exif, **options)
@@ -104,7 +106,7 @@ def draft(encoded, denominator, mode="RGB"):
 
 
 def assert_aligned(reduced, full):
-    """Assert that slopes agree within one pixel value, and at the edge within a twelfth of a pixel."""
+    """Assert that gradients agree within one pixel value, and at the edge within a twelfth of a pixel."""
     assert_close(reduced[1:-1, 1:-1], full[1:-1, 1:-1], ALIGNED)
     step = max(np.abs(np.diff(full.astype(int), axis=axis)).max(initial=0) for axis in (0, 1))
     assert_close(reduced, full, Tolerance(1 + step * AT_THE_EDGE, 0, "see AT_THE_EDGE"))
@@ -117,7 +119,9 @@ def assert_aligned(reduced, full):
     ("size", "expected"), [(107, 1), (106, 2), (54, 2), (53, 4), (27, 4), (26, 8), (1, 8), (427, 1), (900, 1)]
 )
 def test_the_fraction_leaves_two_pixels_per_output_pixel(size, expected):
-    """The sides of 427 x 640 are compared with 106 * 4 = 424, 53 * 8, and 26 * 16 = 416."""
+    """For a fraction of 1/n, the shorter side of 427 must be at least 2 n times the size: 106 * 4, 53 * 8 or 26
+    * 16.
+    """
     image = decoded(photo(), *shorter(size))
     assert (image.placed.height, image.placed.width) == (427, 640)
     assert reduction(image) == (None if expected == 1 else Reduction(expected, (0.0, 0.0)))
@@ -146,7 +150,7 @@ def test_each_image_has_its_own_fraction_which_depends_on_every_tensor():
 
     assert denominators(pp.flip()) == [8, 8]
     assert denominators(pp.resize(height=90, width=90, from_="photo")) == [2, 8]
-    assert denominators(pp.center_crop(8, from_="photo")) == [1, 1]  # not resized
+    assert denominators(pp.center_crop(8, from_="photo")) == [1, 1]  # the centre crop uses the photo without a resize
     assert reduction(decoded(photo(), pp.resize(height=8, width=8), reduced=False)) is None
 
 
@@ -211,7 +215,9 @@ SLOPES = [
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize(("size", "ops"), SLOPES, ids=map(str, range(len(SLOPES))))
 def test_a_slope_keeps_its_position(size, ops, orientation):
-    """A shift by half a pixel at 1/8 would change the value by 1.9 of 16."""
+    """At a fraction of 1/8, a shift by half a pixel would change the values by 1.9, which ``ALIGNED`` does not
+    allow.
+    """
     encoded = turned(slope(*size), orientation, quality=98, subsampling=0)
     full, *where = run(encoded, *ops, reduced=False)
     reduced, *same = run(encoded, *ops)

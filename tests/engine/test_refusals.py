@@ -1,4 +1,4 @@
-"""Mistakes of callers: ops that need other ops, and invalid images."""
+"""Tests the messages about callers' mistakes: ops that need other ops, and invalid images."""
 
 import io
 
@@ -16,7 +16,7 @@ SAME = pp.operator("acme.same", version=1)(lambda pixels: pixels)
 
 
 def warped(row, **fields):
-    """Return the tensor of a photo of 48 x 64 for one row of a request."""
+    """Return the tensor of a photo of 48 x 64 pixels for one row of a request."""
     sides = {} if "size" in fields else {"height": 9, "width": 9}
     warp = pp.warp(**{name: value for name, value in fields.items() if name != "size"}, **sides)
     with pp.Engine(pp.Pipeline([pp.decode(), warp, pp.tensor()]), threads=1) as engine:
@@ -26,14 +26,14 @@ def warped(row, **fields):
 
 
 class OnGpu:
-    """An array of PyTorch on a GPU."""
+    """Array of PyTorch on a GPU."""
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
 
 def npy(array, **options):
-    """Return the bytes of a file of NumPy."""
+    """Return the bytes of a NumPy file that contains the array."""
     file = io.BytesIO()
     np.save(file, array, **options)
     return file.getvalue()

@@ -1,4 +1,6 @@
-"""Per-request crops and sizes, and pixels in other formats, through the engine."""
+"""Tests that per-request crops and sizes, and pixels in other formats, give the same tensors as fixed numbers and
+files.
+"""
 
 import math
 

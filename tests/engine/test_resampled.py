@@ -1,4 +1,4 @@
-"""A resize, or a crop with a resize, after a warp of the image: pixels, masks, boxes and points."""
+"""Tests a resize, or a crop with a resize, after a warp of the image: its pixels, masks, boxes and points."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def made(*ops, photo=PHOTO):
 
 @pytest.mark.parametrize("warp", WARPS, ids=str)
 def test_a_resize_after_a_warp_equals_a_resize_of_the_warped_image(warp):
-    """The warped image alone is the photo of a second pipeline."""
+    """The reference warps the image in one pipeline and passes the result to a second pipeline as a photo."""
     whole = pp.apply(warp, PHOTO)
     height, width = whole.shape[:2]
     crop = pp.crop(5, 3, height - 9, width - 6)
@@ -66,7 +66,7 @@ CHAINS = [
 
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: " ".join(type(op).__name__ for op in chain))
 def test_an_object_matches_its_box_its_mask_and_its_points(chain):
-    """Draw a rectangle into a black photo, for 40 random samples. Its bright pixels must match the annotations."""
+    """A rectangle is drawn into a black photo for 40 random samples. Its bright pixels must match the annotations."""
     top, left, bottom, right = 30, 40, 62, 88
     photo, mask = np.zeros((90, 120, 3), np.uint8), np.zeros((90, 120), np.uint8)
     photo[top:bottom, left:right], mask[top:bottom, left:right] = 255, 1

@@ -1,4 +1,4 @@
-"""Resizes of a region with fractional edges, compared with the definition in float64."""
+"""Tests resizes of a region with fractional edges against their definition in float64."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,9 @@ def run(pixels, *ops, tensor=TENSOR):
 
 
 def defined(pixels, size, roi, filter_name, *, antialias):
-    """The definition: filter weights around each output's centre, with the image's edges repeated."""
+    """Return the resized region by definition: filter weights around each output pixel's centre, with the image's edges
+    repeated.
+    """
     values = pixels.astype(np.float64)
     for axis, out in enumerate(size):
         (begin, end), length = roi[axis::2], pixels.shape[axis]
@@ -44,7 +46,7 @@ def defined(pixels, size, roi, filter_name, *, antialias):
 
 
 def parts(seed, count, *, around=0.0):
-    """Yield (pixels, size, roi): regions of small and large images. One in three is reversed."""
+    """Yield (pixels, size, roi) for regions of small and large images. One region in three is reversed."""
     rng = np.random.default_rng(seed)
     for index in range(count):
         height, width = map(int, rng.integers(1, (4, 130)[index % 5 > 0], 2))
@@ -87,7 +89,7 @@ def test_nearest_takes_the_pixel_at_each_centre_of_a_region():
         )
         differing += np.count_nonzero((made != pixels[np.ix_(rows, columns)]).any(2))
         values += made[:, :, 0].size
-    assert differing < values / 1000  # if a centre is between two pixels, float32 decides
+    assert differing < values / 1000  # if a centre is exactly between two pixels, float32 rounding selects the pixel
 
 
 def test_a_complete_image_is_a_region_of_itself():
@@ -113,7 +115,7 @@ SIZES = {
 
 @pytest.mark.parametrize("case", SIZES)
 def test_the_size_follows_from_the_regions_sides(case):
-    """The expected size is that of DALI 2.4 for 33.4 x 27.7 pixels, whatever the image."""
+    """The expected size is DALI 2.4's for a region of 33.4 x 27.7 pixels. It does not depend on the image's size."""
     fields, expected = SIZES[case]
     resize = pp.resize(**fields, like="dali", roi=(40.5, 3.2, 7.1, 30.9))
     for pixels in (noise(61, 47), noise(300, 80)):

@@ -1,4 +1,4 @@
-"""Facts about a complete clip in its packets, compared with the options of FFmpeg's encoders."""
+"""Tests that the facts which pixprep derives from a clip's packets match the options of FFmpeg's encoders."""
 
 import io
 
@@ -13,7 +13,7 @@ FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 
 
 def packets(encoded):
-    """Return the codec's name, and (bytes, whether it is a key frame) of each packet."""
+    """Return the codec's name, and (bytes, whether it is a key frame) for each packet."""
     found = []
     with av.open(io.BytesIO(encoded)) as file:
         stream = file.streams.video[0]

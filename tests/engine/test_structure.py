@@ -1,4 +1,6 @@
-"""Checks of the structure of JPEGs by their markers: the C code compared with a reference in Python."""
+"""Tests the C code that checks the structure of JPEGs by their markers, against a reference implementation in
+Python.
+"""
 
 import ctypes
 import mmap
@@ -29,7 +31,7 @@ PLAIN = {0xC0, 0xC1, 0xC2, 0xC4, 0xDA, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE}
 
 
 def structure(encoded):
-    """Reference implementation of ``structures`` for one JPEG."""
+    """Return the result of ``structures`` for one JPEG, computed by the reference implementation."""
     at, segments, frames, scans, restarts, interval, first_interval = 2, [], 0, 0, 0, 0, 0
     for _ in range(MAX_SEGMENTS + 1):
         head = re.compile(rb"\xff+([^\xff])", re.DOTALL).match(encoded, at)
@@ -63,7 +65,9 @@ def structure(encoded):
 
 
 def whole(encoded):
-    """Return whether both implementations find it complete. If so, the segment parser must return the same header."""
+    """Return whether both implementations find the JPEG complete. If so, the segment parser must return the same
+    header.
+    """
     (found,) = structures([np.frombuffer(encoded, np.uint8)])
     assert found == structure(encoded)
     if found is None:
@@ -138,7 +142,8 @@ def test_missing_doubled_or_swapped_restart_markers_are_found():
     first, last = places
     assert not whole(RESTARTS[:first] + RESTARTS[first + 2 :])
     assert not whole(RESTARTS[:first] + RESTARTS[last:])
-    assert not whole(RESTARTS[:last] + RESTARTS[last + 2 :])  # in sequence, but one is missing
+    # the remaining markers are in sequence, but one marker is missing
+    assert not whole(RESTARTS[:last] + RESTARTS[last + 2 :])
     assert not whole(RESTARTS[:first] + RESTARTS[first : first + 2] + RESTARTS[first:])
     swapped = bytearray(RESTARTS)
     swapped[first + 1], swapped[last + 1] = swapped[last + 1], swapped[first + 1]
@@ -146,7 +151,9 @@ def test_missing_doubled_or_swapped_restart_markers_are_found():
 
 
 def test_colour_spaces_are_determined_by_libjpegs_rule():
-    """The rule is ``default_decompress_parms``: JFIF first, then Adobe's transform, then the component ids."""
+    """``default_decompress_parms`` contains the rule: JFIF has priority, then Adobe's transform, then the component
+    ids.
+    """
     rgb, ycc = jpegs()["rgb without transform"], jpeg(scene(20, 30), subsampling=0)
     adobe = lambda transform: segment(0xEE, b"Adobe\0\x64\0\0\0\0" + bytes([transform]))  # noqa: E731
     jfif = ycc[2 : 4 + int.from_bytes(ycc[4:6], "big")]
@@ -162,13 +169,13 @@ def test_colour_spaces_are_determined_by_libjpegs_rule():
     for encoded, is_rgb in cases:
         assert whole(encoded)
         assert read_jpeg_header(encoded).is_rgb == is_rgb
-        if len(encoded) < len(ycc) + 20 and encoded[-200:] == ycc[-200:]:  # the CPU decoder follows that rule
+        if len(encoded) < len(ycc) + 20 and encoded[-200:] == ycc[-200:]:  # the CPU decoder follows libjpeg's rule
             red = scene(20, 30)[:, :, 0].astype(int)
             assert (np.abs(decode(encoded, damage="lenient")[:, :, 0] - red).mean() < 10) != is_rgb
 
 
 def mutated(numbers, images):
-    """Return one of them with changed bytes, mostly in its header, truncated, or joined to itself."""
+    """Return one of the images with changed bytes, mostly in its header, or truncated, or concatenated with itself."""
     encoded = bytearray(images[numbers.integers(len(images))])
     for _ in range(numbers.integers(0, 4)):
         end = len(encoded) if numbers.random() < 0.3 else min(len(encoded), 700)
@@ -197,7 +204,7 @@ def test_a_batch_is_parsed_like_its_images_alone():
 
 
 def test_nothing_is_read_after_a_jpeg():
-    """The JPEG is truncated at any byte, and an unreadable page follows."""
+    """The JPEG is truncated at every byte, and an unreadable page follows the remaining bytes."""
     size, page = 1 << 16, mmap.PAGESIZE
     memory = mmap.mmap(-1, size + page)
     whole_memory = np.frombuffer(memory, np.uint8)

@@ -1,4 +1,6 @@
-"""Text instead of an image's bytes: base64 and its decoded data, and the errors for all other text."""
+"""Tests requests that contain text instead of an image's bytes: base64 is decoded, and all other text is rejected with
+a fix.
+"""
 
 import base64
 import json

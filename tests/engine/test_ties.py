@@ -1,4 +1,6 @@
-"""Ties that DALI rounds to even, or away from 0: all or half of the values of these images are ties."""
+"""Tests that ties are rounded like DALI rounds them, to even or away from 0. All or half of the values in these images
+are ties.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from support.resize_cases import assert_equal, resampling_of
 
 
 def halved(height, width, channels, *, down, order=Order.AS_DECODED, region=None, flips=(False, False), image=None):
-    """Return the pixel values of an image at half its height or, if columns are added up last, half its width."""
+    """Return the pixel values of an image that is resized to half its height or, if columns are added up last, to half
+    its width.
+    """
     if image is None:
         image = np.zeros((height, width, channels), np.uint8)
         image[slice(None, None, 2) if down else slice(None), :: 1 if down else 2] = 1
@@ -28,7 +32,7 @@ def halved(height, width, channels, *, down, order=Order.AS_DECODED, region=None
         (21, 1, Order.AS_DECODED, [1] * 16 + [0] * 5),
         (21, 3, Order.AS_DECODED, [1] * 48 + [0] * 15),
         (23, 3, Order.AS_DECODED, [1] * 64 + [0] * 5),
-        (23, 3, Order.BACKWARDS, [1] * 63 + [0, 0, 1] + [0] * 3),  # OpenCV has blue first
+        (23, 3, Order.BACKWARDS, [1] * 63 + [0, 0, 1] + [0] * 3),  # in OpenCV, blue is the first channel
         (15, 1, Order.AS_DECODED, [0] * 15),
         (21, 3, Order.ONE, [1] * 48 + [0] * 15),
         (15, 3, Order.ONE, [0] * 45),
@@ -42,15 +46,15 @@ def test_remainders_of_sixteen_values_in_rows_are_rounded_away_from_0(width, cha
 
 
 def test_runs_of_columns_begin_where_filters_begin_and_end_to_be_inside_the_image():
-    """For an enlargement by 2, the first filter begins before the image and the last ends after it.
+    """For an enlargement by 2, the first filter begins before the image, and the last filter ends after the image.
 
-    Each is a separate run.
+    Each of these two columns is a separate run.
     """
-    # between pixels 0.5 and 1.5, which only rounds to 0 if ties are rounded to even
+    # values between the pixels are 0.5 and 1.5; 0.5 only rounds to 0 if ties are rounded to even
     image = np.tile(np.uint8([0, 2]), 22)[None, :, None]
     how = resampling_of("dali", "bilinear", (1, 44), (1, 88), antialias=False)._replace(vertical_first=True)
     levels = resize.resize(image, how)[0, :, 0].tolist()
-    of_vectors, left_over = [0, 2, 2, 0] * 20, [1, 2, 2, 1, 1, 2]  # 86 columns inside
+    of_vectors, left_over = [0, 2, 2, 0] * 20, [1, 2, 2, 1, 1, 2]  # 86 columns whose filters are inside the image
     assert levels == [0, *of_vectors, *left_over, 2]
 
 
@@ -81,7 +85,7 @@ def shown(image, *ops, color="rgb"):
 
 
 def doubled(height=20, width=87):
-    """The vertical pass is last. Between rows of 0 and 2, the second of each four values is 0.5."""
+    """Return a resize whose vertical pass is last. Between rows of 0 and 2, the second of each four values is 0.5."""
     return pp.resize(height=height, width=width, like="dali", antialias=False)
 
 
@@ -96,7 +100,9 @@ def test_a_crop_and_a_mirror_equal_the_complete_image(color, size):
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 def test_the_channel_order_is_the_decoders_even_after_other_ops(color):
-    """For 87 columns of three values, the remainder is 5: a whole pixel, and two thirds of the previous one."""
+    """For 87 columns of three values, the remainder has 5 values: one whole pixel, and two thirds of the pixel before
+    it.
+    """
     image = np.zeros((10, 87, 3), np.uint8)
     image[1::2] = 2
     turned = pp.rotate(180, like="dali", expand=True), pp.rotate(180, like="dali", expand=True)
@@ -107,7 +113,7 @@ def test_the_channel_order_is_the_decoders_even_after_other_ops(color):
 
 
 def test_a_resize_without_dalis_ties_is_detected():
-    """As a negative control, all ties are rounded to even, as in OpenCV's area filter."""
+    """As a negative control, all ties are rounded to even, like in OpenCV's area filter."""
     image = np.random.default_rng(2).integers(0, 256, (40, 88, 3), np.uint8)
     how = resampling_of("dali", "bilinear", (40, 88), (20, 44), antialias=False)
     off = resize.resize(image, how) != resize.resize(image, how._replace(passes="float_even"))

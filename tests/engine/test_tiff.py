@@ -1,4 +1,6 @@
-"""TIFF of every kind: the written array is decoded in 8 bits, or the kind is rejected by name."""
+"""Tests that every kind of TIFF is decoded to the written pixels in 8 bits, or rejected with a message that names the
+kind.
+"""
 
 import logging
 import struct
@@ -21,18 +23,18 @@ ROWS, COLUMNS = np.indices((HEIGHT, WIDTH))
 SHARES = np.stack(
     [COLUMNS / (WIDTH - 1), ROWS / (HEIGHT - 1), (ROWS + COLUMNS) / (HEIGHT + WIDTH - 2), COLUMNS % 7 / 6, ROWS / 40], 2
 )
-"""Five channels with values from 0 to 1."""
+"""Test image of five channels with values from 0 to 1."""
 WHITE_IS_0, GRAY, RGB, PALETTE, CMYK, YCBCR, SENSOR, LINEAR = 0, 1, 2, 3, 5, 6, 32803, 34892
 SHORT, LONG, BYTE = 3, 4, 1
 
 
 def samples(bits, channels=1):
-    """Return samples (height, width, channels) over the whole range of this many bits."""
+    """Return samples (height, width, channels) that cover the whole range of ``bits`` bits."""
     return np.rint(SHARES[:, :, :channels] * ((1 << bits) - 1)).astype(np.int64)
 
 
 def packed(part, bits, order, kind):
-    """Return bytes of rows of samples. Each row is padded to a full byte."""
+    """Return the bytes of rows of samples. Each row is padded to a whole byte."""
     if bits == 12:
         digits = part[..., None] >> np.arange(11, -1, -1) & 1
         return np.packbits(digits.reshape(len(part), -1).astype(np.uint8), axis=1).tobytes()
@@ -40,7 +42,9 @@ def packed(part, bits, order, kind):
 
 
 def directory(tags, order, at, following):
-    """Return a directory of tags, {tag: (type, numbers)}, for this offset, followed by its long values."""
+    """Return the bytes of a TIFF directory at this offset, followed by its long values. ``tags`` is {tag: (type,
+    numbers)}.
+    """
     entries, more, end = b"", b"", at + 6 + 12 * len(tags)
     for tag, (type_, numbers) in sorted(tags.items()):
         value = struct.pack(f"{order}{len(numbers)}{'?B?HI'[type_]}", *numbers)
@@ -51,7 +55,7 @@ def directory(tags, order, at, following):
 
 
 def page(image, photometric, bits, *, order="<", planar=False, deflated=False, kind="u", at=8, following=0, tags=None):
-    """Return a page of samples (height, width, channels): its directory at this offset, and strips of 8 rows."""
+    """Return a page for samples (height, width, channels): the directory at this offset, and strips of 8 rows."""
     count = image.shape[2]
     parts = [image[:, :, [n]] for n in range(count)] if planar else [image]
     strips = [packed(part[top : top + 8], bits, order, kind) for part in parts for top in range(0, len(image), 8)]
@@ -67,7 +71,7 @@ def page(image, photometric, bits, *, order="<", planar=False, deflated=False, k
 
 
 def tiff(*image, order="<", **options):
-    """Return a file of one ``page``."""
+    """Return a TIFF file that contains one ``page``."""
     return (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 8) + page(*image, order=order, **options)
 
 
@@ -76,7 +80,7 @@ def three(gray):
 
 
 def of_ycbcr(image):
-    """Return RGB by the equations of JPEG (JFIF 1.02), which apply to a TIFF that does not specify coefficients."""
+    """Return RGB by the equations of JPEG (JFIF 1.02), which apply to TIFFs without coefficients of their own."""
     y, blue, red = np.moveaxis(image.astype(float), 2, 0) - np.array([0, 128, 128])[:, None, None]
     return np.stack([y + 1.402 * red, y - 0.344136 * blue - 0.714136 * red, y + 1.772 * blue], axis=2).clip(0, 255)
 
@@ -112,9 +116,9 @@ KINDS = {
     ),
     "YCbCr": ((HALVED + 60, YCBCR, 8), {"tags": {530: (SHORT, [1, 1])}}, of_ycbcr(HALVED + 60)),
 }  # fmt: skip
-"""Arguments of ``tiff``, and the expected RGB pixels."""
+"""Arguments of ``tiff`` and the expected RGB pixels, by the name of the kind."""
 BIG_ENDIAN_NOT_READ = ("gray, 12 bits", "gray, 16 bits, white is 0")
-"""Kinds that Pillow only reads in the other byte order."""
+"""Kinds that Pillow can read only in little-endian byte order."""
 
 
 @pytest.mark.parametrize("deflated", [False, True], ids=["uncompressed", "deflated"])
@@ -131,7 +135,9 @@ def test_the_written_array_is_decoded_in_8_bits(name, order, planar, deflated):
 
 
 def subsampled(*, order, tags, at=None):
-    """Return an uncompressed YCbCr TIFF with 2 x 2 chroma subsampling, or its page at an offset, and its RGB pixels."""
+    """Return an uncompressed YCbCr TIFF with 2 x 2 chroma subsampling, or its page at an offset. Also return its RGB
+    pixels.
+    """
     luma, chroma = samples(8)[:20, :, 0], (100 + samples(8, 3)[:10, :18, 1:] // 5)
     blocks = luma.reshape(10, 2, 18, 2).transpose(0, 2, 1, 3).reshape(10, 18, 4)
     units = np.dstack([blocks, chroma]).reshape(10, -1, 1)
@@ -163,7 +169,7 @@ REFUSED = {
     "a kind of TIFF that Pillow does not support (photometric interpretation 32844, 1": ((G16, 32844, 16), {}, 1),
     "a raw photo (such as NEF, DNG, CR2 or ARW)": ((G16, SENSOR, 16), {}, 1),
 }
-"""Beginning of the error message: the arguments of ``tiff``, and the sample format."""
+"""Maps the beginning of the error message to the arguments of ``tiff`` and the sample format."""
 
 
 @pytest.mark.parametrize("words", REFUSED)
@@ -181,7 +187,9 @@ REDUCED, WHOLE = {254: (LONG, [1])}, {254: (LONG, [0])}
 
 
 def pages(*made, order="<"):
-    """Return a file of consecutive pages. Each is made by a function of its offset and the offset of the next page."""
+    """Return a file of consecutive pages. Each argument is a function that makes a page from its offset and the next
+    page's offset.
+    """
     encoded = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 8)
     for index, make in enumerate(made):
         end = len(encoded) + len(make(len(encoded), 0))
@@ -190,7 +198,7 @@ def pages(*made, order="<"):
 
 
 def paged(image, photometric=RGB, bits=8, *, order="<", tags=None, sub=None, planar=False):
-    """Return a function that makes a page. ``sub`` contains the arguments of its SubIFD."""
+    """Return a function that makes a page. ``sub`` contains the arguments for the page's SubIFD."""
 
     def make(at, following):
         if sub is None:
@@ -228,7 +236,7 @@ def test_a_page_decoded_by_libtiff_is_equal_after_a_thumbnail(order):
 
 
 def test_a_tiff_opened_while_another_is_opened_is_decoded_correctly(monkeypatch):
-    """Pillow's choice between its own reader and libtiff is shared by all threads."""
+    """Pillow has one setting for all threads that selects its own reader or libtiff."""
     encoded = tiff(RGB8, YCBCR, 8, tags={530: (SHORT, [1, 1])})
     expected = decode(encoded)
     open_, found, threads = Image.open, [], []
@@ -237,7 +245,7 @@ def test_a_tiff_opened_while_another_is_opened_is_decoded_correctly(monkeypatch)
         if not threads:
             threads.append(Thread(target=lambda: found.append(decode(encoded))))
             threads[0].start()
-            threads[0].join(0.5)  # it waits for the lock, or is done
+            threads[0].join(0.5)  # the thread waits for the lock, or has finished
         return open_(*args, **options)
 
     monkeypatch.setattr(Image, "open", slow)
@@ -289,7 +297,7 @@ def png(image, color):
 
 
 def by_definition(image, low, high):
-    """The formula in the docstring of ``decode``."""
+    """Return the 8-bit values by the formula in the docstring of ``decode``."""
     return np.floor((np.clip(image, low, high) - low) * 255 / (high - low) + 0.5).astype(np.uint8)
 
 
@@ -343,7 +351,7 @@ def test_a_value_window_ignores_8_bit_images_and_needs_stored_samples():
 @pytest.mark.parametrize("window", [None, (100, 5000)])
 @pytest.mark.parametrize(("image", "color"), [(G16, 0), (RGB16, 2)])
 def test_the_transparent_colour_of_16_bits_becomes_white(image, color, window):
-    """Both bytes of each sample are compared: neighbours with the same high byte are not transparent."""
+    """The decoder must compare both bytes of each sample: neighbours with the same high byte are not transparent."""
     image = image.copy()
     image[3:6, 4:9], image[3:6, 9:12] = 0x1234, 0x1235
     transparent = chunk(b"tRNS", struct.pack(">H", 0x1234) * image.shape[2])

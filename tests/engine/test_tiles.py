@@ -1,4 +1,4 @@
-"""Tiles: the grid that each criterion chooses, the pixels of each tile, and the thumbnail."""
+"""Tests of tiles: the grid that each criterion chooses, the pixels of each tile, and the thumbnail."""
 
 from itertools import product
 from typing import get_args
@@ -20,7 +20,7 @@ SIZES = [*product((1, 7, 16, 40, 100, 331), (1, 9, 16, 50, 160, 640))]
 
 
 def run(ops, encoded):
-    """Return the outputs of one image by name."""
+    """Return the outputs for one image by name."""
     with pp.Engine(pp.Pipeline(ops), threads=1, odd_range=True) as engine:
         batch = engine.run_batch([encoded])
     (error,) = batch.errors
@@ -30,7 +30,7 @@ def run(ops, encoded):
 
 
 def cut(image):
-    """Return the tiles of an image (channels, height, width), cut one by one."""
+    """Return the tiles of an image (channels, height, width), which are cropped one by one."""
     _, height, width = image.shape
     return [image[:, y : y + TILE, x : x + TILE] for y in range(0, height, TILE) for x in range(0, width, TILE)]
 
@@ -88,7 +88,7 @@ def test_a_thumbnail_of_the_tiles_is_a_second_resize_of_the_tiled_image():
 
 
 def test_steps_on_the_photo_change_its_thumbnail_too():
-    """A reduced decode and an EXIF orientation apply to the tiles and to the thumbnail alike."""
+    """A reduced decode and the EXIF orientation affect both the tiles and the thumbnail."""
     ops = [pp.crop(5, 9, 40, 80), pp.flip(), pp.resize_to_tiles(tile_size=TILE, max_tiles=4), NORMALIZE]
     found = run([pp.decode(), *ops, pp.tiles(TILE, thumbnail="first")], png(scene(50, 90)))["tiles"]
     small = [*ops[:2], pp.resize(height=TILE, width=TILE), NORMALIZE, pp.tensor()]
@@ -110,12 +110,15 @@ def test_a_grid_has_a_permitted_number_of_tiles_for_an_image_of_any_size(choose)
 
 
 def test_criteria_choose_different_grids():
-    """Negative control. With all grids of up to 7 tiles, ``scale`` and ``resolution`` choose the same grid."""
+    """As a negative control, ``scale`` and ``resolution`` choose the same grid if all grids of up to 7 tiles are
+    permitted.
+    """
     sizes = [(height, width) for height in range(10, 200, 17) for width in range(10, 200, 19)]
     sizers = {choose: pp.resize_to_tiles(tile_size=TILE, max_tiles=7, choose=choose).sizer for choose in CHOICES}
     chosen = {choose: [sizer.grid(*size) for size in sizes] for choose, sizer in sizers.items()}
     assert len({tuple(grids) for grids in chosen.values()}) == len(CHOICES) - 1
-    grids = {"tile_size": TILE, "grids": ((1, 20), (2, 9))}  # the second has less padding, and the first scales less
+    # the second grid has less padding, and the first reduces the image less
+    grids = {"tile_size": TILE, "grids": ((1, 20), (2, 9))}
     assert pp.resize_to_tiles(**grids, choose="scale").sizer.grid(14, 100) == (1, 20)
     assert pp.resize_to_tiles(**grids, choose="resolution").sizer.grid(14, 100) == (2, 9)
 

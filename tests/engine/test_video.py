@@ -1,4 +1,6 @@
-"""Clips through a pipeline: the same geometry for all frames, one random sample per clip, tensors in each layout."""
+"""Tests that a pipeline processes clips: all frames have the same geometry, each clip has one random sample, and every
+tensor layout works.
+"""
 
 import io
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -36,7 +38,7 @@ def png(frame):
 
 
 def alone(frames, ops, **tensor):
-    """Run each frame as an image through the same ops."""
+    """Run each frame as a separate image through the same ops."""
     engine = pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor(**tensor)]))
     return np.stack(engine.run([png(frame) for frame in frames]))
 
@@ -93,7 +95,7 @@ def test_random_ops_are_sampled_once_per_clip():
 
 
 def test_a_repeated_frame_does_not_use_more_of_the_budget():
-    """The budget has room for 6 frames: two clips of 3 frames each, from which 16 are produced."""
+    """The budget has room for 6 decoded frames. Two clips use 3 each, from which 16 output frames are produced."""
     pipeline = pp.Pipeline([pp.decode_video(frames=16, short="repeat"), *END, pp.tensor(layout="tchw")])
     room = 2 * 3 * 96 * 160
     decoder = ClipDecoder(pipeline.plan, pp.Limits(max_pixels_in_flight=room), lambda frame: frame)
@@ -245,13 +247,13 @@ def test_flow_of_small_and_of_long_frames(size):
 
 @pp.operator("acme.halved", version=1, place="tensor")
 def halved(tensor):
-    """Half of it."""
+    """Return half of the tensor's values."""
     return tensor / 2
 
 
 @pp.operator("acme.inverted", version=1)
 def inverted(pixels):
-    """The complement."""
+    """Return the complement of the pixel values."""
     return 255 - pixels
 
 

@@ -1,4 +1,4 @@
-"""Decoding of clips: the requested frames, complete and in order, and rejected clips."""
+"""Tests that the video decoder returns exactly the requested frames in order, and that it rejects unsuitable clips."""
 
 import contextlib
 import io
@@ -90,7 +90,7 @@ def every(name):
 
 
 def decodable(encoded):
-    """Return the frames that PyAV decodes, from the first one that does not depend on frames before the clip."""
+    """Return the frames that PyAV decodes, from the first frame that does not depend on frames before the clip."""
     found = []
     with av.open(io.BytesIO(encoded)) as file:
         for packet in file.demux(video=0):
@@ -98,7 +98,7 @@ def decodable(encoded):
                 found += packet.decode()
             except av.error.InvalidDataError:
                 assert not found
-        if file.streams.video[0].codec_context.name == "mpeg4":  # the decoder shows its first frames in gray
+        if file.streams.video[0].codec_context.name == "mpeg4":  # PyAV shows the first frames in gray
             found = [*dropwhile(lambda frame: not frame.key_frame, found)]
     return [frame.to_ndarray(format="rgb24") for frame in found]
 
@@ -138,7 +138,7 @@ def check_cut(encoded):
 
 
 def test_undecodable_frames_of_an_open_group_are_not_counted(monkeypatch):
-    """They follow the first key frame in the file, and precede it on display."""
+    """These frames follow the first key frame in the file, but precede it in display order."""
     name = "h265-open.mkv"
     monkeypatch.setitem(CODECS, name, CUT[name])
     with av.open(io.BytesIO(clip(name))) as file:
@@ -158,7 +158,7 @@ def test_decoding_starts_at_key_frames_that_an_mp4_does_not_list(monkeypatch):
     for each in ("h265.mp4", "mpeg4.mp4"):
         unnamed = bytearray(made(each))
         at = unnamed.index(b"stss") + 12
-        unnamed[at : at + 4] = struct.pack(">I", 2)  # the second packet instead of the first
+        unnamed[at : at + 4] = struct.pack(">I", 2)  # the table lists the second packet instead of the first
         found = ffmpeg.decode(bytes(unnamed), chosen(*range(COUNT)), LIMITS)
         assert [number(frame) for frame in found.frames] == [*range(COUNT)]
 
@@ -195,7 +195,7 @@ def test_timestamps_of_a_variable_frame_rate_are_used():
     found = ffmpeg.decode(encoded, lambda frames: seen.extend(frames.times) or [*range(10)], LIMITS)
     assert [round(1000 * time) for time in seen] == stamps
     assert [number(frame) for frame in found.frames] == [*range(10)]
-    rate = Sampling(frames=7, rule="fps", by=2)  # at 0, 0.5, ... 3 s, the frame that is visible then
+    rate = Sampling(frames=7, rule="fps", by=2)  # the frames that are visible at 0, 0.5, ... 3 s
     found = ffmpeg.decode(encoded, lambda frames: rate.indices(frames.times), LIMITS)
     assert [number(frame) for frame in found.frames] == [0, 5, 6, 7, 8, 8, 9]
     assert found.frames[4] is found.frames[5]
@@ -224,20 +224,20 @@ def test_odd_sizes_and_gray():
     ("matrix", "weights"), [(1, (0.2126, 0.7152)), (5, None), (7, (0.212, 0.701)), (9, (0.2627, 0.678))]
 )
 def test_gray_is_the_bt601_luma_of_the_colours_for_any_declared_matrix(matrix, weights):
-    """This matches Pillow's, OpenCV's and torchvision's gray of RGB, and PyAV's gray of a clip."""
+    """Pillow, OpenCV and torchvision compute the same gray from RGB, and PyAV computes it from a clip."""
     encoded = clip("h264.mp4", 3, colorspace=matrix, pixel_format="yuv444p")
     (gray,) = ffmpeg.decode(encoded, chosen(1), LIMITS, is_gray=True).frames
     np.testing.assert_array_equal(gray[:, :, 0], every_frame(encoded, "gray")[1])
     (frame,) = ffmpeg.decode(encoded, chosen(1), LIMITS).frames
     assert np.abs(frame @ np.array([0.299, 0.587, 0.114]) - gray[:, :, 0]).max() < 1.6
-    if weights:  # the stream contains a different luma value
+    if weights:  # the luma in the stream differs
         red, green = weights
         assert np.abs(frame @ np.array([red, green, 1 - red - green]) - gray[:, :, 0]).max() > 4
 
 
 @pytest.mark.parametrize(("matrix", "other"), [(1, 5), (5, 1)])
 def test_colours_use_the_declared_matrix(matrix, other):
-    """1: BT.709; 5: BT.601 of 625 lines."""
+    """Matrix 1 is BT.709, and matrix 5 is BT.601 for 625 lines."""
     encoded = clip("h264.mp4", 3, colorspace=matrix)
     (frame,) = ffmpeg.decode(encoded, chosen(1), LIMITS).frames
     with av.open(io.BytesIO(encoded)) as file:
@@ -258,7 +258,7 @@ def test_full_range_differs_from_limited_range():
 
 
 def matrix(*numbers):
-    """Return a clip whose track has a different display matrix, given as two rows of integers."""
+    """Return a clip whose track has the given display matrix, as two rows of integers."""
     turned = bytearray(made("h264.mp4"))
     at = turned.index(b"tkhd") + 44  # a track header of version 0: nine numbers in 16.16 and 2.30
     a, b, c, d = (number << 16 for number in numbers)
@@ -332,7 +332,7 @@ def test_a_movie_cannot_read_samples_from_other_files(tmp_path):
     whole = clip("h264.mov", 5)
     target = tmp_path / "secret.mov"
     target.write_bytes(whole)
-    at = whole.index(b"dref") + 4 + 8  # after the version and the count: an entry of 12 bytes that means "in this file"
+    at = whole.index(b"dref") + 4 + 8  # version and count precede this 12-byte entry, which means "in this file"
     assert whole[at + 4 : at + 8] in (b"url ", b"alis")
     for flags in (b"\0\0\0\0", b"\0\0\0\1"):
         path = str(target).encode()
@@ -363,7 +363,7 @@ def test_a_file_with_only_sound_or_an_unknown_codec_is_rejected():
 
 @pytest.mark.parametrize("wanted", [40, 55])
 def test_damage_is_an_error_and_never_a_frame_of_noise(wanted):
-    """By default, FFmpeg conceals lost regions. Undetectable damage, such as one wrong pixel, is not tested."""
+    """By default, FFmpeg conceals lost regions. The test excludes undetectable damage, such as one wrong pixel."""
     encoded = made("h264.mp4")
     (whole,) = ffmpeg.decode(encoded, chosen(wanted), LIMITS).frames
     rng = np.random.default_rng(1)
@@ -376,13 +376,13 @@ def test_damage_is_an_error_and_never_a_frame_of_noise(wanted):
             (frame,) = ffmpeg.decode(bytes(bad), chosen(wanted), LIMITS).frames
         except ImageError:
             continue
-        np.testing.assert_array_equal(frame, whole)  # the damage is in data that this frame does not need
+        np.testing.assert_array_equal(frame, whole)  # this frame does not need the damaged data
 
 
 @pytest.mark.parametrize("cut", [1, 5, 8, 31, 35, 65])
 def test_a_losslessly_trimmed_clip_begins_where_its_edit_list_specifies(cut):
     trimmed = bytearray(made("h264.mp4"))
-    at = trimmed.index(b"elst") + 4 + 8 + 4  # version and flags, count, duration, then the media time
+    at = trimmed.index(b"elst") + 4 + 8 + 4  # the media time follows version and flags, count and duration
     (begin,) = struct.unpack(">i", trimmed[at : at + 4])
     trimmed[at : at + 4] = struct.pack(">i", begin + 512 * cut)
     whole = every_frame(bytes(trimmed))
@@ -396,9 +396,7 @@ def test_a_losslessly_trimmed_clip_begins_where_its_edit_list_specifies(cut):
 @pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4", "h265-layers.mp4", "mpeg4.mp4"])
 @pytest.mark.parametrize("second", [42, 30, 3])
 def test_parts_joined_by_an_edit_list_have_their_own_frames(name, second):
-    """Packets before the second part, which are only needed to decode it, have the timestamps of frames of the first
-    part.
-    """
+    """Packets that are needed only to decode the second part have the same timestamps as frames of the first part."""
     joined = edited(made(name), (5, 9), (second, 9))
     with av.open(io.BytesIO(joined)) as file:
         packets = [(packet.pts, packet.is_discard) for packet in file.demux(video=0) if packet.size]
@@ -429,7 +427,7 @@ def test_packets_that_repeat_the_same_bytes_are_counted():
     offsets = bytearray(encoded)
     at = offsets.index(b"stsz") + 4 + 8
     (count,) = struct.unpack(">I", offsets[at : at + 4])
-    for index in range(count):  # each sample has the size of all of them
+    for index in range(count):  # each sample is declared to have half the size of the file
         place = at + 4 + 4 * index
         offsets[place : place + 4] = struct.pack(">I", len(encoded) // 2)
     assert refused(bytes(offsets), Limits(max_image_bytes=len(encoded)), choose=chosen(0)).reason in (

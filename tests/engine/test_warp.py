@@ -1,4 +1,4 @@
-"""Rotations, affine maps, filters and erasing: exact rotations, crops, the C kernels, boxes."""
+"""Tests of rotations, affine maps, filters and erasing: exact rotations, crops, the C kernels, and boxes."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ PHOTO = scene(40, 50)
 
 
 def pixels(*ops, photo=PHOTO):
-    """Return uint8 (height, width, 3) from an engine."""
+    """Return the pixels, uint8 (height, width, 3), that an engine computes."""
     height, width = photo.shape[:2]
     tensor = pp.tensor(dtype="uint8", layout="hwc")
     with pp.Engine(pp.Pipeline([pp.decode(), pp.crop(0, 0, height, width), *ops, tensor])) as engine:
@@ -98,7 +98,9 @@ def test_a_warp_without_motion_does_not_change_pixels(how, like):
 
 
 def some_warps(count, seed=0):
-    """Yield (step, image) of every kind: sizes, strides, fills, crops, distant and near positions."""
+    """Yield (step, image) for every kind of warp, with various sizes, strides, fills, crops, and near and distant
+    positions.
+    """
     rng = np.random.default_rng(seed)
     for index in range(count):
         height, width = (int(side) for side in rng.integers(1, 5 if index % 3 else 40, 2))
@@ -154,7 +156,7 @@ def test_warps_like_dali_equal_its_formula(way, mode):
     [(-224.67019042361, 0.7030248, -0.7111653), (-373.13153975562, -0.22718744, 0.973851), (90.0, 1, -4.3711388e-8)],
 )
 def test_dalis_rotation_uses_glibcs_sine_and_cosine(degrees, sine, cosine):
-    """Sine or cosine of the first two angles is not the nearest float32."""
+    """For the first two angles, glibc's sine or cosine is not the nearest float32."""
     (step,) = rotated(8, 5, degrees, Look(like="dali"))
     a, b, _, d, e, _ = np.array(step.matrix, np.float32)
     assert (a, b, d, e) == (*np.array([cosine, -sine, sine, cosine], np.float32),)
@@ -164,7 +166,7 @@ def test_dalis_rotation_uses_glibcs_sine_and_cosine(degrees, sine, cosine):
 
 
 def test_warps_equal_pillow_torchvision_and_opencv():
-    """Pillow computes its expected pixels itself; the others come from the libraries' formulas in NumPy."""
+    """Pillow and OpenCV compute their own expected pixels. Those of torchvision come from its formula in NumPy."""
     count = 0
     for step, image in some_warps(1500):
         assert np.array_equal(warp.warped(step, image), twins.warped(step, image)), (step, image.shape)
@@ -177,7 +179,7 @@ def test_nearest_positions_of_floats_and_of_pixel_values_are_equal():
     for step, image in some_warps(300, seed=4):
         if step.filter == "nearest":
             step = step.changed(fill=step.fill and step.fill[:1])  # noqa: PLW2901
-            times = 1 + count % 2  # for one and for three channels
+            times = 1 + count % 2  # the image's channels, once or twice
             found = warp.warped(step, np.concatenate([image] * times, axis=2) * np.int32(1000))
             expected = warp.warped(step.changed(fill=step.fill and step.fill * image.shape[2]), image)
             seen = warp.warped(step.changed(fill=(0,) * image.shape[2]), np.full_like(image, 1)) > 0
@@ -188,7 +190,7 @@ def test_nearest_positions_of_floats_and_of_pixel_values_are_equal():
 
 
 def test_a_wrong_warp_is_detected():
-    """As a negative control, the warp is shifted by half a pixel, in any crop."""
+    """As a negative control, the warp is shifted by half a pixel, with any crop."""
     differing = 0
     for step, image in some_warps(200, seed=1):
         a, b, c, *others = step.matrix
@@ -210,7 +212,7 @@ for step, image in some_warps(600, seed=2):
 
 
 def test_no_warp_reads_outside_the_pixels():
-    """The memory pages before and after them cannot be read."""
+    """The memory pages before and after the pixels are unreadable."""
     done = guarded(GUARDED)
     assert done.returncode == 0, done.stderr
 
@@ -223,7 +225,7 @@ def test_a_crop_of_a_warp_equals_that_of_the_whole(how, like):
     for index in range(40):
         angle, scale = -170.0 + 9 * index, 0.3 + index / 20
         steps = (mapped(37, 41, Motion(angle, (3.0, 1.0), scale), Look(filter=how, fill=FILL, like=like)),)
-        if index % 4 == 0:  # Pillow accumulates positions if there is no rotation
+        if index % 4 == 0:  # without a rotation, Pillow accumulates positions
             steps = (mapped(37, 41, Motion(0.0, (2.3, -1.7), scale), Look(filter=how, fill=FILL, like=like)),)
         if index % 4 == 1:
             corners = [[index // 3, 2], [40, index // 4], [30, 36 - index // 5], [3, 30]]
@@ -250,7 +252,7 @@ def test_a_crop_that_extends_outside_remains_a_separate_step():
 
 
 class Turned(Image.Image):
-    """An image that records the arguments of ``rotate``."""
+    """Image whose ``transform``, which ``rotate`` calls, returns its arguments."""
 
     def transform(self, size, method, data, *_, **__):  # noqa: ARG002
         return size, tuple(data)
@@ -269,7 +271,10 @@ def test_a_rotation_has_pillows_size_and_matrix():
 
 
 def test_a_perspective_maps_each_corner_to_its_target():
-    """Corners match by index, exactly up to float32. The pixels between them follow a projective map."""
+    """Each corner must map to the target corner with the same index, except for float32 rounding.
+
+    The pixels between the corners follow a projective map.
+    """
     rng = np.random.default_rng(5)
     for _ in range(200):
         height, width = (int(side) for side in rng.integers(2, 900, 2))
@@ -286,7 +291,7 @@ def test_a_perspective_maps_each_corner_to_its_target():
 
 
 def test_an_image_that_a_perspective_would_collapse_to_a_line_is_unchanged():
-    on_a_line = [  # three of them
+    on_a_line = [  # three of the corners
         [[0, 0], [5, 5], [9, 9], [0, 9]],
         [[2, 1], [9, 0], [8, 7], [5, 4]],
         [[0, 0], [9, 0], [5, 4], [0, 9]],
@@ -335,7 +340,7 @@ def test_channels_are_permuted_by_colour_in_any_channel_order():
 
 @pytest.mark.parametrize(("taps", "fits", "fails"), [((5, 3), (3, 2), (2, 9)), ((3, 5), (2, 3), (9, 2))])
 def test_a_blur_uses_at_most_the_reflected_image(taps, fits, fails):
-    """The reflected image has one pixel less than the image, because the edge occurs once."""
+    """The reflected part has one pixel less than the image, because the edge pixel occurs only once."""
     blur = pp.gaussian_blur(taps[::-1], sigma=1.0)
     assert len(blur.steps({}, *fits, "rgb")) == 1
     with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels is too small for a blur kernel"):
@@ -348,7 +353,7 @@ def test_a_blur_keeps_uniform_images_and_reflects_the_edge():
     assert np.array_equal(filtered(step, flat), flat)
     assert sum(weights(23, 3.3)) == pytest.approx(1, abs=1e-6)
     edge = np.zeros((1, 9, 1), np.uint8)
-    edge[0, 1] = 200  # both -1 and 1 are this one
+    edge[0, 1] = 200  # reflection maps both -1 and 1 to this pixel
     row = filtered(Filter("blur", "torchvision", rows=(1.0,), columns=(0.25, 0.5, 0.25)), edge)[0, :, 0]
     assert row[:3].tolist() == [100, 100, 50]
 
@@ -462,7 +467,7 @@ def test_rectangles_divide_the_area_as_in_timm():
 
 @pytest.mark.parametrize("is_tensor", [False, True])
 def test_a_rectangle_is_placed_in_the_image_at_its_position_in_the_chain(is_tensor):
-    """A rotation before the rectangle swaps height and width. A rotation after it rotates the rectangle."""
+    """A rotation before the rectangle swaps height and width. A rotation after the rectangle also rotates it."""
     erasing, turn, tall, wide = (
         pp.random_erasing(1.0),
         pp.rotate(90, expand=True),
@@ -546,7 +551,7 @@ def test_a_box_removed_before_a_rotation_stays_removed():
     kept = moved(
         pp.crop(0, 0, 60, 40), pp.rotate(30), pp.boxes(min_visible=0.9), boxes=np.array([[0, 0, 4, 4]], np.float32)
     )
-    assert len(kept["boxes"]) == 0  # most of the corner leaves the image
+    assert len(kept["boxes"]) == 0  # most of the box in the corner leaves the image
 
 
 def test_colour_ops_do_not_move_boxes():
@@ -556,7 +561,7 @@ def test_colour_ops_do_not_move_boxes():
 
 
 def test_transform_is_correct_after_a_crop_that_follows_colour_ops():
-    """The crop cannot precede the contrast, which uses the mean of the whole image.
+    """The crop cannot be moved before the contrast, which uses the mean of the whole image.
 
     Flips and padding are also tested.
     """

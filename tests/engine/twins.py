@@ -1,4 +1,4 @@
-"""Reference implementations of the C kernels in NumPy, step by step, where no installed library computes the same."""
+"""Reference implementations of those C kernels in NumPy for which no installed library computes the same values."""
 
 import numpy as np
 from PIL import Image
@@ -14,7 +14,7 @@ F32 = np.float32
 
 
 def windows(formula, axis):
-    """Return the windows of ``engine/kernels/coefficients.c`` for an axis whose length changes."""
+    """Return the filter taps that ``engine/kernels/coefficients.c`` computes for an axis whose length changes."""
     # the precision of an axis depends on all of its taps, whichever are requested
     whole = axis if formula.bits else axis._replace(begin=0, end=axis.out_length)
     first, count, weights, largest = (_nearest if formula.curve in ("two", "four") else _cut)(formula, whole)
@@ -34,7 +34,7 @@ def _cut(formula, axis):
     taps = np.arange(int((last - first).max()))
     weights = _value(formula.curve, (taps + first[:, None] - middles[:, None] + 0.5) * (1 / stretch))
     weights[taps >= (last - first)[:, None]] = 0.0
-    weights /= np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other, because ``sum`` adds in pairs
+    weights /= np.add.accumulate(weights, axis=1)[:, -1:]  # in sequence, because ``sum`` adds pairwise
     return first, last - first, weights, float(weights.max())
 
 
@@ -53,7 +53,7 @@ def _value(curve, x):
 
 
 def _nearest(formula, axis):
-    """Return the maximum of all intermediate sums, which PyTorch records at the border."""
+    """Return the maximum of all intermediate sums, which PyTorch reaches at the border."""
     middles = (np.arange(axis.begin, axis.end) + 0.5) * axis.ratio - 0.5
     if formula.curve == "two":
         middles = np.maximum(middles, 0.0)
@@ -71,12 +71,12 @@ def _nearest(formula, axis):
 
 
 def _near(x):
-    """Keys 1981, a = -0.75, for 0 <= x <= 1."""
+    """Return the cubic kernel of Keys 1981 with a = -0.75, for 0 <= x <= 1."""
     return (1.25 * x - 2.25) * x * x + 1
 
 
 def _far(x):
-    """The same for 1 <= x <= 2."""
+    """Return the same kernel for 1 <= x <= 2."""
     return ((-0.75 * x + 3.75) * x - 6) * x + 3
 
 
@@ -84,7 +84,7 @@ def _far(x):
 
 
 def warped(step, image):
-    """Return the region of a ``Warp``: computed by Pillow, by OpenCV, or with torchvision's or DALI's formulas."""
+    """Return the region of a ``Warp``, computed by Pillow, by OpenCV, or with the formulas of torchvision or DALI."""
     rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
     if step.like == "opencv":
         return _by_opencv(step, image)[rows, columns]
@@ -100,7 +100,7 @@ def warped(step, image):
 
 
 def _by_opencv(step, image):
-    from engine.opencv4 import BORDERS, FLAGS, cv2  # noqa: PLC0415 - without OpenCV 4 it skips the test
+    from engine.opencv4 import BORDERS, FLAGS, cv2  # noqa: PLC0415 - this import skips the test without OpenCV 4
 
     numbers, how = np.reshape(step.matrix, (-1, 3)), FLAGS[step.filter] | cv2.WARP_INVERSE_MAP
     warp = cv2.warpPerspective if step.is_perspective else cv2.warpAffine
@@ -138,7 +138,9 @@ def _by_dali(step, image):
 
 
 def _bordered(places, length, mode):
-    """Return positions inside the image for positions outside its border, and where the image is."""
+    """Return positions inside the image for positions outside its border, and a mask of the positions that have a pixel
+    value.
+    """
     return places.clip(0, length - 1), (mode == "edge") | ((places >= 0) & (places < length))
 
 
@@ -167,7 +169,7 @@ def _by_torchvision(step, image, rows, columns):
 
 
 def _looked_at(step, height, width, rows, columns):
-    """Return float32 x and y from -1 to 1 in the image."""
+    """Return float32 x and y coordinates in the image, from -1 to 1."""
     if step.elastic is not None:
         return looked_at(step.elastic, *step.whole)[:, rows[:, None], columns]
     middle = (-0.5, -0.5) if step.is_perspective else [(side - 1) / 2 for side in step.whole]
@@ -184,7 +186,7 @@ def _looked_at(step, height, width, rows, columns):
 
 
 def _fused(a, b, c):
-    """Return ``a * b + c`` of float32, rounded once: the product is exact in float64."""
+    """Return ``a * b + c`` of float32 numbers, rounded once, because float64 holds the exact product."""
     return (np.asarray(a, np.float64) * b + c).astype(F32)
 
 
@@ -192,17 +194,19 @@ def _fused(a, b, c):
 
 
 def luma_of_opencv(image):
-    """Return OpenCV's gray of uint8 RGB, (height, width, 1)."""
+    """Return OpenCV's gray image (height, width, 1) of a uint8 RGB image."""
     return ((image.astype(np.int64) * (9798, 19235, 3735)).sum(axis=2, keepdims=True) + 16384) >> 15
 
 
 def rounded(values):
-    """Return pixel values, rounded half to even."""
+    """Return the values rounded to pixel values, half to even."""
     return np.rint(values).clip(0, 255).astype(np.uint8)
 
 
 def shifted(step, image):
-    """Return OpenCV's ``cvtColor`` of uint8 RGB to HSV, the shifts, and back, as specified by ``hsv.Hsv``."""
+    """Return the image after OpenCV's conversion from uint8 RGB to HSV, the shifts, and the conversion back to RGB (see
+    ``hsv.Hsv``).
+    """
     red, green, blue = image.astype(np.int64).transpose(2, 0, 1)
     top = image.max(axis=2).astype(np.int64)
     span = top - image.min(axis=2)
@@ -229,14 +233,14 @@ def shifted(step, image):
 
 
 def luma(image):
-    """Return (height, width): the gray value of each pixel."""
+    """Return the gray value of each pixel as an array (height, width)."""
     red, green, blue = image.transpose(2, 0, 1).astype(F32)
     gray = _fused(green, float(F32(0.587)), red * F32(0.2989))
     return _fused(blue, float(F32(0.114)), gray).astype(np.uint8)
 
 
 def blended(image, gray, factor):
-    """Blend an image with gray, (height, width, 1) or a number."""
+    """Blend an image with gray, which is an array (height, width, 1) or a number."""
     scaled = image.astype(F32) * F32(factor)
     return _fused(gray, float(F32(1 - factor)), scaled).clip(0, 255).astype(np.uint8)
 
