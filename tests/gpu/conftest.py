@@ -1,4 +1,4 @@
-"""Fixtures of a GPU mocked on the CPU, and the folder of the kernels' shims, which are built once per set of
+"""Provides a GPU that is mocked on the CPU, and the folder of the kernels' shims, which are built once per set of
 options.
 """
 
@@ -24,7 +24,7 @@ OURS = (
 def folder(request, tmp_path_factory):
     """Return the folder of the shims, which pytest keeps for the next run.
 
-    A shim's name identifies all of its inputs.
+    The name of a shim identifies everything that it is built from.
     """
     cache = getattr(request.config, "cache", None)
     return cache.mkdir("shim") if cache else tmp_path_factory.mktemp("shim")
@@ -34,7 +34,7 @@ def folder(request, tmp_path_factory):
 def small_samples():
     """Use samples of a hundredth of a megapixel, because each engine decodes eight samples.
 
-    ``test_gpu_hour.py`` uses full-size ones.
+    ``test_gpu_hour.py`` uses full-size samples.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "_MEGAPIXEL", 10_000)
@@ -47,8 +47,8 @@ def small_samples():
 
 
 @pytest.fixture
-def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them small)
-    """Mock CuPy and nvImageCodec, with pixprep's modules on top of them."""
+def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (this fixture makes the samples small)
+    """Mock CuPy and nvImageCodec, and load pixprep's modules on top of them."""
     pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
     if cuda_shim.COMPILER is None:
         pytest.skip("NO C++ COMPILER: the CUDA kernels do not run here")
@@ -71,6 +71,6 @@ def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them sma
 
 
 @pytest.fixture
-def engine(gpu):  # noqa: ARG001  (it makes device "gpu" the fake one)
+def engine(gpu):  # noqa: ARG001  (this fixture makes device "gpu" the mocked GPU)
     with pp.Engine(PIPELINE, device="gpu") as engine:
         yield engine

@@ -1,4 +1,4 @@
-"""Builds the CUDA kernels with NVRTC for every GPU, as the product does, and reads the resources of each build."""
+"""Builds the CUDA kernels with NVRTC for every GPU, as pixprep does, and reads the resources that each build uses."""
 
 import itertools
 import re
@@ -14,7 +14,7 @@ from pixprep.plan.profiles import PROFILES
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 SLOW = pytest.mark.slow(reason="3 s per GPU; a build for the oldest GPU usually works for newer ones")
 EACH = [CAPABILITIES[0], *(pytest.param(newer, marks=SLOW) for newer in CAPABILITIES[1:])]
-"""Return the same as test parameters."""
+"""``CAPABILITIES`` as test parameters."""
 REPORT = "--ptxas-options=-v"
 SAID = re.compile(
     r"Function properties for (?P<kernel>\w+)\n"
@@ -24,7 +24,7 @@ SAID = re.compile(
 
 
 class Usage(NamedTuple):
-    """Resources of one kernel: registers per thread, and bytes per block or thread."""
+    """Resources of one kernel: registers per thread, and bytes of memory per block or thread."""
 
     registers: int
     shared: int
@@ -33,7 +33,7 @@ class Usage(NamedTuple):
 
 
 def cuda():
-    """Return the major version of CUDA whose NVRTC is installed, or None."""
+    """Return the major version of the CUDA release whose NVRTC is installed, or None."""
     for version in (13, 12):
         try:
             nvrtc.library(version)
@@ -44,8 +44,7 @@ def cuda():
 
 
 def builds():
-    """Return (code, options) for every set of options that a plan can request, with the fast and with the plain
-    kernels.
+    """Return (code, options) for every set of options that a plan can request, for the fast and for the plain kernels.
 
     Plans whose number of channels differs from the image's are built for three dtypes, with only one resize.
     """
@@ -69,7 +68,7 @@ def builds():
 
 
 def usage(code, options, capability):
-    """Return the resources of each kernel by name, as NVIDIA's assembler reports them for machine code."""
+    """Return the resources of each kernel by name, as NVIDIA's assembler reports them for the machine code."""
     built = nvrtc.compiled(code, [*options, REPORT], capability=capability, cuda=cuda())
     assert "warning" not in built.remarks, built.remarks
     found = {}

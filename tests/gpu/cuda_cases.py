@@ -1,7 +1,7 @@
-"""Plans and images for testing the CUDA kernels: every filter of every library, odd sizes, every arithmetic.
+"""Plans and images for testing the CUDA kernels with every filter of every library, odd sizes and every arithmetic.
 
-``synthetic`` is a library of the tests, with random filter taps that begin before the image and end after it. It covers
-every arithmetic except ``fixed``, which the taps of the real libraries cover.
+``synthetic`` is a resize library for tests. Its filter taps are random, begin before the image and end after it. The
+library covers every arithmetic except ``fixed``, which the taps of the real libraries cover.
 """
 
 from contextlib import contextmanager
@@ -18,10 +18,10 @@ from pixprep.spec import Like
 
 PASSES = [passes for passes in get_args(Passes) if passes != "fixed"]
 REAL = ("real", "lerp")
-"""Passes that do not round to pixel values."""
+"""Passes whose results are not rounded to pixel values."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 WIDTHS = {"opencv_linear": 2, "lerp": 2, "opencv_cubic": 4}
-"""Number of positions per window, for passes whose windows all have the same number."""
+"""Number of positions per window, for passes in which all windows have the same number of positions."""
 SCALES = {"opencv_linear": 1462, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
 """Factor by which the weights of a window become integers, for passes with a fixed scale.
 
@@ -93,7 +93,7 @@ def _without_resize():
     u8 = pp.tensor(dtype="uint8")
     yield plan_of(pp.center_crop(50, 70), u8)
     yield plan_of(pp.letterbox(20, 30, anchor="top_left"), pp.pad(40, 50, fill=114), u8)
-    for lying in ((20, 300), (300, 20)):  # for most images the crop only contains padding
+    for lying in ((20, 300), (300, 20)):  # for most images, this crop contains only padding
         yield plan_of(pp.letterbox(*lying, anchor="top_left"), pp.flip(), pp.crop(4, 9, 15, 10), u8)
         yield plan_of(pp.letterbox(*lying, anchor="top_left"), pp.crop(lying[0] - 12, lying[1] - 9, 11, 9), u8)
 
@@ -114,8 +114,9 @@ def _types():
 
 
 def other_channels():
-    """Return plans with a fourth channel, or one of three channels, which are not equal here: kernels write the
-    first.
+    """Return plans with a fourth channel, or with one of three channels.
+
+    The three channels are not equal here, so the kernels write the first channel.
     """
     for like, dtype, layout in (("pillow", "uint8", "hwc"), ("opencv", "float16", "chw"), ("pillow", "float32", "hwc")):
         for ops in ([pp.resize(height=30, width=33, like=like)], [pp.letterbox(40, 44, like=like)]):
@@ -127,7 +128,7 @@ def other_channels():
 
 
 def _real():
-    """Yield values that no table contains: each arithmetic, and its consequences."""
+    """Yield plans whose values no lookup table contains, for each arithmetic and its special cases."""
     resize = {"like": "tensorflow"}
     half, gray = pp.tensor(dtype="float16", layout="hwc"), pp.tensor(layout="hwc")
     constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -136,11 +137,11 @@ def _real():
         box = pp.letterbox(50, 60, fill=(0, 114, 255), **resize)
         for tensor in (pp.tensor(), half):
             yield plan_of(box, pp.flip(), normalize, tensor, color="bgr")
-    small = pp.normalize(mean=0, std=1000, scale=2.0**-9)  # float16 without its leading 1
+    small = pp.normalize(mean=0, std=1000, scale=2.0**-9)  # these values are subnormal in float16
     yield plan_of(pp.resize(45, **resize), pp.center_crop(43, 41), small, half)
     chain = [pp.normalize(mean=0.5, std=0.25), pp.normalize(scale=3, arithmetic="multiply"), pp.normalize(scale=1 / 7)]
     yield plan_of(pp.resize(45, **resize, antialias=True), pp.center_crop(43, 41), *chain, gray, color="gray")
-    yield plan_of(pp.resize(height=40, width=40, **resize), half)  # a size that one of the images has
+    yield plan_of(pp.resize(height=40, width=40, **resize), half)  # one of the images already has this size
 
 
 def _windows(method, passes, axis):  # noqa: ARG001
@@ -163,8 +164,8 @@ def _windows(method, passes, axis):  # noqa: ARG001
 
 SYNTHETIC = Profile(
     title="synthetic",
-    original=PROFILES["pillow"].original,  # never requested
-    filters=PASSES,  # a filter names its passes
+    original=PROFILES["pillow"].original,  # tests never request the original
+    filters=PASSES,  # each filter has the name of its passes
     antialiased=PASSES,
     antialias=True,
     real=REAL,
@@ -177,14 +178,14 @@ SYNTHETIC = Profile(
 
 @contextmanager
 def synthetic_library():
-    """Register ``synthetic`` as a library inside the context, so that no other test uses it."""
+    """Register the library ``synthetic`` inside the context only, so that no other test uses it."""
     PROFILES["synthetic"] = SYNTHETIC
     yield
     del PROFILES["synthetic"]
 
 
 def synthetic(plan, passes):
-    """Return a plan whose resize uses one of these passes."""
+    """Return a plan whose resize uses the given synthetic passes."""
     resize = geometry_steps.Resize(**vars(plan.geometry.resize) | {"like": "synthetic", "filter": passes})
     return replace(plan, geometry=replace(plan.geometry, resize=resize))
 

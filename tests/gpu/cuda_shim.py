@@ -1,6 +1,6 @@
-"""Builds the shim around a plan's kernels with the system's compiler, and launches them on NumPy memory.
+"""Builds the shim around a plan's kernels with the system's compiler, and launches the kernels on NumPy memory.
 
-Run as a program, it is the AddressSanitizer run, because the sanitizer must be loaded before Python.
+If this module is run as a program, it runs the cases under AddressSanitizer, which must be loaded before Python.
 """
 
 import ctypes
@@ -25,30 +25,30 @@ SHIM = Path(__file__).parents[1] / "shim" / "shim.cpp"
 
 
 def build(plan, folder, *, sanitize=False, plain=False):
-    """Return the shim for a plan's types, as a loaded library."""
+    """Return the shim for the types of a plan, as a loaded library."""
     code, options = launch.code(plan, plain=plain), launch.options(plan, plain=plain)
     return build_code(code, options, folder, sanitize=sanitize)
 
 
 def build_levels(plan, folder, *, sanitize=False):
-    """Return the shim of the kernels for steps on pixel values, for a plan's types."""
+    """Return the shim of the kernels for steps on pixel values, for the types of a plan."""
     return build_code(launch.levels_code(), launch.levels_options(plan), folder, sanitize=sanitize)
 
 
 def build_code(code, options, folder, *, sanitize=False):
-    """Return the shim around kernels compiled with these options, as a loaded library."""
+    """Return the shim around kernels that are compiled with these options, as a loaded library."""
     name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
     name += f"_{zlib.crc32(SHIM.read_bytes() + code.encode()):08x}"
     path = Path(folder, f"{name}.so")
     if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as own:  # concurrent runs only see complete libraries
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # concurrent runs must see only complete libraries
             written, made = Path(own, "shim.cu"), Path(own, "shim.so")
             written.write_text(code, encoding="utf-8")
             flags = "-std=c++17 -O1 -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC" + " -g" * sanitize
             command = [COMPILER, *flags.split(), *options]
             sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
             if COMPILER.endswith("g++") and not COMPILER.endswith("clang++"):
-                # without this, variables with a section have no guards
+                # without this option, variables in a named section have no guards
                 sanitizers.append("-fsanitize-sections=shared_memory")
             command += [f'-DSOURCE="{written}"', *sanitizers * sanitize, "-o", str(made), str(SHIM)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,7 +69,9 @@ def build_all(plans, folder, *, sanitize=False):
 
 
 def odd(image, index):
-    """Return a copy with unaligned rows and gaps between them, and the bytes before it, which must not be read."""
+    """Return a copy with unaligned rows and gaps between the rows. Also return the bytes before the copy, which must
+    not be read.
+    """
     height, width, channels = image.shape
     pitch = width * channels + 5 * index % 7
     guard = np.full(8 + index % 8 + (height - 1) * pitch + width * channels, 55, np.uint8)
@@ -79,7 +81,9 @@ def odd(image, index):
 
 
 def poison(guards, *, undo=False):
-    """If AddressSanitizer is loaded, make it reject accesses. It always rejects accesses beyond an array."""
+    """If AddressSanitizer is loaded, make it reject accesses to the guards. It always rejects accesses beyond
+    an array.
+    """
     function = getattr(ctypes.CDLL(None), f"__asan_{'un' * undo}poison_memory_region", None)
     if function is not None:
         for guard in guards:
@@ -87,7 +91,7 @@ def poison(guards, *, undo=False):
 
 
 class Room:
-    """Replacement of ``launch.Room``: poisoned host memory that the kernels read without a copy."""
+    """Replacement for ``launch.Room``: poisoned host memory, which the kernels read without a copy."""
 
     def upload(self, n_bytes):
         self.memory = np.full(n_bytes, 99, np.uint8)
@@ -99,13 +103,13 @@ class Room:
 
 
 def placed(plan, images):
-    """Return a placement for each image. Images of equal size share it, as in a batch."""
+    """Return a placement for each image. Images of equal size share a placement, as in a batch."""
     placements = {image.shape[:2]: plan.geometry.place(*image.shape[:2]) for image in images}
     return [placements[image.shape[:2]] for image in images]
 
 
 def prepare(plan, images, outs, *, room, placements=None, **options):
-    """Return the launch of a plan."""
+    """Return the prepared launch of a plan."""
     pixels = [PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     tensors = [out.ctypes.data for out in outs]
     return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
@@ -126,7 +130,7 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
     """
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
-    room = Room()  # must live until the end
+    room = Room()  # the memory must live until the end
     prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain, middle_bytes=middle_bytes)
     if spoil:
         spoil(prepared)
@@ -149,7 +153,7 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
 
 
 def expected(plan, images, placements=None):
-    """Return the same from the CPU kernel, whose equality with Pillow is tested elsewhere."""
+    """Return the tensors that the CPU kernel computes. Other tests check that these equal Pillow's."""
     kernel = CpuKernel(plan)
     outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
     padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
@@ -160,7 +164,7 @@ def expected(plan, images, placements=None):
 def sanitized(folder):
     """Run every seventh case, each time with a different geometry, and lists of steps on pixel values.
 
-    An access outside of the arrays ends the process with a report.
+    An access outside the arrays ends the process with a report.
     """
     from gpu.cuda_cases import cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
     from gpu.level_cases import cases as level_cases  # noqa: PLC0415

@@ -1,7 +1,8 @@
-"""Mock of CuPy on the CPU: arrays are NumPy's, and kernels run in the shim. It contains only the parts that are used.
+"""Mock of CuPy on the CPU: arrays are NumPy arrays, and kernels run in the shim. The mock contains only what pixprep
+uses.
 
-``compiler`` mocks NVRTC: its compiled code is the source itself. ``codecs`` mocks nvImageCodec, whose CPU decoder
-replaces the others. ``install`` installs all three for a whole process.
+``compiler`` mocks NVRTC: the compiled code is the source itself. ``codecs`` mocks nvImageCodec: all of its decoders use
+the CPU decoder. ``install`` installs all mocks for a whole process.
 """
 
 import ctypes
@@ -25,8 +26,9 @@ from pixprep import gpu
 from pixprep.engine.decoders.header import read_jpeg_header
 from pixprep.gpu.nvrtc import Compiled
 
-TURN = threading.Lock()  # the shim is one GPU, because its threads and shared memory are static
-FREE = 100 << 30  # size of its memory in bytes
+# only one kernel can run in the shim at a time, because its threads and shared memory are static
+TURN = threading.Lock()
+FREE = 100 << 30  # free memory of the mocked GPU in bytes
 COPIED = set()  # ranges of host memory that the device may still read, until the next synchronization
 
 
@@ -57,8 +59,8 @@ class UnownedMemory:
 
 
 class Array(np.ndarray):
-    """Reject everything for which CuPy would compile its own kernel, because the machine may lack the headers for
-    it.
+    """Array that rejects every operation for which CuPy would compile a kernel, because the machine may lack the
+    headers for that.
     """
 
     def __new__(cls, shape, dtype, memptr, strides=None):
@@ -90,18 +92,18 @@ def asarray(values):
         return values
     if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
         return np.array(np.asarray(values)).view(Array)
-    interface = values.__cuda_array_interface__  # without a copy, after waiting
+    interface = values.__cuda_array_interface__  # shares the memory, after waiting for the stream
     Stream.synchronized = (*Stream.synchronized, interface["stream"])
     return Array(interface["shape"], np.uint8, Pointer(interface["data"][0], values), interface["strides"])
 
 
 def ascontiguousarray(values):
-    """Copy like CuPy, which compiles a kernel for arrays that are not contiguous."""
+    """Copy the values like CuPy, which compiles a kernel for arrays that are not contiguous."""
     return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
 
 
 def from_dlpack(tensor):
-    """A tensor of Triton in device memory."""
+    """Return a tensor of Triton in device memory as an array."""
     return tensor.__dlpack__()
 
 
@@ -110,11 +112,11 @@ def empty(shape, dtype):
 
 
 class Stream:
-    ptr = 0  # nvImageCodec receives it
+    ptr = 0  # nvImageCodec receives this pointer
     made = destroyed = 0
-    ends = 0  # number of waits for all queued work
+    ends = 0  # number of times that a caller has waited for all queued work
     waited_for = ()  # events of all streams
-    synchronized = ()  # numbers of streams, for one array each
+    synchronized = ()  # numbers of the streams, one for each array
     _current = threading.local()
 
     def __init__(self, *, non_blocking):
@@ -129,7 +131,7 @@ class Stream:
         assert self._stack().pop() is self
 
     def __del__(self):
-        type(self).destroyed += 1  # a separate reference, because the module's names are deleted first when Python ends
+        type(self).destroyed += 1  # type(self), because the module's names are already deleted when Python exits
 
     def synchronize(self):
         synchronize()
@@ -173,12 +175,14 @@ class Device:
 
     @classmethod
     def depth(cls):
-        """Number of nested device contexts in this thread. Outside of all, the thread uses the first GPU."""
+        """Return the number of nested device contexts in this thread. Outside of all contexts, the thread uses the
+        first GPU.
+        """
         return getattr(cls._of_threads, "depth", 0)
 
 
 class Event:
-    """The fake GPU is busy with the queued work until a caller synchronizes."""
+    """Event of a mocked GPU, which is busy with the queued work until a caller synchronizes."""
 
     @property
     def done(self):
@@ -190,7 +194,7 @@ class Event:
         self.time = perf_counter()
 
     def synchronize(self):
-        synchronize(ends=0)  # others may still be busy
+        synchronize(ends=0)  # other streams may still be busy
 
 
 class MemoryPool:
@@ -218,7 +222,7 @@ def memcpy_2d(*told):
         ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
 
 
-OWN_POOL = {}  # CUDA's own pool: the attributes that were set, and the size after the last trim
+OWN_POOL = {}  # CUDA's own memory pool: the attributes that were set, and the size after the last trim
 
 
 def own_pool(device):
@@ -229,7 +233,7 @@ def own_pool(device):
 
 
 RUNTIME = SimpleNamespace(
-    poolless=False,  # as on some virtual GPUs
+    poolless=False,  # True on some virtual GPUs
     cudaMemPoolAttrReleaseThreshold=4,
     deviceGetDefaultMemPool=own_pool,
     memPoolSetAttribute=lambda pool, attr, value: OWN_POOL.update({attr: value}),  # noqa: ARG005
@@ -237,7 +241,7 @@ RUNTIME = SimpleNamespace(
     memsetAsync=memset,
     memcpy2DAsync=memcpy_2d,
     memcpyDeviceToDevice=3,
-    broken=None,  # error that every waiting call raises, as after an illegal address
+    broken=None,  # error that every call that waits raises, as after an illegal address
     CUDARuntimeError=CUDARuntimeError,
     deviceSynchronize=synchronize,
     getDevice=lambda: 0,
@@ -250,10 +254,10 @@ RUNTIME = SimpleNamespace(
 
 
 def modules(folder):
-    """Return a mock of ``cupy`` whose Module builds its shims in a folder, from the code that ``compiler`` returns."""
+    """Return a mock of ``cupy``. Its Module builds the shims in a folder, from the code that ``compiler`` returns."""
 
     class Module:
-        changes = ()  # texts of the kernels, and functions that replace them on this GPU
+        changes = ()  # replacements in the kernels' source, or functions that replace kernels on this GPU
 
         def load(self, cubin):
             self._code, self._options = json.loads(cubin)
@@ -274,7 +278,7 @@ def modules(folder):
 
     class Nvtx:
         available = True
-        ranges = Counter()  # noqa: RUF012  (those that have ended)
+        ranges = Counter()  # noqa: RUF012  (ranges that have ended, and their number)
         _open = threading.local()
 
         @classmethod
@@ -309,7 +313,7 @@ def modules(folder):
         from_dlpack=from_dlpack,
         asnumpy=np.array,
         empty=empty,
-        RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (it would pass the time)
+        RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (the real kernel only waits)
         cuda=cuda,
         get_default_memory_pool=MemoryPool,
         get_default_pinned_memory_pool=MemoryPool,
@@ -317,7 +321,7 @@ def modules(folder):
 
 
 def compiler():
-    """Return a mock of ``pixprep.gpu.nvrtc`` whose machine code is the source, for ``Module``."""
+    """Return a mock of ``pixprep.gpu.nvrtc`` whose machine code is the source, which ``Module`` accepts."""
 
     def compiled(code, options, *, capability, cuda):
         assert any(name in code for name in ("second_pass", "change_levels", "show_surface"))
@@ -328,7 +332,7 @@ def compiler():
 
 
 class Image:
-    """Image into which nvImageCodec decodes, with padded rows. A reused image keeps its memory."""
+    """Image with padded rows into which nvImageCodec decodes. A reused image keeps its memory."""
 
     buffer_kind = nvimgcodec.ImageBufferKind.STRIDED_DEVICE
 
@@ -364,12 +368,13 @@ class Image:
         return self._pixels.__array_interface__ | {"stream": self.stream}
 
 
-DECODED = {}  # pixels of nvImageCodec's CPU decoder by options and file, because every engine decodes the same samples
+# pixels from nvImageCodec's CPU decoder, by options and file, because every engine decodes the same samples
+DECODED = {}
 TURNS = "apply_exif_orientation"
 
 
 class CodeStream:
-    """nvImageCodec's code stream, with the bytes, which nvImageCodec does not copy."""
+    """Mock of nvImageCodec's code stream. It keeps the bytes, because nvImageCodec does not copy them."""
 
     def __init__(self, encoded):
         self.encoded = np.frombuffer(encoded, np.uint8)
@@ -378,23 +383,25 @@ class CodeStream:
 
 
 def codecs():
-    """Return a mock of ``nvidia.nvimgcodec`` whose decoders all decode on the CPU, but behave like the GPU decoders."""
+    """Return a mock of ``nvidia.nvimgcodec``. All of its decoders decode on the CPU, but behave like the GPU
+    decoders.
+    """
     played = ModuleType("nvidia.nvimgcodec")
     played.__dict__.update(vars(nvimgcodec))
 
     class Decoder:
-        refused = ()  # indices of images in a call for which it returns nothing
-        reused = ()  # images of an earlier call, whose memory the last call may overwrite
+        refused = ()  # indices of the images for which a call returns nothing
+        reused = ()  # images of an earlier call; the last call may overwrite their memory
         padding = 13  # bytes after each row
-        hardware = None  # number of images that the hardware engine decodes at once, or None without an engine
-        engines = 1  # number of hardware engines; with several, the images of a call decide how each is decoded
-        shares = ()  # for each call, the numbers of images that the engine and CUDA decoded
-        changes = {}  # noqa: RUF012  ("cuda" or a way of the hardware: what it makes of pixels)
-        largest = None  # bytes of pixels for which there is memory
+        hardware = None  # number of images that the hardware engine decodes at once, or None if there is no engine
+        engines = 1  # number of hardware engines; with several, the decoding method of an image depends on the call
+        shares = ()  # for each call, how many images the engine and CUDA have decoded
+        changes = {}  # noqa: RUF012  (functions that change pixels, by "cuda" or a method of the hardware)
+        largest = None  # maximum number of bytes of pixels for which there is memory
         fault = None  # error that a call raises
-        is_turning = True  # applies the EXIF orientation
+        is_turning = True  # whether the decoder applies the EXIF orientation
         made = ()  # arguments of each decoder that was created
-        outside = 0  # calls outside of every device
+        outside = 0  # number of calls outside of every device context
 
         def __init__(self, device_id=-1, max_num_cpu_threads=0, backends=(), options=""):
             kinds = {backend.backend_kind for backend in backends}
@@ -404,7 +411,7 @@ def codecs():
             self._hardware = Decoder.hardware if nvimgcodec.HW_GPU_ONLY in kinds else None
             self._is_legacy = "nvjpeg_hw_decoder:force_legacy_batch=1" in options.split()
             self._options, self._threads = options, max_num_cpu_threads
-            self._most = 0  # number of images of a call that the engine decodes, fixed by the first call
+            self._most = 0  # number of images per call that the engine decodes, fixed by the first call
             cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
             none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
             self._real = nvimgcodec.Decoder(device_id=none, backends=cpu, options=options)
@@ -426,7 +433,7 @@ def codecs():
             again = {"images": [images[index] and images[index].real for index in new]} if images else {}
             reals = dict(zip(new, self._real.decode([streams[i].real for i in new], **again, **arguments), strict=True))
             DECODED.update((keys[index], None if real is None else np.array(real)) for index, real in reals.items())
-            changed = {}  # pixels by decoder, changed once, because a call contains many identical images
+            changed = {}  # changed pixels, cached by decoder, because a call contains many identical images
             by_hardware, hardware = self._by_hardware(streams), self._way(streams)
             results = []
             for index, (stream, key) in enumerate(zip(streams, keys, strict=True)):
@@ -447,7 +454,9 @@ def codecs():
             return results
 
         def _by_hardware(self, streams):
-            """Return the baseline JPEGs, the largest first, at most as many as in the first call."""
+            """Return the baseline JPEGs that the engine decodes: the largest first, and at most as many as in the first
+            call.
+            """
             if self._hardware is None:
                 return set()
             if not self._most:
@@ -457,7 +466,7 @@ def codecs():
             return set([index for index in order if headers[index].frame == 0xC0][: self._most])
 
         def _way(self, streams):
-            """Return which of nvImageCodec 0.9's three methods its hardware decoder uses for a call."""
+            """Return the method, one of three in nvImageCodec 0.9, that the hardware decoder uses for a call."""
             if self._is_legacy or Decoder.engines == 1:
                 return "hardware"
             if len(streams) == 1:
@@ -467,7 +476,7 @@ def codecs():
 
         def _shown(self, pixels, encoded):
             header = read_jpeg_header(encoded.data)
-            if header.is_rgb:  # nvJPEG takes three components for YCbCr
+            if header.is_rgb:  # nvJPEG interprets three components as YCbCr
                 pixels = np.asarray(PIL.Image.fromarray(pixels, "YCbCr").convert("RGB"))
             is_turned = pixels.shape[:2] != (header.height, header.width)
             return pixels if Decoder.is_turning or not is_turned else pixels.transpose(1, 0, 2)
@@ -479,7 +488,9 @@ def codecs():
 
 
 def install(folder):
-    """Mock CuPy, NVRTC, nvImageCodec's GPU decoders and, if PyAV is installed, PyNvVideoCodec from now on."""
+    """Mock CuPy, NVRTC, nvImageCodec's GPU decoders and, if PyAV is installed, PyNvVideoCodec, until the
+    process exits.
+    """
     gpu.nvrtc = sys.modules["pixprep.gpu.nvrtc"] = compiler()
     nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)

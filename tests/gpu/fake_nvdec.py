@@ -1,8 +1,9 @@
-"""Mock of PyNvVideoCodec that uses PyAV, with the names, arguments and behaviour of its wheel (2.2.4) that are used.
+"""Mock of PyNvVideoCodec that decodes with PyAV. It has those names, arguments and behaviour of version 2.2.4 that
+pixprep uses.
 
-The behaviour was observed with the wheel's own code over a mock of NVIDIA's driver (tests/gpu/test_nvdec_contract.py):
-a packet is an address and a number of bytes; one without bytes ends the stream; frames are NV12 with consecutive rows,
-in memory that the next call overwrites; and damage is not an error.
+The behaviour was observed by running the wheel's own code over a mock of NVIDIA's driver
+(tests/gpu/test_nvdec_contract.py). A packet consists of an address and a number of bytes, and a packet without bytes
+ends the stream. Frames are NV12 with consecutive rows, in memory that the next call overwrites. Damage is not an error.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ class Pixel_Format(enum.Enum):  # noqa: N801
 
 
 class PacketData:
-    """Reject unknown names, like the real class."""
+    """Packet that rejects unknown attribute names, like the real class."""
 
     __slots__ = ("bsl", "bsl_data", "pts")
 
@@ -61,8 +62,8 @@ class PyNvDecoder:
     fault = None  # error that a call raises
     lost = ()  # indices of decoded frames that are never returned
     change = None  # function that this GPU applies to the planes of a frame
-    codecs = frozenset(cudaVideoCodec)  # codecs that it decodes
-    outside = 0  # calls outside of the worker's stream
+    codecs = frozenset(cudaVideoCodec)  # codecs that this GPU decodes
+    outside = 0  # number of calls outside of the worker's stream
 
     def __init__(self, codec, stream):
         assert isinstance(stream, int)
@@ -79,7 +80,7 @@ class PyNvDecoder:
         type(self).packets += 1
         type(self).outside += fake_cupy.Device.depth() == 0
         for memory in self._given:
-            memory[:] = 99  # the next frames are written here
+            memory[:] = 99  # the next frames overwrite this memory
         if type(self).fault:
             raise PyNvVCException(type(self).fault)
         if self._codec not in type(self).codecs:
@@ -108,12 +109,12 @@ class PyNvDecoder:
     def _decoded(self, data):
         try:
             return self._context.decode(data)
-        except av.error.FFmpegError:  # NVDEC hides it
+        except av.error.FFmpegError:  # NVDEC does not report the error
             return []
 
 
 def surface(frame):
-    """Return a frame in NVDEC's layout: luma, then interleaved U and V."""
+    """Return a frame in NVDEC's layout: luma first, followed by interleaved U and V."""
     if frame.format.name not in ("yuv420p", "yuvj420p"):
         return np.zeros((frame.height * 3 // 2, frame.width), np.uint8), Pixel_Format.P016
     luma, u, v = (np.frombuffer(plane, np.uint8).reshape(plane.height, -1)[:, : plane.width] for plane in frame.planes)
@@ -122,7 +123,7 @@ def surface(frame):
 
 
 def played():
-    """Return a mock of ``PyNvVideoCodec`` with its own ``PyNvDecoder``."""
+    """Return a mock of ``PyNvVideoCodec`` with its own class ``PyNvDecoder``."""
     module = ModuleType("PyNvVideoCodec")
     decoder = type("PyNvDecoder", (PyNvDecoder,), {})
 

@@ -1,4 +1,4 @@
-"""Lists of steps that levels.cu must compute like the CPU: each kind alone, and long random lists."""
+"""Lists of steps that levels.cu must compute like the CPU: each kind of step alone, and long random lists."""
 
 from typing import get_args
 
@@ -39,7 +39,9 @@ TYPES = {
 
 
 def plan_with_levels(name):
-    """Return a plan of one of ``TYPES`` whose kernels support steps on pixel values. The tests replace its steps."""
+    """Return a plan of one of ``TYPES`` whose kernels support steps on pixel values. The tests replace the plan's
+    steps.
+    """
     color, layout, dtype, channels = TYPES[name]
     normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.4, std=0.3)]
     resize = pp.resize(height=SIZE[0], width=SIZE[1])
@@ -57,24 +59,24 @@ def photo(channels, seed=3):
 
 
 def cases(*, seed=0, count=20):
-    """Yield (plan, images, placements) for each type: one step each, and random lists."""
+    """Yield (plan, images, placements) for each type, with lists of a single step and with random lists."""
     for name in TYPES:
         plan = plan_with_levels(name)
         image, channels = photo(len(plan.channels)), len(plan.channels)
         rng = np.random.default_rng((seed, len(name)))
-        lists = [*lists_of(rng, SIZE, channels, count=count), *singles(channels)[1]]  # a blur as the last step
+        lists = [*lists_of(rng, SIZE, channels, count=count), *singles(channels)[1]]  # the last step is a blur
         placement = plan.geometry.place(*image.shape[:2])
         yield plan, [image] * len(lists), [placement._replace(levels=steps) for steps in lists]
 
 
 def singles(channels):
-    """Return (names, lists) of one step each."""
+    """Return (names, lists), where each list has one step."""
     made = dict(every(*SIZE, channels))
     return [*made], [(step, ending([step], SIZE, SIZE, channels)) for step in made.values()]
 
 
 def every(height, width, channels):
-    """Yield (name, step) of each kind and variant, for an image of this size."""
+    """Yield (name, step) for each kind and variant of step, for an image of this size."""
     fill = (200, 3, 90)[:channels]
     yield "curve", solarize(100)
     yield "erase", Erase(1, 2, max(1, height // 2), 2 * width, fill)
@@ -128,7 +130,7 @@ def every(height, width, channels):
 
 
 def matrices(height, width):
-    """Yield names and numbers of matrices. Some map far outside of the image."""
+    """Yield the name and the numbers of each matrix. Some matrices map far outside of the image."""
     return {
         "turned": TURNED,
         "scaled": (0.37, 0.0, 1.5, 0.0, 1.9, -2.0),
@@ -143,13 +145,13 @@ def matrices(height, width):
 
 
 def gaussian(count):
-    """Return weights whose sum is 1 in float32 or nearly so."""
+    """Return weights whose sum is exactly or nearly 1 in float32."""
     weights = np.exp(-0.5 * (np.arange(count) - count // 2) ** 2 / max(0.3, 0.2 * count))
     return tuple((weights / weights.sum()).astype(np.float32).tolist())
 
 
 def lists_of(rng, size, channels, *, count, longest=12):
-    """Yield random lists of steps for an image that may have any intermediate size."""
+    """Yield random lists of steps for an image, which may have any intermediate size."""
     for _ in range(count):
         steps, now = [], size
         for _ in range(rng.integers(1, longest + 1)):
@@ -159,7 +161,7 @@ def lists_of(rng, size, channels, *, count, longest=12):
 
 
 def ending(steps, size, target, channels, *, mirror=False):
-    """Return ops that resize an image of a given size, after the steps, to the tensor's size."""
+    """Return the last step, which crops the image after the steps to the tensor's size at its centre."""
     height, width = size_after(steps, *size)
     top, left = (height - target[0]) // 2, (width - target[1]) // 2
     return Take(top, left, *target, (mirror, False), (1, 2, 3)[:channels])

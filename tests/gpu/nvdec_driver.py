@@ -1,7 +1,7 @@
 """Runs the code of PyNvVideoCodec's wheel without a GPU, over a mock of NVIDIA's driver that uses PyAV and host memory.
 
-It runs as a program, because the loader must find ``libraries``, and prints the results for clips as JSON. CuPy is also
-mocked.
+This module is run as a program, because the dynamic loader must find ``libraries``. It prints the results for the clips
+as JSON. CuPy is also mocked.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")
 
 
 def libraries(folder):
-    """Build the driver's libraries in a folder."""
+    """Build the mocked driver's libraries in a folder."""
     built = Path(folder, LIBRARIES[0])
     source = Path(__file__).parents[1] / "shim" / "driver.c"
     subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-Wall", "-o", built, source], check=True)
@@ -46,7 +46,7 @@ class Played(ctypes.Structure):
 
 
 class Driver:
-    """Decoder with one PyAV context for each parser."""
+    """Decoder with one PyAV context per parser."""
 
     END, TIME = 1, 2
 
@@ -93,12 +93,12 @@ def outcome(encoded, pipeline):
 
 
 def main(folder):
-    """Run the clips, and print the results."""
+    """Decode the clips and print the results."""
     fake_cupy.install(folder)
     fake_cupy.Stream.ptr, fake_cupy.Device.id = STREAM, 0
     sys.modules.pop("PyNvVideoCodec", None)
     driver = Driver()
-    import PyNvVideoCodec as nvc  # noqa: N813, PLC0415  (which loads the driver)
+    import PyNvVideoCodec as nvc  # noqa: N813, PLC0415  (this import loads the driver)
 
     encoded = [clip(name) for name in NAMES]
     said = {"version": nvc.__version__, "file": nvc.__file__}

@@ -1,4 +1,4 @@
-"""Engines on a GPU that is mocked on the CPU (fixture ``gpu`` of ``tests/gpu``), and their images."""
+"""Provides engines on a GPU that is mocked on the CPU (fixture ``gpu`` of ``tests/gpu``), and images for them."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def mixed():
 
 
 def damaged():
-    """Return a hundred JPEGs with flipped bits or truncated, between valid ones."""
+    """Return a hundred JPEGs that are truncated or have flipped bits, alternating with valid JPEGs."""
     numbers = np.random.default_rng(2)
     images = [photo(), jpeg(60, 50, 1)]
     for index in range(100):
@@ -48,13 +48,13 @@ def same(ours, theirs):
 
 
 def decoder_of(gpu, budget=1 << 30, **options):
-    """Return a decoder without an engine."""
+    """Return a decoder that does not belong to an engine."""
     options = EngineOptions(**{"threads": 16, "damage": "strict"} | options)
     return gpu.GpuDecoder(PIPELINE.plan, options, budget=budget)
 
 
 def pixels(decoder, images):
-    """Record a copy of each decoded image, and the number of images of each chunk."""
+    """Return a copy of each decoded image and the number of images in each chunk."""
     found, sizes = [], []
     for chunk in decoder.chunks(images, [PIPELINE.plan.place] * len(images)):
         with decoder.decode(chunk) as results:

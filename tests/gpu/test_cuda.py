@@ -1,4 +1,4 @@
-"""The CUDA kernels without a GPU: NVRTC compiles them, and the same code runs on the CPU through a shim."""
+"""Tests the CUDA kernels without a GPU: NVRTC compiles them, and the same code runs on the CPU in a shim."""
 
 import os
 import subprocess
@@ -35,10 +35,10 @@ def _synthetic():
     [(90, 6), *(pytest.param(each, 1, marks=cuda_builds.SLOW) for each in cuda_builds.CAPABILITIES)],
 )
 def test_the_kernels_compile_for_every_gpu_without_register_spills(capability, every):
-    """A spilled register would be in slow memory. ``make gpu-installs`` checks all other sets of options."""
+    """A spilled register would be stored in slow memory. ``make gpu-installs`` checks all other sets of options."""
     plans = [*(plan for plan, _ in cases()), *other_channels()]
     variants = {tuple(launch.options(plan)): launch.code(plan) for plan in plans}
-    assert len({*variants.values()}) == 2  # fast.cu and plain.cu
+    assert len({*variants.values()}) == 2  # one from fast.cu, and one from plain.cu
     with ThreadPoolExecutor(2) as pool:
         chosen = [*variants.items()][::every]
         found = list(pool.map(lambda one: cuda_builds.usage(one[1], one[0], capability), chosen))
@@ -51,7 +51,7 @@ def test_the_kernels_compile_for_every_gpu_without_register_spills(capability, e
 
 @needs_nvrtc
 def test_register_spills_are_detected():
-    """As a negative control, a kernel that needs 126 registers is compiled for 42."""
+    """As a negative control, a kernel that needs 126 registers is compiled for only 42 registers."""
     plan = plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8"))
     code = launch.code(plan).replace("__launch_bounds__(THREADS, 2)", "__launch_bounds__(THREADS, 6)")
     usage = cuda_builds.usage(code, launch.options(plan), 90)["first_pass"]
@@ -63,12 +63,12 @@ def test_register_spills_are_detected():
 @needs_nvrtc
 @pytest.mark.parametrize(("like", "dtype"), [("opencv", "float32"), ("tensorflow", "float16"), ("pillow", "float32")])
 def test_the_passes_do_not_depend_on_fused_multiply_add(like, dtype):
-    """Each product and sum specifies its rounding. ``make gpu-installs`` tests every set of options."""
+    """The code specifies the rounding of each product and sum. ``make gpu-installs`` tests every set of options."""
     plan = plan_of(pp.resize(height=30, width=30, like=like), pp.normalize(), pp.tensor(dtype=dtype))
     code = launch.code(plan)
     assert not is_contracted(code, plan)
     plain = code.replace("__fadd_rn(sums[c], __fmul_rn(value, weight))", "sums[c] + value * weight")
-    # a negative control, because Pillow's passes do not have such a sum
+    # Pillow's passes have no such sum, so they are the negative control
     assert is_contracted(plain, plan) == (like != "pillow")
 
 
@@ -112,7 +112,7 @@ def test_the_kernels_equal_the_cpu_bit_for_bit(folder, every):
 @needs_compiler
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
 def test_dalis_ties_are_rounded_as_on_the_cpu(folder, color):
-    """The ties are halves, and rows of two values enlarged by 2.
+    """The ties are halves, in rows of two values that are enlarged by 2.
 
     As a negative control, some values differ if all ties are rounded to even.
     """
@@ -143,7 +143,7 @@ def test_dalis_ties_are_rounded_as_on_the_cpu(folder, color):
 
 @needs_compiler
 def test_the_plain_kernels_equal_the_fast_ones(folder):
-    """They are used if the fast ones do not work."""
+    """An engine uses the plain kernels if the fast kernels fail."""
     count = 0
     for plan, batch in cases(every=7):
         if launch.is_fast(plan):
@@ -165,7 +165,7 @@ def test_a_fourth_channel_and_one_of_three_equal_the_cpu(folder, plain):
 
 @needs_compiler
 def test_float16_is_rounded_once_and_ties_to_even(folder):
-    bits = np.arange(0x7BFF, dtype=np.uint16)  # every non-negative float16 except the largest
+    bits = np.arange(0x7BFF, dtype=np.uint16)  # all non-negative finite float16 numbers except the largest
     low, high = (b.view(np.float16).astype(np.float64) for b in (bits, bits + np.uint16(1)))
     tie = (low + high) / 2
     values = np.concatenate([low, tie, np.nextafter(tie, 0), np.nextafter(tie, np.inf), [65519.999, 1e-300]])
@@ -181,7 +181,7 @@ def test_float16_is_rounded_once_and_ties_to_even(folder):
 @pytest.mark.parametrize("wrong", ["first", "count", "weights"])
 @pytest.mark.parametrize("like", ["pillow", "synthetic"])
 def test_the_comparison_detects_a_wrong_window(folder, wrong, like):
-    """As a negative control, one number of one window of each axis changes, and the tensors differ."""
+    """As a negative control, one number in one window of each axis changes, and the tensors must differ."""
     plan = plan_of(pp.resize(height=20, width=20, filter="bicubic"), pp.tensor(dtype="uint8"))
     if like == "synthetic":
         plan = synthetic(plan, "float_even")
@@ -204,7 +204,7 @@ def test_the_comparison_detects_a_wrong_window(folder, wrong, like):
 @needs_compiler
 @pytest.mark.parametrize("passes", PASSES)
 def test_the_comparison_detects_a_different_arithmetic(folder, passes):
-    """As a negative control, each arithmetic is replaced by another one on the same filter taps."""
+    """As a negative control, each arithmetic is replaced by another arithmetic with the same filter taps."""
     dtype = "float32" if passes in REAL else "uint8"
     plan = synthetic(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype=dtype)), passes)
     batch = images(4)[3:]
@@ -221,8 +221,9 @@ def test_the_comparison_detects_a_different_arithmetic(folder, passes):
 @needs_compiler
 @pytest.mark.parametrize("barrier", range(3))
 def test_the_comparison_detects_a_missing_barrier(folder, barrier):
-    """Negative control. Two barriers are needed if a block stages its rows in parts, and one after it has read the
-    tables.
+    """As a negative control, a barrier is removed.
+
+    A block that stages its rows in parts needs two barriers, and one more after it has read the tables.
     """
     plan = plan_of(pp.resize(height=20, width=70, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = [np.random.default_rng(5).integers(0, 256, (40, 6000, 3), np.uint8)]
@@ -249,8 +250,8 @@ BUT_ONE = f"if (thread != 77 || blockIdx.x + blockIdx.y == 0) {STAGED}"
     ids=["with its barrier", "without, where nobody but thread 0 writes", "a value that only the first block writes"],
 )
 def test_threads_run_in_random_order_and_shared_memory_begins_with_noise(folder, changes, is_right):
-    """Without this, the negative controls pass: threads in sequence, in memory with the last block's tables, hide
-    mistakes.
+    """Otherwise, the negative controls would pass: if threads ran in sequence, in memory that contains the last block's
+    tables, mistakes would stay hidden.
     """
     plan = plan_of(pp.resize(height=64, width=80, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = [np.random.default_rng(6).integers(0, 256, (90, 100, 3), np.uint8)]
@@ -265,9 +266,9 @@ def test_threads_run_in_random_order_and_shared_memory_begins_with_noise(folder,
 @pytest.mark.slow(reason="half a minute of builds; run make test-slow after a change of a kernel")
 @needs_compiler
 def test_nothing_is_read_or_written_outside(folder):
-    """Runs AddressSanitizer on a part of the cases, in a separate process, because it must be loaded first.
+    """AddressSanitizer checks a part of the cases in a separate process, because it must be loaded before Python.
 
-    UndefinedBehaviorSanitizer also checks alignment: a misaligned vector is an error on a GPU.
+    UndefinedBehaviorSanitizer also checks the alignment, because a misaligned vector is an error on a GPU.
     """
     asked = [cuda_shim.COMPILER, "-print-file-name=libasan.so"]
     sanitizer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""A plan's steps on pixel values in CUDA without a GPU: NVRTC compiles them, and the same code runs on the CPU through
+"""Tests a plan's steps on pixel values in CUDA without a GPU: NVRTC compiles them, and the same code runs on the CPU in
 a shim.
 """
 
@@ -22,7 +22,7 @@ needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: p
 
 
 def made(folder, plan, batch, placements, *, change=None, **options):
-    """Return the tensors that the kernels produce; ``change`` may edit the code."""
+    """Return the tensors that the kernels compute. ``change`` may edit the kernels' code before it is compiled."""
     code = launch.levels_code()
     if change:
         before, after = change
@@ -33,7 +33,7 @@ def made(folder, plan, batch, placements, *, change=None, **options):
 
 
 def one_launch(folder, plan, lists, **options):
-    """Return the tensors of a photo after each list of steps, from the kernels and from the CPU."""
+    """Return the tensors of a photo after each list of steps, computed by the kernels and by the CPU."""
     image = photo(len(plan.channels))
     (placement,) = cuda_shim.placed(plan, [image])
     placements = [placement._replace(levels=steps) for steps in lists]
@@ -45,7 +45,7 @@ def one_launch(folder, plan, lists, **options):
 @pytest.mark.parametrize("capability", cuda_builds.EACH)
 @pytest.mark.parametrize("name", ["rgb", "gray"])
 def test_the_kernel_compiles_for_every_gpu_without_register_spills(capability, name):
-    """``make gpu-installs`` tests every other set of options. Each of 512 threads may use 128 registers."""
+    """``make gpu-installs`` tests all other sets of options. Each of 512 threads may use 128 registers."""
     options = launch.levels_options(plan_with_levels(name))
     (usage,) = cuda_builds.usage(launch.levels_code(), options, capability).values()
     assert 0 < usage.registers <= 128
@@ -90,7 +90,7 @@ def test_every_step_equals_the_cpu_bit_for_bit(folder, name):
 @needs_compiler
 @pytest.mark.parametrize("name", TYPES)
 def test_long_random_lists_equal_the_cpu_bit_for_bit(folder, name):
-    """All images are in one launch, each with different steps and sizes; some do not have steps."""
+    """One launch contains all images. Each image has its own steps and size, and some images have no steps."""
     plan = plan_with_levels(name)
     rng = np.random.default_rng(len(name))
     lists = [(), *level_cases.lists_of(rng, SIZE, len(plan.channels), count=400), ()]
@@ -103,7 +103,7 @@ def test_long_random_lists_equal_the_cpu_bit_for_bit(folder, name):
 @needs_compiler
 @pytest.mark.parametrize("plain", [False, True])
 def test_canvases_of_many_sizes_are_computed_in_one_launch(folder, plain):
-    """The shorter side is resized, and the crop follows a step on the whole image."""
+    """The shorter side is resized to a fixed length, and the crop follows a step on the whole image."""
     rotated = pp.rotate(30, filter="bilinear", expand=True, fill=(1, 2, 3))
     plan = plan_of(pp.resize(40), rotated, pp.equalize(), pp.center_crop(33, 35), pp.normalize(), pp.tensor())
     rng = np.random.default_rng(7)
@@ -154,7 +154,7 @@ def test_padding_before_the_resize_and_the_fill_of_a_letterbox_are_processed(fol
     [("pillow", "float16", "hwc"), ("tensorflow", "float32", "chw"), ("pillow", "uint8", "chw")],
 )
 def test_rectangles_of_the_tensor_are_erased_in_order(folder, like, dtype, layout):
-    """This includes profiles that do not round to pixel values. The fill values are the tensor's."""
+    """The test includes profiles that do not round to pixel values. The fill values are values of the tensor."""
     normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.5, std=0.25)]
     value = (7.0, 8.0, 9.0) if dtype == "uint8" else (0.1, -1.7, 1e-3)
     erasing = pp.random_erasing(value=value, p=1.0)
@@ -168,7 +168,8 @@ def test_rectangles_of_the_tensor_are_erased_in_order(folder, like, dtype, layou
     batch = images(9)[3:]
     erasures = (
         *(Erase(3, 4, 10, 30, value), Erase(5, 6, 25, 2, tuple(2 * each for each in value))),
-        *(Erase(8, 1, 9, 30, (), (0xDEADBEEF, 7, 1)), Erase(0, 30, 31, 9, (), (3, 4, 0))),  # extends over the edge
+        # the rectangle extends over the edge
+        *(Erase(8, 1, 9, 30, (), (0xDEADBEEF, 7, 1)), Erase(0, 30, 31, 9, (), (3, 4, 0))),
     )
     placements = [
         each._replace(erasures=erasures[: index % 5]) for index, each in enumerate(cuda_shim.placed(plan, batch))
@@ -189,7 +190,7 @@ def test_a_plan_without_steps_is_launched_without_their_kernels():
 
 
 def test_memory_areas_of_steps_do_not_overlap():
-    """Each image has separate memory for the passes, the canvas, and the intermediate results of a step."""
+    """Each image has separate areas for the passes, the canvas, and the intermediate results of a step."""
     plan = plan_with_levels("rgb")
     batch = images(5)
     rng = np.random.default_rng(1)
@@ -259,12 +260,13 @@ FIRST, *OTHERS = WRONG
 @needs_compiler
 @pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
 def test_the_comparison_detects_mistakes(folder, wrong):
-    """These are negative controls."""
+    """As a negative control, each mistake is made in the kernels' code, and the tensors must differ."""
     plan = plan_with_levels("rgb")
     _, lists = singles(3)
     lists += [
         (Filter("blur", "torchvision", rows=(1.0,), columns=(0.5, 0.0, 0.5)),),  # ties
-        (Hue(0.1, "pillow"), Take(0, 0, *SIZE, (True, True), (0, 0, 0))),  # one writes where the other reads
+        # one step writes where the other step reads
+        (Hue(0.1, "pillow"), Take(0, 0, *SIZE, (True, True), (0, 0, 0))),
         *level_cases.lists_of(np.random.default_rng(8), SIZE, 3, count=100),
     ]
     ours, theirs = one_launch(folder, plan, lists, change=WRONG[wrong])

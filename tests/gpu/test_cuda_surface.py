@@ -1,4 +1,6 @@
-"""surface.cu: NV12 to RGB by the real kernel, on the CPU, compared with FFmpeg's own conversion."""
+"""Tests surface.cu, which converts NV12 to RGB: the kernel runs on the CPU, and FFmpeg's own conversion is the
+reference.
+"""
 
 import ctypes
 
@@ -22,7 +24,7 @@ def library(folder):
 
 
 def noise(height, width, form="yuv420p", matrix=0, color_range=0):
-    """Return a frame from FFmpeg, and its planes."""
+    """Return a frame of noise from FFmpeg, and its planes."""
     numbers = np.random.default_rng((height, width, matrix))
     frame = av.VideoFrame(width, height, form)
     planes = []
@@ -35,7 +37,7 @@ def noise(height, width, form="yuv420p", matrix=0, color_range=0):
 
 
 def shown(library, planes, numbers, *, turn=0, gap=0):
-    """Return the RGB that the kernel computes from planes in NVDEC's layout."""
+    """Return the RGB pixels that the kernel computes from planes in NVDEC's layout."""
     height, width = planes.luma.shape
     surface = np.full((height + height // 2, width + gap), 77, np.uint8)
     surface[:height, :width] = planes.luma

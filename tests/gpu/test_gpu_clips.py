@@ -1,4 +1,4 @@
-"""Clips on a GPU without a GPU: PyNvVideoCodec mocked with PyAV, a fake CuPy, and the real kernels through the shim."""
+"""Tests clips on a GPU without a GPU: PyAV mocks PyNvVideoCodec, CuPy is mocked, and the real kernels run in a shim."""
 
 import io
 import logging
@@ -22,7 +22,7 @@ made = cache(clip)
 
 
 @pytest.fixture
-def played(monkeypatch, gpu):  # noqa: ARG001  (it plays CuPy and nvImageCodec)
+def played(monkeypatch, gpu):  # noqa: ARG001  (this fixture mocks CuPy and nvImageCodec)
     """Return the decoder class of the mocked PyNvVideoCodec."""
     from gpu import fake_nvdec  # noqa: PLC0415  (needs nvImageCodec)
 
@@ -32,7 +32,7 @@ def played(monkeypatch, gpu):  # noqa: ARG001  (it plays CuPy and nvImageCodec)
 
 
 def results(encoded, pipeline=PIPELINE, **options):
-    """Assert equal errors and tensors on both devices.
+    """Assert that errors and tensors are equal on both devices.
 
     Return the errors, and how many clips the CPU decoded for the GPU.
     """
@@ -80,12 +80,12 @@ def test_a_clip_cut_between_key_frames_begins_at_the_same_frame_as_on_the_cpu(pl
     for decode in (pp.decode_video(frames=count[0]), middle):
         errors, fallbacks = results([encoded], pp.Pipeline([decode, *AFTER]))
         assert errors == [None]
-        assert fallbacks == (name == "h264-open.mkv")  # its key frames are not IDR pictures
+        assert fallbacks == (name == "h264-open.mkv")  # the key frames of this clip are not IDR pictures
     assert played.made > 4
 
 
 def test_packets_outside_the_needed_range_are_not_decoded(played):
-    encoded = made("h264.mp4")  # a key frame every 30 frames
+    encoded = made("h264.mp4")  # this clip has a key frame every 30 frames
     pipeline = pp.Pipeline([pp.decode_video(frames=2, sample={"step": 1}, start="middle"), *AFTER])
     with pp.Engine(pipeline, device="gpu") as engine:
         before = played.packets
@@ -94,7 +94,7 @@ def test_packets_outside_the_needed_range_are_not_decoded(played):
 
 
 def test_pictures_displayed_before_the_first_are_not_decoded(played):
-    """Pictures after a CRA picture of H.265 may reference pictures before it, which NVDEC does not have."""
+    """In H.265, pictures after a CRA picture may reference pictures before it, which NVDEC does not have."""
     encoded, wanted = made("h265.mp4"), 30
     with av.open(io.BytesIO(encoded)) as file:
         packets = [(packet.pts, packet.is_keyframe) for packet in file.demux(video=0) if packet.size]
@@ -109,7 +109,7 @@ def test_pictures_displayed_before_the_first_are_not_decoded(played):
         before = played.packets
         half = clip("h265.mp4", 2 * wanted + 1)
         assert engine.run_batch([half]).errors == [None]
-        assert played.packets - before == len(later) + 1  # and the end
+        assert played.packets - before == len(later) + 1  # plus the packet that ends the stream
 
 
 @pytest.mark.parametrize("turn", ["clockwise", "anticlockwise", "upside down"])
@@ -160,7 +160,7 @@ def interlaced():
 
 
 def fields():
-    """Return H.265 whose pictures declare that they are fields, although the header does not."""
+    """Return an H.265 clip whose pictures declare that they are fields, although the header does not."""
     whole = clip(("libx265", "mp4", {"x265-params": "log-level=none:interlace=tff"}), 10)
     with av.open(io.BytesIO(whole)) as file:
         extra = file.streams.video[0].codec_context.extradata
@@ -201,7 +201,10 @@ def two_matrices():
 
 
 def nested(count=8):
-    """Return key frames and as many frames that are each displayed after one. All frames between seem to be needed."""
+    """Return ``count`` key frames, each of which has a frame that is displayed after it.
+
+    All frames between the key frames seem to be needed.
+    """
     memory, packets = io.BytesIO(), []
     with av.open(memory, "w", format="mp4") as file:
         options = {"g": "500", "forced-idr": "1", "tune": "zerolatency"}
@@ -209,7 +212,7 @@ def nested(count=8):
         track.width, track.height, track.pix_fmt = 160, 96, "yuv420p"
         for index in range(2 * count):
             frame = av.VideoFrame.from_ndarray(pixels(index), format="rgb24")
-            frame.pict_type = int(index < count)  # intra, or as the encoder chooses
+            frame.pict_type = int(index < count)  # an intra frame, or the type that the encoder chooses
             packets += track.encode(frame)
         for index, packet in enumerate([*packets, *track.encode()]):
             packet.dts, packet.pts = index, 2 * (index % count) + index // count + 2 * count
@@ -347,7 +350,7 @@ def test_limits_are_checked_before_nvdec_receives_a_clip(played, limit):
 
 
 def test_damage_inside_a_packet_is_found_only_by_strict(played):
-    """The mock follows NVDEC's documentation: it conceals damage that PyAV rejects."""
+    """The mock follows NVDEC's documentation: it conceals damage for which PyAV raises an error."""
     whole = made("h264.mp4")
     rng = np.random.default_rng(1)
     begin, end = whole.index(b"mdat") + 4, whole.index(b"moov")
@@ -365,7 +368,7 @@ def test_damage_inside_a_packet_is_found_only_by_strict(played):
 
 
 def test_overwritten_frames_are_never_returned(played):
-    """The next call reuses its memory, so the numbers in the frames would change."""
+    """The next call reuses a frame's memory, which would change the numbers in the frames."""
     pipeline = pp.Pipeline(
         [pp.decode_video(frames=5), pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
     )

@@ -1,8 +1,9 @@
-"""The parts of CuPy and nvImageCodec that pixprep uses exist in their wheels and in the mocks; this needs no GPU.
+"""Tests that the parts of CuPy and nvImageCodec that pixprep uses exist in their wheels and in the mocks. No GPU is
+needed.
 
-The used API is read from the sources: attribute chains on the two modules and on the results of their functions, and
-the arguments of each call. The used attributes of objects are those of the mocks, because every GPU test runs on these.
-CuPy is not installed by default: ``make gpu-installs`` runs this file with each of its versions.
+The used API is read from pixprep's sources: attribute chains on the two modules and on the results of their functions,
+and the arguments of each call. For attributes of other objects, the mocks are the reference, because every GPU test
+runs on them. CuPy is not installed by default: ``make gpu-installs`` runs this file with each of its versions.
 """
 
 import ast
@@ -26,7 +27,7 @@ SOURCES = [
     *(each for name in ("tools/gpu_hour", "tests/gpu/hardware") for each in sorted((ROOT / name).glob("*.py"))),
 ]
 MODULES = {"cupy": "cupy", "nvimgcodec": "nvimgcodec", "codec": "nvimgcodec"}
-"""Names of the modules in the sources."""
+"""Names of the two modules in pixprep's sources."""
 RETURNS = {
     "cuda.get_current_stream": "cuda.Stream",
     "get_default_memory_pool": "cuda.MemoryPool",
@@ -36,14 +37,14 @@ OPTION = re.compile(r":(\w+)=")
 
 
 class Call(NamedTuple):
-    """A call: number of positional arguments, and the names of keyword arguments."""
+    """Number of positional arguments of a call, and the names of its keyword arguments."""
 
     count: int
     names: frozenset[str]
 
 
 def used(module):
-    """Yield (chain, call or None) of a module, for each use in the sources."""
+    """Yield (chain, call or None) for each use of a module in pixprep's sources."""
     found = set()
     for path in SOURCES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -59,7 +60,9 @@ def used(module):
 
 
 def _chain(node, module):
-    """Return ``cuda.Stream.synchronize`` for ``cupy.cuda.get_current_stream().synchronize``; None for other modules."""
+    """Return ``cuda.Stream.synchronize`` for ``cupy.cuda.get_current_stream().synchronize``, or None for other
+    modules.
+    """
     if isinstance(node, ast.Name):
         return "" if MODULES.get(node.id) == module else None
     if isinstance(node, ast.Call):
@@ -71,19 +74,21 @@ def _chain(node, module):
 
 
 def resolve(module, chain):
-    """Return the object that a chain names. An AttributeError names the missing part."""
+    """Return the object that a chain names. If it does not exist, an AttributeError names the missing part."""
     for part in chain.split("."):
         module = getattr(_example(module), part)
     return module
 
 
 def _example(thing):
-    """Return a stream for CuPy's Stream, because only an instance has ``ptr``. Other classes represent themselves."""
+    """Return a stream for CuPy's Stream, because only an instance has ``ptr``. Return other classes unchanged."""
     return getattr(thing, "null", thing)
 
 
 def signatures(function):
-    """Return (positional names, keyword names, required names) of each overload; empty without documentation."""
+    """Return (positional names, keyword names, required names) for each overload. The list is empty without
+    documentation.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -101,8 +106,8 @@ def signatures(function):
 
 
 def _written(line):
-    """Yield the parameters of a signature as Cython and pybind11 write it: ``bytes cubin``, ``src: CodeStream =
-    None``.
+    """Yield the parameters of a signature that Cython or pybind11 has written, such as ``bytes cubin`` or ``src:
+    CodeStream = None``.
     """
     inside, depth, parts = line[line.index("(") + 1 :], 1, [""]
     for character in inside:
@@ -126,7 +131,7 @@ def _written(line):
 
 
 def takes(function, call):
-    """Return whether such a call is valid, as far as the signature is documented."""
+    """Return whether a function accepts such a call, as far as its signature is documented."""
     said = signatures(function)
     return not said or any(
         call.count <= len(positional)
@@ -137,7 +142,7 @@ def takes(function, call):
 
 
 def missing(module, name):
-    """Return the used parts of a module that do not exist or cannot be called in this way."""
+    """Return the used parts of a module that do not exist, or that do not accept a call in pixprep's sources."""
     found, uses = [], used(name)
     assert len(uses) > 10
     for chain, call in uses:
@@ -153,7 +158,7 @@ def missing(module, name):
 
 @pytest.fixture(scope="module")
 def cupy():
-    with contextlib.suppress(SetupError):  # makes CuPy importable without a home folder
+    with contextlib.suppress(SetupError):  # this call makes CuPy importable without a home folder
         device_for("gpu")
     return pytest.importorskip("cupy", reason="NO CUPY: make gpu-installs runs this with each of its versions")
 
@@ -176,7 +181,7 @@ def test_the_used_parts_of_cupy_are_in_the_mock(fake):
 
 
 def test_the_decoder_options_are_those_of_nvimagecodec():
-    """nvImageCodec does not reject unknown options."""
+    """The names must be checked here, because nvImageCodec does not reject unknown options."""
     words = [each.value for path in OURS for each in ast.walk(ast.parse(path.read_text())) if _is_text(each)]
     options = {option for word in words for option in OPTION.findall(word)}
     assert {"fancy_upsampling", "fast_idct"} <= options
@@ -191,7 +196,7 @@ def _is_text(node):
 
 
 def test_the_mocks_have_only_what_the_real_libraries_have(cupy, fake):
-    """The mocks' classes have what pixprep uses: every name, and every parameter of a method."""
+    """Every name in the mocks' classes, and every parameter of their methods, must exist in the real libraries."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES]
     attributes = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     pairs = {
@@ -217,13 +222,13 @@ def test_the_mocks_have_only_what_the_real_libraries_have(cupy, fake):
 
 
 def test_driver_errors_are_those_that_an_engine_explains(cupy):
-    """Errors of the decoder and the kernels are caught as RuntimeError."""
+    """The engine catches errors of the decoder and the kernels as RuntimeError."""
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
     assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
 
 
 class Strange:
-    """Module for the negative controls below."""
+    """Stands for a mock with a method that the negative controls below call with right and wrong arguments."""
 
     def decode(self, src, *, image=None):
         """Do nothing."""

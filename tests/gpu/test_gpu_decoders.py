@@ -1,4 +1,6 @@
-"""Decoding for a GPU: which decoder decodes which image, chunks, buffers, and the effect of nvImageCodec's failures."""
+"""Tests decoding for a GPU: which decoder decodes which image, chunks, buffers, and what happens if
+nvImageCodec fails.
+"""
 
 import io
 import re
@@ -23,7 +25,9 @@ def test_images_that_nvimagecodec_does_not_support_use_the_cpu_and_are_counted()
 
 
 def test_cpu_decoding_starts_first_on_all_threads(gpu, monkeypatch):
-    """Two of its images and the call of nvImageCodec wait for each other, so sequential execution would hang."""
+    """Two images on CPU threads and nvImageCodec's call wait for each other, so the test would hang if they ran in
+    sequence.
+    """
     decoder, meeting = decoder_of(gpu, damage="structural", threads=2), threading.Barrier(3, timeout=60)
     by_cpu, by_gpu = decoder._by_cpu, gpu.codec.Decoder.decode
     monkeypatch.setattr(decoder, "_by_cpu", lambda *given: (meeting.wait(), by_cpu(*given))[1])
@@ -88,7 +92,7 @@ def test_a_chunk_is_small_enough_for_overlap_and_at_most_as_large_as_the_first_c
 def test_an_nvimagecodec_failure_affects_no_other_image_in_this_batch_or_the_next(engine, gpu):
     """nvImageCodec returns None without a reason.
 
-    Because buffers are reused, a client might get another client's picture.
+    Because buffers are reused, a client could otherwise get another client's picture.
     """
     images, decoder = [jpeg(50, 70, seed) for seed in range(3)], decoder_of(gpu)
     with pp.Engine(PIPELINE) as cpu:
@@ -113,7 +117,7 @@ def test_buffers_are_reused_and_batches_of_any_size_are_right(engine, gpu):
 
 
 def test_larger_calls_and_rejected_calls_do_not_lose_buffers(gpu):
-    """nvImageCodec allocates missing buffers."""
+    """nvImageCodec allocates the buffers that are missing."""
     decoder, codec = decoder_of(gpu), gpu.codec.Decoder
     pixels(decoder, baseline(3))
     pixels(decoder, baseline(5))
@@ -136,11 +140,11 @@ def test_buffers_do_not_all_grow_to_the_largest_image(gpu, monkeypatch):
     for place in range(12):
         pixels(decoder, [small] * place + [large] + [small] * (11 - place))
         most = max(most, sum(image.capacity for image in gpu.codec.Decoder.reused))
-    assert 2 * large_bytes < most < 4 * large_bytes  # the limit, and one more; without it: 12
+    assert 2 * large_bytes < most < 4 * large_bytes  # at most the limit and one more image; without the limit, all 12
 
 
 def test_a_header_is_parsed_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
-    """It is parsed before the chunk is decoded, even for an image that the CPU decoder then decodes."""
+    """A header is parsed before its chunk is decoded, even if the CPU decoder then decodes the image."""
     sizes = []
 
     class Counted(pp.Limits):
@@ -153,11 +157,13 @@ def test_a_header_is_parsed_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake
         engine.run_batch([photo(), b"junk", photo(), jpeg(50, 70)])
         assert sizes == [(427, 640), (427, 640), (50, 70)]
         engine.run_batch([cmyk()])
-        assert sizes[3:] == [(20, 30)] * 2  # Pillow's reader also checks
+        assert sizes[3:] == [(20, 30)] * 2  # Pillow's reader checks the size again
 
 
 def test_an_image_is_placed_once_whichever_decoder_decodes_it(gpu):
-    """The CPU decoder decodes all but the first: they are CMYK, rejected by nvImageCodec, or PNG."""
+    """The CPU decoder decodes all images except the first: one is CMYK, nvImageCodec rejects another, and one
+    is a PNG.
+    """
     images, placed = [photo(), cmyk(), jpeg(50, 70), png(noise(30, 20))], []
 
     def placing(number):
@@ -173,7 +179,7 @@ def test_an_image_is_placed_once_whichever_decoder_decodes_it(gpu):
 
 
 def test_an_encoded_image_is_not_copied_for_nvimagecodec(engine, gpu, monkeypatch):
-    """Triton passes views of its own buffer. nvImageCodec keeps them alive."""
+    """Triton passes views of its own buffer, and nvImageCodec keeps references to them."""
     seen = []
 
     class CodeStream(gpu.codec.CodeStream):
@@ -193,9 +199,9 @@ def test_an_encoded_image_is_not_copied_for_nvimagecodec(engine, gpu, monkeypatc
 
 @pytest.mark.parametrize("name", ["turned", "padded"])
 def test_an_image_whose_shape_contradicts_its_header_is_decoded_on_the_cpu(engine, gpu, name):
-    """As if nvImageCodec had not rotated it.
+    """The shape is wrong as if nvImageCodec had not rotated the image, or had padded it.
 
-    The CPU decoder's pixels are right, and padding is not part of the picture.
+    The CPU decoder then returns the right pixels, without padding.
     """
     images = [with_exif(orientation) for orientation in range(1, 9)]
     if name == "turned":
@@ -247,7 +253,7 @@ def test_a_profiler_sees_ranges_around_decoding_copies_and_kernels(engine, gpu):
         return dict(nvtx.ranges)
 
     assert ranges() == {"pixprep:decode": 1, "pixprep:copy": 1, "pixprep:kernels": 1}
-    # the CPU decodes, and each image is copied; a range also ends if a call fails
+    # the CPU decodes all images, and each image is copied; a range also ends if its call fails
     assert ranges(fault="out of memory") == {"pixprep:decode": 1, "pixprep:copy": 6, "pixprep:kernels": 1}
     nvtx.available = False
     assert ranges() == {}
@@ -264,4 +270,4 @@ os.write(2, b"still there")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     assert said.endswith("still there")
     assert not re.search("nvjpeg2k|nvtiff", said, re.IGNORECASE)
-    assert "nvjpeg library" in said or "ERROR" not in said  # only important messages are printed
+    assert "nvjpeg library" in said or "ERROR" not in said  # nvImageCodec prints only important messages

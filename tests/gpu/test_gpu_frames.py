@@ -1,4 +1,4 @@
-"""Arrays in device memory: frames, operators' arrays, batches handed to CuPy."""
+"""Tests arrays in device memory: frames, arrays for custom operators, and batches that are passed to CuPy."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from support.images import scene
 
 
 def test_a_batch_is_handed_to_cupy_in_place(gpu):
-    """Pixels on the GPU are not copied; host arrays are uploaded; texts stay on the host."""
+    """Pixels on the GPU are not copied. Host arrays are uploaded, and strings stay on the host."""
     source = [{"image": jpeg(60 + index, 80, index), "label": index, "name": str(index)} for index in range(8)]
     for device in ("gpu", "cpu"):
         with pp.Loader(source, PIPELINE, batch_size=8, device=device) as ours:
@@ -25,7 +25,7 @@ def test_a_batch_is_handed_to_cupy_in_place(gpu):
 
 
 class OfTriton:
-    """A tensor of Triton's Python backend in device memory, as CUDA shared memory provides it."""
+    """Tensor of Triton's Python backend in device memory, as CUDA shared memory provides it."""
 
     def __init__(self, array):
         self._array = array

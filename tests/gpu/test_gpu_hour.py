@@ -1,6 +1,7 @@
-"""The hour on a GPU without a GPU: each step runs to its end with the fake CuPy, and its rows become the page.
+"""Tests tools/gpu_hour without a GPU: each step runs to its end with a mocked CuPy, and the page is made from its rows.
 
-The steps run in separate processes, in which the mock has CuPy's name. Their measurements have no meaning here.
+The steps run in separate processes, in which the mock replaces the module ``cupy``. Their measurements have no meaning
+here.
 """
 
 import importlib
@@ -109,7 +110,9 @@ def of(rows, step):
 
 @REHEARSED
 def test_the_pixel_table_detects_that_a_batch_changes_pixels(rows):
-    """The mocked engine has two decoding methods without the option: for one image alone, and for several."""
+    """Without the option, the mocked engine uses one decoding method for a single image and a different one for several
+    images.
+    """
     table = [row for row in of(rows, "pixels") if "kind" in row]
     default = [row for row in table if row["way"] == "default"]
     unsteady = {row["kind"] for row in default if row["distinct"] > 1}

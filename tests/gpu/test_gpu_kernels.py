@@ -1,4 +1,4 @@
-"""Comparison of the kernels with the CPU before an engine starts, and rejection of unsuitable GPUs."""
+"""Tests that the kernels are compared with the CPU before an engine starts, and that unsuitable GPUs are rejected."""
 
 import contextlib
 import re
@@ -48,7 +48,7 @@ def test_failing_fast_kernels_are_replaced_by_the_plain_ones(gpu, caplog, compil
         return make(code, options, **target)
 
     gpu.nvrtc.compiled = compiled
-    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
+    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte is read from the wrong channel
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
         same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
     (record,) = caplog.records
@@ -87,7 +87,7 @@ def test_correct_kernels_are_used_without_a_message(color, caplog):
 
 
 def test_a_gpu_decoder_that_is_missing_or_decodes_nothing_is_an_engine_error(gpu):
-    """Without nvJPEG, the decoder rejects every image, and the CPU would silently do all the work."""
+    """Without nvJPEG, nvImageCodec rejects every image, and the CPU would do all the work unnoticed."""
     last = 'choose the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
     gpu.codec.Decoder.refused = range(128)
     assert refusal() == f"nvImageCodec cannot decode any sample JPEG on this GPU: {REMEDY}{last}"
@@ -152,7 +152,7 @@ FIRST, *OTHERS = WRONG_STEPS
 
 @pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
 def test_an_engine_whose_steps_differ_from_the_cpu_is_rejected(gpu, wrong):
-    """Every kind of step is compared, whatever the example's numbers request."""
+    """Every kind of step is compared, whichever steps the numbers of the example select."""
     before, _ = WRONG_STEPS[wrong]
     assert before in launch.levels_code()
     gpu.cupy.cuda.Module.changes = (WRONG_STEPS[wrong],)

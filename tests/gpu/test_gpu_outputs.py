@@ -1,4 +1,4 @@
-"""Outputs of an engine on a GPU equal the CPU's: fixed and open sizes, per-request inputs and random ops."""
+"""Tests that outputs of an engine on a GPU equal the CPU's: fixed and open sizes, per-request inputs and random ops."""
 
 import sys
 
@@ -125,7 +125,7 @@ def test_open_sizes_and_their_padding_equal_the_cpu_engine(case):
         batch, expected = ours.run_batch(images), theirs.run_batch(images)
         alone = [ours.run([image])[0] for image in images]
     assert isinstance(batch["tensor"], list) == (case != "of one size")
-    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros of failed images are also on the GPU
+    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros for failed images must also be on the GPU
     for index, tensor in enumerate(expected["tensor"]):
         assert np.array_equal(batch["tensor"][index], tensor), index
         assert index == 2 or np.array_equal(alone[index], tensor), index
@@ -151,7 +151,9 @@ def test_patches_equal_the_cpu_engine_and_are_joined_on_the_gpu(fields):
 @pytest.mark.parametrize("like", ["pillow", "opencv"])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_stacked_tensors_with_other_channels_equal_the_cpu_engine(channels, like):
-    """Rows of 37 pixels end in the middle of four values. Noise in one channel equals that in the first of three."""
+    """Rows of 37 pixels end in the middle of four values. With one channel, the noise equals that of the first of three
+    channels.
+    """
     gray, value = [pp.grayscale()] * (channels == 1), None if channels == 1 else 5
     for ops in (
         [],
@@ -185,7 +187,7 @@ def test_erasing_in_tensors_of_open_size_equals_the_cpu(padding, between):
 
 
 def test_every_image_is_decoded_at_full_size_even_if_a_fraction_would_suffice():
-    """This includes images that fall back to the CPU, so that the pixels do not depend on the decoder."""
+    """This includes images that the CPU decodes instead, so that the pixels do not depend on the decoder."""
     images = [jpeg(200, 300, 5), jpeg(300, 200, progressive=True), cmyk(), photo(), png(noise(200, 300))]
     reduced = pp.Pipeline([pp.decode(reduced=True), *AFTER_DECODE])
     with on_gpu(reduced) as ours, pp.Engine(PIPELINE) as theirs:
@@ -193,7 +195,9 @@ def test_every_image_is_decoded_at_full_size_even_if_a_fraction_would_suffice():
 
 
 def test_without_strict_a_gpu_rejects_only_structural_damage():
-    """nvImageCodec does not report damage in a JPEG. The CPU rejects files that nvImageCodec cannot decode at all."""
+    """nvImageCodec does not report damage in a JPEG. Files that it cannot decode at all are passed to the CPU, which
+    rejects them.
+    """
     images = damaged()
     with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
         found, all_of_it = ours.run_batch(images), theirs.run_batch(images)
@@ -207,7 +211,7 @@ def test_without_strict_a_gpu_rejects_only_structural_damage():
 
 
 def test_an_rgb_jpeg_has_the_cpu_decoders_pixels():
-    """nvImageCodec would take it for YCbCr. The CPU follows libjpeg's rule."""
+    """nvImageCodec would interpret the RGB data as YCbCr, while the CPU follows libjpeg's rule."""
     rgb = encode(scene(61, 83), keep_rgb=True)
     ycc = encode(scene(61, 83), subsampling=0)
     with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
@@ -248,7 +252,7 @@ def test_the_command_run_accepts_a_gpu(tmp_path, capsys):
 
 @pp.operator("acme.host", version=1)
 def host(pixels):
-    """A user's operator for the host."""
+    """Limit pixel values to 99, as a user's operator for host arrays."""
     return np.minimum(pixels, 99)
 
 
@@ -298,7 +302,7 @@ DRAWN = {
     "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
     "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
 }  # fmt: skip
-"""Fields of ``decode``, and the ops. ``TENSOR`` is appended unless they contain a tensor."""
+"""(Fields of ``decode``, the ops). ``TENSOR`` is appended unless the ops contain a tensor."""
 
 
 @pytest.mark.parametrize(
@@ -317,7 +321,7 @@ def test_random_ops_equal_the_cpu(name, most, monkeypatch):
             monkeypatch.setattr(sys.modules["pixprep.gpu.kernel"], "MIDDLE_BYTES", most)
         ours = engine.run_batch(images, places=ours_at)
         same(ours, cpu.run_batch(images, places=theirs_at))
-        assert sum(error is None for error in ours.errors) >= 26  # a long image may not fit
+        assert sum(error is None for error in ours.errors) >= 26  # long images may exceed a limit
         assert len(np.unique(ours["tensor"][:24].reshape(24, -1), axis=0)) == 24
 
 
@@ -357,6 +361,7 @@ def test_a_loader_has_the_batches_of_the_cpu_even_with_broken_samples(on_error):
                     assert np.array_equal(batch[name], expected[name])
                 for name in ("original_size", "transform"):
                     assert np.array_equal(batch[name], expected[name])
-                assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3  # two decoders
+                # the two decoders round differently
+                assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3
         assert [each.index for each in ours.errors] == [each.index for each in cpu.errors]
         assert len(ours.errors) == 2

@@ -1,6 +1,8 @@
-"""The GPU tests without a GPU: each runs to its end with the fake CuPy, so that none runs on a GPU for the first time.
+"""Tests the GPU tests without a GPU: each test runs to its end with a mocked CuPy, so that it has run before it runs on
+a GPU.
 
-They run in separate processes, in which the mock has CuPy's name. Their measurements have no meaning here.
+The tests run in separate processes, in which the mock replaces the module ``cupy``. Their measurements have no meaning
+here.
 """
 
 import json
@@ -34,11 +36,11 @@ def run(command, **environment):
 
 
 def test_every_gpu_test_passes_on_the_mock_with_its_first_parameters(folder, tmp_path):
-    """This runs a few. All take a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu/hardware."""
+    """All parameters take a minute and a half: PIXPREP_FAKE_GPU=FOLDER pytest tests/gpu/hardware."""
     results = tmp_path / "results.json"
     environment = {"PIXPREP_FAKE_GPU": str(folder), "PIXPREP_GPU_RESULTS": str(results)}
     pytest_ = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    served = "--ignore=tests/gpu/hardware/test_served.py"  # rehearsed by tests/serving/server/test_served.py
+    served = "--ignore=tests/gpu/hardware/test_served.py"  # tests/serving/server/test_served.py runs these tests
     collected = run([*pytest_, "--collect-only", served, "tests/gpu/hardware"], **environment)
     tests = {line.partition("[")[0]: line for line in reversed(collected.stdout.splitlines()) if "::" in line}
     assert len(tests) > 20, collected.stdout
@@ -46,7 +48,7 @@ def test_every_gpu_test_passes_on_the_mock_with_its_first_parameters(folder, tmp
         "test_every_case_equals",
         "test_the_pixels_of_every",
         "test_rates_beside",
-    )  # in test_cuda.py, test_gpu_hour.py
+    )  # test_cuda.py and test_gpu_hour.py cover these
     chosen = [test for name, test in tests.items() if not any(other in name for other in others)]
     assert len(chosen) == len(tests) - len(others)
     done = run([*pytest_, *chosen], **environment)

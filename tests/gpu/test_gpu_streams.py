@@ -1,4 +1,4 @@
-"""Streams, threads and memory of an engine on a GPU."""
+"""Tests the streams, threads and memory of an engine on a GPU."""
 
 import gc
 import sys
@@ -23,7 +23,7 @@ def test_a_batch_is_launched_in_parts_to_limit_the_intermediate_memory(gpu, monk
     gpu.cupy.empty = lambda shape, dtype: taken.append(shape) or empty(shape, dtype)
 
     def between(encoded):
-        """Return the size of a batch's intermediate results for which the engine has not allocated memory yet."""
+        """Return how much memory a batch's intermediate results need that the engine has not allocated yet."""
         engine.trim()
         taken.clear()
         same(engine.run_batch(encoded), cpu.run_batch(encoded))
@@ -38,7 +38,7 @@ def test_a_batch_is_launched_in_parts_to_limit_the_intermediate_memory(gpu, monk
 
 
 def test_a_stream_outlives_its_thread_and_its_device_and_is_reused(gpu):
-    """nvImageCodec frees memory on the stream on which it was allocated, at any later time."""
+    """nvImageCodec frees memory at any later time, on the stream on which it was allocated."""
     fake = gpu.cupy.cuda.Stream
 
     def streams():
@@ -51,7 +51,7 @@ def test_a_stream_outlives_its_thread_and_its_device_and_is_reused(gpu):
         with ThreadPoolExecutor(1) as pool:
             return {stream(), pool.submit(stream).result(), stream(), pool.submit(stream).result()}
 
-    gc.collect()  # from earlier tests
+    gc.collect()  # collects objects of earlier tests
     made, destroyed = fake.made, fake.destroyed
     first = streams()
     assert len(first) == 2
@@ -62,7 +62,7 @@ def test_a_stream_outlives_its_thread_and_its_device_and_is_reused(gpu):
 
 
 class DeviceImage:
-    """An image of nvImageCodec in device memory, whose rows may have a pitch."""
+    """Image of nvImageCodec in device memory, whose rows may have a pitch."""
 
     def __init__(self, gpu, values, stream, *, gap):
         height, width, channels = values.shape
@@ -80,7 +80,9 @@ class DeviceImage:
 
 @pytest.mark.parametrize("gap", [0, 5])
 def test_pixels_from_the_workers_own_stream_do_not_cause_a_wait(gpu, gap):
-    """Waiting would cost a synchronize for each. For a different stream it is necessary."""
+    """A wait would cost one synchronization per image. It is necessary only if the pixels come from a different
+    stream.
+    """
     to_array = sys.modules["pixprep.gpu.nvimagecodec"].to_array
     values, stream = noise(30, 41), gpu.cupy.cuda.Stream(non_blocking=True)
     stream.ptr = 4711
@@ -91,12 +93,12 @@ def test_pixels_from_the_workers_own_stream_do_not_cause_a_wait(gpu, gap):
         assert gpu.cupy.cuda.Stream.synchronized == waited
         assert np.array_equal(array, values)
         assert array.strides[0] == 41 * 3 + gap
-        gc.collect()  # the array keeps the image's memory
+        gc.collect()  # the array must keep the image's memory alive
         assert np.array_equal(array, values)
 
 
 def test_memory_can_be_freed_while_a_batch_runs(engine):
-    """The watchdog's thread calls it. The images that a worker is processing live until they are finished."""
+    """The watchdog's thread frees memory. Images that a worker is processing stay allocated until they are finished."""
     images = [jpeg(50, 70, seed) for seed in range(64)]
     whole = engine.run_batch(images)
 
@@ -125,7 +127,9 @@ def test_the_kernels_wait_for_work_that_the_caller_has_queued(engine, gpu):
 
 
 def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
-    """The thread is the same and has not waited for its stream. The mock raises on writes to memory in use."""
+    """The same thread calls the kernel again without waiting for its stream. The mock raises an error on writes to
+    memory in use.
+    """
     plan = PIPELINE.plan.outputs["tensor"]
     pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
     expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
@@ -140,17 +144,18 @@ def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
 
 def test_a_closed_engine_has_no_threads_and_no_decoder(gpu):
     before = threading.active_count()
-    with on_gpu(PIPELINE.inserting(pp.gaussian_blur(5, 1.0, like="opencv")), threads=1) as engine:  # on the host
+    # the blur runs on the host
+    with on_gpu(PIPELINE.inserting(pp.gaussian_blur(5, 1.0, like="opencv")), threads=1) as engine:
         engine.run_batch(mixed())
         assert sum(thread.name.startswith("pixprep-host") for thread in threading.enumerate()) == 1
         assert len(gpu.codec.Decoder.alive) == 1
     assert threading.active_count() == before
-    assert not gpu.codec.Decoder.alive  # nvImageCodec's own threads and device memory
-    engine.close()  # a user may close an engine that a with statement has closed
+    assert not gpu.codec.Decoder.alive  # a living decoder would keep nvImageCodec's threads and device memory
+    engine.close()  # a user may close an engine after a with statement has closed it
 
 
 def test_an_error_reports_that_the_gpu_has_stopped_working(engine, gpu, monkeypatch):
-    """For example after an illegal address, every CUDA call of this process fails."""
+    """After an illegal address, for example, every CUDA call of this process fails."""
     runtime = gpu.cupy.cuda.runtime
     monkeypatch.setattr(runtime, "broken", "cudaErrorIllegalAddress: an illegal memory access was encountered")
     with pytest.raises(runtime.CUDARuntimeError):
@@ -162,7 +167,9 @@ def test_an_error_reports_that_the_gpu_has_stopped_working(engine, gpu, monkeypa
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, (1, 1)), (5, (5, 5)), (12, (12, 8)), (96, (12, 8))])
 def test_nvimagecodec_uses_only_as_many_threads_and_streams_as_memory_allows(gpu, monkeypatch, threads, expected):
-    """Nor does it use as many threads as there are cores, because it would warn for each decoder and use one less."""
+    """It must also use fewer threads than there are cores; otherwise, each decoder would print a warning and use one
+    thread less.
+    """
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 13)
     with on_gpu(threads=threads):
         made = gpu.codec.Decoder.made[-1]
@@ -170,11 +177,11 @@ def test_nvimagecodec_uses_only_as_many_threads_and_streams_as_memory_allows(gpu
 
 
 def test_a_used_decoder_is_recreated_to_free_memory(engine, gpu):
-    """This happens between batches. The first call of the new decoder is also a full batch."""
+    """The decoder is recreated between batches. Like the first decoder, the new one starts with a full batch."""
     decoder = gpu.codec.Decoder
 
     def made():
-        """Return the number of decoders since the engine started. Only the last one is alive."""
+        """Return how many decoders were created since the engine started. Only the last decoder may be alive."""
         assert len(decoder.alive) == 1
         return len(decoder.made) - at_first
 
@@ -189,7 +196,7 @@ def test_a_used_decoder_is_recreated_to_free_memory(engine, gpu):
     engine.trim()
     assert made() == 1
     engine.run_batch(baseline(3))
-    decoder.fault = "out of memory"  # for the new one, because the old one keeps its stream
+    decoder.fault = "out of memory"  # the new decoder fails, because the old one keeps its stream
     engine.trim()
     assert made() == 2
     decoder.fault = None
@@ -197,7 +204,7 @@ def test_a_used_decoder_is_recreated_to_free_memory(engine, gpu):
 
 
 def test_cudas_own_pool_keeps_freed_memory_until_a_trim(gpu):
-    """nvImageCodec's buffers are allocated from this pool."""
+    """nvImageCodec allocates its buffers from this pool."""
     from gpu import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
     fake_cupy.OWN_POOL.clear()
@@ -226,9 +233,9 @@ def test_no_decoder_is_freed_while_its_images_are_in_use(gpu):
 
 
 def test_nvimagecodec_is_only_called_on_the_engines_gpu(gpu):
-    """This applies to creation, comparison with the CPU, decoding, and recreation.
+    """This applies to creation, comparison with the CPU, decoding and recreation.
 
-    Elsewhere it would use the first GPU.
+    Outside the engine's device context, nvImageCodec would use the first GPU.
     """
     gpu.codec.Decoder.hardware = 7
     with on_gpu() as engine:
@@ -236,7 +243,7 @@ def test_nvimagecodec_is_only_called_on_the_engines_gpu(gpu):
         engine.trim()
     assert gpu.codec.Decoder.outside == 0
     decoder_of(gpu)
-    assert gpu.codec.Decoder.outside > 0  # the negative control
+    assert gpu.codec.Decoder.outside > 0  # as a negative control, calls outside are counted
 
 
 def test_warm_up_runs_on_both_workers(gpu):

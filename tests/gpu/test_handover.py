@@ -1,4 +1,6 @@
-"""Batches handed to a GPU while it works, on a PyTorch mocked with NumPy whose streams run late, in any order."""
+"""Tests that batches are handed to a GPU while it works, on a PyTorch mocked with NumPy whose streams run late and in
+any order.
+"""
 
 import random
 import sys
@@ -19,7 +21,7 @@ COUNT, SIZE = 80, 8
 
 
 class Late:
-    """A GPU whose streams run when the test requests it, and whose stream pools reuse memory."""
+    """GPU whose streams run only when the test requests it, and whose memory pools, one per stream, reuse memory."""
 
     def __init__(self, seed=0):
         self.random = random.Random(seed)
@@ -27,7 +29,7 @@ class Late:
         self.current = self.default = Stream(self)
 
     def advance(self, steps):
-        """Run this many steps of any streams that need not wait."""
+        """Run this many steps, each from any stream that need not wait."""
         for _ in range(steps):
             ready = [each for each in self.streams if each.is_ready()]
             if not ready:
@@ -35,7 +37,7 @@ class Late:
             self.random.choice(ready).run()
 
     def memory(self, like):
-        """Return memory of the current stream, from its pool or newly allocated."""
+        """Return memory of the current stream, either from the stream's pool or newly allocated."""
         pool = self.pool[self.current, like.shape]
         for place, (_, events) in enumerate(pool):
             if all(event.query() for event in events):
@@ -82,7 +84,9 @@ class Dtype(str):
 
 
 class Tensor:
-    """An array on the host, or memory on the GPU, which returns to the pool of its stream when it is unreferenced."""
+    """Array on the host, or memory on the GPU that returns to the pool of its stream when it is no longer
+    referenced.
+    """
 
     def __init__(self, gpu, array, stream=None):
         self.gpu, self.array, self.stream, self.users = gpu, array, stream, []
@@ -125,7 +129,8 @@ class Tensor:
         raw = np.frombuffer((np.ctypeslib.ctypes.c_char * like.nbytes).from_address(place), like.dtype).reshape(
             like.shape
         )
-        self.gpu.current.add(lambda: target.__setitem__(..., raw))  # not a reference, because it is read later
+        # raw does not keep the array alive, because a GPU copies without a reference
+        self.gpu.current.add(lambda: target.__setitem__(..., raw))
         return Tensor(self.gpu, target, self.gpu.current)
 
 
@@ -142,7 +147,7 @@ class Using:
 
 @pytest.fixture
 def play(monkeypatch):
-    """Return ``play(seed)``, which creates a late GPU and installs its PyTorch for imports."""
+    """Return ``play(seed)``, which creates a ``Late`` GPU and mocks PyTorch on top of it."""
 
     def played(seed):
         gpu = Late(seed)
@@ -191,13 +196,15 @@ def loader():
 
 
 def trained(gpu, steps, **options):
-    """Return the batches of each training step in two epochs. After each step, the GPU has run a part of its work."""
+    """Return the batches that each training step of two epochs sees. After each step, the GPU runs a part of its queued
+    work.
+    """
     seen = []
     with loader() as ours:
         for _ in range(2):
             for batch in ours:
                 images, labels = batch.torch("tensor", "label", device="cuda", non_blocking=True, **options)
-                # GPU arrays, because a kernel does not hold references to the tensors
+                # arrays instead of tensors, because a kernel does not hold references to the tensors
                 arrays = images.array, labels.array
                 gpu.default.add(lambda arrays=arrays: seen.append([each.copy() for each in arrays]))
                 gpu.advance(steps)
@@ -228,7 +235,7 @@ def test_memory_is_pinned_from_the_first_copy_on_and_reused(play):
     images = {each.nbytes for each in gpu.pinned if each.nbytes > SIZE * 3 * 24 * 24 * 4}
     assert len(images) == 1
     large = [each for each in gpu.pinned if each.nbytes in images]
-    assert 1 <= len(large) <= 5  # out of 20 batches
+    assert 1 <= len(large) <= 5  # for 20 batches
 
 
 def test_a_failed_copy_pins_nothing(play, monkeypatch):
@@ -255,7 +262,9 @@ def test_a_finished_copy_is_released_at_the_next_one():
 
 
 def test_reuse_of_memory_that_a_copy_is_reading_is_detected(play, monkeypatch):
-    """As a negative control, a step sees a wrong batch if the references or the waits for copies are removed."""
+    """As a negative control, a step sees a wrong batch if the copies do not hold references, or if nothing waits for
+    them.
+    """
     gpu, _ = play(0)
     monkeypatch.setattr(type(recycling.COPIES), "hold", lambda *_: None)
     assert not equal(trained(gpu, 1), expected())
@@ -273,7 +282,7 @@ def test_a_copy_runs_in_parallel_with_the_previous_step(play):
     with loader() as ours:
         batches = iter(ours)
         one = next(batches).torch("tensor", device="cuda", non_blocking=True)
-        gpu.default.add(lambda: None, Event())  # a step that never ends
+        gpu.default.add(lambda: None, Event())  # the previous step never ends
         two = next(batches).torch("tensor", device="cuda", non_blocking=True)
         gpu.advance(100)
         assert not side.queue

@@ -1,4 +1,6 @@
-"""Comparison of the decoders with the CPU before an engine starts, and the JPEGs that the hardware engine decodes."""
+"""Tests that the decoders are compared with the CPU before an engine starts, and which JPEGs the hardware engine
+decodes.
+"""
 
 import re
 import sys
@@ -14,7 +16,7 @@ from support.images import jpeg as encode
 from support.images import scene, with_exif
 
 YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])  # ITU-R BT.601
-RGB_709 = np.array([[1, 0, 1.5748], [1, -0.1873, -0.4681], [1, 1.8556, 0]])  # from the YCbCr of ITU-R BT.709
+RGB_709 = np.array([[1, 0, 1.5748], [1, -0.1873, -0.4681], [1, 1.8556, 0]])  # converts YCbCr of ITU-R BT.709
 
 
 def recoded(pixels, change, to_rgb=None):
@@ -72,7 +74,7 @@ def calls(gpu, engine, images):
 
 @pytest.mark.parametrize("at_once", [1, 7, 9])
 def test_the_hardware_engine_decodes_as_many_as_it_can_in_any_batch(gpu, at_once):
-    """nvImageCodec keeps the number of the first call, so the first call is a full batch."""
+    """nvImageCodec keeps the number of images of its first call, so pixprep makes the first call with a full batch."""
     gpu.codec.Decoder.hardware = at_once
     progressive = [jpeg(44, 44, index, progressive=True) for index in range(30)]
     with on_gpu() as engine:
@@ -84,7 +86,7 @@ def test_the_hardware_engine_decodes_as_many_as_it_can_in_any_batch(gpu, at_once
 
 
 def test_a_first_call_of_one_image_would_limit_the_hardware_engine(gpu):
-    """This is the negative control of the previous test."""
+    """This test is the negative control of the previous test."""
     gpu.codec.Decoder.hardware = 7
     kinds = (gpu.codec.HW_GPU_ONLY, gpu.codec.GPU_ONLY)
     decoder = gpu.codec.Decoder(backends=[gpu.codec.Backend(kind) for kind in kinds])
@@ -110,7 +112,7 @@ WAYS = {
 
 
 def test_an_image_has_the_same_pixels_alone_and_in_any_batch(gpu, monkeypatch):
-    """With several hardware engines, nvImageCodec 0.9 has three methods, and chooses by the images of a call."""
+    """With several hardware engines, nvImageCodec 0.9 chooses between three methods by the images of a call."""
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 8)
     gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
     gpu.codec.Decoder.changes = WAYS
@@ -124,7 +126,9 @@ def test_an_image_has_the_same_pixels_alone_and_in_any_batch(gpu, monkeypatch):
 
 @pytest.mark.parametrize("way", ["single", "hardware"])
 def test_a_hardware_engine_whose_pixels_depend_on_the_call_is_not_used(gpu, monkeypatch, caplog, way):
-    """This happens if nvImageCodec no longer supports the option that makes it use one method."""
+    """The pixels would depend on the call if nvImageCodec stopped supporting the option that selects a single
+    method.
+    """
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "_ONE_WAY", "")
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 8)
     gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
@@ -150,8 +154,8 @@ def test_a_hardware_engine_with_wrong_pixels_is_not_used(gpu, caplog):
     )
 
 
-def test_kinds_of_jpegs_without_a_sample_are_decoded_on_the_cpu(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
-    """nvImageCodec decodes them all, but in an unknown way."""
+def test_kinds_of_jpegs_without_a_sample_are_decoded_on_the_cpu(gpu):  # noqa: ARG001  (it makes "gpu" the mock)
+    """nvImageCodec decodes all of these kinds, but pixprep does not know to which pixels."""
     pixels, large = scene(61, 83), scene(1000, 1001)
     ours = [encode(large, subsampling=css, quality=60) for css in (0, 1, 2)]
     ours += [with_exif(orientation) for orientation in range(1, 9)]
@@ -166,7 +170,7 @@ def test_kinds_of_jpegs_without_a_sample_are_decoded_on_the_cpu(gpu):  # noqa: A
 
 
 def test_a_kind_of_sample_that_nvimagecodec_rejects_is_decoded_on_the_cpu(gpu):
-    gpu.codec.Decoder.refused = [[*samples.samples()].index("4:2:2") - 1]  # without the RGB sample
+    gpu.codec.Decoder.refused = [[*samples.samples()].index("4:2:2") - 1]  # there is no RGB sample
     with on_gpu() as engine:
         gpu.codec.Decoder.refused = ()
         assert engine.run_batch([jpeg(50, 70, subsampling=css) for css in range(3)]).fallbacks == 1

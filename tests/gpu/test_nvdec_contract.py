@@ -1,6 +1,8 @@
-"""PyNvVideoCodec's own code, over a mocked driver, behaves as pixprep requires and as fake_nvdec.py does.
+"""Tests that PyNvVideoCodec's own code, run over a mocked driver, behaves as pixprep requires and as fake_nvdec.py
+does.
 
-It is not installed by default: pip install --no-deps --target FOLDER PyNvVideoCodec, and set PYTHONPATH=FOLDER.
+The package is not installed by default: run ``pip install --no-deps --target FOLDER PyNvVideoCodec``, and set
+PYTHONPATH=FOLDER.
 """
 
 import importlib.util

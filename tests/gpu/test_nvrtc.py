@@ -1,4 +1,6 @@
-"""NVRTC loaded by name: the code for each GPU, and the error without it."""
+"""Tests that NVRTC is loaded by its library name, what it compiles for each GPU, and the errors if it is missing or
+rejects the code.
+"""
 
 import re
 
@@ -40,7 +42,7 @@ def test_a_gpu_gets_machine_code_and_a_later_gpu_ptx():
     assert remarks == ""
     assert b".entry half(" in image
     assert re.search(rb"\.target sm_1\d\d", image)
-    assert image[-1] == 0  # the driver reads it up to its end
+    assert image[-1] == 0  # the driver reads the image up to a zero byte
 
 
 @needs_nvrtc

@@ -1,8 +1,7 @@
-"""Fixtures that every GPU test needs: a GPU, CuPy and nvImageCodec.
+"""Provides what every test on a real GPU needs: the GPU, CuPy and nvImageCodec.
 
-If one is missing, the test is skipped with a message, or fails if PIXPREP_REQUIRE_GPU=1. The measurements and outcomes
-of the tests are appended to the file that PIXPREP_GPU_RESULTS names, as lines of JSON. Each line contains
-PIXPREP_GPU_STEP.
+If one of them is missing, the tests are skipped with a message, or fail if PIXPREP_REQUIRE_GPU=1. Measurements and test
+outcomes are appended as lines of JSON to the file that PIXPREP_GPU_RESULTS names. Each line contains PIXPREP_GPU_STEP.
 
 With PIXPREP_FAKE_GPU=FOLDER, the GPU is mocked on the CPU (fake_cupy.py), to check that the tests themselves run.
 """
@@ -24,7 +23,7 @@ if folder := os.environ.get("PIXPREP_FAKE_GPU"):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        # warnings of NVIDIA's libraries are printed and are not failures
+        # warnings of NVIDIA's libraries are printed, but do not fail a test
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("default"))
 
@@ -47,7 +46,7 @@ def missing():
 
 @pytest.fixture(scope="session", autouse=True)
 def cupy():
-    """Return CuPy on a machine that can run it."""
+    """Return CuPy if this machine can run it; skip the test otherwise."""
     reason = missing()
     if reason and os.environ.get("PIXPREP_REQUIRE_GPU") == "1":
         pytest.fail(f"{reason} (PIXPREP_REQUIRE_GPU=1 makes this a failure)", pytrace=False)
@@ -57,13 +56,13 @@ def cupy():
 
 
 @pytest.fixture(scope="session")
-def gpu(cupy):  # noqa: ARG001  (first it must be there)
+def gpu(cupy):  # noqa: ARG001  (a GPU is required)
     """Return ``pixprep.gpu.device``."""
     return importlib.import_module("pixprep.gpu.device")
 
 
 def write(**row):
-    """Append a line to the results file. Nothing is asserted about it here."""
+    """Append a line to the results file, without checking its contents."""
     if path := os.environ.get("PIXPREP_GPU_RESULTS"):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": os.environ.get("PIXPREP_GPU_STEP", "")} | row) + "\n")
@@ -77,13 +76,13 @@ def pytest_runtest_logreport(report):
 
 @pytest.fixture(scope="session")
 def record():
-    """Return ``record(section, **numbers)``, which records measurements for readers."""
+    """Return ``record(section, **numbers)``, which writes measurements to the results file."""
     return lambda section, **numbers: write(recorded=section, **numbers)
 
 
 @pytest.fixture
 def free_bytes(cupy):
-    """Return ``free_bytes()``, which returns the free memory of the device after all caches are released."""
+    """Return ``free_bytes()``, which releases all caches and returns the free memory of the device."""
 
     def free_bytes():
         gc.collect()

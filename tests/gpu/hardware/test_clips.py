@@ -1,7 +1,8 @@
-"""Clips on a GPU: NVDEC's frames equal the CPU's bit for bit, and clips that it does not decode are counted.
+"""Tests that NVDEC's frames equal the CPU's bit for bit, and that the engine counts the clips that NVDEC does not
+decode.
 
-If this GPU does not decode a codec to the CPU's pixels, the engine rejects the codec with a warning. H.264 must pass;
-the result of the others is recorded.
+If this GPU decodes a codec to other pixels than the CPU, the engine rejects the codec with a warning. H.264 must pass;
+for other codecs, the result is recorded.
 """
 
 import importlib
@@ -20,7 +21,7 @@ pytest.importorskip("av")
 pytestmark = pytest.mark.gpu
 NAMES = ("h264.mp4", "h264-open.mkv", "h265.mp4", "vp9.webm", "av1.mp4")
 SECONDS, CLIP = 2, {"count": 120, "height": 720, "width": 1280}  # the measured clip
-SIZE = (160, 192)  # NVDEC needs at least 144 for H.265, and 128 for VP9 and AV1
+SIZE = (160, 192)  # NVDEC requires at least 144 pixels for H.265, and 128 for VP9 and AV1
 PIPELINE = pp.Pipeline(
     [pp.decode_video(frames=16), pp.resize(height=112, width=112), pp.tensor(layout="tchw", dtype="uint8")]
 )
@@ -50,7 +51,7 @@ def made(name, count=70):
 
 
 def fallbacks(engine, encoded, pipeline=PIPELINE):
-    """Assert that all clips have the CPU's tensors, and return how many the CPU decoded."""
+    """Assert that all clips have the CPU's tensors. Return how many clips the CPU decoded."""
     with pp.Engine(pipeline) as cpu:
         expected = cpu.run_batch(encoded)
     batch = engine.run_batch(encoded)
@@ -88,7 +89,7 @@ def test_an_invalid_clip_fails_alone(engine):
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4", "vp9.webm", "av1.mp4"])
 def test_rates_compared_with_the_cpu(nvc, record, name):
-    """The rates are recorded without assertions. Each clip gets a new decoder."""
+    """The rates are only recorded. Each clip gets a new decoder."""
     encoded, rates = [clip(name, **CLIP)] * 8, {}
     start = time.perf_counter()
     nvc.CreateDecoder(gpuid=0, codec=nvc.cudaVideoCodec.H264, cudastream=0, usedevicememory=True)

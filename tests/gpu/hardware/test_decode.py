@@ -1,8 +1,7 @@
-"""The pixel table: the difference of each JPEG decoder from libjpeg-turbo, and whether a batch changes an image's
-pixels.
+"""Measures how much each JPEG decoder differs from libjpeg-turbo, and tests whether a batch changes an image's pixels.
 
-Every kind of JPEG is decoded in calls of 1, 8 and 64 of its own kind, and among 63 of other kinds. All results are
-recorded; the assertions cover the guarantees of the engine about its own decoders.
+Every kind of JPEG is decoded in calls of 1, 8 and 64 images of its own kind, and among 63 images of other kinds. All
+results are recorded. The assertions cover only what the engine guarantees about its own decoders.
 """
 
 import importlib
@@ -30,14 +29,14 @@ RAW = {
     "CUDA, codes by the GPU": (CUDA, f"{CODES}=1"),
     "CPU": (("CPU_ONLY",), ""),
 }
-"""nvImageCodec's decoders: kinds of decoders, and an option. The threshold is a number of pixels."""
-MODES = ("consistent", "cuda", "cpu")  # an engine's decoder
+"""nvImageCodec's decoders by name, as kinds of decoders and an option. The threshold is a number of pixels."""
+MODES = ("consistent", "cuda", "cpu")  # values of an engine's option ``decoder``
 CALLS = (1, 8, 64)
 LARGEST_MEAN = samples.LARGEST_MEAN
 
 
 def kinds():
-    """Return JPEGs by description: the engine's samples, every sampling, restart markers at every block, real
+    """Return JPEGs by description: the engine's samples, every sampling, restart markers after every block, and real
     photos.
     """
     found, odd = dict(samples.samples()), scene(61, 83)
@@ -49,14 +48,14 @@ def kinds():
 
 
 def on_host(pixels):
-    """Return a copy in host memory of pixels on the GPU."""
+    """Return a copy of the pixels on the GPU in host memory."""
     return importlib.import_module("pixprep.gpu.nvimagecodec").on_host(pixels)
 
 
 def raw(cupy, way):
-    """Return ``run(batch)``, which returns pixels or None for each image, and False.
+    """Return ``run(batch)``, which decodes with nvImageCodec. For each image, it returns (pixels or None, False).
 
-    Its first call is a full batch, as in the engine.
+    The first call is a full batch, as in the engine.
     """
     codec = importlib.import_module("nvidia.nvimgcodec")
     names, option = RAW[way]
@@ -79,11 +78,13 @@ def raw(cupy, way):
         return on_host(cupy.asarray(image)) if is_there else np.array(image)
 
     run([samples.samples()["4:2:0"]] * 128)
-    return run, stream  # nvImageCodec frees memory on this stream, so it must live longer
+    return run, stream  # nvImageCodec frees memory on this stream, so the stream must outlive the decoder
 
 
 def engine(gpu, mode):
-    """Return the same for the engine's decoder. Instead of False, it returns whether the CPU decoded the image."""
+    """Return ``run(batch)`` for the engine's decoder. Instead of False, it returns whether the CPU decoded the
+    image.
+    """
     device = gpu.Gpu(0)
     decoder = device.decoder(PLAN, EngineOptions(damage="structural", decoder=mode))
 
@@ -100,7 +101,7 @@ def engine(gpu, mode):
 
 
 def row(run, encoded, others):
-    """Pixels of one JPEG from all calls; ``distinct`` is the number of different results."""
+    """Return the results for one JPEG over all calls; ``distinct`` is the number of different results."""
     theirs = decoded(encoded).pixels[:, :, :3]
     different, refused, fallbacks = {}, 0, 0
     batches = [[encoded] * count for count in CALLS]
@@ -145,7 +146,9 @@ def test_the_pixels_of_every_kind_of_jpeg(cupy, gpu, record, way):
 
 
 def test_the_bound_rejects_swapped_channels_and_a_shift():
-    """As a negative control, these are errors of a wrong decoder."""
+    """As a negative control, swapped channels and a shift, which are errors of a wrong decoder, must exceed the
+    bound.
+    """
     pixels = decoded(samples.samples()["4:4:4"]).pixels[:, :, :3].astype(int)
     for wrong in (pixels[:, :, ::-1], np.roll(pixels, 1, axis=1)):
         assert np.abs(wrong - pixels).mean() > LARGEST_MEAN

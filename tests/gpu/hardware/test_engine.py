@@ -1,4 +1,6 @@
-"""The engine on a GPU compared with the CPU: errors, order, chunks, workers, memory, and identical bytes each time."""
+"""Tests that the engine on a GPU matches the CPU: errors, order, chunks, workers, memory, and identical bytes in every
+run.
+"""
 
 import gc
 import itertools
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.gpu
 KEPT = 40 << 20
 """Limit on the growth of device memory in bytes.
 
-nvImageCodec's memory comes from CUDA's own pool, which grows by 32 MiB. A leak of the images of 100 engines, or of
+nvImageCodec allocates from CUDA's own pool, which grows in steps of 32 MiB. A leak of the images of 100 engines, or of
 2,000 small images, would exceed the limit.
 """
 
@@ -45,13 +47,13 @@ def damaged():
 
 
 def mixed():
-    """Return every kind of image that pixprep decodes, and every kind of damage, in an order without a pattern."""
+    """Return every kind of image that pixprep decodes and every kind of damage, in an order without a pattern."""
     images = [*jpegs().values(), *others().values(), *damaged(), photo(), photo("flower"), png(noise(60, 61))]
     return [images[index] for index in np.random.default_rng(7).permutation(len(images))]
 
 
 def run(engine, images, **options):
-    """Return the batch with its arrays on the host."""
+    """Return the batch with its arrays in host memory."""
     batch = engine.run_batch(images, **options)
     return {name: array if isinstance(array, np.ndarray) else array.get() for name, array in batch.outputs.items()}, [
         str(error) if error else None for error in batch.errors
@@ -64,7 +66,9 @@ def on_cpu(images):
 
 
 def assert_same(ours, theirs, *, largest_mean=0.0):
-    """Compare errors word for word, sizes and transforms exactly, and each image's tensor by its mean difference."""
+    """Compare errors word for word, compare sizes and transforms exactly, and compare each image's tensor by its mean
+    difference.
+    """
     (arrays, errors), (expected, reasons) = ours, theirs
     assert errors == reasons
     for name in ("original_size", "transform"):
@@ -75,9 +79,9 @@ def assert_same(ours, theirs, *, largest_mean=0.0):
 
 @pytest.fixture
 def engine_of(gpu):  # noqa: ARG001  (first it must be there)
-    """Return ``engine_of(mode)``, which creates an engine on the GPU that rejects the same as the CPU.
+    """Return ``engine_of(mode)``, which creates an engine on the GPU that rejects the same images as the CPU.
 
-    It is closed after the test.
+    The engine is closed after the test.
     """
     engines = []
 
@@ -99,7 +103,7 @@ def test_a_mixed_batch_has_the_cpu_engines_errors_order_and_almost_its_values(en
     images = mixed()
     ours = run(engine_of(), images)
     assert sum(error is not None for error in ours[1]) >= len(JUNK)
-    assert_same(ours, on_cpu(images), largest_mean=4.0)  # noise with 4:2:0 has the largest differences of all
+    assert_same(ours, on_cpu(images), largest_mean=4.0)  # noise with 4:2:0 subsampling has the largest differences
 
 
 def test_the_tensors_stay_on_the_gpu(cupy, engine_of):
@@ -125,12 +129,14 @@ def test_one_invalid_image_among_128_fails_alone(engine_of, bad):
 
 
 def test_an_image_that_nvimagecodec_fails_on_does_not_affect_the_next_batch(engine_of):
-    """Buffers are reused, and after a failure no two images may share one. The structure of this image is intact."""
+    """Buffers are reused. After a failure, no two images may share a buffer. The structure of the failing image is
+    intact.
+    """
     engine, images = engine_of("consistent", "structural"), [jpeg(scene(60, 80, seed)) for seed in range(6)]
     expected, _ = run(engine, images)
     table = images[1].index(b"\xff\xc4") + 5
     broken = images[1][:table] + b"\xff" + images[1][table + 1 :]  # 255 Huffman codes of one bit
-    for _ in range(4):  # whichever worker takes the batch
+    for _ in range(4):  # either worker may take the batch
         arrays, errors = run(engine, [images[0], broken, *images[2:]])
         assert [error is None for error in errors] == [True, False, True, True, True, True]
         for after in (arrays["tensor"][[0, 2, 3, 4, 5]], run(engine, images)[0]["tensor"][[0, 2, 3, 4, 5]]):
@@ -151,7 +157,7 @@ def test_many_chunks_on_two_workers_equal_one_chunk(engine_of):
     lanes = set()
 
     class Watched(pp.Limits):
-        """Records which thread reads headers: a worker reads those of the chunk that it takes."""
+        """Records which thread reads the headers. A worker reads the headers of the chunk that it takes."""
 
         def check_size(self, height, width, n_bytes=None):
             lanes.add(threading.get_ident())
@@ -172,7 +178,7 @@ def test_many_chunks_on_two_workers_equal_one_chunk(engine_of):
 def test_damage_inside_a_scan_fails_only_its_image(engine_of, record, damage):
     """nvJPEG may decode images that libjpeg-turbo rejects.
 
-    Their number is recorded, and nothing else may be affected.
+    The number of these images is recorded. No other image may be affected.
     """
     rng = np.random.default_rng(11)
     engine, good = engine_of("consistent", damage), distinct(8)
@@ -196,12 +202,12 @@ def test_damage_inside_a_scan_fails_only_its_image(engine_of, record, damage):
             numbers["refused_on_gpu_only"] += bool(ours and not theirs)
     record("damage inside a scan", damage=damage, **numbers)
     assert numbers["refused_on_cpu_only"] == 0 or damage == "structural"
-    assert numbers["refused_on_gpu_only"] == 0  # the CPU decoder decides
+    assert numbers["refused_on_gpu_only"] == 0  # the CPU decoder decides which images are rejected
     assert numbers["images"] == 320
 
 
 def _encodings():
-    # 1,050 x 1,200: Huffman codes are decoded on the GPU
+    # at 1,050 x 1,200, Huffman codes are decoded on the GPU
     large = np.repeat(np.repeat(scene(350, 400), 3, axis=0), 3, axis=1)
     return {
         "4:2:0": jpeg(scene(375, 500)),

@@ -1,4 +1,4 @@
-"""The CUDA kernels on a GPU: bit for bit the results of the CPU kernel for the same pixels."""
+"""Tests that the CUDA kernels on a GPU compute the same bits as the CPU kernel from the same pixels."""
 
 import importlib
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,9 @@ def kernels(gpu):  # noqa: ARG001  (first it must be there)
 
 @pytest.fixture
 def run(cupy, kernels):
-    """Return ``run(plan, images)``, which runs the kernels and returns the tensors. Every output is poisoned before."""
+    """Return ``run(plan, images)``, which runs the kernels and returns the tensors. Every output is poisoned before the
+    run.
+    """
 
     def run(plan, batch, kernel=None):
         return launch(cupy, kernel or kernels.GpuKernel(plan), plan, [cupy.asarray(image) for image in batch])
@@ -62,7 +64,7 @@ def test_every_case_equals_the_cpu_kernel(run):
 
 @pytest.mark.parametrize("seed", range(BATCHES))
 def test_steps_on_pixel_values_equal_the_cpu_kernel(cupy, kernels, seed):
-    """Test one step each, and long random lists, on images in one launch."""
+    """One launch contains images with a single step and images with long random lists of steps."""
     for plan, batch, placements in level_cases.cases(seed=seed, count=200):
         kernel = kernels.GpuKernel(plan)
         ours = launch(cupy, kernel, plan, [cupy.asarray(image) for image in batch], placements)
@@ -72,7 +74,7 @@ def test_steps_on_pixel_values_equal_the_cpu_kernel(cupy, kernels, seed):
 
 @pytest.mark.parametrize("size", [(224, 224), (1024, 1024)])
 def test_large_canvases_equal_the_cpu_kernel(run, size):
-    """The canvases have the size of photos, with far more pixels than a block has threads."""
+    """The canvases have the size of photos, which is far more pixels than a block has threads."""
     rng = np.random.default_rng(size)
     batch = [rng.integers(0, 256, (*side, 3), np.uint8) for side in ((375, 500), (1300, 900))]
     changes = [pp.contrast(1.3), pp.rotate(20, filter="bilinear"), pp.hue(0.1), pp.equalize(), pp.gaussian_blur(7)]
@@ -105,13 +107,15 @@ def _random_plan(rng, options):
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
 def test_an_engine_uses_the_fast_kernels(gpu, caplog, dtype, layout, like):
-    """They computed the same as the CPU when the engine was created. Otherwise it would use the plain kernels."""
+    """The engine compares the kernels with the CPU when it is created, and uses the plain kernels if the fast ones
+    differ.
+    """
     plan = plan_of(pp.resize(64, like=like), pp.center_crop(60), pp.tensor(dtype=dtype, layout=layout))
     assert not gpu.Gpu(0).kernel(plan).is_plain, caplog.text
 
 
 def test_a_wrong_pixel_is_detected(run):
-    """As a negative control, one value of one pixel changes by one, and the tensors differ."""
+    """As a negative control, one value of one pixel changes by one, and the tensors must differ."""
     plan = plan_of(pp.center_crop(30), pp.tensor(dtype="uint8"))
     batch = [image for image in images(1) if min(image.shape[:2]) > 30]
     ours = run(plan, batch)
@@ -121,7 +125,7 @@ def test_a_wrong_pixel_is_detected(run):
 
 
 def test_rows_can_have_any_stride_and_alignment(cupy, kernels):
-    """nvImageCodec may pad the rows of its buffers, and begin them at any address."""
+    """nvImageCodec may pad the rows of its buffers, and may start the rows at any address."""
     plan = plan_of(pp.resize(height=40, width=50, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = images(2)
     pixels = []

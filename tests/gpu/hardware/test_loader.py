@@ -1,4 +1,6 @@
-"""The Loader on a GPU compared with the CPU: epochs, random parameters and states; device of the batches; memory."""
+"""Tests that the Loader on a GPU matches the CPU: epochs, random parameters and states, the device of the batches, and
+memory.
+"""
 
 import gc
 import json
@@ -34,7 +36,7 @@ PIPELINE = pp.Pipeline([pp.decode(), *RANDOM, pp.tensor(dtype="uint8")]).for_tra
 def loader(gpu):  # noqa: ARG001  (first it must be there)
     """Return ``loader(device)``, which creates a Loader with a shuffled order and a broken sample.
 
-    It is closed after the test.
+    The Loader is closed after the test.
     """
     made = []
 
@@ -65,7 +67,7 @@ def assert_same(ours, expected, largest_mean):
     [("consistent", LARGEST_MEAN), ("cuda", LARGEST_MEAN), ("cpu", 0)],
 )
 def test_epochs_equal_those_of_the_cpu(loader, decoder, largest_mean):
-    """With libjpeg-turbo as decoder, every value is equal, also after colour ops."""
+    """With libjpeg-turbo as the decoder, every value is equal, even after colour ops."""
     ours, theirs = loader(decoder=decoder), loader("cpu")
     for _ in range(2):
         assert_same(list(ours), list(theirs), largest_mean)
@@ -95,7 +97,7 @@ def test_an_epoch_begun_on_the_cpu_ends_on_the_gpu(loader):
     ours.load_state_dict(state)
     assert len(rest) == 3
     assert_same(list(ours), rest, 0)
-    assert_same(list(ours), list(theirs), 0)  # and the next epoch
+    assert_same(list(ours), list(theirs), 0)  # the next epoch is also equal
 
 
 def test_batches_stay_on_the_gpu_and_are_handed_over_without_a_copy(cupy, loader):
@@ -120,8 +122,8 @@ def threads():
 
 
 def begun(batch_size=16):
-    """Return a Loader in the middle of an epoch of four batches, its iterator, and the batch that it delivered: 9.6
-    MB.
+    """Return a Loader in the middle of an epoch of four batches, its iterator, and the batch that it delivered, which
+    has 9.6 MB.
     """
     steps = [pp.random_resized_crop(height=224, width=224), pp.resize(height=224, width=224, only="serving")]
     plain = pp.Pipeline([pp.decode(), *steps, pp.tensor()]).for_training()

@@ -1,7 +1,7 @@
-"""Triton with preprocess on a GPU together with a classifier in CuPy: contents of the responses, and memory.
+"""Tests Triton with pixprep's model on a GPU and a classifier in CuPy: the contents of the responses, and the memory.
 
-The tests need more than the other tests here (see SERVED), and NumPy 1, because the embedded Triton does, and therefore
-CuPy 13. If something is missing, they are skipped with a message, or fail if PIXPREP_REQUIRE_SERVED=1.
+These tests need additional packages (see SERVED). They also need NumPy 1, which the embedded Triton requires, and
+therefore CuPy 13. If something is missing, the tests are skipped with a message, or fail if PIXPREP_REQUIRE_SERVED=1.
 """
 
 import importlib.util
@@ -20,16 +20,17 @@ if missing and os.environ.get("PIXPREP_REQUIRE_SERVED") != "1":
 from pixprep.serving import repository  # noqa: E402
 from pixprep.serving.triton import pool  # noqa: E402
 from pixprep.serving.triton.watchdog import IDLE_S  # noqa: E402
-from support import ensemble  # noqa: E402  (it needs them)
+from support import ensemble  # noqa: E402  (it needs these packages)
 from support.serving import GOOD, PIPELINE, Oracle, ask_grpc, write_repository  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
 REQUESTS, REFUSALS, RELOADS = 5000, 2000, 100
 FULL = 128  # number of requests to a server whose pool is full
-RELOADING_S = 400  # calls to a GPU machine have a time limit, after which fewer loads must suffice
-KEPT = 64 << 20  # growth of device memory after one-time allocations; a tensor of each of 100 loads would exceed it
-GROWTH_MIB = 64  # growth of a process's private memory; Triton's varies by an eighth
+RELOADING_S = 400  # time limit for the loads, because calls to a GPU machine are limited; fewer loads must suffice then
+# maximum growth of device memory after one-time allocations; one leaked tensor per load would exceed it
+KEPT = 64 << 20
+GROWTH_MIB = 64  # maximum growth of a process's private memory, which varies by an eighth in Triton
 ON_GPU, ON_CPU = "the tensor lies on the GPU", "the tensor lies on the CPU"
 BY_CPU = "output tensors are copied to host memory"
 
@@ -62,7 +63,9 @@ def it(tmp_path_factory, oracle, models):
 
 
 def ask_all(it, images):
-    """Send requests that fill the pool, first with one image and then with 8. Return the seconds of the first."""
+    """Send requests that fill the pool, first with one image each and then with 8. Return the seconds that the first
+    ones took.
+    """
     start = time.monotonic()
     options = {"concurrency": ensemble.CONCURRENCY, "images": images, "models": ("ensemble",)}
     it.steady(REQUESTS, sizes=(1,), **options)
@@ -83,7 +86,7 @@ def test_with_a_sufficient_pool_every_response_is_right_and_tensors_stay_on_the_
 
 
 def test_tensors_for_clients_equal_the_engines(it, images):
-    """This test follows the test above because tensors for clients pass through host memory."""
+    """This test runs after the previous test, because tensors for clients pass through host memory."""
     before = it.clients.sent
     it.steady(500, concurrency=ensemble.CONCURRENCY, images=images, models=("preprocess",), sizes=(1, 8))
     assert it.clients.sent == before + 500
@@ -131,7 +134,7 @@ def test_100_loads_free_their_memory(it, images, free_bytes, record):
 def test_with_tritons_default_pool_tensors_pass_through_the_cpu_with_one_warning(
     tmp_path, oracle, models, images, record
 ):
-    """64 MiB are not enough for a batch in each step and a waiting one."""
+    """A pool of 64 MiB cannot hold a batch in each step and a waiting batch."""
     with ensemble.serve(tmp_path / "it", oracle, models) as it:
         took_s = ask_all(it, images)
         numbers = {"requests": REQUESTS, "seconds": round(took_s, 2)}
@@ -143,17 +146,17 @@ def test_with_tritons_default_pool_tensors_pass_through_the_cpu_with_one_warning
 
 
 def test_with_a_full_pool_every_response_is_right_without_pinned_memory(tmp_path, oracle, models, images, record):
-    """The tensors that do not fit are in ordinary host memory."""
+    """The tensors that do not fit into the pool are in ordinary host memory."""
     assert dict(with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=False)) == {"right": FULL}
 
 
 def test_with_a_full_pool_responses_are_garbage_with_pinned_memory(tmp_path, oracle, models, images, record):
-    """As a negative control, this shows the error, and the comparison detects it."""
+    """As a negative control, this test shows the error that the comparison must detect."""
     assert with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=True)["right"] < FULL
 
 
 def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
-    """Return the results of requests to a backend that assumes a larger pool than there is."""
+    """Return the results of requests to a backend that assumes a larger pool than the server has."""
     told = pool.needed(PIPELINE)
     with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as it:
         it.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
