@@ -1,4 +1,6 @@
-"""Cost of one image, measured in a separate process; and a small model repository that tests corrupt."""
+"""Fixtures of the attack tests: measuring the cost of one image in a separate process, and a small model repository
+that tests corrupt.
+"""
 
 import json
 import math
@@ -18,12 +20,12 @@ from support.images import jpeg, scene
 
 @dataclass(frozen=True)
 class Cost:
-    """Result of one image in an engine with one thread.
+    """Result and cost of one image in an engine with one thread.
 
     Attributes:
-        text: ``ok``, or the ImageError. Anything else is a finding.
+        text: ``ok``, or the message of the ImageError. Any other text is a bug that the test has found.
         seconds: Processor time in seconds.
-        mib: Maximum growth of the process.
+        mib: Maximum growth of the process's memory, in MiB.
     """
 
     text: str
@@ -32,11 +34,15 @@ class Cost:
 
     @property
     def reason(self):
-        """Return ``TRUNCATED`` for ``[TRUNCATED] …``, or the whole text."""
+        """Return the reason of an ImageError (``TRUNCATED`` for ``[TRUNCATED] …``), or the whole text if it has no
+        reason.
+        """
         return self.text[1 : self.text.index("]")] if self.text.startswith("[") else self.text
 
     def within(self, *reasons, mib, seconds=math.inf):
-        """Assert that the result is one of the given ones, including ``ok``, and that the cost is within the limits."""
+        """Assert that the result is one of ``reasons``, which may include ``ok``, and that the cost is below the
+        limits.
+        """
         assert self.reason in reasons, self
         assert self.seconds < seconds, self
         assert self.mib < mib, self
@@ -44,9 +50,10 @@ class Cost:
 
 @pytest.fixture(scope="session")
 def measure_pipeline():
-    """Return a function that measures the cost of a pipeline together with an encoded image."""
+    """Return a function that runs a pipeline on an encoded image and measures the total cost of both."""
     command = [sys.executable, "-W", "ignore", Path(__file__).parent / "measured.py"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # warnings of libtiff
+    # hides libtiff's warnings
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes) as process:
 
         def cost(pipeline, encoded=None):
@@ -61,14 +68,14 @@ def measure_pipeline():
 
 @pytest.fixture(scope="session")
 def measure(measure_pipeline):
-    """Return a function that measures the cost of decoding an encoded image."""
-    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])  # uses all pixels
+    """Return a function that measures the cost of decoding one encoded image."""
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])  # reads all pixels
     return partial(measure_pipeline, pipeline)
 
 
 @pytest.fixture
 def models(tmp_path):
-    """A valid repository of one model."""
+    """Return a valid repository that contains one model."""
     (tmp_path / "models" / "m" / "1").mkdir(parents=True)
     (tmp_path / "models" / PIPELINE).write_text(VALID)
     (tmp_path / "models" / CONFIG).write_text('backend: "pixprep"\n')

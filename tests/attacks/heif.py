@@ -1,4 +1,4 @@
-"""AVIF and HEIC files that no encoder writes: boxes with arbitrary contents."""
+"""Builds AVIF and HEIC files that no encoder writes, out of boxes with arbitrary contents."""
 
 import struct
 
@@ -20,13 +20,14 @@ def grid(rows, columns, height, width):
 
 
 def file(items, *, brand=b"avif", references=(), iloc=None, iinf=None, ipma=None, iref=None, behind=b""):
-    """Return a file.
+    """Return an AVIF or HEIC file.
 
     Args:
-        items: (type, data or the number of the item whose data it shares, boxes of properties), numbered from 1.
+        items: Items of the file, numbered from 1. Each is (type, data, property boxes). Instead of the data, it may
+            have the number of the item whose data it shares.
         brand: ``avif`` or ``heic``.
-        references: (type, from, to).
-        iloc, iinf, ipma, iref: Replacement of the correct box.
+        references: References between items, each as (type, from, to).
+        iloc, iinf, ipma, iref: Box that replaces the valid one.
         behind: Data after the last box.
     """
     properties = [each for _, _, own in items for each in own]
@@ -70,14 +71,14 @@ def file(items, *, brand=b"avif", references=(), iloc=None, iinf=None, ipma=None
 
 
 def bits(*fields):
-    """Return the concatenated bits of (value, number of bits), as bytes."""
+    """Pack values, given as (value, number of bits), into bytes."""
     text = "".join(f"{value:0{count}b}" for value, count in fields)
     text += "0" * (-len(text) % 8)
     return int(text, 2).to_bytes(len(text) // 8, "big")
 
 
 def obu(kind, body):
-    """Return one OBU of AV1, with its length."""
+    """Return one AV1 OBU, including its length field."""
     length, size = b"", len(body)
     while size >> 7:
         length += bytes([size & 127 | 128])
@@ -86,7 +87,9 @@ def obu(kind, body):
 
 
 def sequence(height, width, *, own_size_bits=None):
-    """Return a sequence header of AV1; ``own_size_bits``: bits of a size that each frame may declare itself."""
+    """Return an AV1 sequence header. ``own_size_bits`` is the number of bits of the size that each frame may declare
+    itself.
+    """
     if own_size_bits is None:
         head = ((0, 3), (1, 1), (1, 1), (0, 5))
     else:
@@ -97,8 +100,8 @@ def sequence(height, width, *, own_size_bits=None):
 
 
 def timed_sequence(height, width):
-    """Return a sequence header of AV1 with all optional fields before its sizes: timing, a decoder model, two
-    points.
+    """Return an AV1 sequence header with all optional fields before its sizes: timing information, a decoder model and
+    two operating points.
     """
     point = ((1, 12), (8, 5), (1, 1), (1, 1), (511, 10), (511, 10), (1, 1), (1, 1), (9, 4))
     head = ((0, 3), (0, 1), (0, 1), (1, 1), (1, 32), (25, 32), (1, 1), (0b00111, 5), (1, 1), (9, 5), (7, 32), (3, 5))

@@ -1,8 +1,8 @@
-"""Decodes images, each in a separate process, and prints the result: a program, see ``conftest.measure``.
+"""Program of ``conftest.measure`` that decodes each image in a separate process and prints the result.
 
-A process that has imported everything forks for each image, so that the memory is that of one decode, and a crash is a
-result. Input on stdin: eight bytes of length and a pipeline file, followed by an image in the same form. Output on
-stdout: a line of JSON.
+The program imports everything once and forks for each image. The measured memory is therefore that of one decode, and a
+crash is reported as a result. On stdin, it reads a pipeline file and an image, each preceded by its length in eight
+bytes. On stdout, it prints one line of JSON per image.
 """
 
 import json
@@ -24,31 +24,33 @@ PATIENCE_S = 20
 LIMITS = pp.Limits(
     formats=(*USUAL, *["avif"] * features.check("avif"), *["heic"] * (find_spec("pillow_heif") is not None))
 )
-ROOM = 2 << 30  # address space above the process's own use: larger allocations raise a MemoryError
+EXTRA_ADDRESS_SPACE = 2 << 30  # limit on additional address space; larger allocations raise MemoryError
 
 
-def pages(index):
-    """Return a column of /proc/self/statm in bytes: 0 is the address space, 1 the resident memory."""
+def memory_bytes(index):
+    """Return the size of the process in bytes, from /proc/self/statm: column 0 is the address space, 1 the resident
+    memory.
+    """
     return int(Path("/proc/self/statm").read_text().split()[index]) * resource.getpagesize()
 
 
-def decode(pipeline, encoded, answer):
-    """In the child process, return the reason or ``ok``, and the seconds of processor time."""
+def decode(pipeline, encoded, pipe_fd):
+    """Run in the child process: decode the image, and write the result and its cost to the pipe ``answer`` as JSON."""
     signal.alarm(PATIENCE_S)
-    resource.setrlimit(resource.RLIMIT_AS, (pages(0) + ROOM,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes(0) + EXTRA_ADDRESS_SPACE,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with pp.Engine(pp.Pipeline.from_json(pipeline), threads=1, limits=LIMITS) as engine:
-        before = pages(1)
+        before = memory_bytes(1)
         start = time.process_time()
         (result,) = engine.run([encoded])
         seconds = time.process_time() - start
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     text = str(result) if isinstance(result, pp.ImageError) else "ok"
-    os.write(answer, json.dumps({"text": text, "seconds": seconds, "mib": max(0, grown) / (1 << 20)}).encode())
+    os.write(pipe_fd, json.dumps({"text": text, "seconds": seconds, "mib": max(0, growth) / (1 << 20)}).encode())
 
 
 def measure(pipeline, encoded):
-    """Fork, decode, and wait."""
+    """Decode the image in a forked process, and return its result as JSON."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -65,7 +67,7 @@ def measure(pipeline, encoded):
 
 
 def read(file):
-    """Return one part of stdin, or None at its end."""
+    """Return the next length-prefixed part of stdin, or None at the end of the input."""
     head = file.read(8)
     return file.read(int.from_bytes(head, "big")) if head else None
 

@@ -1,4 +1,6 @@
-"""Changes to the small model repository of the fixture ``models``, and the report of ``check`` on each."""
+"""Functions that corrupt the small model repository of the fixture ``models``, and that return the report of ``check``
+on it.
+"""
 
 import os
 import signal
@@ -12,7 +14,7 @@ OUTPUT = 'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP32 dims:
 
 @contextmanager
 def patience(seconds=5):
-    """Fail if the code inside exceeds this time."""
+    """Fail if the block takes longer than this time."""
 
     def fail(*_):
         raise TimeoutError
@@ -29,7 +31,7 @@ def patience(seconds=5):
 def problems(models):
     """Return the output of ``pixprep check``.
 
-    Assert that it takes a few seconds and that a terminal can show its lines.
+    Assert that the command takes at most a few seconds, and that its output is printable.
     """
     with patience():
         found = [str(problem) for problem in repository.check(models)]
@@ -38,14 +40,14 @@ def problems(models):
 
 
 def put(path, make):
-    """Replace a file with something else."""
+    """Replace a file, using ``make`` to create the replacement at its path."""
     if path.exists():
         path.unlink()
     make(path)
 
 
 def sparse(n_bytes):
-    """Return a function that creates a sparse file of this many zeros."""
+    """Return a function that creates a sparse file of ``n_bytes`` zeros."""
 
     def make(path):
         path.touch()

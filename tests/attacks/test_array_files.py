@@ -1,8 +1,10 @@
-"""Attack: the header of an ``.npy`` file for ``pixprep send`` or the page declares terabytes, objects, or an absurd
-number.
+"""Attack: The header of an ``.npy`` file declares terabytes, Python objects or an absurd number. The file is passed to
+``pixprep send`` or uploaded to the page.
 
-Defence: NumPy reads it without pickles, and every error becomes an ``ImageError``. Outcome: one line. Before the fix, a
-shape of 20 digits caused a traceback.
+Defence: NumPy reads the file without pickles, and every error becomes an ``ImageError``.
+
+Outcome: The file is rejected with a one-line message. Before the fix, a shape with a 20-digit number caused a
+traceback.
 """
 
 import numpy as np

@@ -1,12 +1,14 @@
-"""Attack: an ONNX file whose weights are in "model.py", "../../.bashrc" or "torch.so", which ``build`` also copies.
+"""Attack: An ONNX file refers to external weights that ``build`` would also copy. The weights' name is "model.py",
+"../../.bashrc" or "torch.so". It may also be "weights.bin", where that file is a link to ~/.ssh/id_rsa, a FIFO, a
+device, truncated, or a sparse file of terabytes; or "model.onnx", which would replace the file that was checked.
 
-Or in "weights.bin", which is a link to ~/.ssh/id_rsa, a FIFO, a device, truncated, or a sparse file of terabytes. Or in
-"model.onnx", which would replace the file that was checked.
+Defence: Weights must be in the folder of the ONNX file, in a regular file that is neither a link nor a file that Python
+executes. ``build`` searches for external weights wherever a constant may occur: in the nodes, their subgraphs and
+functions. ``check`` applies the same rules.
 
-Defence: weights must be in the folder of the ONNX file, in a regular file that is neither a link nor a file that Python
-runs. ``build`` searches for them wherever a constant may occur: in the nodes, their subgraphs and functions. ``check``
-does the same. Outcome: rejected. Before the fix the attacker's model.py replaced ours, and Triton would have run it;
-and every file that a link pointed to was copied into the repository, which others receive.
+Outcome: The ONNX file is rejected. Before the fix, the attacker's model.py replaced ours, and Triton would have
+executed it. Files that a link pointed to were also copied into the repository, and thus disclosed to everyone who
+receives it.
 """
 
 import os
@@ -28,7 +30,7 @@ CONTROLS = ("red\x1b[31m.bin", "line\nok: no problem found", "\u202egnp.bin")
 
 
 def external(location, **entries):
-    """Return a weight that is declared to be in a separate file."""
+    """Return a weight whose data is declared to be in a separate file."""
     weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
     for key, value in {"location": location, **entries}.items():
         weights.external_data.add(key=key, value=value)
@@ -36,7 +38,9 @@ def external(location, **entries):
 
 
 def save(path, location, place="initializer", name="x", **entries):
-    """Save a model that adds such weights, at some position of its graph, to a given input."""
+    """Save a model that adds external weights to its input ``name``. ``place`` is the part of the graph that contains
+    the weights.
+    """
     weights, functions = external(location, **entries), []
     x = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, 8, 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3, 8, 8])
@@ -104,7 +108,7 @@ def test_weights_outside_a_regular_file_in_the_folder_are_rejected_and_nothing_i
     assert list(tmp_path.glob(".pixprep*")) == []
 
 
-ENDS = {
+BAD_RANGES = {
     "beyond the end": (
         {"offset": "60", "length": "8"},
         'has 64 bytes, but the weight "w" ends at byte 68',
@@ -116,9 +120,9 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("case", ENDS)
+@pytest.mark.parametrize("case", BAD_RANGES)
 def test_weights_beyond_the_end_of_their_file_are_rejected_and_found_by_check(tmp_path, case):
-    entries, words = ENDS[case]
+    entries, words = BAD_RANGES[case]
     (tmp_path / "weights.bin").write_bytes(bytes(64))
     save(tmp_path / "model.onnx", "weights.bin", offset="60", length="4")
     build(tmp_path)

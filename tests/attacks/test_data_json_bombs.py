@@ -1,7 +1,11 @@
-"""Attack: a COCO file that is nested 100,000 deep, has numbers of a million digits, or has gigabytes of whitespace.
+"""Attack: A COCO file is nested 100,000 levels deep, contains numbers with a million digits, or contains gigabytes of
+whitespace.
 
-Defence: the parser requires a type for each value that it reads, and limits the depth of values that it skips. A file
-has at most 2 GiB. Outcome: one line that names the file, or only the one annotation is rejected.
+Defence: The parser requires a type for each value that it reads, and limits the depth of the values that it skips. A
+file may have at most 2 GiB.
+
+Outcome: The file is rejected with a one-line message that contains its name, or only the invalid annotation is
+rejected.
 """
 
 import json

@@ -1,9 +1,11 @@
-"""Attack: a few hundred bytes of Parquet whose first sample needs gigabytes: a dictionary with the same value in every
-row, or compressed zeros.
+"""Attack: The first sample of a Parquet file of a few hundred bytes takes gigabytes of memory. The file contains a
+dictionary with the same value in every row, or compressed zeros.
 
-Defence: a row group is limited to 128 MiB, or 16 times the bytes of its columns in the file. The numbers in the footer
-are checked first; then a few rows are read at a time, and counted. Outcome: the samples of the row group are rejected,
-with little time and memory; those of other row groups are not affected.
+Defence: A row group is limited to 128 MiB, or to 16 times the bytes of its columns in the file. The numbers in the
+footer are checked first. A few rows are then read at a time, and their bytes are counted.
+
+Outcome: The samples of the row group are rejected, at little cost of time and memory. Samples of other row groups are
+not affected.
 """
 
 import time
@@ -23,7 +25,7 @@ ZEROS = bytes(MIB)
 
 
 def dictionary(count):
-    """Return a value of a megabyte, ``count`` times."""
+    """Return an array of ``count`` rows that all refer to the same one-megabyte dictionary entry."""
     return pa.DictionaryArray.from_arrays(pa.array([0] * count), pa.array([ZEROS], pa.binary()))
 
 
@@ -39,7 +41,7 @@ BOMBS = {
 
 @pytest.fixture
 def pool():
-    """Return memory of Arrow that nothing else uses."""
+    """Return an Arrow memory pool that nothing else uses."""
     before = pa.default_memory_pool()
     yield pa.system_memory_pool()
     pa.set_memory_pool(before)

@@ -1,11 +1,12 @@
-"""Attack: an annotation, a table or an archive names other files of the machine: absolute, with "..", by a link or a
-URL.
+"""Attack: An annotation, a table or an archive refers to other files of the machine, by an absolute path, "..", a link
+or a URL.
 
-Defence: a name in an annotation is joined to the folder that the user specifies, and may not leave it. VOC's
-``<filename>`` is not read. The user's folder decides whether a name refers to an object in a bucket; a name with
-``://`` does not. Nothing in an archive is ever written, its links are not followed, and a key that would lead outside
-is rejected, because users who name results after keys would write there. Outcome: the sample is rejected and named; no
-such file is opened.
+Defence: A name in an annotation is joined to the folder that the user specifies, and must not leave this folder. VOC's
+``<filename>`` is ignored. Whether a name refers to an object in a bucket depends on the user's folder, not on a ``://``
+in the name. The contents of an archive are never written to disk, and its links are not followed. Keys that would lead
+outside a folder are rejected, because users may name their own output files after keys.
+
+Outcome: The sample is rejected with its name, and no other file is opened.
 """
 
 import json
@@ -51,7 +52,10 @@ def test_a_name_in_a_table_cannot_leave_its_folder(folder, name):
 
 
 def refused_or_inside(source, index, folder):
-    """``.`` alone is the folder itself, which is not a regular file."""
+    """Assert that the sample is rejected, or that its file is in ``folder``.
+
+    The name ``.`` refers to the folder itself, which is not a regular file.
+    """
     try:
         path = source[index]["image"]
     except pp.ImageError as error:
@@ -88,7 +92,7 @@ def test_a_name_in_a_voc_list_is_not_a_path(tmp_path, name):
 
 
 def test_the_file_name_in_an_xml_file_is_not_read(tmp_path):
-    write_voc(tmp_path, 2)  # the files contain ../../0.jpg
+    write_voc(tmp_path, 2)  # the <filename> of each file is ../../0.jpg
     assert read.voc(tmp_path)[0]["image"] == tmp_path / "JPEGImages" / "0.jpg"
 
 
@@ -98,7 +102,7 @@ def test_a_key_that_leads_out_of_an_archive_is_rejected(tmp_path, name):
     (tmp_path / "t.tar").write_bytes(tar_bytes(members))
     source = read.tar(tmp_path / "t.tar")
     assert source[0]["image"] == b"1"
-    if len(source) == 1:  # "a/.." is a hidden file
+    if len(source) == 1:  # a path that contains ".." is skipped, like a hidden file
         assert source.notes
         return
     with pytest.raises(pp.ImageError, match=r"the name is an absolute path, or contains \.\."):

@@ -1,9 +1,12 @@
-"""Attack: COCO shapes that cost far more than their bytes: polygons that extend far outside the image, run lengths of a
-million digits, hundreds of masks of the largest image, an outline that crosses every column thousands of times.
+"""Attack: COCO shapes cost far more than their size in bytes suggests. There are polygons that extend far outside the
+image, run lengths with a million digits, hundreds of masks of the largest image, and outlines that cross every column
+thousands of times.
 
-Defence: only the columns of an outline within the image are drawn. The number of a run has at most twelve characters,
-and is at most 2^40. Limits apply to the pixels of an image's masks, to the area around its polygons, and to the columns
-that outlines cross. Outcome: the mask, small as it is; or the sample alone is rejected before it costs anything.
+Defence: Only those columns of an outline that are within the image are drawn. A run length may have at most twelve
+characters and a value of at most 2^40. Limits apply to the pixels of an image's masks, to the area around its polygons,
+and to the number of columns that the outlines cross.
+
+Outcome: The mask is returned at little cost, or only this sample is rejected, before it costs anything.
 """
 
 import json
@@ -24,22 +27,24 @@ ZIGZAG = [[value for x in range(2000) for value in ((0, 8000)[x % 2], x)]]
 TRIANGLE = [[0, 0, 8000, 0, 8000, 8000]]
 
 
-def drawn(shapes, size):
-    """Return (masks or the error, seconds of processor time, maximum MiB)."""
+def draw(shapes, size):
+    """Draw the masks of the shapes. Return the masks or the error, the seconds of processor time, and the peak memory
+    in MiB.
+    """
     texts = [json.dumps({"segmentation": shape}) for shape in shapes]
     tracemalloc.start()
     start = time.process_time()
     try:
-        made = np.asarray(Shapes(texts, size))
+        masks = np.asarray(Shapes(texts, size))
     except pp.ImageError as error:
-        made = error
+        masks = error
     seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return made, seconds, peak / (1 << 20)
+    return masks, seconds, peak / (1 << 20)
 
 
 def test_a_polygon_far_outside_costs_only_its_visible_part():
-    masks, seconds, mib = drawn([FAR], (90, 120))
+    masks, seconds, mib = draw([FAR], (90, 120))
     assert masks[0, :9].all()
     assert not masks[0, 9:].any()
     assert seconds < 0.1
@@ -78,10 +83,10 @@ def test_a_polygon_far_outside_costs_only_its_visible_part():
 )
 def test_a_shape_that_is_too_expensive_to_draw_is_rejected(shapes, size, words):
     with patience(60):
-        error, seconds, mib = drawn(shapes, size)
+        error, seconds, mib = draw(shapes, size)
     assert words in str(error)
     assert error.reason in ("BAD_RECORD", "TOO_MANY_PIXELS")
-    assert seconds < 20  # for a busy machine
+    assert seconds < 20  # a generous limit, because the machine may be busy
     assert mib < 300
 
 

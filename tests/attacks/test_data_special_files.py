@@ -1,7 +1,8 @@
-"""Attack: an image of a data set that is a FIFO, a device, a link to one, a folder, or gigabytes.
+"""Attack: An image file of a data set is a FIFO, a device, a link to a FIFO or device, a folder, or gigabytes in size.
 
-Defence: a file is opened without blocking, must be regular, and its size is checked before it is read. Outcome: the
-sample is rejected by name, without delay.
+Defence: Files are opened without blocking, and must be regular. Their size is checked before they are read.
+
+Outcome: The sample is rejected with its name, and without delay.
 """
 
 import os

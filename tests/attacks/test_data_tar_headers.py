@@ -1,9 +1,11 @@
-"""Attack: a malicious tar file: members of exabytes or of negative size, names of gigabytes, endless headers of
-headers, circular sparse maps, sparse bombs, bytes changed anywhere.
+"""Attack: A malicious tar file contains members of exabytes or of negative size, names of gigabytes, endless headers of
+headers, circular sparse maps, sparse bombs, or arbitrary changed bytes.
 
-Defence: a size is compared with the rest of the file; each step advances by at least one block; a header for another
-header has at most 1 MiB, and a name 4,096 characters. The holes of a sparse file are never allocated. Outcome: rejected
-by name, with little time and memory.
+Defence: Each size is compared with the remaining size of the file, and each step advances by at least one block. A
+header that extends another header may have at most 1 MiB, and a name at most 4,096 characters. The holes of a sparse
+file are never allocated.
+
+Outcome: The file or sample is rejected with its name, at little cost of time and memory.
 """
 
 import os
@@ -25,7 +27,7 @@ END = bytes(1024)
 
 
 def header(name="b.jpg", size=b"00000000005\0", kind=b"0", **parts):
-    """Return a header with a valid checksum, whatever its fields."""
+    """Return a tar header with a valid checksum. Its fields may be invalid."""
     block = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
     block[124:136], block[156:157] = size, kind
     for at, data in parts.items():
@@ -40,7 +42,7 @@ def padded(data):
 
 
 def pax(**fields):
-    """Return a pax header with these fields for the next member."""
+    """Return a pax header that sets these fields of the next member."""
     text = b""
     for name, value in fields.items():
         line = f" {name.replace('__', '.')}={value}\n".encode()
@@ -97,7 +99,7 @@ def test_a_lying_tar_breaks_only_the_affected_samples(tmp_path, name):
 @pytest.mark.parametrize("is_pax", [False, True])
 @pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"4", b"5", b"6"])
 def test_links_devices_and_folders_have_no_data_whatever_they_declare(tmp_path, kind, is_pax):
-    """Otherwise the member that is hidden in their data would be skipped. tarfile sees it."""
+    """If their declared data were skipped, so would the member that is hidden in it. tarfile finds this member."""
     hidden = header("c.jpg") + padded(b"hello") + header("c.cls", b"00000000001\0") + padded(b"7")
     size = len(hidden)
     link = pax(size=str(size)) + header(kind=kind) if is_pax else header(size=b"%011o\0" % size, kind=kind)
@@ -111,7 +113,7 @@ def test_links_devices_and_folders_have_no_data_whatever_they_declare(tmp_path, 
 
 
 def test_members_after_a_sparse_file_with_several_maps_equal_tarfiles(tmp_path):
-    """GNU's old format: the header announces further maps, and so does each map except the last."""
+    """In GNU's old format, the header announces that further maps follow, and each map except the last also does."""
     maps = bytes(504) + b"\1" + bytes(7) + bytes(512)
     sparse = header("s.bin", kind=b"S", _482=b"\1") + maps + padded(b"12345")
     (tmp_path / "t.tar").write_bytes(GOOD + sparse + header("c.jpg") + padded(b"hello") + END)

@@ -1,9 +1,11 @@
-"""Attack: a malicious TFRecord file: lengths of exabytes with valid checksums, messages that claim more data than they
-have, a million fields, bytes changed anywhere.
+"""Attack: A malicious TFRecord file contains lengths of exabytes with valid checksums, messages that claim more data
+than they have, a million fields, or arbitrary changed bytes.
 
-Defence: a length is compared with the rest of the file before reading; the lengths inside a record are also compared.
-Outcome: a record is rejected by name, within the memory of the record; the data after an invalid length is one named
-sample.
+Defence: Each record's length is compared with the remaining size of the file before the record is read. Lengths inside
+the record are compared with the record's size.
+
+Outcome: Invalid records are rejected with their names, and the memory used is at most that of the record. If the length
+of a record is invalid, the rest of the file counts as one sample, which is rejected.
 """
 
 import struct
@@ -22,8 +24,8 @@ LENGTHS = [1 << 20, 1 << 31, 1 << 32, 1 << 62, (1 << 63) - 16, 1 << 63, (1 << 64
 GOOD = record(flower(0))
 
 
-def refused(source):
-    """Return the errors of the unreadable samples, and the peak of Python's memory."""
+def errors_and_peak(source):
+    """Return the errors of the unreadable samples, and the peak of the memory that Python allocated."""
     tracemalloc.start()
     with patience(60):
         errors = [*refusals(source).values()]
@@ -41,7 +43,7 @@ def test_a_length_of_exabytes_ends_the_file(tmp_path, length, checksums):
     (tmp_path / "t").write_bytes(GOOD + header + struct.pack("<I", masked_crc(header)) + bytes(99))
     source = read.tfrecord(tmp_path / "t", checksums=checksums)
     assert len(source) == 2
-    errors, peak = refused(source)
+    errors, peak = errors_and_peak(source)
     assert len(errors) == 1
     assert errors[0].startswith("[TRUNCATED] t, record 1: the file is truncated in the record at byte")
     assert peak < 1 << 20
@@ -63,7 +65,7 @@ DATA = {
 @pytest.mark.parametrize("name", DATA)
 def test_a_lying_message_breaks_its_record(tmp_path, name):
     (tmp_path / "t").write_bytes(GOOD + record(DATA[name]) + GOOD)
-    errors, peak = refused(read.tfrecord(tmp_path / "t", checksums=False))
+    errors, peak = errors_and_peak(read.tfrecord(tmp_path / "t", checksums=False))
     assert len(errors) == 1
     assert errors[0].startswith("[BAD_RECORD] t, record 1: ")
     assert len(errors[0]) < 2000
@@ -86,5 +88,5 @@ def test_any_change_leaves_samples_or_named_errors(tmp_path_factory, changes, is
     except pp.DataError as error:
         assert str(path) in str(error)  # noqa: PT017  (or else there is a source)
         return
-    errors, _ = refused(source)
+    errors, _ = errors_and_peak(source)
     assert all(text.startswith("[") and "t, record " in text for text in errors)

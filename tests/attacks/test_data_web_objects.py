@@ -1,8 +1,9 @@
-"""Attack: a web server whose objects never end, declare an exabyte, or are gzip bombs.
+"""Attack: A web server returns objects that never end, declare a size of one exabyte, or are gzip bombs.
 
-Defence: the declared size of a response is compared with the limit first. At most the limit and one chunk are read,
-whatever was declared. A response must not be compressed: ``Accept-Encoding: identity``. Outcome: only the sample is
-rejected, in constant memory.
+Defence: The declared size of a response is compared with the limit first. Whatever size was declared, at most the limit
+and one chunk are read. Compressed responses are rejected, and requests contain ``Accept-Encoding: identity``.
+
+Outcome: Only this sample is rejected, with constant memory.
 """
 
 import gzip
@@ -27,7 +28,7 @@ BOMB = gzip.compress(bytes(150 * MIB), 6)
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """Sends valid photos, or the attack that a name selects."""
+    """Request handler that sends valid photos, or the attack that the requested name selects."""
 
     sent = 0
 
@@ -92,8 +93,8 @@ def server():
 
 
 @contextmanager
-def within(mib):
-    """Assert that the process never grows by more than the limit."""
+def growth_within(mib):
+    """Assert that the memory of the process never grows by more than ``mib``."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -101,15 +102,15 @@ def within(mib):
 
 
 def names(*images):
-    """Return COCO annotations of images with these names."""
+    """Return COCO annotations whose images have these names."""
     content = coco_annotations(len(images))
     for entry, name in zip(content["images"], images, strict=True):
         entry["file_name"] = name
     return content
 
 
-def loaded(root, tmp_path, images, **options):
-    """Return (indices of the samples, messages of the errors) for an epoch over images of these names."""
+def load_epoch(root, tmp_path, images, **options):
+    """Load one epoch of images with these names. Return the indices of the samples and the error messages."""
     write_coco(tmp_path, len(images), names(*images))
     source = read.coco(root, tmp_path / "instances.json")
     with pp.Loader(source, PLAIN, batch_size=4, last="short", on_error="skip", max_errors=1.0, **options) as loader:
@@ -140,9 +141,9 @@ def loaded(root, tmp_path, images, **options):
     ],
 )
 def test_an_endless_object_breaks_its_sample_in_constant_memory(server, tmp_path, name, words):
-    loaded(server.url, tmp_path, ["0.jpg", "2.jpg"])  # the first read allocates memory once
-    with patience(30), within(120):
-        came, errors = loaded(server.url, tmp_path, ["0.jpg", name, "2.jpg", "3.jpg"])
+    load_epoch(server.url, tmp_path, ["0.jpg", "2.jpg"])  # the first read allocates memory once
+    with patience(30), growth_within(120):
+        came, errors = load_epoch(server.url, tmp_path, ["0.jpg", name, "2.jpg", "3.jpg"])
     assert came == [0, 2, 3]
     (error,) = errors.values()
     assert error.startswith(words.format(server.url))
@@ -153,22 +154,26 @@ def test_an_endless_object_breaks_its_sample_in_constant_memory(server, tmp_path
 
 def test_the_limit_is_that_of_the_loader(server, tmp_path):
     limits = pp.Limits(max_image_bytes=len(small_jpeg(0)) - 1)
-    came, errors = loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)
+    came, errors = load_epoch(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)
     assert came == []
     assert f"exceeds the limit of {limits.max_image_bytes:,} bytes (parameter max_image_bytes)" in errors[0]
     limits = pp.Limits(max_image_bytes=len(small_jpeg(0)))
-    assert loaded(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)[0] == [0, 1]
+    assert load_epoch(server.url, tmp_path, ["0.jpg", "0.jpg"], limits=limits)[0] == [0, 1]
 
 
 def test_ranges_of_a_shard_and_lists_of_files_also_end(server):
     source = read.tar(f"{server.url}/a.tar")
     assert source[2]["image"] == small_jpeg(2)
     server.is_endless = True
-    with patience(30), within(120), pytest.raises(pp.DataError, match=r"a\.tar: the response exceeds the limit of "):
+    with (
+        patience(30),
+        growth_within(120),
+        pytest.raises(pp.DataError, match=r"a\.tar: the response exceeds the limit of "),
+    ):
         source[2]
     with (
         patience(30),
-        within(300),
+        growth_within(300),
         pytest.raises(pp.DataError, match=r"photos: the response exceeds the limit of 67,108,"),
     ):
         read.files(server.url)

@@ -1,8 +1,10 @@
-"""Attack: an XML file of Pascal VOC that expands to gigabytes by entities, reads other files, or never ends.
+"""Attack: A Pascal VOC XML file expands to gigabytes through entities, reads other files, or never ends.
 
-Defence: a file that defines a document type is rejected before parsing. The parser decodes the bytes as UTF-8, whatever
-encoding the file declares, and zeros are rejected, so that no encoding hides a definition. A file has at most 4 MiB.
-Outcome: only its sample is rejected, in one line, with little time and memory.
+Defence: A file that defines a document type is rejected before it is parsed. The parser decodes the bytes as UTF-8
+whatever encoding the file declares, and rejects null bytes, so that no encoding can hide a definition. A file may have
+at most 4 MiB.
+
+Outcome: Only the sample of this file is rejected, with a one-line message, at little cost of time and memory.
 """
 
 import os

@@ -1,8 +1,11 @@
-"""Attack: a website has the browser send requests to `pixprep serve`; a client sends a request that crashes Triton, or
-two requests that look like one.
+"""Attack: A website makes the user's browser send requests to `pixprep serve`. A client sends a request that crashes
+Triton, or sends two requests disguised as one.
 
-Defence: the front checks Host, Origin, framing, JSON and shapes before Triton reads a byte, and rewrites the head.
-Outcome: an error message, without any data sent to the mocked Triton; every other request arrives as it was sent.
+Defence: The front validates Host, Origin, framing, JSON and shapes before Triton reads any byte, and rewrites the
+request's head.
+
+Outcome: The client receives an error message, and the mocked Triton receives nothing. All other requests reach Triton
+unchanged.
 """
 
 import gzip
@@ -42,7 +45,7 @@ CONFIG = {
 
 
 class Triton(http.server.BaseHTTPRequestHandler):
-    """Mock of Triton that records requests and echoes their bodies."""
+    """Mock of Triton that records requests and returns their bodies as responses."""
 
     protocol_version = "HTTP/1.1"
 
@@ -58,7 +61,7 @@ class Triton(http.server.BaseHTTPRequestHandler):
             return
         if self.path.endswith("/config"):
             body = json.dumps(CONFIG).encode()
-        elif b"outputs" in body:  # as Triton responds to a request for values
+        elif b"outputs" in body:  # Triton's response format if JSON values are requested
             wanted = json.loads(body.partition(b"}]}")[0] + b"}]}")["outputs"]
             shape = [0, 4] if "empty" in self.path else [1, 4]
             values = [{"name": each["name"], "shape": shape} for each in wanted if "binary_data" in each["parameters"]]
@@ -104,7 +107,7 @@ class Tritons(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class Front:
-    """The front in its own process, with a mocked Triton as its server."""
+    """Runs the front in its own process, with a mocked Triton as its server."""
 
     def __init__(self, folder, *, names=("localhost", "box")):
         self.path = folder / "http.sock"
@@ -123,17 +126,17 @@ class Front:
 
     @property
     def asked(self):
-        """Return the last request that reached the mock."""
+        """Return the last request that reached the mocked Triton."""
         return self.triton.asked[-1]
 
     def raw(self, data):
-        """Return everything that is received in response to some bytes, until the connection ends."""
+        """Send bytes, and return everything that the front sends until it closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(data)
             return connection.makefile("rb").read()
 
     def ask(self, body=b"", headers=(), *, method="POST", path=INFER, kept=None):
-        """Return status and body."""
+        """Send a request, and return the status and body of the response."""
         connection = kept or http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
         try:
             connection.request(method, path, body, dict(headers))
@@ -156,8 +159,8 @@ def front(shared):
     return shared
 
 
-def refused(answer):
-    """Return the status of an error message by the front, not by the mock."""
+def rejection_status(answer):
+    """Return the status of an error response. Assert that the front sent the response, not the mock."""
     status, body = answer
     assert said(body).startswith("front: "), body
     return status
@@ -184,9 +187,9 @@ FOREIGN = (
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 def test_a_website_reaches_no_model(front, headers):
     headers = {name: value.format(port=front.port) for name, value in headers.items()}
-    assert refused(front.ask(PHOTO, {**RAW, "Content-Type": "text/plain", **headers})) == 403
+    assert rejection_status(front.ask(PHOTO, {**RAW, "Content-Type": "text/plain", **headers})) == 403
     if "Sec-Fetch-Mode" not in headers:
-        assert refused(front.ask(headers=headers, method="GET", path="/v2/models/stats")) == 403
+        assert rejection_status(front.ask(headers=headers, method="GET", path="/v2/models/stats")) == 403
     assert front.triton.asked == []
 
 
@@ -197,7 +200,7 @@ def test_two_hosts_and_two_origins_are_rejected(front):
     assert front.triton.asked == []
 
 
-HONEST = (
+TRUSTED = (
     {},
     *({"Host": host} for host in ("localhost", "LOCALHOST:9000", "127.0.0.1", "[::1]:8000", "10.0.0.7:80", "Box:8000")),
     *({"Origin": origin} for origin in ("http://localhost:3000", "https://box", "http://127.0.0.1:{port}")),
@@ -206,7 +209,7 @@ HONEST = (
 )
 
 
-@pytest.mark.parametrize("headers", HONEST, ids=str)
+@pytest.mark.parametrize("headers", TRUSTED, ids=str)
 def test_programs_and_pages_with_the_servers_own_name_are_accepted(front, headers):
     headers = {name: value.format(port=front.port) for name, value in headers.items()}
     assert front.ask(PHOTO, {**RAW, **headers}) == (200, PHOTO)
@@ -241,13 +244,14 @@ def request(shape="[1, 4, 4, 3]", data="", extra=""):
 
 
 HUGE = "[1, 4611686018427387904, 4, 3]"
-JSONS = {
+BAD_JSONS = {
     "deep data": request(data=f', "data": {"[" * 40_000}{"]" * 40_000}'),
     "33 levels": "[" * 33 + "]" * 33,
     "deep objects": '{"a":' * 40_000 + "1" + "}" * 40_000,
     "deep behind a string": request(extra=f', "id": "\\"]]", "x": {"[" * 99}{"]" * 99}'),
     "deep and not closed": "[" * 40_000,
-    "a string that does not end": '{"a":"' + '\\"' * 400_000,  # 14 s for 40 kB, where each quote began a search
+    # took 14 s for 40 kB when each quote started a new search
+    "a string that does not end": '{"a":"' + '\\"' * 400_000,
     "deep and of two kinds": '[{"a":' * 20_000,
     "a string that is not closed": '{"id": "' + "[" * 100,
     "no object": "[]",
@@ -277,24 +281,26 @@ JSONS = {
 }
 
 
-@pytest.mark.parametrize("name", JSONS)
+@pytest.mark.parametrize("name", BAD_JSONS)
 def test_json_that_would_crash_triton_is_rejected(front, name):
-    text = JSONS[name] if isinstance(JSONS[name], bytes) else JSONS[name].encode()
+    text = BAD_JSONS[name] if isinstance(BAD_JSONS[name], bytes) else BAD_JSONS[name].encode()
     for path in (INFER, "/v2/models/frames/versions/1/infer"):
-        assert refused(front.ask(text, path=path)) == 400
-        assert refused(front.ask(text + PHOTO[:48], {"Inference-Header-Content-Length": str(len(text))})) == 400
+        assert rejection_status(front.ask(text, path=path)) == 400
+        assert (
+            rejection_status(front.ask(text + PHOTO[:48], {"Inference-Header-Content-Length": str(len(text))})) == 400
+        )
     assert front.triton.asked == []
-    assert front.ask(text, RAW) == (200, text)  # it is an image, and not JSON
+    assert front.ask(text, RAW) == (200, text)  # a binary body is an image, not JSON
 
 
 @pytest.mark.parametrize("path", ["/v2/models/m/generate", "/v2/systemsharedmemory/region/x/register", "/v2/logging"])
 def test_json_is_checked_on_every_path_and_a_header_for_tensors_cannot_hide_it(front, path):
-    assert refused(front.ask(b"[" * 40_000, RAW, path=path)) == 400
-    assert refused(front.ask(b"[" * 40_000, RAW, path=f"{path}?/infer", method="GET")) == 400
+    assert rejection_status(front.ask(b"[" * 40_000, RAW, path=path)) == 400
+    assert rejection_status(front.ask(b"[" * 40_000, RAW, path=f"{path}?/infer", method="GET")) == 400
     assert front.ask(b'{"text": "[[[["}', path=path)[0] == 200
 
 
-NICE = {
+VALID_JSONS = {
     "32 levels": '{"a":' + "[" * 31 + "]" * 31 + "}",
     "brackets in strings": request(data=f', "data": [{", ".join(["1"] * 48)}], "x": "{"[{" * 100}\\\\"'),
     "an odd id": request("[1, 4]", extra=', "id": "\\"shape\\": [9e9]"'),
@@ -307,9 +313,9 @@ NICE = {
 }
 
 
-@pytest.mark.parametrize("name", NICE)
+@pytest.mark.parametrize("name", VALID_JSONS)
 def test_other_json_arrives_as_it_was_sent(front, name):
-    text = NICE[name].encode()
+    text = VALID_JSONS[name].encode()
     assert front.ask(text) == (200, text)
     assert front.ask(text + PHOTO, {"Inference-Header-Content-Length": str(len(text))}) == (200, text + PHOTO)
 
@@ -317,7 +323,7 @@ def test_other_json_arrives_as_it_was_sent(front, name):
 def test_a_large_json_is_read_while_other_requests_are_processed(front):
     text = request("[1, 100000]", data=f', "data": [{", ".join(["1"] * 100_000)}]').encode()
     assert front.ask(text) == (200, text)
-    assert refused(front.ask(text.replace(b"data", b"x" * 10 + b'": 1, "' + b"x" * 10))) == 400
+    assert rejection_status(front.ask(text.replace(b"data", b"x" * 10 + b'": 1, "' + b"x" * 10))) == 400
 
 
 def classes(*names):
@@ -327,13 +333,16 @@ def classes(*names):
 
 @pytest.mark.parametrize("name", ["rows", "text", "columns", "none"])
 def test_classification_requests_that_crash_triton_are_rejected(front, name):
-    """These are tensors of text, and tensors without elements, for which Triton divides by 0.
+    """The requests concern string tensors, and tensors without elements, where Triton divides by 0.
 
-    For an output that may be empty, the front requests the configuration first.
+    If an output may be empty, the front first requests the model configuration.
     """
     text = classes("scores", name)
     for path in ("/v2/models/empty/infer", "/v2/models/empty/versions/1/infer"):
-        assert refused(front.ask(text + PHOTO, {"Inference-Header-Content-Length": str(len(text))}, path=path)) == 400
+        assert (
+            rejection_status(front.ask(text + PHOTO, {"Inference-Header-Content-Length": str(len(text))}, path=path))
+            == 400
+        )
         paths = [path.replace("/infer", "/config"), *[path] * (name != "text")]
         assert [each[1] for each in front.triton.asked] == paths
         if name != "text":
@@ -357,7 +366,7 @@ def test_classification_requests_for_non_empty_tensors_are_forwarded(front):
 
 
 HEAD = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: 0\r\n"
-ODD = {
+ODD_HEADS = {
     "two lengths": (400, HEAD + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nx"),
     "a list of lengths": (400, HEAD + "Content-Length: 1, 1\r\n\r\nx"),
     "a length below 0": (400, HEAD + "Content-Length: -1\r\n\r\nx"),
@@ -400,17 +409,17 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", ODD_HEADS)
 def test_an_ambiguously_framed_request_is_rejected(front, name):
-    status, text = ODD[name]
+    status, text = ODD_HEADS[name]
     head, _, body = front.raw(text.encode("utf-8")).partition(b"\r\n\r\n")
-    assert refused((int(head.split()[1]), body)) == status
+    assert rejection_status((int(head.split()[1]), body)) == status
     assert b"\r\nConnection: close" in head
     assert front.triton.asked == []
 
 
 def test_a_rejection_is_received_by_a_client_that_is_still_sending(front):
-    assert refused(front.ask(bytes(8 << 20), RAW)) == 413
+    assert rejection_status(front.ask(bytes(8 << 20), RAW)) == 413
 
 
 def test_chunked_and_compressed_bodies_arrive_complete(front):
@@ -418,7 +427,7 @@ def test_chunked_and_compressed_bodies_arrive_complete(front):
     split = {"Inference-Header-Content-Length": str(len(text))}
     for headers, body in (({}, text), (RAW, photo), (split, text + photo)):
         pieces = [body[:7], body[7:]]
-        assert front.ask(iter(pieces), headers) == (200, body)  # in chunks
+        assert front.ask(iter(pieces), headers) == (200, body)  # the request's body is sent in chunks
         for encoding, encode in (("gzip", gzip.compress), ("deflate", zlib.compress)):
             assert front.ask(encode(body), {**headers, "Content-Encoding": encoding}) == (200, body)
             assert "Content-Encoding" not in front.asked[2]
@@ -430,7 +439,9 @@ def test_chunked_and_compressed_bodies_arrive_complete(front):
 
 @pytest.mark.parametrize("body", [gzip.compress(bytes(200 * LIMIT)), gzip.compress(PHOTO)[:-9], gzip.compress(b"") * 2])
 def test_a_bomb_and_a_truncated_archive_are_rejected(front, body):
-    assert refused(front.ask(body, {**RAW, "Content-Encoding": "gzip"})) == (413 if len(body) > 10_000 else 400)
+    assert rejection_status(front.ask(body, {**RAW, "Content-Encoding": "gzip"})) == (
+        413 if len(body) > 10_000 else 400
+    )
     assert front.triton.asked == []
 
 
@@ -456,7 +467,7 @@ def test_responses_are_forwarded_unchanged_and_connections_stay_open(front):
             method, path, headers, _ = front.asked
             assert (method, path, headers["X-Mine"]) == ("POST", "/odd/infer?x=%20", "1")
             assert headers["Accept-Encoding"] == "gzip"
-            assert headers["Content-Type"] is None  # Triton parses a form, and crashes for a large one
+            assert headers["Content-Type"] is None  # Triton parses forms, and crashes if they are large
             for coding, is_sound in CODINGS.items():
                 kept.request("POST", "/odd/infer", b"{}", {"Accept-Encoding": coding})
                 kept.getresponse().read()
@@ -512,7 +523,7 @@ def test_triton_notices_that_a_client_has_disconnected(front):
 
 def test_a_front_that_dies_is_restarted_on_the_same_port_and_logs_no_rejections(tmp_path, caplog):
     with closing(Front(tmp_path)) as front:
-        assert refused(front.ask(b"x" * 100_000)) == 400
+        assert rejection_status(front.ask(b"x" * 100_000)) == 400
         assert front.ask(PHOTO, RAW) == (200, PHOTO)
         front._helper._process.kill()
         wait_until(lambda: "the process of the front was ended by signal 9 (SIGKILL" in caplog.text)

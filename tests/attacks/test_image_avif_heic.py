@@ -1,9 +1,11 @@
-"""Attack: AVIF and HEIC with malicious containers: small pictures around large data, grids of a thousand tiles, grids
-of grids or of themselves, overlapping items, endless tables.
+"""Attack: AVIF and HEIC files have malicious containers: small pictures with large data around them, grids of a
+thousand tiles, grids that contain other grids or themselves, overlapping items, and endless tables.
 
-Defence: the container is read in few steps, the sizes of its bitstreams are compared with it and with the limits, and
-the library receives a file with only the primary picture. Outcome: rejected in little time, within the memory of the
-data that was read. Both formats are disabled by default.
+Defence: The container is parsed in few steps. The sizes of its bitstreams are compared with the container's size and
+with the limits. The library then receives a file that contains only the primary picture.
+
+Outcome: The file is rejected quickly, and the memory used is at most that of the data that was read. Both formats are
+disabled by default.
 """
 
 import struct
@@ -21,12 +23,12 @@ SMALL = sequence(64, 64) + FRAME
 ALPHA = full(b"auxC", b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0")
 
 
-def one(height, width, data=SMALL, **options):
+def item(height, width, data=SMALL, **options):
     return file([(b"av01", data, [AV1C, ispe(height, width)])], **options)
 
 
 def tiles(rows, columns, *, side=64, data=SMALL):
-    """Return a grid that repeats one picture."""
+    """Return a grid whose tiles are all the same picture."""
     count, height, width = rows * columns, rows * side, columns * side
     items = [(b"grid", grid(rows, columns, height, width), [ispe(height, width)])]
     items += [(b"av01", data if index == 0 else 2, [AV1C, ispe(side, side)]) for index in range(count)]
@@ -35,28 +37,28 @@ def tiles(rows, columns, *, side=64, data=SMALL):
     return file(items, references=[(b"dimg", 1, range(2, count + 2))], ipma=full(b"ipma", properties))
 
 
-def many(count, size):
+def items_of(count, size):
     return full(b"iloc", struct.pack(">HH", 0, count), (struct.pack(">HHH", 1, 0, 65535)) * size)
 
 
 AVIF = {
-    "of no pixels": (one(0, 0), "BAD_DIMENSIONS"),
-    "of 2^32 pixels a side": (one(2**32 - 1, 2**32 - 1), "BAD_DIMENSIONS"),
-    "over the limit": (one(7072, 7072), "TOO_MANY_PIXELS"),
-    "of 7071 pixels around 64": (one(7071, 7071), "CORRUPT"),
-    "of 16 pixels around 65536": (one(16, 16, sequence(65536, 65536) + FRAME), "CORRUPT"),
+    "of no pixels": (item(0, 0), "BAD_DIMENSIONS"),
+    "of 2^32 pixels a side": (item(2**32 - 1, 2**32 - 1), "BAD_DIMENSIONS"),
+    "over the limit": (item(7072, 7072), "TOO_MANY_PIXELS"),
+    "of 7071 pixels around 64": (item(7071, 7071), "CORRUPT"),
+    "of 16 pixels around 65536": (item(16, 16, sequence(65536, 65536) + FRAME), "CORRUPT"),
     "of 16 pixels whose second header says 65536": (
-        one(16, 16, sequence(16, 16) + FRAME + sequence(65536, 65536) + FRAME),
+        item(16, 16, sequence(16, 16) + FRAME + sequence(65536, 65536) + FRAME),
         "CORRUPT",
     ),
     "of 16 pixels whose frames may say 65536": (
-        one(16, 16, sequence(16, 16, own_size_bits=16) + FRAME),
+        item(16, 16, sequence(16, 16, own_size_bits=16) + FRAME),
         "TOO_MANY_PIXELS",
     ),
-    "of a million units": (one(64, 64, sequence(64, 64) + obu(15, b"") * 1_000_000), "CORRUPT"),
-    "of a thousand frames": (one(64, 64, sequence(64, 64) + FRAME * 1000), "CORRUPT"),
-    "without a sequence header": (one(64, 64, FRAME), "CORRUPT"),
-    "with a unit over its end": (one(64, 64, sequence(64, 64) + b"\x32\xff\xff\xff\xff\xff\xff\xff\x7f"), "CORRUPT"),
+    "of a million units": (item(64, 64, sequence(64, 64) + obu(15, b"") * 1_000_000), "CORRUPT"),
+    "of a thousand frames": (item(64, 64, sequence(64, 64) + FRAME * 1000), "CORRUPT"),
+    "without a sequence header": (item(64, 64, FRAME), "CORRUPT"),
+    "with a unit over its end": (item(64, 64, sequence(64, 64) + b"\x32\xff\xff\xff\xff\xff\xff\xff\x7f"), "CORRUPT"),
     "of 65,536 tiles": (tiles(4, 4).replace(grid(4, 4, 256, 256), grid(256, 256, 256, 256)), "UNSUPPORTED"),
     "of 1,000 tiles of one megabyte": (
         tiles(25, 40, data=sequence(64, 64) + obu(15, bytes(1 << 20)) + FRAME),
@@ -93,19 +95,19 @@ AVIF = {
         "UNSUPPORTED",
     ),
     "of a grid without tiles": (file([(b"grid", grid(2, 2, 64, 64), [ispe(64, 64)])]), "CORRUPT"),
-    "with 65,535 items of 65,535 extents without a size": (one(64, 64, iloc=many(65535, 1)), "CORRUPT"),
-    "with a million extents": (one(64, 64, iloc=many(4000, 4000)), "CORRUPT"),
-    "with 2^32 properties": (one(64, 64, ipma=full(b"ipma", b"\xff" * 4, bytes(1 << 20))), "CORRUPT"),
+    "with 65,535 items of 65,535 extents without a size": (item(64, 64, iloc=items_of(65535, 1)), "CORRUPT"),
+    "with a million extents": (item(64, 64, iloc=items_of(4000, 4000)), "CORRUPT"),
+    "with 2^32 properties": (item(64, 64, ipma=full(b"ipma", b"\xff" * 4, bytes(1 << 20))), "CORRUPT"),
     "with a million names": (
-        one(64, 64, iinf=full(b"iinf", b"\xff\xff", full(b"infe", bytes(8)) * 1_000_000)),
+        item(64, 64, iinf=full(b"iinf", b"\xff\xff", full(b"infe", bytes(8)) * 1_000_000)),
         "CORRUPT",
     ),
     "with a million references": (
-        one(64, 64, iref=full(b"iref", box(b"auxl", b"\0\1\x10\0", b"\0\1" * 4096) * 250)),
+        item(64, 64, iref=full(b"iref", box(b"auxl", b"\0\1\x10\0", b"\0\1" * 4096) * 250)),
         "CORRUPT",
     ),
-    "of two million boxes": (one(64, 64, behind=box(b"free") * 2_000_000), "CORRUPT"),
-    "of boxes of no size": (one(64, 64)[:24] + b"\0\0\0\1meta" + bytes(8) + one(64, 64)[24:], "CORRUPT"),
+    "of two million boxes": (item(64, 64, behind=box(b"free") * 2_000_000), "CORRUPT"),
+    "of boxes of no size": (item(64, 64)[:24] + b"\0\0\0\1meta" + bytes(8) + item(64, 64)[24:], "CORRUPT"),
     "that begins with a box to the end": (b"\0\0\0\0ftypavif", "UNKNOWN_FORMAT"),
 }  # fmt: skip
 
@@ -118,9 +120,9 @@ def test_a_lying_avif_is_rejected(measure, name):
 
 
 @needs_avif
-@pytest.mark.parametrize("encoded", [one(64, 64), tiles(10, 10)], ids=["one", "100 tiles"])
+@pytest.mark.parametrize("encoded", [item(64, 64), tiles(10, 10)], ids=["one", "100 tiles"])
 def test_noise_costs_as_much_as_its_pixels(measure, encoded):
-    """AV1 has no checksum: most bits form a valid picture."""
+    """AV1 has no checksum, so most random bits decode to a picture."""
     measure(encoded).within("ok", "CORRUPT", mib=64, seconds=0.5)
 
 
@@ -134,7 +136,7 @@ def heic(height, width, configuration, data=b"\0\0\0\4\x26\1\xaf\0"):
 
 
 def configuration():
-    """Return the box of a real file of 48 x 64 pixels, without its last block."""
+    """Return the configuration box of a real file of 48 x 64 pixels, without its last block."""
     encoded = stills()["heic china"]
     begin = encoded.index(b"hvcC") - 4
     return encoded[begin : begin + int.from_bytes(encoded[begin : begin + 4], "big")]

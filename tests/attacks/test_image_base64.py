@@ -1,7 +1,10 @@
-"""Attack: base64 that is huge, broken at its end, or consists of blanks; JSON, data: URLs and forms without an end.
+"""Attack: Base64 data is huge, is invalid only at its end, or consists of blanks. JSON, data: URLs and forms are not
+terminated.
 
-Defence: the first kilobyte decides the type of a text; a text above the limits is not decoded; decoding takes a few
-passes in C. Outcome: an error in well under a second, with one or two copies of the input.
+Defence: The type of the input is determined from its first kilobyte. Text that is larger than the limits is not
+decoded. Decoding takes a few passes in C.
+
+Outcome: The request fails in well under a second, and takes the memory of one or two copies of the input.
 """
 
 import base64
@@ -44,7 +47,7 @@ def test_large_base64_costs_a_few_passes_if_base64_is_accepted(name):
 
 
 def test_a_request_with_more_text_than_the_limit_is_not_read():
-    images = [TEXTS["base64"]] * 200  # one object: 3.8 GB to decode
+    images = [TEXTS["base64"]] * 200  # the same object 200 times, which decoded would take 3.8 GB
     start = time.process_time()
     assert without_base64(images, image_bytes=20 * MIB, request_bytes=64 * MIB) == images
     assert time.process_time() - start < 1

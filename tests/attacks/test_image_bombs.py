@@ -1,11 +1,13 @@
-"""Attack: a small image that expands to gigabytes: false headers, endless streams, compressed texts and profiles,
-hundreds of thousands of chunks, a second header; false run lengths, tiles and strips, tags that claim more data than
-the file.
+"""Attack: A small image expands to gigabytes. It has false headers, endless streams, compressed texts and profiles,
+hundreds of thousands of chunks, a second header, false run lengths, false tiles and strips, or tags that claim more
+data than the file contains.
 
-Defence: the sizes of header, screen, frame and tile are checked before the pixels are; only the rows of the header are
-inflated; Pillow inflates at most 1 MiB of a PNG's text or profile, and 64 MiB of all of them, and a PNG with more is
-decoded without them; a TIFF's tags are counted before Pillow reads them. Outcome: memory depends on the pixels, never
-on the stream.
+Defence: The sizes in the headers of the image, screen, frame and tiles are checked before any pixels are decoded. Only
+as many rows as the header declares are decompressed. Pillow decompresses at most 1 MiB of each text or profile of a
+PNG, and 64 MiB in total. If a PNG exceeds these limits, it is decoded without its texts and profiles. A TIFF's tags are
+counted before Pillow reads them.
+
+Outcome: The memory used depends on the number of pixels, never on the stream.
 """
 
 import struct
@@ -92,14 +94,14 @@ def test_data_beyond_the_declared_size_is_not_inflated(measure, bomb):
 
 
 def test_pillows_error_names_the_pixels_and_the_setting():
-    """Pillow rejects 20,000 x 20,000 before its header can be checked against our own limits."""
+    """Pillow rejects 20,000 x 20,000 pixels before pixprep can compare the header with its own limits."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=4, width=4), pp.tensor()])
-    said = []
+    message = []
     for limits in (Limits(), Limits(max_side=30_000, max_pixels=900_000_000)):
         with pp.Engine(pipeline, limits=limits, threads=1) as engine:
             (error,) = engine.run_batch([png(20_000, 20_000)]).errors
-        said.append(str(error))
-    assert said == [
+        message.append(str(error))
+    assert message == [
         "[TOO_MANY_PIXELS] 400,000,000 pixels; the limit is 50,000,000 (parameter max_pixels)",
         "[TOO_MANY_PIXELS] 400,000,000 pixels; the limit is 178,956,970 "
         "(Pillow's limit for all formats except JPEG, twice PIL.Image.MAX_IMAGE_PIXELS)",

@@ -1,9 +1,12 @@
-"""Attack: data of an image besides its first frame: 100,000 frames or pages, circular EXIF directories, 65,535 entries,
-profiles of 16 MB, Photoshop blocks that claim gigabytes, an index of missing frames, a second file.
+"""Attack: An image contains malicious data besides its first frame: 100,000 frames or pages, circular EXIF directories,
+65,535 directory entries, profiles of 16 MB, Photoshop blocks that claim gigabytes, an index of missing frames, or a
+second file.
 
-Defence: the first bytes decide the format once; only the first frame is decoded, and the others are not even searched
-for; pixprep itself reads the orientation from one directory, and nothing else of EXIF; Pillow never receives the EXIF
-of a JPEG. Outcome: one format or none, at the cost of one frame.
+Defence: The format is determined once, from the first bytes. Only the first frame is decoded, and the other frames are
+not even searched for. pixprep itself reads the orientation from one directory, and reads nothing else from EXIF. Pillow
+never receives the EXIF data of a JPEG.
+
+Outcome: The image is decoded in one format or rejected, at the cost of one frame.
 """
 
 import zlib
@@ -31,7 +34,8 @@ ANIMATIONS = {
     "GIF of 100,000 frames": gif(4, 4, frames=100_000),
     "WebP of 1,000 frames": save(FRAMES[0], "WEBP", save_all=True, append_images=FRAMES[1:], duration=1),
     "PNG of 1,000 frames": save(FRAMES[0], "PNG", save_all=True, append_images=FRAMES[1:], duration=1),
-    "TIFF of 300 pages": save(FRAMES[0], "TIFF", save_all=True, append_images=FRAMES[1:300]),  # in n * n by Pillow
+    # Pillow takes quadratic time
+    "TIFF of 300 pages": save(FRAMES[0], "TIFF", save_all=True, append_images=FRAMES[1:300]),
 }
 HARMLESS = {
     "a directory that is its own": before(segment(0xE1, START + b"\1\0" + DIRECTORY + b"\x08\0\0\0")),
@@ -63,7 +67,7 @@ FILES = {
     "a JPEG behind": (PNG + SMALL, "ok"),
     "a GIF behind": (PNG + gif(65535, 65535), "ok"),
 }
-ENTRY = b"\x9c\x9c\1\0\x40\0\0\0\x08\0\0\0"  # 64 bytes, at the offset of the directory itself
+ENTRY = b"\x9c\x9c\1\0\x40\0\0\0\x08\0\0\0"  # declares 64 bytes at the offset of the directory itself
 MANY_SEGMENTS = [segment(0xE1, START + b"\xff\xff" + entry * 5_000) * 300 for entry in (DIRECTORY, ENTRY)]
 
 

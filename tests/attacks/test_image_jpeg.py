@@ -1,11 +1,13 @@
-"""Attack: a JPEG of a kilobyte whose frame header declares 65500 x 65500 pixels, no rows, 16 components, unusual
-samplings; several frames; a scan before the frame; a height after the scan (DNL). Or one with many items that a parser
-skips: thousands of scans, segments, markers, fill bytes, restart markers.
+"""Attack: The frame header of a JPEG of one kilobyte declares 65500 x 65500 pixels, no rows, 16 components, or unusual
+sampling factors. Other JPEGs have several frames, a scan before the frame, or a height after the scan (DNL). Yet others
+have a large number of items that a parser must skip: scans, segments, markers, fill bytes or restart markers.
 
-Defence: the header is parsed without decoding, the last frame header before the first scan counts, and limits are
-checked first: at most 4,096 segments before the first scan, and at most 100 scans. Markers are searched for in C.
-Outcome: rejected before any allocation. An image below the limits costs as much as a valid image of its size plus
-reading its bytes, and missing data is an error, never gray pixels.
+Defence: The header is parsed without decoding, and the last frame header before the first scan is used. Limits are
+checked first. There may be at most 4,096 segments before the first scan, and at most 100 scans. The search for markers
+is written in C.
+
+Outcome: The JPEG is rejected before any allocation. A JPEG within the limits costs as much as a valid image of the same
+size, plus the time to read its bytes. Missing data is an error, and is never returned as gray pixels.
 """
 
 import pytest

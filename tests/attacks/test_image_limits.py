@@ -1,8 +1,10 @@
-"""Attack: the largest image that the limits allow, and one byte or pixel more.
+"""Attack: An image is as large as the limits allow, or exceeds them by one byte or pixel.
 
-Defence: 20 MiB encoded, 16,384 pixels per side, 50 megapixels; each can be set lower per model. Outcome: larger images
-are rejected from the header. 50 megapixels cost up to 950 MiB per thread while they are decoded (WebP; 340 MiB as
-JPEG), however few bytes encode them. Choose ``max_pixels`` accordingly.
+Defence: Images are limited to 20 MiB of encoded data, 16,384 pixels per side and 50 megapixels. Each limit can be
+lowered per model.
+
+Outcome: Larger images are rejected when their header is read. Decoding 50 megapixels takes up to 950 MiB per thread
+(950 MiB for WebP, 340 MiB for JPEG), no matter how small the file is. Choose ``max_pixels`` accordingly.
 """
 
 import numpy as np

@@ -1,8 +1,11 @@
-"""Attack: a model file from a hub that a user imports: a .keras that inflates to gigabytes, JSON bombs, Protocol
-Buffers that claim 2 GiB or nest endlessly.
+"""Attack: A user imports a malicious model file from a hub: a .keras file that inflates to gigabytes, a JSON bomb, or
+Protocol Buffers that claim 2 GiB or are nested endlessly.
 
-Defence: every file, including archives, is read up to a limit, and lengths are compared with the remaining bytes.
-Outcome: rejected in one line and with little memory. (Each importer's own tests go further, and mutate real files.)
+Defence: Every file, including files inside archives, is read up to a limit, and lengths are compared with the remaining
+bytes.
+
+Outcome: The file is rejected with a one-line message and little memory. The tests of each importer go further and
+mutate real files.
 """
 
 import json
@@ -49,7 +52,7 @@ FILES = {
 
 
 def refusal(path):
-    """Return the output of ``pixprep import``, and the peak of Python's memory in MiB."""
+    """Return the output of ``pixprep import``, and the peak of the memory that Python allocated, in MiB."""
     tracemalloc.start()
     try:
         with patience(), pytest.raises(PixprepError) as caught:
@@ -89,22 +92,22 @@ def test_an_archive_writes_nothing(tmp_path):
 
 
 def endless_directory(path):
-    """Return an archive of zeros whose last bytes declare all of them as its directory."""
+    """Return an archive of zeros whose last bytes declare that all the zeros are its directory."""
     sparse(1 << 31)(path)
     with path.open("ab") as file:
         file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, (1 << 31) - 1, 0, 0))
 
 
-def packed(kind, content, spoiled=None):
-    """Return a function that creates an archive with a compression method, in which one byte may be corrupted."""
+def packed(kind, content, corrupted_index=None):
+    """Return a function that creates an archive with this compression method. If ``spoiled``, one byte is corrupted."""
 
     def make(path):
         with zipfile.ZipFile(path, "w", kind) as archive:
             archive.writestr("config.json", content)
             archive.writestr("metadata.json", "{}")
-        if spoiled:
+        if corrupted_index:
             data = bytearray(path.read_bytes())
-            data[spoiled] ^= 255
+            data[corrupted_index] ^= 255
             path.write_bytes(data)
 
     return make
@@ -124,8 +127,8 @@ def packed(kind, content, spoiled=None):
     ids=["an endless directory", "a bzip2 bomb", "broken bzip2", "broken LZMA", "broken deflate", "a FIFO", "a device"],
 )
 def test_a_lying_archive_is_one_line_with_little_memory(tmp_path, make):
-    """Before the fix, the directory used 2 GiB, bzip2 1 GiB, LZMA caused a traceback, and a FIFO or a device blocked
-    ``import`` forever.
+    """Before the fix, an oversized directory took 2 GiB and bzip2 took 1 GiB. LZMA caused a traceback, and a FIFO or a
+    device blocked ``import`` forever.
     """
     make(tmp_path / "m.keras")
     text, peak = refusal(tmp_path / "m.keras")
@@ -142,7 +145,7 @@ def test_a_valid_archive_is_read_without_its_gigabytes_of_weights(tmp_path):
     model = json.dumps({"class_name": "Sequential", "config": {"name": "m", "layers": layers}})
     packed(zipfile.ZIP_DEFLATED, model)(tmp_path / "m.keras")
     with zipfile.ZipFile(tmp_path / "m.keras", "a") as archive, archive.open("model.weights.h5", "w") as file:
-        for _ in range(20):  # more than is read at once
+        for _ in range(20):  # more than one read returns
             file.write(bytes(1 << 20))
     assert import_pipeline(str(tmp_path / "m.keras")).outputs["tensor"].spec.shape == (8, 8, 3)
 

@@ -1,7 +1,10 @@
-"""Attack: a file to import whose names have 200,000 characters, control sequences, or half a surrogate pair.
+"""Attack: A file to import contains names with 200,000 characters, control sequences, or one half of a surrogate pair.
 
-Defence: each line of a ``PipelineError`` is printable, and a long line is cut in the middle, wherever it is raised.
-Outcome: one line, which begins with the file and ends with the fix. Before the fix, it was as long as the name.
+Defence: Each line of a ``PipelineError`` is printable wherever the error is raised, and long lines are shortened in the
+middle.
+
+Outcome: The error is a single line that begins with the file and ends with the fix. Before the fix, the line was as
+long as the name.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""Attack: a model folder whose ``dali.py`` would run as soon as a user imports it, or whose folder ``nvidia`` is
-mistaken for DALI if DALI is not installed.
+"""Attack: A model folder contains a ``dali.py``, which would run as soon as a user imports the folder. Or it contains a
+folder named ``nvidia``, which is mistaken for DALI if DALI is not installed.
 
-Defence: a Python file is rejected unless ``--run-python`` permits it. Then DALI is imported before the file's folder is
-searched for modules. ``model.dali``, which is data, has precedence. Outcome: nothing in the folder is executed. Before
-the fix, both were executed without a message.
+Defence: A Python file is rejected unless ``--run-python`` permits it. If it is permitted, DALI is imported before the
+file's folder is added to the module search path. ``model.dali``, which contains only data, has precedence.
+
+Outcome: Nothing in the folder is executed. Before the fix, both were executed without a message.
 """
 
 import shutil
@@ -20,7 +21,7 @@ RUNS = "from nvidia.dali import pipeline_def\nopen({!r}, 'w')\n@pipeline_def\nde
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a ``dali.py`` and a package ``nvidia``. Each creates a file when it is executed."""
+    """Return a folder with a ``dali.py`` and a package ``nvidia``. Each of them creates a file when it is executed."""
     (tmp_path / "d" / "1" / "nvidia" / "dali").mkdir(parents=True)
     for name in ("dali.py", "nvidia/__init__.py", "nvidia/dali/__init__.py"):
         (tmp_path / "d" / "1" / name).write_text(RUNS.format(str(tmp_path / "RAN")))
@@ -29,7 +30,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def python(tmp_path):
-    """A Python environment without DALI, whatever is installed in this one."""
+    """Return a Python environment without DALI, regardless of what is installed in the current environment."""
     program = tmp_path / "bare"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
@@ -40,11 +41,11 @@ def python(tmp_path):
 def test_a_python_file_is_not_run_unless_it_is_permitted(folder, monkeypatch, capsys, source):
     monkeypatch.chdir(folder.parent)
     assert main(["import", source, "out"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(
+    output = capsys.readouterr().err
+    assert output.startswith(
         "pixprep: dali.py: a Python file is executed when it is imported: review its code and pass --run-python"
     )
-    assert "pass --run-python" in said
+    assert "pass --run-python" in output
     assert sorted(path.name for path in folder.parent.iterdir()) == ["d"]
 
 

@@ -1,8 +1,9 @@
-"""Attack: names that contain HTML, in a pipeline file's origin, an output of a batch, or a photo's name, shown in a
+"""Attack: A pipeline file's origin, an output name of a batch or a photo's name contains HTML, and is shown in a
 notebook.
 
-Defence: every text is escaped, and control characters are made visible; pictures are embedded data. Outcome: the names
-are shown as text, and produce no tag, attribute or address.
+Defence: All text is escaped, and control characters are made visible. Pictures are embedded as data.
+
+Outcome: The names are shown as text, and do not create any tag, attribute or URL.
 """
 
 import re
@@ -22,7 +23,7 @@ NAMES = (
 
 
 class Tags(HTMLParser):
-    """Collects every tag with its attributes, and every text."""
+    """Parser that collects every tag with its attributes, and all text."""
 
     def __init__(self, html):
         super().__init__()

@@ -1,8 +1,11 @@
-"""Attack: an ONNX file that never ends, allocates a terabyte, or reads a file elsewhere, in the preview of a build.
+"""Attack: ``build`` previews an ONNX file that never terminates, allocates a terabyte, or reads a file in a different
+folder.
 
-Defence: ONNX Runtime runs it in a separate process, with limits on time and address space; its weights are in the same
-folder. Outcome: the preview reports in one line why it shows no classes. The command continues; the repository that it
-built is not affected.
+Defence: ONNX Runtime runs the model in a separate process, with limits on time and address space. External weights must
+be in the model's folder.
+
+Outcome: Instead of the classes, the preview shows the error in one line. The command continues, and the repository that
+it built is not affected.
 """
 
 import onnx
@@ -28,7 +31,9 @@ scores = Add (images, sum)"""
 
 @pytest.fixture
 def repository(tmp_path):
-    """Return a repository as ``build`` writes it, with a classifier of these nodes."""
+    """Return a function that creates a repository in the form in which ``build`` writes it, with a classifier of these
+    nodes.
+    """
 
     def make(nodes):
         preprocess, classifier = (tmp_path / "models" / model / "1" for model in ("preprocess", "classifier"))

@@ -1,9 +1,11 @@
-"""Attack: a website makes the browser of a user of `pixprep serve --page` send requests to the page; or a client never
-finishes.
+"""Attack: A website makes the browser of a user of `pixprep serve --page` send requests to the page. Or a client sends
+a request that never ends.
 
-Defence: a request is accepted or rejected by its Host, its Origin and the site that caused it, before its path and body
-are read; a body must declare a length within the model's limit; the number of connections and the duration of each are
-limited. Outcome: an error message, and no photo reaches a model; the page serves other clients meanwhile.
+Defence: Requests are accepted or rejected by their Host, their Origin and the site that initiated them, before their
+path and body are read. A body must declare its length, which may be at most the model's limit. The number of
+connections and the duration of each connection are limited.
+
+Outcome: The client receives an error message, and no photo reaches a model. Meanwhile, the page serves other clients.
 """
 
 import json
@@ -27,7 +29,7 @@ TIMEOUT_S = 30
 
 
 class Photos:
-    """Mocks the models. A photo of b"gate" waits until the test releases it."""
+    """Mock of the models. The photo b"gate" blocks until the test releases it."""
 
     def __init__(self):
         self.asked = []
@@ -73,7 +75,7 @@ class Page:
         self._server.server_close()
 
     def ask(self, method, path, headers=(), body=None):
-        """Return status, headers and body."""
+        """Send a request, and return the status, headers and body of the response."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         try:
             connection.putrequest(method, path, skip_host=True)
@@ -88,20 +90,22 @@ class Page:
             connection.close()
 
     def send(self, body=b"photo", path="/photo?model=ensemble", **headers):
-        """Send a photo; return the status and the message."""
+        """Send a photo, and return the status and the message of the response."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        status, _, said = self.ask("POST", path, {**OCTETS, **named}, body)
-        return status, json.loads(said)
+        status, _, reply = self.ask("POST", path, {**OCTETS, **named}, body)
+        return status, json.loads(reply)
 
     def raw(self, data):
-        """Return the bytes that are received in response to some bytes."""
+        """Send bytes, and return the bytes of the response."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(data)
             return connection.makefile("rb").read()
 
     @contextmanager
     def asked(self, count):
-        """Start this many photo requests that wait, and return their responses, which arrive at the end."""
+        """Start ``count`` requests whose photos block, and yield their futures. Afterwards, assert that all requests
+        succeeded.
+        """
         with ThreadPoolExecutor(count) as pool:
             answers = [pool.submit(self.send, b"gate") for _ in range(count)]
             for _ in answers:
@@ -129,9 +133,9 @@ FOREIGN_HOSTS = (
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/models"), ("POST", "/photo?model=ensemble")])
 def test_a_foreign_name_that_resolves_to_this_machine_is_rejected(page, host, method, path):
     headers = {"Host": host.format(port=page.port), **(OCTETS if method == "POST" else {})}
-    status, _, said = page.ask(method, path, headers, b"photo" if method == "POST" else None)
+    status, _, reply = page.ask(method, path, headers, b"photo" if method == "POST" else None)
     assert status == 403
-    assert json.loads(said) == {"error": "open this page at 127.0.0.1 or localhost: other host names are not accepted"}
+    assert json.loads(reply) == {"error": "open this page at 127.0.0.1 or localhost: other host names are not accepted"}
     assert page.photos.asked == []
 
 
@@ -141,7 +145,7 @@ def test_no_host_and_two_hosts_are_rejected(page):
 
 
 def test_its_own_names_are_accepted(page):
-    for host in (page.host, f"localhost:{page.port}", "localhost", "[::1]:9000"):  # 9000 is forwarded by ssh
+    for host in (page.host, f"localhost:{page.port}", "localhost", "[::1]:9000"):  # port 9000 is forwarded by ssh
         assert page.ask("GET", "/", {"Host": host})[0] == 200
         assert page.send(Host=host, Origin=f"http://{host}", Sec_Fetch_Site="same-origin")[0] == 200
     assert len(page.photos.asked) == 4
@@ -162,9 +166,9 @@ def test_other_sites_cannot_send_a_photo_or_read_the_models(page, headers):
     refused = {"error": "only the page itself may send requests to this server"}
     assert page.send(**named) == (403, refused)
     assert page.photos.asked == []
-    if "Sec-Fetch-Mode" not in headers:  # a visit
-        status, _, said = page.ask("GET", "/models", named)
-        assert (status, json.loads(said)) == (403, refused)
+    if "Sec-Fetch-Mode" not in headers:  # a navigation from another site may only load the page
+        status, _, reply = page.ask("GET", "/models", named)
+        assert (status, json.loads(reply)) == (403, refused)
 
 
 def test_a_link_on_another_site_can_lead_to_the_page(page):
@@ -198,21 +202,21 @@ def test_there_are_no_other_methods(page, method):
     ],
 )  # fmt: skip
 def test_there_are_no_other_paths(page, path):
-    status, _, said = page.ask("GET", path)
-    assert (status, json.loads(said)) == (404, {"error": "this path does not exist"})
+    status, _, reply = page.ask("GET", path)
+    assert (status, json.loads(reply)) == (404, {"error": "this path does not exist"})
     assert page.ask("POST", f"{path}/", OCTETS, b"photo")[0] == 404
     assert page.photos.asked == []
 
 
 def test_a_model_must_be_one_of_the_served_models(page):
     for model in ("", "../ensemble", "ensemble/../x", "%00", "ENSEMBLE"):
-        status, said = page.send(path=f"/photo?model={model}")
-        assert (status, said) == (400, {"error": "the page does not offer this model any more: reload the page"})
+        status, reply = page.send(path=f"/photo?model={model}")
+        assert (status, reply) == (400, {"error": "the page does not offer this model any more: reload the page"})
     assert page.photos.asked == []
 
 
 def test_a_photo_over_the_limit_is_rejected_before_it_is_received(page):
-    for size in (LIMIT + 1, 8 << 20):  # a client that is still sending receives the reason
+    for size in (LIMIT + 1, 8 << 20):  # a client that is still sending also receives the reason
         words = {"error": f"the photo has {size:,} bytes, but the limit is {LIMIT:,}"}
         assert page.send(b"x" * size) == (413, words)
     head = f"POST /photo?model=ensemble HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: {OCTETS['Content-Type']}\r\n"
@@ -263,9 +267,10 @@ def test_every_response_has_the_security_headers(page):
 
 def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_from_text(page):
     html = page.ask("GET", "/")[2].decode()
-    assert re.findall(r"https?://[^\"'\s]*", html) == ["http://www.w3.org/2000/svg"]  # a name, not an address
+    # this URL is a namespace, which is never requested
+    assert re.findall(r"https?://[^\"'\s]*", html) == ["http://www.w3.org/2000/svg"]
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", html)
-    assert not re.search(r"<[^>]* (on\w+|style)=", html)  # the policy would reject this
+    assert not re.search(r"<[^>]* (on\w+|style)=", html)  # the Content-Security-Policy would block these
     assert len(html) < 40_000
 
 
@@ -299,8 +304,8 @@ def test_a_name_of_any_length_is_cut(page):
 
 
 @pytest.fixture
-def hasty():
-    """A page whose clients have half a second."""
+def hurried_page():
+    """Return a page that gives its clients half a second."""
     with closing(Page(read_s=0.5)) as page:
         yield page
 
@@ -311,32 +316,32 @@ HEAD = "POST /photo?model=ensemble HTTP/1.1\r\nHost: {host}\r\nContent-Type: app
 @pytest.mark.parametrize(
     "start", ["", "GET / HT", "GET / HTTP/1.1\r\nHost: ", HEAD + "Content-Length: 900\r\n\r\nphoto"]
 )
-def test_a_request_that_does_not_arrive_is_aborted(hasty, start):
-    assert hasty.raw(start.format(host=hasty.host).encode()) == b""
-    assert hasty.photos.asked == []
+def test_a_request_that_does_not_arrive_is_aborted(hurried_page, start):
+    assert hurried_page.raw(start.format(host=hurried_page.host).encode()) == b""
+    assert hurried_page.photos.asked == []
 
 
-def test_a_request_that_arrives_too_slowly_is_aborted_however_much_was_received(hasty):
-    data = (HEAD.format(host=hasty.host) + "Content-Length: 900\r\n\r\n").encode() + b"x" * 900
-    with socket.create_connection(("127.0.0.1", hasty.port), timeout=TIMEOUT_S) as connection:
+def test_a_request_that_arrives_too_slowly_is_aborted_however_much_was_received(hurried_page):
+    data = (HEAD.format(host=hurried_page.host) + "Content-Length: 900\r\n\r\n").encode() + b"x" * 900
+    with socket.create_connection(("127.0.0.1", hurried_page.port), timeout=TIMEOUT_S) as connection:
         start = time.monotonic()
         with pytest.raises(OSError):  # noqa: PT012  (closed, sooner or later)
             for index in range(len(data)):
                 connection.sendall(data[index : index + 1])
                 time.sleep(0.05)
                 assert time.monotonic() < start + TIMEOUT_S
-    assert hasty.photos.asked == []
+    assert hurried_page.photos.asked == []
 
 
-def test_a_browser_that_does_not_read_is_disconnected(hasty):
-    hasty.photos.models = lambda: ["x" * 1000] * 20_000  # more than the socket's buffers hold
+def test_a_browser_that_does_not_read_is_disconnected(hurried_page):
+    hurried_page.photos.models = lambda: ["x" * 1000] * 20_000  # the response exceeds the socket's buffers
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(TIMEOUT_S)
-        connection.connect(("127.0.0.1", hasty.port))
-        connection.sendall(f"GET /models HTTP/1.1\r\nHost: {hasty.host}\r\n\r\n".encode())
+        connection.connect(("127.0.0.1", hurried_page.port))
+        connection.sendall(f"GET /models HTTP/1.1\r\nHost: {hurried_page.host}\r\n\r\n".encode())
         time.sleep(1.0)
-        assert hasty.ask("GET", "/")[0] == 200
+        assert hurried_page.ask("GET", "/")[0] == 200
         with pytest.raises(OSError):  # noqa: PT012
             while connection.recv(1 << 20):
                 pass
@@ -358,9 +363,9 @@ def connections(page, stack, count):
 
 
 def test_slow_clients_delay_an_honest_one_only_by_seconds(page):
-    """There are three times as many as the limit.
+    """There are three times as many slow clients as the limit allows.
 
-    Without their own time limit while others wait, they had three times 20 s.
+    Without a shorter timeout while other clients wait, they would block the page for three times 20 s.
     """
     starts = ["", "GET / HTTP/1.1\r\nHost: ", HEAD.format(host=page.host) + "Content-Length: 900\r\n\r\nphoto"]
     with ExitStack() as stack:

@@ -1,8 +1,11 @@
-"""Attack: a file that names code: a Python function, a module, a package that is installed but not allowed.
+"""Attack: A pipeline file refers to code: a Python function, a module, or a package that is installed but not allowed.
 
-Defence: a file contains a name, a version and fields. The function comes from the caller, or from an entry point that
-the operator of the server has allowed by name; no other name imports any code. Fields have the types that the operator
-declares. Outcome: an error at the op's index; installed operators that are not allowed are not even imported.
+Defence: A file contains only an operator's name, its version and its fields. The function comes from the caller, or
+from an entry point whose name the operator of the server has allowed. No other name causes an import. The fields must
+have the types that the custom operator declares.
+
+Outcome: The file is rejected with an error that contains the op's index. Operators that are installed but not allowed
+are not even imported.
 """
 
 import json
@@ -55,7 +58,9 @@ def install(folder, name, entry_points, modules):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package of operators on the path of this Python, and the file that it writes when it is imported."""
+    """Install a package of custom operators on the module search path. Return the file that the package writes when it
+    is imported.
+    """
     folder = tmp_path / "site"
     install(folder, "evil", ENTRY_POINTS, {"evil_operators": MODULE, "evil_broken": "raise RuntimeError('no')"})
     install(folder, "second", "[pixprep.operators]\nevil.twice = evil_operators:other\n", {})
@@ -170,10 +175,10 @@ FIELDS = {
 def test_fields_of_wrong_types_and_names_are_rejected(fields, message):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text("acme.typed", **fields), operators=[typed])
-    said = str(caught.value)
-    assert message in said
-    assert said.isascii()
-    assert len(said) < 300
+    output = str(caught.value)
+    assert message in output
+    assert output.isascii()
+    assert len(output) < 300
 
 
 def test_fields_are_limited_by_the_size_of_the_file():

@@ -1,9 +1,12 @@
-"""Attack: a small file whose tensors need terabytes: sides of 16384, float32, 250 outputs, batches of 64.
+"""Attack: The tensors of a small pipeline file would take terabytes: it combines sides of 16384 pixels, float32, 250
+outputs and batches of 64.
 
-Defence: the outputs of one image and of one batch are limited to 2 GiB less one byte. This is the limit of one gRPC
-response, so no usable pipeline is rejected; and the size is known before any allocation. A default ``max_batch_size``
-is reduced automatically. Outcome: a PipelineError with the maximum batch size. Before the fix such a file passed every
-check, and its model used all memory during the load.
+Defence: The outputs of one image and of one batch are limited to 2 GiB minus one byte. A gRPC response has the same
+limit, so no usable pipeline is rejected. The size is computed before any allocation. A default ``max_batch_size`` is
+reduced automatically.
+
+Outcome: The file is rejected with a PipelineError that contains the maximum batch size. Before the fix, such a file
+passed every check, and its model used up all memory while it was being loaded.
 """
 
 import pytest
@@ -31,20 +34,22 @@ def test_outputs_of_hundreds_of_gigabytes_are_rejected_with_both_numbers():
 
 def test_the_limit_counts_all_outputs_of_an_image():
     each = 8192 * 8192 * 3
-    most = MAX_OUTPUT_BYTES // each
-    assert pp.Pipeline(square(8192, outputs=most)).n_bytes == most * each
+    max_outputs = MAX_OUTPUT_BYTES // each
+    assert pp.Pipeline(square(8192, outputs=max_outputs)).n_bytes == max_outputs * each
     with pytest.raises(pp.PipelineError, match="the outputs of one image"):
-        pp.Pipeline(square(8192, outputs=most + 1))
+        pp.Pipeline(square(8192, outputs=max_outputs + 1))
 
 
 def test_a_default_batch_size_is_reduced_to_fit_and_an_explicit_one_is_rejected():
     pipeline = pp.Pipeline(square(8192))
     raised = {"parameters": {"max_response_bytes": {"string_value": str(MAX_OUTPUT_BYTES)}}}
-    for written, most, limit in (({}, 1, 320 << 20), (raised, 10, MAX_OUTPUT_BYTES)):
-        assert config.complete(written, pipeline)["max_batch_size"] == most
-        assert config.complete({**written, "max_batch_size": most}, pipeline)["max_batch_size"] == most
-        for size in (most + 1, 64, 2**31 - 1):
-            with pytest.raises(pp.PipelineError, match=f"but the limit is {limit:,}: set it to {most}"):
+    for written, max_batch_size, limit in (({}, 1, 320 << 20), (raised, 10, MAX_OUTPUT_BYTES)):
+        assert config.complete(written, pipeline)["max_batch_size"] == max_batch_size
+        assert (
+            config.complete({**written, "max_batch_size": max_batch_size}, pipeline)["max_batch_size"] == max_batch_size
+        )
+        for size in (max_batch_size + 1, 64, 2**31 - 1):
+            with pytest.raises(pp.PipelineError, match=f"but the limit is {limit:,}: set it to {max_batch_size}"):
                 config.complete({**written, "max_batch_size": size}, pipeline)
     assert config.complete({}, pp.Pipeline(square(224)))["max_batch_size"] == 64
 

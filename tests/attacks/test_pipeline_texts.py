@@ -1,13 +1,16 @@
-"""Attack: the text of a pipeline file, in every way that could hang, crash or mislead its reader.
+"""Attack: A pipeline file contains any text that could make its reader hang or crash, or that could mislead a person.
 
-Defence: at most 1 MiB and one byte are read, as UTF-8; unknown and duplicate fields are rejected by their path; numbers
-must be finite, have at most 20 digits, and respect limits; the interpreter's recursion limit is reported as an error. A
-name is an ASCII identifier of at most 128 characters; messages quote the file in ASCII, cut at 80 characters;
-``origin`` contains printable words; no text of a file is ever a format string. An op uses the image of one earlier op,
-so that a pipeline is a tree. A plan whose arithmetic overflows at pixel value 0 or 255 is rejected. Outcome: one short
-line in ASCII, in milliseconds. Before the fixes, finding a duplicate took minutes for 1 MiB of fields, a lone surrogate
-was a UnicodeEncodeError, a number of 4,300 digits was repeated in the message, names had no limit, ``origin`` kept
-control characters, and ``normalize`` in float32 could return a tensor of NaN as a success.
+Defence: At most 1 MiB and one byte are read, and decoded as UTF-8. Unknown and duplicate fields are rejected with their
+path. Numbers must be finite, have at most 20 digits, and respect limits. If the interpreter's recursion limit is
+reached, this is reported as an error. A name is an ASCII identifier of at most 128 characters. Messages quote the file
+in ASCII, shortened to 80 characters. ``origin`` contains only printable words. No text from a file is ever used as a
+format string. An op uses the image of one earlier op, so that every pipeline is a tree. A plan whose arithmetic
+overflows for pixel value 0 or 255 is rejected.
+
+Outcome: The file is rejected within milliseconds, with one short ASCII line. Before the fixes, the search for
+duplicates took minutes for 1 MiB of fields, a lone surrogate raised a UnicodeEncodeError, and the message repeated a
+number of 4,300 digits. The length of names was not limited, ``origin`` kept control characters, and ``normalize`` in
+float32 could successfully return a tensor of NaN.
 """
 
 import json
@@ -32,7 +35,7 @@ ORIGIN = (
 )
 TWICE = r"the field .* occurs twice in the same object"
 TEXTS = {
-    # text that is not UTF-8, or that UTF-8 cannot represent
+    # text that is not valid UTF-8, or that UTF-8 cannot represent
     "a BOM": (VALID.encode("utf-8-sig"), ""),
     "UTF-16 with a BOM": (VALID.encode("utf-16"), ""),
     "UTF-16": (VALID.encode("utf-16-le"), ""),
@@ -52,11 +55,11 @@ TEXTS = {
     "a surrogate for a profile": (ORIGIN % '"name": "x", "profile": "\\ud800"', ""),
     "a surrogate for a field of the origin": (ORIGIN % '"name": "x", "profile": "pillow", "\\ud800": 1', ""),
     "a raw surrogate": (VALID.replace("decode", "\ud800"), ""),
-    # a duplicate field, so that two readers see two pipelines
+    # duplicate fields: different readers would see different pipelines
     "the format twice": (HEAD.replace('"pixprep/1"', '"pixprep/1", "format": "pixprep/1"') + TAIL, TWICE),
     "the op twice": (HEAD + '{"op": "resize", "op": "flip"}, ' + TAIL, TWICE),
     "an escaped name twice": (with_op('"op": "flip", "axis": "vertical", "\\u0061xis": "horizontal"'), TWICE),
-    # a file from the future, or with words that a different reader would interpret differently
+    # a future version of the format, and words that readers may interpret differently
     "a format with a tail": (VALID.replace("pixprep/1", "pixprep/1.0"), r"\$\.format: "),
     "a format that is a list": (VALID.replace('"pixprep/1"', '["pixprep/1"]'), r"\$\.format: "),
     "an op": (with_op('"op": "exec", "code": "import os"'), r"ops\[1\] \"exec\": no such op"),
@@ -65,7 +68,7 @@ TEXTS = {
     "Python's name of a field": (with_op('"op": "flip", "from_": "x"'), r"ops\[1\] \"flip\": no such field"),
     "a number for a word": (with_op('"op": "flip", "axis": 1'), r"ops\[1\] \"flip\": axis"),
     "true for a number": (with_op('"op": "pad", "height": true, "width": 8'), r"ops\[1\] \"pad\": height"),
-    # messages that could quote a long text
+    # errors whose messages could quote a long text
     **{
         f"a megabyte in {field}": (
             with_op('"op": "flip", ' * ('"op"' not in field) + field % ("x" * 1_000_000)), "",
@@ -86,7 +89,7 @@ TEXTS = {
 
 
 def refusal(text, most=1500):
-    """Return the error message for a text. Assert that a terminal can show it."""
+    """Return the error message for a text. Assert that the message is printable and has at most ``most`` characters."""
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(text)
     said = str(caught.value)
@@ -135,7 +138,7 @@ def test_any_depth_of_nesting_is_rejected_with_a_message(place, opening, closing
         refusal(PLACES[place] % (opening * depth + "1" + closing * depth), most=1400)
 
 
-# a long file
+# long files
 
 
 def test_a_file_of_a_hundred_megabytes_is_rejected_after_its_first_megabyte(tmp_path):
@@ -159,7 +162,7 @@ def test_the_limit_of_one_mebibyte_is_exact(tmp_path):
         pp.load(path)
 
 
-# many ops
+# pipelines with many ops
 
 
 def test_the_deepest_tree_is_compiled_quickly():
@@ -273,7 +276,7 @@ def test_small_and_large_numbers_that_keep_pixel_values_distinct_are_compiled(no
     assert all(len(set(levels)) > 200 for levels in plan.table.tolist())
 
 
-# words: paths, formats, markup and control sequences
+# words that contain paths, format strings, markup or control sequences
 
 WORDS = (
     "../../etc/passwd", "/etc/passwd", "{0.__class__}", "%s%n", "$(reboot)", "<script>alert(1)</script>",
@@ -322,7 +325,7 @@ def test_an_origin_that_cannot_be_printed_is_rejected(word, field):
 
 @pytest.mark.parametrize("word", [word for word in WORDS if word], ids=ascii)
 def test_a_classifiers_names_stay_strings_in_config_pbtxt(tmp_path, word):
-    """The pipeline's names are identifiers. Those of a classifier may be any text."""
+    """The pipeline's names are identifiers, but those of a classifier may be any text."""
     (tmp_path / "model.plan").write_bytes(PLAN)
     built = repository.build(
         tmp_path / "out",

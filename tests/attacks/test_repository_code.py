@@ -1,10 +1,12 @@
-"""Attack: a folder that seems to contain only data runs code on the server: EXECUTION_ENV_PATH names a tar among the
-warm-up photos, whose bin/activate Triton runs; a shared library or a stub next to the model; a program of a different
-backend.
+"""Attack: A folder that seems to contain only data runs code on the server. EXECUTION_ENV_PATH refers to a tar file
+among the warm-up photos, and Triton runs the bin/activate in this tar file. Or the folder contains a shared library or
+a stub next to the model, or a program of a different backend.
 
-Defence: ``import`` translates the parameters that it knows, and names the others. ``check`` lists everything in a
-repository that runs code, except files that pixprep wrote. Triton 2.51 was observed to run or load each of these files.
-Outcome: named. Before the fix, the whole chain of ``import``, ``check`` and ``serve`` ran an untrusted file.
+Defence: ``import`` converts only the parameters that it supports, and reports all others. ``check`` reports everything
+in a repository that runs code, except files that pixprep wrote. Each of these files was observed to be run or loaded by
+Triton 2.51.
+
+Outcome: Each file is reported. Before the fix, an untrusted file passed ``import`` and ``check``, and ``serve`` ran it.
 """
 
 import os
@@ -110,15 +112,15 @@ def test_import_copies_no_parameter_that_runs_a_program(tmp_path, capsys):
     (folder / "1").mkdir(parents=True)
     (folder / "warmup").mkdir()
     shutil.copy(GRAPH, folder / "1" / "model.dali")
-    (folder / "warmup" / "photo.tar.gz").write_bytes(photo)  # whatever else it is, it is only accepted as an image
+    (folder / "warmup" / "photo.tar.gz").write_bytes(photo)  # a warm-up file must be a valid image, whatever its name
     keys = {"EXECUTION_ENV_PATH": "$$TRITON_MODEL_DIRECTORY/warmup/photo.tar.gz", "TRITON_ANY": "x", "num_threads": "2"}
     parameters = [f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in keys.items()]
     warmup = f'value {{ data_type: TYPE_UINT8 dims: [ {len(photo)} ] input_data_file: "photo.tar.gz" }}'
     warmup = f'model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "DALI_INPUT_0" {warmup} }} }}'
     (folder / "config.pbtxt").write_text("\n".join(['backend: "dali"', "max_batch_size: 4", *parameters, warmup]))
     assert main(["import", str(folder), str(tmp_path / "served" / "d")]) == 0
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     for key in ("EXECUTION_ENV_PATH", "TRITON_ANY"):
-        assert f'd: parameter "{key}" is not supported in a pixprep model and is omitted\n' in said
+        assert f'd: parameter "{key}" is not supported in a pixprep model and is omitted\n' in output
     assert Model(tmp_path / "served" / "d").config["parameters"] == {"threads": {"string_value": "2"}}
     assert code(tmp_path / "served") == []

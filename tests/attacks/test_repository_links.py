@@ -1,21 +1,24 @@
-"""Attack: links and names that lead out of the repository, so that checking or serving it reads private files.
+"""Attack: Links and names lead out of the repository, so that ``check`` or ``serve`` would read private files.
 
-Defence: ``check`` follows no link that leaves the repository, and no name in a configuration that is absolute or
-contains ``..``. ``serve`` checks first. (Triton itself follows links, which ``--no-check`` permits.) Outcome: named,
-not read. Before the fix, links were followed, and a line of the file could appear in the message.
+Defence: ``check`` does not follow links that leave the repository. It also rejects names in a configuration that are
+absolute or contain ``..``. ``serve`` runs the check first. (Triton itself follows links, and ``--no-check`` permits
+this.)
+
+Outcome: The link or name is reported, and its target is not read. Before the fix, links were followed, and a line of a
+private file could appear in the message.
 """
 
 import pytest
 
 from attacks.repositories import CONFIG, PIPELINE, problems, put
 
-LINE = "root:x:0:0:secret"
+PRIVATE_LINE = "root:x:0:0:secret"
 
 
 @pytest.fixture
 def secret(tmp_path):
     path = tmp_path / "secret"
-    path.write_text(LINE)
+    path.write_text(PRIVATE_LINE)
     return path
 
 
@@ -24,14 +27,14 @@ def secret(tmp_path):
 def test_a_file_outside_is_named_and_not_read(models, secret, file, is_relative):
     target = "../" * (file.count("/") + 1) + secret.name if is_relative else secret
     put(models / file, lambda path: path.symlink_to(target))
-    assert (models / file).read_text() == LINE
+    assert (models / file).read_text() == PRIVATE_LINE
     assert problems(models) == [f"{file}: links to a path outside the repository: replace it with a copy"]
 
 
 @pytest.mark.parametrize("place", ["x", "m/2"])
 def test_a_directory_outside_is_not_entered(models, tmp_path, place):
     (tmp_path / "outside" / "1").mkdir(parents=True)
-    (tmp_path / "outside" / "config.pbtxt").write_text(LINE)
+    (tmp_path / "outside" / "config.pbtxt").write_text(PRIVATE_LINE)
     (models / place).symlink_to(tmp_path / "outside")
     assert problems(models) == [f"{place}: links to a path outside the repository: replace it with a copy"]
 
@@ -43,7 +46,7 @@ def test_a_link_to_a_link_is_followed_to_its_end(models, secret):
 
 
 def test_links_inside_are_accepted(models):
-    """Kubernetes mounts a ConfigMap in this way: ``pipeline.json -> ..data/pipeline.json``."""
+    """Kubernetes mounts a ConfigMap with such links: ``pipeline.json -> ..data/pipeline.json``."""
     (models / "m" / "1" / "..data").mkdir()
     (models / PIPELINE).rename(models / "m" / "1" / "..data" / "pipeline.json")
     (models / PIPELINE).symlink_to("..data/pipeline.json")

@@ -1,7 +1,10 @@
-"""Attack: invalid names and numbers: bytes that are not UTF-8, control sequences, "²" for a version.
+"""Attack: A repository contains invalid names and numbers: bytes that are not UTF-8, control sequences, or "²" as a
+version.
 
-Defence: versions are ASCII digits; printed lines escape unprintable characters. Outcome: one printable line each.
-Before the fixes, a directory "²" caused a traceback, and a name could send control sequences to the terminal.
+Defence: Versions must consist of ASCII digits, and unprintable characters are escaped in the output.
+
+Outcome: Each problem is reported in one printable line. Before the fixes, a directory named "²" caused a traceback, and
+a name could send control sequences to the terminal.
 """
 
 import json

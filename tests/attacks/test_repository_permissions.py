@@ -1,7 +1,8 @@
-"""Attack, or accident: unreadable files and directories.
+"""Attack, or accident: A repository contains unreadable files and directories.
 
-Defence: each model is read separately; an unreadable file is a problem of its model. Outcome: named, with the system's
-reason; the other models are still checked.
+Defence: Each model is read separately, and an unreadable file is a problem of its model only.
+
+Outcome: The file is reported with the operating system's reason, and the other models are still checked.
 """
 
 import os
@@ -16,11 +17,12 @@ NOBODY = 65534
 
 @pytest.fixture
 def as_nobody(models, monkeypatch):
-    """Drop to the permissions of a user who owns nothing here, because root may read anything."""
+    """Return a function that switches to a user who owns no files here, because root may read all files."""
     shutil.copytree(models / "m", models / "other")
-    (models / "other" / "config.pbtxt").write_text('backend: "pixprep"\nname: "x"\n')  # a problem of its own
+    # this model has a different problem
+    (models / "other" / "config.pbtxt").write_text('backend: "pixprep"\nname: "x"\n')
     models.parent.chmod(0o755)
-    monkeypatch.chdir(models.parent)  # the folders above belong to root
+    monkeypatch.chdir(models.parent)  # the parent folders belong to root
     yield lambda: os.geteuid() or os.seteuid(NOBODY)
     if os.getuid() == 0:
         os.seteuid(0)

@@ -1,8 +1,10 @@
-"""Attack: a FIFO, a socket, a directory, a circular link or gigabytes instead of a file of the repository.
+"""Attack: A FIFO, a socket, a directory, a circular link or a file of gigabytes replaces a file of the repository.
 
-Defence: files are opened without blocking, must be regular, and are read up to a limit. Outcome: one line each. Before
-the fix, a FIFO named pipeline.json hung ``check``, ``build``, ``serve`` and the loading model forever; one named
-config.pbtxt was treated as missing, and hung Triton; 2 GB of config.pbtxt were read.
+Defence: Files are opened without blocking, must be regular, and are read up to a limit.
+
+Outcome: Each problem is reported in one line. Before the fix, a FIFO named pipeline.json blocked ``check``, ``build``,
+``serve`` and the loading of the model forever. A FIFO named config.pbtxt was treated as missing, and blocked Triton. A
+config.pbtxt of 2 GB was read completely.
 """
 
 import os
@@ -19,7 +21,7 @@ from pixprep.serving.repository.repository import Repository
 
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as server:
-        os.chdir(path.parent)  # a socket's path may have at most 107 bytes
+        os.chdir(path.parent)  # a relative path, because a socket's path may have at most 107 bytes
         server.bind(path.name)
 
 

@@ -1,9 +1,12 @@
-"""Attack: a warm-up whose request the model rejects: an invalid or truncated image, a wrong shape, an external file.
+"""Attack: A model rejects its own warm-up request, which contains an invalid or truncated image, a wrong shape, or an
+external file.
 
-Defence: ``check``, ``import`` and each reload build the request that Triton would build from the files, and run it in
-the engine. Links among the files that ``import`` copies are rejected, and their sizes are added up first. Outcome: one
-line. Before the fix, Triton ended by signal 11 in 9 of 13 starts, with every other model; and ``import`` copied a
-private key that a link pointed to. ``ready`` below is Triton 2.51's result for the others.
+Defence: ``check``, ``import`` and every reload build the same request from the files as Triton would, and run it in the
+engine. Before ``import`` copies files, it rejects links among them, and adds up their sizes.
+
+Outcome: The warm-up is rejected with a one-line message. Before the fix, Triton crashed with signal 11, and took down
+all other models, in 9 of 13 starts. ``import`` also copied a private key that a link pointed to. ``READY`` contains the
+warm-ups that Triton 2.51 accepts.
 """
 
 import os
@@ -19,63 +22,79 @@ from pixprep.serving.repository.warmups import warmup_files
 from support.images import jpeg, noise
 
 PHOTO = jpeg(noise(64, 64))
-N = len(PHOTO)
-NAMED = struct.pack("<I", N) + PHOTO
-ONE = 'backend: "pixprep"\nmax_batch_size: 4\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
-TEXT = 'backend: "pixprep"\nmax_batch_size: 4\n'
-FILE = 'input_data_file: "f"'
+PHOTO_BYTES = len(PHOTO)
+LENGTH_AND_PHOTO = struct.pack("<I", PHOTO_BYTES) + PHOTO
+BYTES_CONFIG = 'backend: "pixprep"\nmax_batch_size: 4\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+STRING_CONFIG = 'backend: "pixprep"\nmax_batch_size: 4\n'
+FROM_FILE = 'input_data_file: "f"'
 
 
-def warmup(kind, dims, data=FILE, more="batch_size: 1", name="image"):
+def warmup(kind, dims, data=FROM_FILE, batching="batch_size: 1", name="image"):
     entry = f'inputs {{ key: "{name}" value {{ data_type: TYPE_{kind} dims: [ {dims} ] {data} }} }}'
-    return f'model_warmup {{ name: "w" {more} {entry} }}\n'
+    return f'model_warmup {{ name: "w" {batching} {entry} }}\n'
 
 
 READY = {
-    "a photo": (ONE + warmup("UINT8", N), PHOTO),
-    "three of it": (ONE + warmup("UINT8", N, more="batch_size: 3 count: 2"), PHOTO),
-    "a photo and more bytes": (ONE + warmup("UINT8", N), PHOTO + b"abc"),
-    "none": (ONE + warmup("UINT8", 3, "zero_data: true", more="batch_size: 0"), b""),
-    "a string": (TEXT + warmup("STRING", 1), NAMED),
+    "a photo": (BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES), PHOTO),
+    "three of it": (BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES, batching="batch_size: 3 count: 2"), PHOTO),
+    "a photo and more bytes": (BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES), PHOTO + b"abc"),
+    "none": (BYTES_CONFIG + warmup("UINT8", 3, "zero_data: true", batching="batch_size: 0"), b""),
+    "a string": (STRING_CONFIG + warmup("STRING", 1), LENGTH_AND_PHOTO),
     "no image, which becomes zeros": (
-        TEXT + 'parameters { key: "on_error" value { string_value: "zero" } }' + warmup("STRING", 1),
+        STRING_CONFIG + 'parameters { key: "on_error" value { string_value: "zero" } }' + warmup("STRING", 1),
         struct.pack("<I", 3) + b"abc",
     ),
 }
 REFUSED = {
-    "zeros": (ONE + warmup("UINT8", N, "zero_data: true"), b"", "[UNKNOWN_FORMAT] a file of zeros"),
-    "noise": (ONE + warmup("UINT8", N, "random_data: true"), b"", "[UNKNOWN_FORMAT] not a JPEG"),
-    "half a photo": (ONE + warmup("UINT8", N // 2), PHOTO, "[TRUNCATED]"),
-    "too few bytes": (ONE + warmup("UINT8", N + 5), PHOTO, f'input "image": "f" has {N:,} bytes'),
+    "zeros": (BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES, "zero_data: true"), b"", "[UNKNOWN_FORMAT] a file of zeros"),
+    "noise": (BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES, "random_data: true"), b"", "[UNKNOWN_FORMAT] not a JPEG"),
+    "half a photo": (BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES // 2), PHOTO, "[TRUNCATED]"),
+    "too few bytes": (
+        BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES + 5),
+        PHOTO,
+        f'input "image": "f" has {PHOTO_BYTES:,} bytes',
+    ),
     "too many images": (
-        ONE + warmup("UINT8", N, more="batch_size: 9"),
+        BYTES_CONFIG + warmup("UINT8", PHOTO_BYTES, batching="batch_size: 9"),
         PHOTO,
         "batch_size is 9, but max_batch_size is 4",
     ),
     "a batch in its dims": (
-        ONE + warmup("UINT8", f"1, {N}"),
+        BYTES_CONFIG + warmup("UINT8", f"1, {PHOTO_BYTES}"),
         PHOTO,
-        f"is TYPE_UINT8 [1, {N}], but the model requires TYPE_UINT8 [-1]",
+        f"is TYPE_UINT8 [1, {PHOTO_BYTES}], but the model requires TYPE_UINT8 [-1]",
     ),
-    "free dims": (ONE + warmup("UINT8", -1), PHOTO, "is TYPE_UINT8 [-1], but the model requires"),
-    "another type": (ONE + warmup("INT8", N), PHOTO, "is TYPE_INT8"),
-    "terabytes": (ONE + warmup("UINT8", 1 << 40, "zero_data: true"), b"", "the limit max_request_bytes is 67,108,864"),
-    "no length": (TEXT + warmup("STRING", 1), PHOTO, "each with its length before it"),
-    "bytes after it": (TEXT + warmup("STRING", 1), NAMED + b"xx", "each with its length before it"),
-    "an empty string": (TEXT + warmup("STRING", 1, "zero_data: true"), b"", "[EMPTY]"),
-    "another input": (TEXT + warmup("STRING", 1, name="other"), NAMED, 'input "image" of the model is missing'),
-    "no data": (TEXT + warmup("STRING", 1, ""), b"", "has no data: add input_data_file"),
+    "free dims": (BYTES_CONFIG + warmup("UINT8", -1), PHOTO, "is TYPE_UINT8 [-1], but the model requires"),
+    "another type": (BYTES_CONFIG + warmup("INT8", PHOTO_BYTES), PHOTO, "is TYPE_INT8"),
+    "terabytes": (
+        BYTES_CONFIG + warmup("UINT8", 1 << 40, "zero_data: true"),
+        b"",
+        "the limit max_request_bytes is 67,108,864",
+    ),
+    "no length": (STRING_CONFIG + warmup("STRING", 1), PHOTO, "each with its length before it"),
+    "bytes after it": (STRING_CONFIG + warmup("STRING", 1), LENGTH_AND_PHOTO + b"xx", "each with its length before it"),
+    "an empty string": (STRING_CONFIG + warmup("STRING", 1, "zero_data: true"), b"", "[EMPTY]"),
+    "another input": (
+        STRING_CONFIG + warmup("STRING", 1, name="other"),
+        LENGTH_AND_PHOTO,
+        'input "image" of the model is missing',
+    ),
+    "no data": (STRING_CONFIG + warmup("STRING", 1, ""), b"", "has no data: add input_data_file"),
     "a file elsewhere": (
-        TEXT + warmup("STRING", 1, 'input_data_file: "../config.pbtxt"'),
-        NAMED,
+        STRING_CONFIG + warmup("STRING", 1, 'input_data_file: "../config.pbtxt"'),
+        LENGTH_AND_PHOTO,
         "is not a plain file name",
     ),
     "no file": (
-        TEXT + warmup("STRING", 1, 'input_data_file: "g"'),
-        NAMED,
+        STRING_CONFIG + warmup("STRING", 1, 'input_data_file: "g"'),
+        LENGTH_AND_PHOTO,
         '"g" cannot be read in warmup: No such file',
     ),
-    "a thousand": (TEXT + warmup("STRING", 1) * 1000, NAMED, "1,000 samples exceed the limit of 64"),
+    "a thousand": (
+        STRING_CONFIG + warmup("STRING", 1) * 1000,
+        LENGTH_AND_PHOTO,
+        "1,000 samples exceed the limit of 64",
+    ),
 }
 
 
@@ -101,7 +120,7 @@ def test_a_warmup_that_would_crash_triton_is_one_line(models, case):
 
 def test_per_request_inputs_are_also_tried(models):
     pp.Pipeline([pp.decode(), pp.crop("AT", 0, 4, 4, unit="free"), pp.tensor()]).save(models / PIPELINE)
-    image = f'inputs {{ key: "image" value {{ data_type: TYPE_STRING dims: [ 1 ] {FILE} }} }}'
+    image = f'inputs {{ key: "image" value {{ data_type: TYPE_STRING dims: [ 1 ] {FROM_FILE} }} }}'
     for data, words in {
         "zero_data: true": None,
         "random_data: true": "random_data may contain NaN",
@@ -111,17 +130,17 @@ def test_per_request_inputs_are_also_tried(models):
         (models / "m" / "warmup").mkdir(exist_ok=True)
         (models / "m" / "warmup" / "half").write_bytes(np.float32(0.5).tobytes())
         (models / "m" / "warmup" / "nan").write_bytes(np.float32("nan").tobytes())
-        (models / "m" / "warmup" / "f").write_bytes(NAMED)
-        config = TEXT + warmup("FP32", 1, data, more=f"batch_size: 1 {image}", name="AT")
+        (models / "m" / "warmup" / "f").write_bytes(LENGTH_AND_PHOTO)
+        config = STRING_CONFIG + warmup("FP32", 1, data, batching=f"batch_size: 1 {image}", name="AT")
         (models / CONFIG).write_text(config)
         assert [words in line for line in problems(models)] == ([True] if words else [])
 
 
 def test_pixels_can_be_random_and_have_the_size_that_the_model_accepts(models):
     pp.Pipeline([pp.pixels(), pp.resize(height=4, width=4), pp.tensor()]).save(models / PIPELINE)
-    (models / CONFIG).write_text(TEXT + warmup("UINT8", "8, 8, 3", "random_data: true"))
+    (models / CONFIG).write_text(STRING_CONFIG + warmup("UINT8", "8, 8, 3", "random_data: true"))
     assert problems(models) == []
-    (models / CONFIG).write_text(TEXT + warmup("UINT8", "8, 8, 4", "random_data: true"))
+    (models / CONFIG).write_text(STRING_CONFIG + warmup("UINT8", "8, 8, 4", "random_data: true"))
     assert [problem.where for problem in check(models)] == [CONFIG]
 
 

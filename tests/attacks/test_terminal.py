@@ -1,9 +1,11 @@
-"""Attack: files whose names control the terminal: colours, titles, a line that reports success; and invalid text.
+"""Attack: Names of files contain terminal control sequences (for colours or titles), a fake line that reports success,
+or invalid text.
 
-Defence: all output passes through one function, which escapes control characters; a line break in a name does not end a
-line. JSON is ASCII. Outcome: one line per file, whatever its name. Before the fix the names were printed verbatim, and
-one that is not UTF-8 could abort the command. The names of nodes in an ONNX file, and of models that do not load, were
-fixed later.
+Defence: All output passes through one function, which escapes control characters. A line break in a name does not end
+the line. JSON output is ASCII.
+
+Outcome: There is one line per file, whatever its name is. Before the fix, names were printed verbatim, and a name that
+was not UTF-8 could abort the command. Names of nodes in an ONNX file, and of models that do not load, were fixed later.
 """
 
 import json
@@ -28,7 +30,7 @@ NAMES = (b"red\x1b[31m.jpg", b"title\x1b]0;x\x07.jpg", b"line\nok: no problem fo
 
 
 def pixprep(*arguments):
-    """Return exit code, stdout and stderr of the command, with a terminal's strict UTF-8."""
+    """Run the command in a terminal with strict UTF-8. Return its exit code, stdout and stderr."""
     environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONUTF8": "1"}
     done = subprocess.run([PIXPREP, *arguments], capture_output=True, env=environment, check=False)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
@@ -46,7 +48,7 @@ def folder(tmp_path):
 
 def test_each_file_is_one_printable_line_whatever_its_name(folder):
     code, out, err = pixprep("run", folder / "p.json", folder / "images", "--output", folder / "out\x1b[31m")
-    assert code == 1  # one of them is not an image
+    assert code == 1  # the folder contains one file that is not an image
     assert "Traceback" not in err
     assert len(out.splitlines()) == len(NAMES) - 1
     assert len(err.splitlines()) == 1
