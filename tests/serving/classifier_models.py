@@ -1,4 +1,6 @@
-"""Parts shared by the tests of the standalone classifier models: a fake of Triton's module, and a small model."""
+"""Shared parts of the tests of the standalone classifier models: a fake of Triton's Python module, and a small
+model.
+"""
 
 import importlib.util
 import json
@@ -10,7 +12,9 @@ from onnx import TensorProto, helper
 
 
 class Tensor:
-    """Tensor whose ``values`` are a NumPy array, or after ``from_dlpack`` the object that provided them."""
+    """Fake of Triton's tensor. ``values`` is a NumPy array, or after ``from_dlpack`` the object that the array came
+    from.
+    """
 
     def __init__(self, name, values):
         self.name, self.values = name, values
@@ -30,7 +34,9 @@ class Tensor:
 
 
 class OnDevice(Tensor):
-    """Tensor with only one of the two methods by which Triton exposes a tensor on a GPU; the memory is the CPU's."""
+    """Tensor that claims to be on a GPU. It has only one of Triton's two methods to access its data, and the data is in
+    CPU memory.
+    """
 
     def is_cpu(self):
         return False
@@ -48,14 +54,14 @@ class Error(Exception):
 
 
 class Request:
-    def __init__(self, wanted=("double", "pairs"), **inputs):
-        self.wanted = list(wanted)
+    def __init__(self, output_names=("double", "pairs"), **inputs):
+        self.wanted = list(output_names)
         self.inputs = {
             name: values if isinstance(values, Tensor) else Tensor(name, values) for name, values in inputs.items()
         }
 
     def requested_output_names(self):
-        return set(self.wanted)  # as in Triton
+        return set(self.wanted)  # Triton also returns a set
 
 
 def response(tensors=(), error=None):
@@ -63,7 +69,9 @@ def response(tensors=(), error=None):
 
 
 def load(file, monkeypatch):
-    """Module of a classifier model, and its log: ``errors``, ``warnings``, ``infos``."""
+    """Import the module of a classifier model. Return the module and its log, which has ``errors``, ``warnings`` and
+    ``infos``.
+    """
     logs = SimpleNamespace(errors=[], warnings=[], infos=[])
     triton = ModuleType("triton_python_backend_utils")
     triton.Tensor = Tensor
@@ -76,13 +84,13 @@ def load(file, monkeypatch):
     monkeypatch.setitem(sys.modules, triton.__name__, triton)
     spec = importlib.util.spec_from_file_location("model", file)
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "model", module)  # dataclasses look their module up here
+    monkeypatch.setitem(sys.modules, "model", module)  # dataclasses search for their module here
     spec.loader.exec_module(module)
     return module, logs
 
 
 def save(folder, nodes, inputs, outputs, constants=()):
-    """Write a model directory with these nodes. Inputs and outputs are float32: name, shape."""
+    """Write a model directory with these nodes. Inputs and outputs are float32, given as shapes by name."""
     faces = [
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in side.items()]
         for side in (inputs, outputs)
@@ -96,7 +104,7 @@ def save(folder, nodes, inputs, outputs, constants=()):
 
 
 def save_small(folder):
-    """Write a model that doubles x [n, m] and reshapes it to pairs, so that the second output fails for odd m."""
+    """Write a model that doubles x [n, m] and reshapes it to pairs. An odd m makes its second output fail."""
     return save(
         folder,
         [("Add", ["x", "x"], ["double"]), ("Reshape", ["x", "shape"], ["pairs"])],
@@ -111,12 +119,12 @@ def one(name="x", data_type="TYPE_FP32", dims=(-1,)):
 
 
 def config(**changes):
-    """Return the configuration of the small model."""
+    """Return the configuration of the small model, with changes."""
     return {"max_batch_size": 8, "input": one(), "output": one("double") + one("pairs", dims=(-1, 2))} | changes
 
 
 def started(module, folder, *, device="CPU", number="0", **changes):
-    """Create and initialize the model like Triton."""
+    """Create and initialize the model as Triton does."""
     model = module.TritonPythonModel()
     model.initialize(
         {
@@ -135,7 +143,7 @@ def parameter(name, value):
     return {"parameters": {name: {"string_value": value}}}
 
 
-# configurations that contradict the small model, and the error for each
+# each case: a configuration that contradicts the small model, and the resulting error
 DISAGREEMENTS = [
     ({"input": one("y")}, "config.pbtxt declares the inputs ['y'], but model.onnx has ['x']"),
     ({"input": []}, "config.pbtxt declares the inputs [], but model.onnx has ['x']"),

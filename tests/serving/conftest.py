@@ -1,4 +1,4 @@
-"""A model that only declares inputs and outputs."""
+"""Fixture with a model that only declares inputs and outputs."""
 
 import pytest
 

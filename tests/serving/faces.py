@@ -1,4 +1,4 @@
-"""Models that only declare inputs and outputs, and the contents of repositories with them."""
+"""Models that only declare their inputs and outputs, and functions that read the repositories built from them."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def folder(built):
 
 
 def files(root):
-    """Return every file of a repository with its content, except the ignored weights."""
+    """Return the content of every file in a repository by its relative path, without the ONNX files."""
     found = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in found if path.name != "model.onnx"}
 
@@ -54,7 +54,7 @@ TWO = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="a"
 
 
 def refusal(path, pipeline=PIPELINE):
-    """Return the message with which ``build`` rejects an ONNX file. Assert that it leaves no files."""
+    """Return the message with which ``build`` rejects an ONNX file. Assert that ``build`` leaves no files."""
     with pytest.raises(PipelineError) as caught:
         build(path.parent / "out", pipeline=pipeline, onnx=path)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]

@@ -1,7 +1,9 @@
-"""The rows of the fault table, each applied to a live server while others use it, with the outcome of every request.
+"""Cases of the fault table. Each case causes one fault on a live server that other clients use meanwhile, and counts
+the outcome of every request.
 
-A case sends requests through ``site.clients`` and may return a remark. While it runs, two neighbours send valid images.
-Their errors count as lost unless the case makes the model unavailable for everyone.
+A case sends requests through ``site.clients`` and may return a remark. While it runs, two other clients, the
+neighbours, send valid images. Their errors count as lost requests unless the fault is expected to make the model
+unavailable for all clients.
 """
 
 import gzip
@@ -62,15 +64,17 @@ CASES = {}
 
 @dataclass(frozen=True)
 class Row:
-    """Results of the requests of one case.
+    """Row of the fault table: the outcomes of all requests of one case.
 
     Attributes:
-        right: Tensors that equal the engine's bit for bit, and invalid requests rejected as specified.
-        errors: Clear errors instead of a tensor or a rejection.
-        lost: Requests without a response, or a neighbour's error.
-        wrong: Wrong tensors, successes instead of rejections, or error messages that should not be shown.
-        recovery_s: Seconds from the end of the fault until every model was right again.
-        remark: The measurement, or the lost or wrong responses.
+        right: Number of tensors that match the engine's bit for bit, and of invalid requests that were rejected as
+            specified.
+        errors: Number of requests that failed with a clear error instead of the expected response.
+        lost: Number of requests without a response, plus the neighbours' errors.
+        wrong: Number of wrong tensors, of invalid requests that succeeded, and of error messages that should not be
+            shown to clients.
+        recovery_s: Seconds from the end of the fault until every model responded correctly again.
+        remark: Measurements of the case, or descriptions of the lost or wrong responses.
     """
 
     number: int
@@ -94,7 +98,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    """One row: its function, and whether the neighbours may get errors from it."""
+    """A case of the fault table: its function, and whether the neighbours may get errors while it runs."""
 
     fault: str
     do: object
@@ -102,7 +106,7 @@ class Case:
 
 
 def case(number, fault, *, takes_the_model=False):
-    """Add a function of a site and a scale to the table."""
+    """Return a decorator that adds a function of a site to the table of cases."""
 
     def enter(do):
         CASES[number] = Case(fault, do, takes_the_model)
@@ -112,12 +116,12 @@ def case(number, fault, *, takes_the_model=False):
 
 
 class Site:
-    """The environment of a case.
+    """Environment in which a case runs.
 
     Attributes:
         serve: The server.
-        clients: Clients whose requests count.
-        scale: 1 for the usual tests, more for the long run.
+        clients: Clients that count the outcomes of this case.
+        scale: Factor for the number of requests: 1 in the usual tests, more in the long run.
     """
 
     def __init__(self, serve, oracle, folder, scale=1):
@@ -128,19 +132,21 @@ class Site:
         self.clients = Clients(serve, oracle)
 
     def count(self, clients):
-        """Create clients whose requests the case counts itself."""
+        """Add the outcomes that other clients have counted."""
         self.clients.counts.update(clients.counts)
         self.clients.codes.update(clients.codes)
         self.clients.notes += clients.notes
 
     def both(self, images, *, models=MODELS):
-        """Send the images in one request over both protocols."""
+        """Send the images in one request per protocol."""
         for model in models:
             for protocol in ("http", "grpc"):
                 self.clients.ask(images, model=model, protocol=protocol)
 
     def raw(self, codes, headers, body, *, model="preprocess", path=None, timeout_s=60):
-        """Send any HTTP request for which one of these statuses is expected."""
+        """Send an arbitrary HTTP request. The outcome is ``right`` if the response has one of the statuses
+        ``codes``.
+        """
         try:
             status, _, text = post(self.serve.address, path or INFER.format(model), headers, body, timeout_s=timeout_s)
         except (OSError, http.client.HTTPException) as error:
@@ -152,12 +158,12 @@ class Site:
         return self.clients.note("right") if status in codes else self.clients.error(status, said(text))
 
     def in_json(self, codes, tensor, *, model="preprocess", **rest):
-        """Return a request whose tensors are JSON."""
+        """Send a request whose tensor is encoded as JSON, and return its outcome."""
         body = json.dumps({"inputs": [tensor] if tensor else [], **rest}).encode()
         return self.raw(codes, {}, body, model=model)
 
     def stats(self, model="preprocess"):
-        """Return the number of images that a model has processed."""
+        """Return the number of images that the model has processed, from Triton's statistics."""
         _, _, text = get(self.serve.address, f"/v2/models/{model}/stats")
         return int(json.loads(text)["model_stats"][0]["inference_count"])
 
@@ -170,7 +176,7 @@ def get(address, path):
 
 
 def run(number, serve, oracle, folder, *, scale=1):
-    """Run one row, and return its results."""
+    """Run one case, and return its row of the table."""
     it = CASES[number]
     site = Site(serve, oracle, folder, scale)
     with site.clients, Clients(serve, oracle) as neighbours:
@@ -202,7 +208,7 @@ def shm_mib(serve):
     return sum(path.stat().st_size for path in SHM.glob(f"{serve.prefix}*")) / 2**20
 
 
-# contents of the request
+# Cases that concern the contents of a request.
 
 
 @case(1, "no bytes; an empty body")
@@ -301,7 +307,7 @@ def _(site):
     site.in_json([404, 400], good, model="resnet")
 
 
-# Triton 2.51 rejects the whole dynamic batch that contains an invalid length: see docs/security.md
+# If one length is invalid, Triton 2.51 rejects the whole dynamic batch; see docs/security.md.
 @case(13, "lies in lengths: of the bytes, the data, the header", takes_the_model=True)
 def _(site):
     headers, body = body_of([PHOTO])
@@ -351,10 +357,10 @@ def _(site):
                 site.clients.note("lost", f"no end: {data[:200]}")
                 continue
             except OSError:
-                pass  # closed in the middle of nonsense
+                pass  # Triton closed the connection while it received garbage
         if answer and not answer.startswith(b"HTTP/1.1 200") and what_is_unclear(answer.decode(errors="replace")):
             site.clients.note("wrong", answer.decode(errors="replace"))
-        else:  # half a request is closed without a response, as expected
+        else:  # closing an incomplete request without a response is expected
             site.clients.note("right")
     with grpc.insecure_channel(site.serve.grpc) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
@@ -426,7 +432,8 @@ def _(site):
             if future.cancel() or future.cancelled():
                 site.clients.note("right", "")
                 continue
-            answer = tritonclient.grpc.service_pb2.ModelInferResponse.FromString(future.result())  # it was faster
+            # completed before the cancellation
+            answer = tritonclient.grpc.service_pb2.ModelInferResponse.FromString(future.result())
             is_right = answer.raw_output_contents == [site.clients.oracle.tensors("preprocess", [LARGE] * 2).tobytes()]
             site.clients.note("right" if is_right else "wrong", "" if is_right else "another tensor")
     site.clients.ask([PHOTO])
@@ -434,7 +441,7 @@ def _(site):
 
 
 def infer_request(rows):
-    """Return the message of a request to preprocess."""
+    """Return the gRPC message of a request to preprocess with these images."""
     tensor = tritonclient.grpc.InferInput("image", rows.shape, "BYTES").set_data_from_numpy(rows)
     return tritonclient.grpc.service_pb2.ModelInferRequest(
         model_name="preprocess", inputs=[tensor._get_tensor()], raw_input_contents=[tensor._get_content()]
@@ -471,11 +478,11 @@ def _(site):
         list(pool.map(lambda number: site.clients.ask([GOOD[number % 5]]), range(1000 if site.scale > 1 else 400)))
 
 
-# as an operator does
+# Cases that concern actions of an operator.
 
 
 def in_own_mounts(folder, size):
-    """Return the command prefix that mounts a file system of this size on a folder, or None if mounting is not
+    """Return a command prefix that mounts a file system of this size on a folder. Return None if mounting is not
     permitted.
     """
     unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]

@@ -1,4 +1,4 @@
-"""Model repositories: the files that `build` writes, and its notes."""
+"""Tests of the model repositories that `build` writes, and of the notes that it prints."""
 
 import difflib
 import re
@@ -25,18 +25,18 @@ def demo(tmp_path_factory):
     return build(tmp_path_factory.mktemp("demo") / "models")
 
 
-def face(config_text):
-    """Return the model as clients and ensembles see it."""
+def interface(config_text):
+    """Return the parts of a configuration that clients and ensembles depend on."""
     return re.findall(
         r"^(?:(?:in|out)put|  (?:name|data_type|dims|label_filename)).*|^max_batch_size.*", config_text, re.MULTILINE
     )
 
 
 def test_the_committed_repository_equals_what_build_writes_except_ignored_files(demo):
-    committed, built = files(COMMITTED), files(folder(demo))
-    assert built.pop("classifier/1/model.py") == onnx_classifier().encode()
+    committed, result = files(COMMITTED), files(folder(demo))
+    assert result.pop("classifier/1/model.py") == onnx_classifier().encode()
     committed.pop("classifier/1/model.py", None)
-    assert committed == built
+    assert committed == result
 
 
 def test_a_build_names_each_file_that_it_writes_and_leaves_no_others(demo):
@@ -79,7 +79,7 @@ def test_classifiers_differ_only_in_what_runs_them(demo, tmp_path, classifier, l
     out = tmp_path / "models"
     notes = build(out, classifier=classifier).notes
     ours, theirs = files(folder(demo)), files(out)
-    # the last line has a checksum of the others
+    # the last line contains a checksum of the other lines
     texts = (entry.pop("classifier/config.pbtxt").decode().splitlines()[:-1] for entry in (ours, theirs))
     changed = [line for line in difflib.ndiff(*texts) if line[0] in "-+"]
     assert sorted(changed) == sorted(f"{line[0]} {line[1:]}" for line in lines)
@@ -103,7 +103,7 @@ def test_a_users_own_classifier_keeps_its_names(tmp_path):
     outputs = [("boxes:0", "FLOAT", ("n", "boxes", 4)), ("classes", "INT64", ("n", "boxes"))]
     path = save_onnx(tmp_path / "my.onnx", [("pixels", "FLOAT16", ("n", 3, "height", "width"))], outputs)
     build(tmp_path / "out", pipeline=pp.presets.letterbox(size=320, dtype="float16"), onnx=path, max_batch_size=8)
-    assert face((tmp_path / "out" / "classifier" / "config.pbtxt").read_text()) == [
+    assert interface((tmp_path / "out" / "classifier" / "config.pbtxt").read_text()) == [
         "max_batch_size: 8", "input {", '  name: "pixels"', "  data_type: TYPE_FP16", "  dims: [ 3, 320, 320 ]",
         "output {", '  name: "boxes:0"', "  data_type: TYPE_FP32", "  dims: [ -1, 4 ]", "output {", '  name: "classes"',
         "  data_type: TYPE_INT64", "  dims: [ -1 ]",
@@ -144,7 +144,7 @@ def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
         ]
     )  # fmt: skip
     inputs = [("small", "UINT8", ("n", 3, 16, 16)), ("large", "FLOAT", ("n", 3, 64, 32))]
-    built = build(
+    result = build(
         tmp_path / "out",
         pipeline=pipeline,
         onnx=save_onnx(tmp_path / "two.onnx", inputs),
@@ -152,7 +152,7 @@ def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
         max_batch_size=1,
     )
     shapes = "small:1x3x16x16,large:1x3x64x32"
-    assert built.notes[-1].endswith(f"--minShapes={shapes} --optShapes={shapes} --maxShapes={shapes}")
+    assert result.notes[-1].endswith(f"--minShapes={shapes} --optShapes={shapes} --maxShapes={shapes}")
     ensemble = (tmp_path / "out" / "ensemble" / "config.pbtxt").read_text()
     assert re.findall("input_map.*", ensemble) == [
         'input_map { key: "image" value: "image" }',
@@ -161,7 +161,7 @@ def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
     ]
     only_large = save_onnx(tmp_path / "one.onnx", inputs[1:])
     build(tmp_path / "one", pipeline=pipeline, onnx=only_large)
-    assert face((tmp_path / "one" / "ensemble" / "config.pbtxt").read_text())[-3:] == [
+    assert interface((tmp_path / "one" / "ensemble" / "config.pbtxt").read_text())[-3:] == [
         '  name: "small"',
         "  data_type: TYPE_UINT8",
         "  dims: [ 3, 16, 16 ]",
@@ -170,8 +170,8 @@ def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
 
 def test_a_model_with_a_fixed_batch_of_one_is_served(tmp_path):
     fixed = save_onnx(tmp_path / "one.onnx", [("input", "FLOAT", (1, 3, 224, 224))], [("logits", "FLOAT", (1, 4))])
-    built = build(tmp_path / "out", pipeline=PIPELINE, onnx=fixed, classifier="tensorrt", max_batch_size=1)
-    assert "Shapes" not in built.notes[0]  # trtexec rejects them if no dimension is open
+    result = build(tmp_path / "out", pipeline=PIPELINE, onnx=fixed, classifier="tensorrt", max_batch_size=1)
+    assert "Shapes" not in result.notes[0]  # trtexec rejects shape options for a model with fixed dimensions
     (tmp_path / "out" / "classifier" / "1" / "model.plan").write_bytes(PLAN)
     assert check(tmp_path / "out") == []
 
@@ -199,7 +199,7 @@ def test_external_weights_of_an_onnx_file_are_copied(model, tmp_path):
 
 def test_an_error_without_a_file_name_is_reported_without_one(tmp_path):
     plan = tmp_path / "my.plan"
-    plan.symlink_to("/proc/self/mem")  # opens, and fails to read
+    plan.symlink_to("/proc/self/mem")  # this file can be opened, but reading it fails
     words = ["input:FP32:3x224x224", "logits:FP32:4"]
     with pytest.raises(SetupError) as caught:
         build(tmp_path / "out", pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt")
@@ -257,11 +257,11 @@ def test_boxes_without_a_transform_are_noted(tmp_path, name, dims):
     path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("n", *dims))])
     shown = [-1 if isinstance(length, str) else length for length in dims]
     remedy = "Add original_size after decode and transform before tensor: docs/detection.md"
-    looks = f'my.onnx: "{name}" {shown} looks like boxes, but clients cannot map them to the photo.'
-    cut = f"{looks} The detector cannot find objects that center_crop cuts off. {remedy}"
+    report = f'my.onnx: "{name}" {shown} looks like boxes, but clients cannot map them to the photo.'
+    cut = f"{report} The detector cannot find objects that center_crop cuts off. {remedy}"
     assert cut in build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes
     head, tail = [pp.decode(), pp.original_size(), pp.letterbox(224, 224)], [pp.normalize(), pp.tensor()]
-    assert f"{looks} {remedy}" in build(tmp_path / "out", pipeline=pp.Pipeline([*head, *tail]), onnx=path).notes
+    assert f"{report} {remedy}" in build(tmp_path / "out", pipeline=pp.Pipeline([*head, *tail]), onnx=path).notes
     whole = pp.Pipeline([*head, pp.transform(), *tail])
     assert not any("boxes" in note for note in build(tmp_path / "out", pipeline=whole, onnx=path).notes)
 

@@ -1,4 +1,6 @@
-"""Combinations of a pipeline and a model that `build` rejects, and the fixes that it names."""
+"""Tests that `build` rejects combinations of a pipeline and a model that do not match, with messages that contain the
+fix.
+"""
 
 import sys
 
@@ -134,7 +136,9 @@ def test_a_file_of_a_different_format_is_rejected(tmp_path, content):
 
 @pytest.mark.parametrize("batch", [1, 8])
 def test_rows_that_onnx_runtime_infers_are_those_of_the_output(tmp_path, batch):
-    """The file leaves them open, but the classifier would fail to load, and Triton would serve no model."""
+    """The file leaves the number of rows open. Without this check, the classifier would fail to load, and Triton would
+    not serve any model.
+    """
     shape = helper.make_tensor("shape", TensorProto.INT64, [2], [3, 64])
     nodes = [("Reshape", ["input", "shape"], ["logits"])]
     save(tmp_path, nodes, {"input": ["n" if batch > 1 else 1, 3, 8, 8]}, {"logits": ["m", 64]}, [shape])
@@ -193,8 +197,8 @@ def test_options_that_do_not_describe_a_tensor_are_rejected(texts, message):
 
 
 def test_options_can_contain_names_with_colons_and_open_dimensions():
-    said = parse_io(["input:0:FP16:3x-1x224", "a:INT64:4", "b:BOOL:1"], source="my.plan")
-    assert [(tensor.name, tensor.data_type, tensor.shape) for tensor in (*said.inputs, *said.outputs)] == [
+    notes = parse_io(["input:0:FP16:3x-1x224", "a:INT64:4", "b:BOOL:1"], source="my.plan")
+    assert [(tensor.name, tensor.data_type, tensor.shape) for tensor in (*notes.inputs, *notes.outputs)] == [
         ("input:0", "TYPE_FP16", (-1, 3, -1, 224)),
         ("a", "TYPE_INT64", (-1, 4)),
         ("b", "TYPE_BOOL", (-1, 1)),
@@ -202,7 +206,7 @@ def test_options_can_contain_names_with_colons_and_open_dimensions():
 
 
 @pytest.mark.parametrize(
-    ("package", "act", "message"),
+    ("package", "command", "message"),
     [
         (
             "onnx",
@@ -217,10 +221,10 @@ def test_options_can_contain_names_with_colons_and_open_dimensions():
         ),
     ],
 )
-def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, act, message):
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, command, message):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.pbtxt").write_text('backend: "python"')
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SetupError) as caught:
-        act(tmp_path)
+        command(tmp_path)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Mistakes in a repository that `check` finds."""
+"""Tests that `check` finds mistakes in a model repository."""
 
 import shutil
 import sys
@@ -23,8 +23,8 @@ def valid(model, tmp_path):
 
 
 CLASSIFIER, ENSEMBLE = (f"{name}/config.pbtxt" for name in ("classifier", "ensemble"))
-SECOND = 'step 2 ("classifier")'
-# each row: a file, the text to change => its replacement, and the problems that ``check`` then reports
+SECOND_STEP = 'step 2 ("classifier")'
+# Each entry contains a file, the text to change => its replacement, and the problems that ``check`` then reports.
 MISTAKES = """
 preprocess/config.pbtxt: backend => bakend
 - preprocess/config.pbtxt: cannot be parsed: 2:1 : Message type "inference.ModelConfig" has no field named "bakend":
@@ -175,7 +175,7 @@ def put_plan(root, content):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "problems"),
+    ("corrupt", "problems"),
     [
         (
             lambda root: (root / "other" / "1").mkdir(parents=True),
@@ -244,8 +244,8 @@ def put_plan(root, content):
         ),
     ],
 )
-def test_missing_and_replaced_files_are_found(valid, spoil, problems):
-    spoil(valid)
+def test_missing_and_replaced_files_are_found(valid, corrupt, problems):
+    corrupt(valid)
     assert list(map(str, check(valid))) == problems
 
 
@@ -282,32 +282,32 @@ def test_the_checked_versions_are_those_that_triton_serves_and_that_a_step_names
     assert problem in "".join(found)
 
 
-OPENED = []
+OPENED_FILES = []
 """Files that were opened in the folder of ``watched``, each by its path and inode."""
 
 
 def remember(event, arguments):
-    if event == "open" and watched and str(arguments[0]).startswith(f"{watched[0]}/"):
+    if event == "open" and watched_folders and str(arguments[0]).startswith(f"{watched_folders[0]}/"):
         with suppress(OSError):
-            OPENED.append((str(arguments[0]), Path(arguments[0]).stat().st_ino))
+            OPENED_FILES.append((str(arguments[0]), Path(arguments[0]).stat().st_ino))
 
 
-watched = []
+watched_folders = []
 sys.addaudithook(remember)
 
 
 def test_each_file_is_opened_once_by_check_and_by_a_second_build(valid, model):
     build(valid, pipeline=PIPELINE, onnx=model, name="b")
-    for act, least in (
+    for command, min_files in (
         (lambda: main(["check", str(valid)]), 6 + 2 + 2),
         (lambda: build(valid, pipeline=PIPELINE, onnx=model, name="b"), 6),
     ):
-        OPENED.clear()
-        watched.append(valid)
-        act()
-        watched.clear()
-        read = [entry for entry in OPENED if entry[0].endswith((".pbtxt", ".json", ".onnx"))]
-        assert len(read) >= least
+        OPENED_FILES.clear()
+        watched_folders.append(valid)
+        command()
+        watched_folders.clear()
+        read = [entry for entry in OPENED_FILES if entry[0].endswith((".pbtxt", ".json", ".onnx"))]
+        assert len(read) >= min_files
         assert sorted(read) == sorted(set(read))
 
 
@@ -320,7 +320,7 @@ def test_a_model_without_config_is_as_valid_as_one_with_config(valid):
     assert list(map(str, check(valid))) == [
         'ensemble/config.pbtxt: "tensor": step 1 ("preprocess.pixprep") output "tensor" is TYPE_FP16 '
         "[-1, 3, 224, 224], but "
-        f'{SECOND} input "input" is TYPE_FP32 [-1, 3, 224, 224]: make them equal'
+        f'{SECOND_STEP} input "input" is TYPE_FP32 [-1, 3, 224, 224]: make them equal'
     ]
 
 
@@ -379,9 +379,9 @@ def test_a_pipeline_file_is_checked_alone(tmp_path):
 
 
 def test_an_onnx_file_is_read_with_little_memory(model):
-    """The reader used to allocate 2 GiB, the maximum size of such a file.
+    """The reader used to allocate 2 GiB, the maximum size of an ONNX file.
 
-    Under ulimit -v, the file was reported as invalid.
+    With a limit set by ulimit -v, a valid file was then reported as invalid.
     """
     with memory_for(256 << 20):
         assert [tensor.name for tensor in read_onnx(model).inputs] == ["input"]

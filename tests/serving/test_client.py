@@ -1,4 +1,6 @@
-"""Messages of `pixprep send` about an invalid address, and about a batch that a model does not support."""
+"""Tests of the error messages of `pixprep send` for an invalid address, and for a batch that the model does not
+support.
+"""
 
 import io
 

@@ -1,4 +1,6 @@
-"""Clips and classifiers: image classifiers converted for clips, clip classifiers as they are, and unsuitable ones."""
+"""Tests of classifiers for clips: image classifiers that are converted to clips, models that already classify clips,
+and unsuitable models.
+"""
 
 import io
 import re
@@ -32,7 +34,7 @@ def pipeline(layout="tchw", *, frames=FRAMES, size=SIDE, dtype="float32"):
 
 
 def save(path, shape, *, weights=None):
-    """Save a network whose output ``scores`` (5) is computed from its flattened input."""
+    """Save a network whose output ``scores`` has 5 values and is a linear function of the flattened input."""
     n_values = int(np.prod([side if isinstance(side, int) else SIDE for side in shape[1:]]))
     weights = RNG.normal(size=(n_values, 5)).astype(np.float32) if weights is None else weights
     text = f"""<ir_version: 8, opset_import: ["": 18]>
@@ -65,7 +67,8 @@ def config(repository, model):
 def test_the_repository_serves_clips_without_problems(tmp_path):
     clips = save(tmp_path / "clips.onnx", ["batch", FRAMES, 3, SIDE, SIDE])
     built = build(tmp_path / "models", pipeline=pipeline(), onnx=clips, classifier="tensorrt")
-    assert [problem.where for problem in check(tmp_path / "models")] == ["classifier/1/model.plan"]  # made elsewhere
+    # the plan is built on a different machine
+    assert [problem.where for problem in check(tmp_path / "models")] == ["classifier/1/model.plan"]
     dims = f"dims: [ {FRAMES}, 3, {SIDE}, {SIDE} ]"
     for model in ("preprocess", "classifier"):
         assert dims in config(tmp_path / "models", model)
@@ -75,7 +78,8 @@ def test_the_repository_serves_clips_without_problems(tmp_path):
         assert f'parameters {{ key: "frames" value {{ string_value: "{FRAMES}" }} }}' in config(
             tmp_path / "models", model
         )
-    assert "format:" not in config(tmp_path / "models", "classifier")  # NCHW is for images
+    # Triton's NCHW and NHWC formats only apply to images
+    assert "format:" not in config(tmp_path / "models", "classifier")
     assert f"--maxShapes=input:16x{FRAMES}x3x{SIDE}x{SIDE}" in built.notes[-1]
 
 
@@ -97,7 +101,7 @@ def test_a_clip_classifier_is_served_as_it_is(tmp_path, layout, shape):
     assert f"dims: [ {dims} ]" in config(tmp_path / "models", "classifier")
 
 
-GIVES = f'the pipeline returns [{FRAMES}, 3, {SIDE}, {SIDE}], but input "input" of the model is'
+RETURNS = f'the pipeline returns [{FRAMES}, 3, {SIDE}, {SIDE}], but input "input" of the model is'
 IMAGES = (
     f'the pipeline returns clips, [{FRAMES}, 3, {SIDE}, {SIDE}], but input "input" of the model accepts images, '
     f"[3, {SIDE}, {SIDE}]: average its results over the frames as in docs/video.md, or export the "
@@ -118,13 +122,17 @@ IMAGES = (
         (
             pipeline(),
             ["n", 3, FRAMES, SIDE, SIDE],
-            f'{GIVES} [3, {FRAMES}, {SIDE}, {SIDE}]: set tensor layout to "cthw"',
+            f'{RETURNS} [3, {FRAMES}, {SIDE}, {SIDE}]: set tensor layout to "cthw"',
         ),
-        (pipeline(), ["n", 16, 3, SIDE, SIDE], f"{GIVES} [16, 3, {SIDE}, {SIDE}]: set decode_video frames to 16"),
+        (
+            pipeline(),
+            ["n", 16, 3, SIDE, SIDE],
+            f"{RETURNS} [16, 3, {SIDE}, {SIDE}]: set decode_video frames to 16",
+        ),
         (
             pipeline(),
             ["n", 3, 6, 9, 9],
-            f'{GIVES} [3, 6, 9, 9]: set tensor layout to "cthw" and set decode_video frames to 6 and set resize to 9',
+            f'{RETURNS} [3, 6, 9, 9]: set tensor layout to "cthw" and set decode_video frames to 6 and set resize to 9',
         ),
         (
             pp.presets.imagenet(),
@@ -154,7 +162,7 @@ def test_the_code_in_the_docs_converts_an_image_classifier_for_clips(tmp_path, o
         flat = Flatten (pool)
         linear = MatMul (flat, shape)
         logits = Relu (linear)
-    }}"""  # the Relu of a mean is not the mean of the Relu
+    }}"""  # the mean must follow the Relu, because the order changes the result
     (images := tmp_path / "model_repository" / "classifier" / "1" / "model.onnx").parent.mkdir(parents=True)
     parsed(images, text, shape=RNG.normal(size=(3, 1000)).astype(np.float32))
     subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, check=True)
@@ -178,9 +186,11 @@ def test_a_preview_shows_a_photo_as_a_still_clip_and_a_clip_itself(tmp_path):
     with pp.Engine(pipeline()) as engine:
         tensor = engine.run_batch([encoded])["tensor"]
     scores = run(tmp_path / "models" / "classifier" / "1" / "model.onnx", tensor)["scores"][0].astype(np.float64)
-    shares = np.exp(scores) / np.exp(scores).sum()
+    probabilities = np.exp(scores) / np.exp(scores).sum()
     names = labels.read_text().splitlines()
-    best = ", ".join(f"{names[index]} {shares[index]:.2f}" for index in np.argsort(-shares, kind="stable")[:3])
+    best = ", ".join(
+        f"{names[index]} {probabilities[index]:.2f}" for index in np.argsort(-probabilities, kind="stable")[:3]
+    )
     *_, last = try_out(tmp_path / "models", encoded)
     assert last == f'"scores": {best}'
     first, *_, last = try_out(tmp_path / "models", photo("china"))
@@ -197,7 +207,8 @@ def test_a_preview_shows_the_middle_frame_of_a_clip(tmp_path, capsys):
     encoded = clip("h264.mp4", 30)
     assert number(np.asarray(Image.open(io.BytesIO(still(pipeline(), encoded))))) == 15
     assert still(pipeline(), photo("china")) == photo("china")
-    assert still(pp.presets.imagenet(), encoded) == encoded  # which it then rejects
+    # the clip remains unchanged, and the image pipeline later rejects it
+    assert still(pp.presets.imagenet(), encoded) == encoded
     (tmp_path / "clip.mp4").write_bytes(encoded)
     pipeline().save(tmp_path / "clips.json")
     words = ["--image", str(tmp_path / "clip.mp4"), "--output", str(tmp_path / "stages.png")]

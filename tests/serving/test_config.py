@@ -1,4 +1,6 @@
-"""config.pbtxt next to a pipeline: derived fields, rejected files, and the messages."""
+"""Tests that config.pbtxt is completed with fields derived from the pipeline, that invalid files are rejected, and of
+the error messages.
+"""
 
 import pytest
 
@@ -58,7 +60,8 @@ def test_a_limit_of_the_response_becomes_a_limit_of_the_batch_for_equal_tensor_s
     assert model_config.complete(written, TURNS)["max_batch_size"] == 3
     detector = pp.Pipeline([pp.decode(), pp.resize(height=640, width=640), pp.tensor(), pp.image_size(name="size")])
     assert model_config.complete({}, detector)["max_batch_size"] == 64
-    follows = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor()])  # then of each request
+    # the sizes differ per image, so the limit applies to each request instead
+    follows = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor()])
     assert model_config.complete(written, follows)["max_batch_size"] == 64
 
 
@@ -99,12 +102,12 @@ def test_matching_declarations_are_kept():
 
 
 def complete(pipeline, **written):
-    """Return the options for a configuration."""
+    """Return the options that result from a configuration."""
     return model_config.complete(written, pipeline)
 
 
 def texts(**parameters):
-    """Return the parameters of a model as Triton's file contains them."""
+    """Return parameters of a model in the form of Triton's configuration file."""
     return {name: {"string_value": value} for name, value in parameters.items()}
 
 
@@ -172,7 +175,7 @@ def test_a_queue_policy_with_one_instance_is_reported_to_stall(policy, groups, i
     assert not model_config.is_stalling({"instance_group": groups})
 
 
-# pipelines for pixels
+# Pipelines whose input is decoded pixels.
 
 GRAY = pp.Pipeline([pp.pixels(color="gray"), pp.resize(height=8, width=8), pp.tensor()])
 

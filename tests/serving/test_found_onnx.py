@@ -1,4 +1,6 @@
-"""ONNX files in the wild: fixed dimensions, a batch as second dimension, several heads, an inspection of the graph."""
+"""Tests of ONNX files as they are exported in practice: fixed dimensions, a batch that is not the first dimension,
+several heads, and the report on a file.
+"""
 
 import onnx
 import onnx.parser

@@ -1,4 +1,6 @@
-"""A Triton that does not answer probes: it is restarted if it hangs, but not if it only lacks processor time."""
+"""Tests that a Triton server that does not respond to probes is restarted if it hangs, but not if it only lacks
+processor time.
+"""
 
 import signal
 import subprocess
@@ -15,18 +17,18 @@ HUNG = f"Triton did not respond to {SILENCES} HTTP probes in a row"
 
 @pytest.fixture
 def process():
-    """Return a function that starts a Python process with a program, instead of a Triton."""
-    started = []
+    """Return a function that starts a Python process with a given program, as a replacement for Triton."""
+    processes = []
 
     def start(program):
-        started.append(
+        processes.append(
             subprocess.Popen([sys.executable, "-c", f"print(flush=True); {program}"], stdout=subprocess.PIPE)
         )
-        started[-1].stdout.readline()
-        return started[-1]
+        processes[-1].stdout.readline()
+        return processes[-1]
 
     yield start
-    for each in started:
+    for each in processes:
         each.kill()
         each.communicate()
 
@@ -38,15 +40,15 @@ def wait_for_state(pid, letter):
         time.sleep(0.01)
 
 
-def said(hearing, *, probes=SILENCES):
-    """Return the verdict after this many unanswered probes."""
+def verdicts(hearing, *, probes=SILENCES):
+    """Return the verdict after each of this many unanswered probes."""
     return [hearing.count(is_answered=False) for _ in range(probes)]
 
 
 def test_a_process_without_processor_time_is_not_mistaken_for_a_hung_one(process):
     busy = process("exec('while True: pass')")
     wait_for_state(busy.pid, "R")
-    assert said(Hearing(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
+    assert verdicts(Hearing(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
 
 
 @pytest.mark.parametrize(("program", "number", "letter"), [
@@ -58,9 +60,9 @@ def test_a_stopped_or_endlessly_waiting_process_is_hung_after_five_probes(proces
         hung.send_signal(number)
     wait_for_state(hung.pid, letter)
     hearing = Hearing(hung.pid)
-    assert said(hearing, probes=SILENCES - 1) == [""] * (SILENCES - 1)
-    assert hearing.count(is_answered=True) == ""  # the count begins again
-    assert said(hearing) == [""] * (SILENCES - 1) + [HUNG]
+    assert verdicts(hearing, probes=SILENCES - 1) == [""] * (SILENCES - 1)
+    assert hearing.count(is_answered=True) == ""  # a successful probe resets the count
+    assert verdicts(hearing) == [""] * (SILENCES - 1) + [HUNG]
 
 
 def test_a_process_that_runs_without_answering_for_too_long_is_given_up(process):

@@ -1,4 +1,4 @@
-"""Logs of pixprep, as objects."""
+"""Tests that pixprep logs JSON objects, one per line."""
 
 import json
 import subprocess

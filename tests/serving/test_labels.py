@@ -1,4 +1,6 @@
-"""Labels of a classifier: files in common formats, names in a model's metadata, heads."""
+"""Tests of a classifier's labels: files in common formats, names in a model's metadata, and models with several
+heads.
+"""
 
 import re
 from pathlib import Path
@@ -93,8 +95,8 @@ def test_labels_belong_to_the_classifier_whose_classes_they_name(model, tmp_path
         ("labels", '["cat", "dog", "fish", "bird"]'),
         ("labels", "cat\ndog\nfish\nbird"),
         ("character", "cat\ndog\nfish\nbird\n"),
-        ("names", "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"),  # Ultralytics' format
-        ("names", "{0: 'person', 1: 'car'}"),  # a detector does not have one score per name
+        ("names", "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"),  # the format that Ultralytics writes
+        ("names", "{0: 'person', 1: 'car'}"),  # a detector's output does not have one score per name
     ],
 )
 def test_names_in_the_metadata_of_a_classifier_become_its_labels(model, tmp_path, key, text):

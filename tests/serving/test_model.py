@@ -1,4 +1,4 @@
-"""The backend's own logic, with a fake of Triton's Python module."""
+"""Tests of the backend's own logic, with a fake of Triton's Python module."""
 
 import base64
 import io
@@ -20,7 +20,7 @@ from support import images
 
 
 class FakeMetric:
-    is_open = threading.Event()  # Triton then accepts only a number
+    is_open = threading.Event()  # Triton's metrics accept only a float
     is_open.set()
     is_told = threading.Event()
 
@@ -72,7 +72,7 @@ class FakeRequest:
         return json.dumps({"pixprep-probe": self.word} if self.word else {})
 
     def requested_output_names(self):
-        return set(self.outputs)  # as in Triton
+        return set(self.outputs)  # Triton also returns a set
 
 
 @dataclass
@@ -165,7 +165,7 @@ def zero(**parameters):
 
 
 def counted(model):
-    """Return the values that Triton received, by metric and result, when all are sent."""
+    """Wait until all metrics are sent, and return the values that Triton received, by metric and result."""
     model.finalize()
     return {(metric.family, metric.labels.get("result")): metric.values for metric in FakeFamily.made}
 
@@ -181,16 +181,16 @@ def test_each_request_gets_its_own_images_back_in_order(start):
 
 
 def test_a_broken_image_fails_only_its_own_request(start):
-    good, bad, other = start().execute(
+    valid, bad, other = start().execute(
         [FakeRequest([jpeg()]), FakeRequest([jpeg(), b"junk", jpeg()[:60]]), FakeRequest([jpeg()])]
     )
-    assert good.error is None
+    assert valid.error is None
     assert other.error is None
     assert bad.error.code == "INVALID_ARG"
     two, three = bad.error.message.split("; ")
     assert two.startswith("[UNKNOWN_FORMAT] image 2 of 3: ")
     assert three.startswith("[TRUNCATED] image 3 of 3: ")
-    (many,) = start().execute([FakeRequest([b"x"] * 5)])  # three are listed, and the others counted
+    (many,) = start().execute([FakeRequest([b"x"] * 5)])  # the message lists three errors and counts the rest
     assert many.error.message.count("UNKNOWN_FORMAT") == 3
     assert many.error.message.endswith("; and 2 more")
 
@@ -254,8 +254,8 @@ def test_inputs_belong_to_the_images_of_their_request(start):
 def test_invalid_boxes_are_named_and_fail_only_their_own_request(start):
     bad = [[40, 0, 50, 9], BOXES[0], [5, 5, 5, 9]]
     requests = [FakeRequest([jpeg()], numbers={"boxes": np.array(boxes, np.float32)}) for boxes in (bad, BOXES)]
-    refused, good = start(CROPS).execute(requests)
-    assert good["tensor"].shape == (2, 3, 8, 8)
+    refused, valid = start(CROPS).execute(requests)
+    assert valid["tensor"].shape == (2, 3, 8, 8)
     assert refused.error.message == (
         '[DOES_NOT_FIT] image 1 of 1: "boxes", row 1 of 3: 40, 0, 50, 9 is outside the image of 20 x 30 pixels; '
         '[BAD_INPUT] image 1 of 1: "boxes", row 3 of 3: must be left, top, right, bottom with left < right and top < '
@@ -268,8 +268,8 @@ def test_boxes_whose_tensors_are_too_large_are_rejected_before_any_is_computed(s
     large = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=1024, width=1024), pp.tensor()])
     model = start(large, **zero(on_error=on_error))
     numbers = [np.array(BOXES[:1] * count, np.float32) for count in (64, 27, 1)]
-    first, second, good = model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes}) for boxes in numbers])
-    assert good["tensor"].shape == (1, 3, 1024, 1024)
+    first, second, valid = model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes}) for boxes in numbers])
+    assert valid["tensor"].shape == (1, 3, 1024, 1024)
     for refused, count in ((first, 64), (second, 27)):
         assert refused.error.code == "INVALID_ARG"
         assert refused.error.message == (
@@ -283,16 +283,18 @@ def test_boxes_whose_tensors_are_too_large_are_rejected_before_any_is_computed(s
 
 @pytest.mark.parametrize("on_error", ["fail", "zero"])
 def test_a_cancelled_request_is_not_decoded_if_it_is_large_or_follows_another_one(start, on_error):
-    """The large images are first. The last request is also cancelled, which is not checked before it."""
+    """The requests with large images come first. The last request is also cancelled, but cancellation is not checked
+    right before it.
+    """
     model, small, large = start(**zero(on_error=on_error, threads="1")), jpeg(), images.jpeg(images.noise(400, 400))
     assert len(large) > ASK_BYTES > 9 * len(small)
     sent = [([small, large], True), ([small], True), ([small], False), ([small], True)]
     requests = [FakeRequest(files, is_given_up=is_given_up) for files, is_given_up in sent]
-    *refused, good, unasked = model.execute(requests)
+    *refused, valid, unasked = model.execute(requests)
     for response in refused:
         assert response.error.code == "CANCELLED"
         assert response.error.message == "[ABANDONED] the client cancelled the request"
-    assert good["tensor"].shape == unasked["tensor"].shape == (1, 3, 8, 8)
+    assert valid["tensor"].shape == unasked["tensor"].shape == (1, 3, 8, 8)
     told = counted(model)
     assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "ABANDONED"]) == ([2], [3])
 
@@ -339,7 +341,9 @@ def test_a_queue_that_makes_triton_stall_is_named(start):
 
 
 def test_an_internal_error_is_logged_and_not_shown_and_ends_the_process_only_if_the_gpu_failed(start, monkeypatch):
-    """Without this, every later request would fail forever, because Triton continues to call the process."""
+    """If the process did not end after a GPU failure, every later request would fail, because Triton would continue to
+    use the process.
+    """
     model, ended = start(), []
     monkeypatch.setattr(model._watchdog, "end", ended.append)
     monkeypatch.setattr(model._engine, "run_batch", lambda *_, **__: 1 / 0)
@@ -356,12 +360,12 @@ def test_an_internal_error_is_logged_and_not_shown_and_ends_the_process_only_if_
 def test_pillows_warnings_about_a_file_are_not_logged(start):
     file = io.BytesIO()
     Image.new("RGB", (20, 20), (9, 9, 9)).save(file, "TIFF")
-    layout = struct.pack("<HHI", 284, 3, 1)  # present twice below, where Pillow expects it once
+    layout = struct.pack("<HHI", 284, 3, 1)  # this tag occurs twice below, but Pillow expects it once
     assert file.getvalue().count(layout) == 1
     remarkable = file.getvalue().replace(layout, struct.pack("<HHI", 284, 3, 2))
     with pytest.warns(UserWarning, match="too many entries"), Image.open(io.BytesIO(remarkable)) as image:
         image.load()
-    (response,) = start().execute([FakeRequest([remarkable])])  # in this test, warnings are errors
+    (response,) = start().execute([FakeRequest([remarkable])])  # pytest turns warnings into errors here
     assert response["tensor"].max() == 9
 
 
@@ -420,7 +424,7 @@ def test_an_oversized_request_is_rejected_and_others_are_processed(start):
 
 def test_the_engine_receives_the_damage_policy(start, gpu_engines):
     start(device="GPU", **zero(damage="lenient", decoder="cuda", outputs="cpu"))
-    start(device="GPU", **zero(decoder="fastest", outputs="cpu"))  # as in an old file
+    start(device="GPU", **zero(decoder="fastest", outputs="cpu"))  # an option of earlier versions
     ways = [(options["damage"], options["decoder"]) for _, options in gpu_engines]
     assert ways == [("lenient", "cuda"), (None, "consistent")]
 
@@ -464,7 +468,7 @@ def test_a_supervisors_probe_is_answered_and_counts_neither_as_request_nor_as_wo
 
 
 def test_no_image_is_decoded_while_metrics_are_sent_to_triton(start):
-    """A stub that dies in the middle of such a message, as a hostile image might cause, also crashes Triton."""
+    """A hostile image might crash the stub. If the stub dies while it sends metrics, Triton also crashes."""
     model, answers = start(), []
     FakeMetric.is_told.clear()
     FakeMetric.is_open.clear()
@@ -482,7 +486,7 @@ def test_no_image_is_decoded_while_metrics_are_sent_to_triton(start):
 
 
 class OnGpu:
-    """An array that pretends to be on a GPU: it has CuPy's ``get`` and is not a NumPy array."""
+    """Array that claims to be on a GPU: it has CuPy's ``get`` method and is not a NumPy array."""
 
     def __init__(self, values):
         self.values = values
@@ -496,7 +500,7 @@ class OnGpu:
 
 @pytest.fixture
 def gpu_engines(monkeypatch, model_class):
-    """Replace engines for a GPU by ones that compute on the CPU and report that their tensors are on the GPU."""
+    """Replace the GPU engines with fakes that compute on the CPU and report that their tensors are on the GPU."""
     asked = []
     module = sys.modules[model_class.__module__]
 
@@ -514,7 +518,7 @@ def gpu_engines(monkeypatch, model_class):
     return asked
 
 
-DECODED = "pre: images are decoded by libjpeg-turbo and Pillow"  # the engine of these tests is the CPU's
+DECODED = "pre: images are decoded by libjpeg-turbo and Pillow"  # these tests use the CPU engine
 
 
 def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
@@ -526,7 +530,8 @@ def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, 
     assert ([device for device, _ in gpu_engines], how) == (["gpu:1"], "dlpack")
     assert rows.values.shape == (2, 3, 8, 8)
     assert model.logged == [DECODED]
-    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is recreated takes its time
+    # recreating a GPU decoder is slow, so the idle period is longer
+    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s
 
 
 def test_a_pool_that_is_too_small_sends_tensors_through_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):

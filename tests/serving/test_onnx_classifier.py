@@ -1,4 +1,4 @@
-"""The standalone classifier model, with a fake of the module that Triton's stub provides."""
+"""Tests of the standalone ONNX classifier model, with a fake of the module that Triton's stub provides."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_it_does_not_import_pixprep():
 
 def test_each_request_gets_the_results_of_the_onnx_file(module, folder):
     first, second = (np.arange(n * 4, dtype=np.float32).reshape(n, 4) for n in (1, 3))
-    one, three = started(module, folder).execute([Request(x=first), Request(x=second)])
-    for answer, x in ((one, first), (three, second)):
+    first_output, three = started(module, folder).execute([Request(x=first), Request(x=second)])
+    for answer, x in ((first_output, first), (three, second)):
         np.testing.assert_array_equal(answer.outputs["double"], x * 2)
         np.testing.assert_array_equal(answer.outputs["pairs"], x.reshape(len(x), 2, 2))
 
@@ -74,7 +74,8 @@ def test_a_failing_request_fails_alone_and_its_client_sees_no_details(module, fo
 
 
 def test_a_config_can_omit_outputs_and_fix_or_open_dimensions(module, folder):
-    started(module, folder, output=one("pairs", dims=[-1, -1]))  # the 2 may be inferred by ONNX Runtime
+    # the 2 may be a dimension that only ONNX Runtime infers
+    started(module, folder, output=one("pairs", dims=[-1, -1]))
     started(module, folder, input=one(dims=[4]), output=one("pairs", dims=["2", "2"]))
     started(module, folder, max_batch_size=0, input=one(dims=[1, 4]), output=[])
 
@@ -108,7 +109,7 @@ def test_the_thread_count_is_the_parameter_or_the_available_cores(module):
     assert module._threads({}) == cores()
 
 
-# on the device: tensors are passed by ONNX Runtime's own functions, with the CPU's memory
+# Tests of tensors on a GPU. ONNX Runtime's own functions pass them, but the data is in CPU memory.
 
 
 def test_a_tensor_on_the_device_is_passed_by_dlpack(module, folder, logs):
@@ -126,13 +127,13 @@ def test_outputs_can_stay_on_the_device(module, folder):
 
 
 class Cuda:
-    """Mocks a GPU build of ONNX Runtime: the CPU computes, and the requests to CUDA are recorded.
+    """Mock of a GPU build of ONNX Runtime. The CPU computes the results, and the mock records the requests to CUDA.
 
     Attributes:
-        starts: Whether the provider starts.
-        providers: Providers of each session.
-        outputs: Requested device of each output.
-        rows: Number of rows of each run.
+        starts: Whether the CUDA provider can be initialized.
+        providers: Execution providers of each session.
+        outputs: Device requested for each output.
+        rows: Number of rows in each run.
     """
 
     def __init__(self, *, starts=True):
@@ -185,7 +186,7 @@ class CudaBinding(onnxruntime.IOBinding):
 
 @pytest.fixture
 def cuda(monkeypatch, tmp_path):
-    """A GPU build of ONNX Runtime, and the classifier's module that imports it."""
+    """Return a mocked GPU build of ONNX Runtime, after importing the classifier's module with it."""
     cuda = Cuda()
     monkeypatch.setitem(sys.modules, "onnxruntime", cuda)
     (tmp_path / "model.py").write_text(onnx_classifier())
@@ -194,7 +195,7 @@ def cuda(monkeypatch, tmp_path):
 
 
 def on_gpu(module, folder, **changes):
-    """Start the small model, with 4 numbers per image, like Triton on its second GPU."""
+    """Start the small model, with 4 values per image, as Triton would on its second GPU."""
     return started(module, folder, device="GPU", number="1", input=one(dims=[4]), **changes)
 
 

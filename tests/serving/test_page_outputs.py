@@ -1,4 +1,6 @@
-"""Outputs on the page: their pictures, the metadata of an ONNX file, times within the request."""
+"""Tests of the outputs that the page shows: their pictures, the metadata of an ONNX file, and the times of a
+request.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Arguments for perf_analyzer, and the parsing of its reports."""
+"""Tests of the arguments passed to perf_analyzer, and of the parser for its reports."""
 
 import json
 import re
@@ -58,8 +58,8 @@ def test_a_report_of_an_unknown_format_is_an_error_and_not_a_measurement(text):
     [("BYTES", [b"abcd", b""], [("BAAAAGFiY2Q=", [1]), ("AAAAAA==", [1])]), ("UINT8", [b"abcd"], [("YWJjZA==", [4])])],
 )
 def test_a_bytes_image_has_a_length_prefix_and_a_uint8_image_a_shape(tmp_path, datatype, images, written):
-    taken = ModelInput(names=("image",), datatype=datatype, max_batch_size=8)
-    perf.write_input_json(images, tmp_path / "input.json", taken)
+    results = ModelInput(names=("image",), datatype=datatype, max_batch_size=8)
+    perf.write_input_json(images, tmp_path / "input.json", results)
     steps = [{"image": {"content": {"b64": b64}, "shape": shape}} for b64, shape in written]
     assert json.loads((tmp_path / "input.json").read_text()) == {"data": steps}
 
@@ -104,17 +104,19 @@ def test_a_failed_measurement_is_an_error_with_the_reason(script, message):
 NO_REQUEST = ("No valid requests recorded within time interval.", "failed to find the requested model version")
 
 
-def short_of(ms, words):
-    """Write a program that rejects windows below this many ms. The remaining arguments begin with "-p", "100"."""
+def command_with_minimum_window(ms, words):
+    """Return a command that rejects measurement windows shorter than ``ms`` milliseconds. The caller appends "-p" and
+    the window.
+    """
     return ["/bin/sh", "-c", f"[ $1 -ge {ms} ] && echo $1 ms || {{ echo '{words}' >&2; exit 99; }}"]
 
 
 @pytest.mark.parametrize("words", NO_REQUEST)
 def test_windows_too_short_for_a_request_are_extended_twice(words):
     for ms, window in ((1, 100), (101, 400), (1600, 1600)):
-        assert perf._run_for(0.36, short_of(ms, words), {}) == f"{window} ms\n"
+        assert perf._run_for(0.36, command_with_minimum_window(ms, words), {}) == f"{window} ms\n"
     with pytest.raises(PixprepError, match=words.rstrip(".")):
-        perf._run_for(0.36, short_of(1601, words), {})
+        perf._run_for(0.36, command_with_minimum_window(1601, words), {})
 
 
 def test_an_open_loop_does_not_wait_for_responses_and_a_closed_one_has_a_thread_per_request():

@@ -1,4 +1,6 @@
-"""The CUDA memory pool: its size from the model's numbers, and tensors through the CPU if it is too small."""
+"""Tests of the CUDA memory pool: its size is computed from the model, and tensors are copied through the CPU if it is
+too small.
+"""
 
 import pytest
 

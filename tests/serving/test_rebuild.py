@@ -1,4 +1,6 @@
-"""Building into a folder that contains models: replaced, kept, repeated and rejected models."""
+"""Tests of `build` with an output folder that already contains models: which are replaced, kept, built again, or
+rejected.
+"""
 
 import errno
 import re
@@ -18,7 +20,7 @@ def test_building_again_replaces_built_models_and_keeps_other_models(model, tmp_
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model, max_batch_size=8)
     (out / "other" / "1").mkdir(parents=True)
-    (out / "classifier" / "1" / "__pycache__").mkdir()  # left there by a Triton that has served it
+    (out / "classifier" / "1" / "__pycache__").mkdir()  # Triton leaves this folder when it serves the model
     (out / "classifier" / "1" / "__pycache__" / "model.pyc").touch()
     build(out, pipeline=PIPELINE, onnx=out / "classifier" / "1" / "model.onnx", classifier="tensorrt")
     assert not (out / "classifier" / "1" / "model.py").exists()
@@ -27,17 +29,17 @@ def test_building_again_replaces_built_models_and_keeps_other_models(model, tmp_
     assert sorted(path.name for path in out.iterdir()) == [*sorted([*MODELS, "other"])]
 
 
-def someone_elses(out):
+def replace_with_foreign_model(out):
     shutil.rmtree(out)
     (out / "classifier").mkdir(parents=True)
     (out / "classifier" / "config.pbtxt").write_text("mine")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("edit", "message"),
     [
         (
-            someone_elses,
+            replace_with_foreign_model,
             " contains files that `pixprep build` did not write: choose a different folder, or pass --force",
         ),
         (
@@ -66,10 +68,10 @@ def someone_elses(out):
     ],
     ids=["a folder", "a changed file", "a parameter", "another file", "a plan"],
 )
-def test_files_that_build_did_not_write_are_only_overwritten_with_force(model, tmp_path, spoil, message):
+def test_files_that_build_did_not_write_are_only_overwritten_with_force(model, tmp_path, edit, message):
     out = tmp_path / "out"
     build(out, pipeline=PIPELINE, onnx=model, classifier="tensorrt")
-    spoil(out)
+    edit(out)
     before = files(out)
     with pytest.raises(SetupError) as caught:
         build(out, pipeline=PIPELINE, onnx=model)
@@ -110,8 +112,9 @@ CROPS = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=224, width=224), pp
     [
         (PIPELINE, {"on_error": "zero", "odd_range": True}, "--on-error zero --odd-range"),
         (PIPELINE, {"parameters": {"PATH": 'a "b" \\ ü\n'}}, "--parameter 'PATH=a \"b\" \\ ü\n'"),
-        (PIPELINE, {"on_error": "fail", "input_": "bytes", "max_batch_size": 64}, ""),  # as without them
-        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),  # a model with boxes
+        (PIPELINE, {"on_error": "fail", "input_": "bytes", "max_batch_size": 64}, ""),  # no values are set
+        # the pipeline has boxes as a per-request input
+        (pp.Pipeline([*CROPS, pp.tensor()]), {"max_batch_size": 5}, "--max-batch-size 5"),
         (pp.Pipeline([*PIPELINE.ops[:-1], pp.tensor(name="DALI_INPUT_0")]), {}, ""),
         (pp.Pipeline([pp.pixels(), *PIPELINE.ops[1:]]), {"max_batch_size": 3}, "--max-batch-size 3"),
     ],
@@ -133,7 +136,8 @@ def test_a_plan_lists_the_files_of_a_build_and_changes_nothing(model, tmp_path):
     assert (sorted(planned.models), planned.replaced, (tmp_path / "new").exists()) == ([*MODELS], [], False)
     built = build(out, pipeline=PIPELINE, onnx=model)
     assert built == planned
-    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}  # no file is written
+    # if no file is written, inodes and modification times are unchanged
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}
     assert sorted(plan_repository(out, pipeline=PIPELINE, onnx=model).replaced) == [*MODELS]
     assert plan_repository(out, preprocess="preprocess", onnx=model, name="dogs").replaced == []
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")} == before
@@ -249,18 +253,20 @@ def test_built_files_are_read_the_same_with_and_without_tritonclient(model, tmp_
     found = {path: pbtxt.parse(text) for path, text in texts.items()}
     monkeypatch.setitem(sys.modules, "tritonclient.grpc", None)
     for path, text in texts.items():
-        assert as_words(pbtxt.parse(text)) == as_words(found[path])
+        assert with_string_numbers(pbtxt.parse(text)) == with_string_numbers(found[path])
     assert (sorted(build(out, onnx=model, **{"pipeline": PIPELINE, **options}).replaced), check(out)) == ([*MODELS], [])
     replace(out / "classifier" / "config.pbtxt", "data_type", "data_type ")
     with pytest.raises(SetupError, match=r"a config\.pbtxt that `pixprep build` did not write requires tritonclient"):
         check(out)
 
 
-def as_words(config):
-    """A configuration whose numbers are strings, as protobuf writes large numbers in JSON."""
+def with_string_numbers(config):
+    """Return a configuration whose numbers are strings, as protobuf's JSON format writes 64-bit integers."""
     if isinstance(config, dict):
-        return {key: as_words(value) for key, value in config.items() if (key, value) != ("max_batch_size", 0)}
-    return [as_words(each) for each in config] if isinstance(config, list) else str(config)
+        return {
+            key: with_string_numbers(value) for key, value in config.items() if (key, value) != ("max_batch_size", 0)
+        }
+    return [with_string_numbers(each) for each in config] if isinstance(config, list) else str(config)
 
 
 def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(model, tmp_path):
@@ -273,7 +279,7 @@ def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(mode
     assert re.findall('model_name: "(.*)"', config) == ["preprocess", "dogs_classifier"]
     assert "max_batch_size: 2" in config
     assert check(out) == []
-    build(out, pipeline=PIPELINE, onnx=model)  # which does not change the other
+    build(out, pipeline=PIPELINE, onnx=model)  # building it again does not affect the second ensemble
     with pytest.raises(SetupError, match='preprocess is also part of the ensemble "dogs"'):
         build(out, pipeline=PIPELINE, onnx=model, max_batch_size=3)
     with pytest.raises(PipelineError) as caught:

@@ -1,4 +1,6 @@
-"""Before Triton starts: rejected setups with their messages; and the cause of a failed start in Triton's log."""
+"""Tests of the setup before Triton starts: invalid setups are rejected with clear messages, and the cause of a failed
+start is found in Triton's log.
+"""
 
 import json
 import os
@@ -17,7 +19,7 @@ from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.wheel import find_wheel
 from support.serving import wait_until
 
-# Lines of Triton 2.51.0, with shortened times and paths.
+# Log lines of Triton 2.51.0 with shortened timestamps and paths.
 NOISE = """\
 W1121 10:38:01.203595 12985 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory: no CUDA driver"
 E1121 10:38:01.203730 12985 server.cc:241] "CudaDriverHelper has not been initialized."
@@ -31,7 +33,7 @@ LOAD = "failed to load 'm' version 1: "
 
 
 def error_line(text):
-    """Return a line as Triton logs it, quoted and escaped like JSON."""
+    """Return a line of Triton's log with the text quoted and escaped as in JSON."""
     return f"E1121 10:38:02.138838 12985 model_lifecycle.cc:642] {json.dumps(text)}\n"
 
 
@@ -65,7 +67,7 @@ def refusal(repository, **arguments):
 )
 def test_an_address_that_cannot_be_listened_on_is_named(tmp_path, arguments, words):
     message = refusal(tmp_path, **arguments)
-    # without a network, a name gives a different error than an unknown name
+    # without a network, resolving a host name fails with a different error
     assert message.startswith(words) or ("host" in arguments and message.startswith(f"host {arguments['host']}: "))
 
 
@@ -122,7 +124,7 @@ def test_a_stub_that_cannot_start_is_one_line(tmp_path, words, code, message):
 
 
 def test_too_little_shared_memory_is_rejected_with_the_needed_amount(tmp_path):
-    for folder, message in (  # /proc is a file system without space
+    for folder, message in (  # files cannot be created in /proc, like on a full disk
         (Path("/proc"), "/proc has 0 MiB free, but Triton's Python models need 32 MiB: in Docker, pass --shm-size=1g"),
         (tmp_path, f"{tmp_path}/shm: No such file or directory: mount shared memory there for Triton's Python models"),
     ):
@@ -242,7 +244,7 @@ def test_a_models_dead_process_is_reported_with_its_exit_and_its_last_output():
         f"failed to load 'n' version 1: Internal: OSError: x{AT}"
     )
     words = (
-        # and the continuation of a message
+        # these lines continue an earlier message
         'Fatal Python error: Segmentation fault\n\n  File "model.py", line 3\nAt:\n'
     )
     error = failure(NOISE + words + log + END, 1, deaths={"m": ended(-11), "n": ended(3)})
@@ -267,7 +269,7 @@ def test_tritons_message_about_a_requested_model_is_one_line(reason, words):
 
 
 def test_a_low_limit_of_open_files_is_reported_first():
-    """Triton then reports that a free port is in use, or that a missing CUDA driver is too old."""
+    """Otherwise, Triton would falsely report that a free port is in use, or that a missing CUDA driver is too old."""
     log = NOISE + error_line("failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use")
     assert str(failure(log, 1, files=1023)) == (
         "Triton ended with exit code 1; the limit of 1023 open files may be too low: run `ulimit -n 1024` first; "
@@ -289,7 +291,7 @@ def test_unread_data_of_a_client_is_detected():
         port = server.getsockname()[1]
         assert addresses.unsent(port) == 0
         with socket.create_connection(server.getsockname()) as client, server.accept()[0] as served:
-            client.sendall(b"x" * 1000)  # received but not read: it counts as unread, not as unsent
+            client.sendall(b"x" * 1000)  # received but not yet read, so it counts as unread, not as unsent
             assert addresses.unsent(port) == 0
             assert len(addresses.unread(port)) == 1
             served.recv(1000)
@@ -306,5 +308,5 @@ def test_unread_data_of_a_client_is_detected():
 
 
 def test_a_name_with_both_address_families_resolves_to_ipv4():
-    assert addresses.resolve("localhost") == "127.0.0.1"  # even if hosts lists ::1 first
+    assert addresses.resolve("localhost") == "127.0.0.1"  # even if /etc/hosts lists ::1 first
     assert addresses.resolve("::1") == "::1"

@@ -1,4 +1,4 @@
-"""The served copy of a model repository: its contents, and which edits count as a change."""
+"""Tests of the copy of a model repository that Triton serves: its contents, and which edits count as a change."""
 
 import os
 from pathlib import Path
@@ -26,14 +26,14 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def later(tmp_path):
+def second_folder(tmp_path):
     """Return a folder for a second copy."""
     (tmp_path / "later").mkdir()
     return tmp_path / "later" / "models"
 
 
 def tree(folder):
-    """Return the relative path and contents of everything; None for a folder."""
+    """Return the content of every file by its relative path; the content of a folder is None."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
@@ -66,18 +66,18 @@ def test_links_are_followed_and_dangling_or_circular_ones_are_omitted(repository
     assert tree(folder / "three") == tree(folder / "two")
 
 
-def test_a_hash_depends_on_names_and_contents(repository, folder, later):
+def test_a_hash_depends_on_names_and_contents(repository, folder, second_folder):
     first = Snapshot(repository, folder).hashes
     os.utime(repository / "one" / "1" / "model.py", (1, 1))
     (repository / "one" / ".swp").write_text("an editor is open")
     (repository / "two" / "1" / "model.py").rename(repository / "two" / "1" / "model2.py")
-    second = Snapshot(repository, later).hashes
+    second = Snapshot(repository, second_folder).hashes
     assert second["one"] == first["one"]
     assert second["two"] != first["two"]
     assert all(len(text) == 12 and int(text, 16) >= 0 for text in first.values())
 
 
-def test_holes_and_zeros_use_no_space_and_have_one_hash(repository, folder, later):
+def test_holes_and_zeros_use_no_space_and_have_one_hash(repository, folder, second_folder):
     sparse, dense = repository / "one" / "1" / "sparse", repository / "two" / "1" / "sparse"
     for path in (sparse, dense):
         with path.open("wb") as file:
@@ -87,19 +87,19 @@ def test_holes_and_zeros_use_no_space_and_have_one_hash(repository, folder, late
             file.write(b"middle")
     with dense.open("r+b") as file:
         file.seek(4 << 20)
-        file.write(bytes(2 << 20))  # zeros that are stored, not a hole
+        file.write(bytes(2 << 20))  # stored zeros instead of a hole
     hashes = Snapshot(repository, folder).hashes
     assert (folder / "two" / "1" / "sparse").read_bytes() == dense.read_bytes()
     copy = (folder / "one" / "1" / "sparse").stat()
     assert (copy.st_size, copy.st_blocks * 512 < 8 << 20) == (8 << 40, True)
-    dense.write_bytes(dense.read_bytes())  # without a hole
-    assert Snapshot(repository, later).hashes == hashes
+    dense.write_bytes(dense.read_bytes())  # rewrites the file without a hole
+    assert Snapshot(repository, second_folder).hashes == hashes
 
 
 def test_without_space_for_the_copy_the_error_names_the_folder_and_the_fix(repository):
     (repository / "one" / "1" / "weights").write_bytes(b"x" * (3 << 20))
     with pytest.raises(SetupError) as caught:
-        Snapshot(repository, Path("/proc/self/models"))  # a file system without space
+        Snapshot(repository, Path("/proc/self/models"))  # files cannot be created here, like on a full disk
     assert str(caught.value) == (
         f"not enough disk space in /proc for the copy of {repository} that is served "
         "(3 MiB are required, 0 MiB are free): set TMPDIR to a different folder"
@@ -114,7 +114,7 @@ def test_a_failed_or_interrupted_copy_is_discarded_and_the_next_one_succeeds(rep
         snapshot.stage("one", over)
     snapshot.discard()
     locked = repository / "one" / "1" / "locked"
-    locked.symlink_to("/proc/self/mem")  # it opens, and cannot be read
+    locked.symlink_to("/proc/self/mem")  # this file can be opened, but reading it fails
     with pytest.raises(OSError, match=f"Input/output error: '{locked}'"):
         snapshot.stage("one", Event())
     snapshot.discard()

@@ -1,4 +1,6 @@
-"""One photo through the models of a repository: tensors and classes, and a classifier that no server could run."""
+"""Tests that one photo is run through the models of a repository, which shows the tensors and classes, and detects a
+classifier that no server could run.
+"""
 
 import subprocess
 import sys
@@ -35,7 +37,7 @@ def save(path, text, **constants):
 
 
 def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", twice=False):
-    """Return a classifier whose scores are the means of red, green and blue, and a constant."""
+    """Save a classifier whose scores are the means of red, green and blue, plus a constant."""
     text = COLORS.replace("GlobalAveragePool", op)
     if twice:
         text = text.replace("Flatten (pooled)", "Flatten (both)").replace(
@@ -45,8 +47,8 @@ def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", twice=Fal
 
 
 @pytest.fixture
-def built(tmp_path):
-    """Build a repository of such a classifier and return its path."""
+def build_repository(tmp_path):
+    """Return a function that builds a repository with this classifier and returns its path."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=16, width=16), pp.normalize(scale=0.02), pp.tensor()])
 
     def make(*labels, name="", **options):
@@ -64,30 +66,32 @@ def built(tmp_path):
 
 
 def classes(repository, encoded=RED, **options):
-    """Return the notes on the classifier."""
+    """Return the notes about the classes that the classifier found."""
     return [line for line in try_out(repository, encoded, **options) if not line.startswith('"tensor"')]
 
 
-def test_the_best_classes_are_printed_with_softmax_values_below_the_preview(built):
+def test_the_best_classes_are_printed_with_softmax_values_below_the_preview(build_repository):
     powers = np.exp([4.0, 0.4, 0.2])
     shown = [f"{share:.2f}" for share in powers / powers.sum()]
-    first, *_, last = try_out(built("rose", "leaf", "sea"), RED)
+    first, *_, last = try_out(build_repository("rose", "leaf", "sea"), RED)
     assert first == '"tensor": 0.2 to 4; mean red 4, green 0.4, blue 0.2'
     assert last == f'"scores": rose {shown[0]}, leaf {shown[1]}, sea {shown[2]}'
 
 
-def test_without_labels_classes_are_numbers(built):
-    (line,) = classes(built(bias=(0.0, 9.0, 0.0)))
+def test_without_labels_classes_are_numbers(build_repository):
+    (line,) = classes(build_repository(bias=(0.0, 9.0, 0.0)))
     assert line == '"scores": class 1 1.00, class 0 0.00, class 2 0.00'
 
 
 def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
-    """A detector's scores share an output with its boxes, or, as here, form one line. Neither is a list of classes."""
+    """A detector's scores share an output with its boxes or, as here, form one row per class. Neither counts as a list
+    of classes.
+    """
     pipeline = pp.Pipeline([pp.decode(), pp.letterbox(16, 16), pp.normalize(), pp.transform(), pp.tensor()])
     build(tmp_path / "models", pipeline=pipeline, onnx=color_model(tmp_path / "model.onnx"), classifier="onnxruntime")
     *_, last = try_out(tmp_path / "models", RED)
     assert last == '"scores": float32 [3]'
-    labels = tmp_path / "labels.txt"  # as with `send`, an output with labels contains scores
+    labels = tmp_path / "labels.txt"  # an output with labels contains scores, as for `send`
     labels.write_text("rose\nleaf\nsea\n")
     build(tmp_path / "models", pipeline=pipeline, onnx=tmp_path / "model.onnx", labels=labels, classifier="onnxruntime")
     *_, last = try_out(tmp_path / "models", RED)
@@ -95,9 +99,9 @@ def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
 
 
 def test_a_missing_transform_is_only_noted_for_positions(tmp_path):
-    """A text recognizer such as PaddleOCR's scores tokens without a position in the photo.
+    """A detector returns boxes and logits, so it needs a transform to map the boxes back.
 
-    A detector returns boxes and logits.
+    A text recognizer such as PaddleOCR's returns scores per token, which have no position in the photo.
     """
     text = """<ir_version: 8, opset_import: ["": 18]>
     heads (float[batch, 3, 16, 16] images) => (float[batch, 40, 97] tokens, float[batch, n, k] logits,
@@ -122,36 +126,36 @@ def test_a_missing_transform_is_only_noted_for_positions(tmp_path):
     ]
 
 
-def test_equal_scores_are_reported(built):
+def test_equal_scores_are_reported(build_repository):
     gray = png(np.full((20, 20, 3), 100, np.uint8))
-    assert classes(built(), gray) == ['"scores": every class has the same score']
+    assert classes(build_repository(), gray) == ['"scores": every class has the same score']
 
 
-def test_non_finite_scores_are_reported(built):
-    assert classes(built(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some values are not finite']
+def test_non_finite_scores_are_reported(build_repository):
+    assert classes(build_repository(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some values are not finite']
 
 
-def test_more_rows_than_images_are_reported(built):
-    first, *_ = classes(built(twice=True))
+def test_more_rows_than_images_are_reported(build_repository):
+    first, *_ = classes(build_repository(twice=True))
     assert first == '"scores" is [2, 3] for one image, so its first dimension is not the batch'
 
 
-def test_a_model_that_does_not_run_is_an_error_if_it_would_be_served_that_way(built):
-    repository = built(op="NoSuchOp")
+def test_a_model_that_does_not_run_is_an_error_if_it_would_be_served_that_way(build_repository):
+    repository = build_repository(op="NoSuchOp")
     with pytest.raises(PipelineError) as caught:
         classes(repository)
     message = str(caught.value)
     assert message.startswith("classifier/1/model.onnx: ONNX Runtime could not run it: ")
     assert "NoSuchOp" in message
     assert str(repository) not in message
-    config = repository / "classifier" / "config.pbtxt"  # a GPU may support what a CPU does not
+    config = repository / "classifier" / "config.pbtxt"  # a model that fails on the CPU may still run on a GPU
     config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_GPU"))
     (line,) = classes(repository)
     assert line.startswith("the classifier was not tried: ONNX Runtime could not run it: ")
 
 
-def fixed_inside(path):
-    """A model whose file leaves the size open, but whose graph only supports 224 x 224."""
+def fixed_size_model(path):
+    """Save a model that declares an open input size, although its graph supports only 224 x 224."""
     text = """<ir_version: 8, opset_import: ["": 18]>
     fixed (float[batch, 3, height, width] images) => (float[batch, n] scores) {
         sum = Add (images, grid)
@@ -163,7 +167,7 @@ def fixed_inside(path):
 def test_the_fix_names_the_supported_shape_and_build_exits_with_1(tmp_path, capsys):
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=200, width=200), pp.normalize(), pp.tensor()])
     pipeline.save(tmp_path / "p.json")
-    model = fixed_inside(tmp_path / "m.onnx")
+    model = fixed_size_model(tmp_path / "m.onnx")
     words = ["build", "--pipeline", tmp_path / "p.json", "--onnx", model, "--output", tmp_path / "models"]
     assert main(list(map(str, words))) == 1
     *_, last = capsys.readouterr().err.splitlines()
@@ -171,28 +175,28 @@ def test_the_fix_names_the_supported_shape_and_build_exits_with_1(tmp_path, caps
     assert last.endswith('"images" runs with [3, 224, 224]: set resize to 224')
 
 
-def test_a_large_model_is_not_loaded(built):
-    repository = built()
+def test_a_large_model_is_not_loaded(build_repository):
+    repository = build_repository()
     with (repository / "classifier" / "1" / "model.onnx").open("r+b") as file:
         file.truncate(MAX_ONNX_BYTES + 1)
     assert classes(repository) == ["the classifier was not tried: its file exceeds 1 GiB"]
 
 
-def test_without_onnx_runtime_it_names_the_package_to_install(built):
+def test_without_onnx_runtime_it_names_the_package_to_install(build_repository):
     program = (
         "import sys; from pathlib import Path; sys.modules['onnxruntime'] = None\n"
         "from pixprep.serving.repository import try_out\n"
         "print(list(try_out(Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()))[-1])"
     )
-    (built().parent / "photo.png").write_bytes(RED)
-    command = [sys.executable, "-c", program, built(), built().parent / "photo.png"]
+    (build_repository().parent / "photo.png").write_bytes(RED)
+    command = [sys.executable, "-c", program, build_repository(), build_repository().parent / "photo.png"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == 'the classifier was not tried: pip install ".[classifier]" in a checkout of pixprep\n'
 
 
-def test_the_named_ensemble_or_all_ensembles_are_tried(built):
-    built("rose", "leaf", "sea")
-    repository = built("r", "g", "b", name="other")
+def test_the_named_ensemble_or_all_ensembles_are_tried(build_repository):
+    build_repository("rose", "leaf", "sea")
+    repository = build_repository("r", "g", "b", name="other")
     (named,) = classes(repository, name="other")
     assert named.startswith('"scores": r ')
     other, usual = classes(repository)
@@ -217,7 +221,7 @@ def test_scores_that_are_probabilities_are_shown_unchanged():
     assert shares(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])
 
 
-def test_a_shared_preprocess_feeds_each_of_its_classifiers(built, tmp_path):
-    repository = built("rose", "leaf", "sea")
+def test_a_shared_preprocess_feeds_each_of_its_classifiers(build_repository, tmp_path):
+    repository = build_repository("rose", "leaf", "sea")
     build(repository, preprocess="preprocess", onnx=color_model(tmp_path / "other.onnx", bias=(0, 9, 0)), name="other")
     assert [line.split()[1] for line in classes(repository)] == ["rose", "class"]

@@ -1,4 +1,4 @@
-"""config.pbtxt is interpreted equally by every command."""
+"""Tests that every command interprets config.pbtxt in the same way."""
 
 import pytest
 
@@ -37,7 +37,7 @@ NOT_ALLOWED = {
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path, monkeypatch):
-    """A package that has the operator, as pip would install it."""
+    """Install a package that provides the custom operator, in the form in which pip would install it."""
     packages = tmp_path / "packages"
     (packages / "acme-1.dist-info").mkdir(parents=True)
     (packages / "acme-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
@@ -56,8 +56,8 @@ def repository(folder, text, file=NAMED):
     return folder
 
 
-def takes(act):
-    """Return whether a command accepts the pipeline or rejects its operator."""
+def accepts(act):
+    """Return True if a command accepts the pipeline, and False if it rejects the pipeline's operator."""
     try:
         act()
     except pp.PipelineError as error:
@@ -67,33 +67,35 @@ def takes(act):
     return True
 
 
-def takes_everywhere(models):
-    """Return whether ``check`` and every command that reads a pipeline with its configuration accept it."""
+def accepts_everywhere(models):
+    """Return whether ``check``, the trial and the reader of repositories each accept the pipeline with its
+    configuration.
+    """
     (problems, notes) = check(models), side_notes(models)
     assert all("needs operator acme.denoise 1" in problem.what for problem in problems)
     assert all(note.startswith("runs code: m/config.pbtxt (parameter allow_operators ") for note in notes)
     return {
         "check": problems == [],
-        "trial": takes(lambda: list(try_out(models, photo()))),
-        "reader": takes(lambda: Repository(models).pipelines["m"].pipeline),
+        "trial": accepts(lambda: list(try_out(models, photo()))),
+        "reader": accepts(lambda: Repository(models).pipelines["m"].pipeline),
     }
 
 
 @pytest.mark.parametrize("case", ALLOWED)
 def test_an_operator_that_the_configuration_allows_is_allowed_everywhere(tmp_path, case):
-    assert set(takes_everywhere(repository(tmp_path / "models", ALLOWED[case])).values()) == {True}
+    assert set(accepts_everywhere(repository(tmp_path / "models", ALLOWED[case])).values()) == {True}
 
 
 @pytest.mark.parametrize("case", NOT_ALLOWED)
 def test_an_operator_that_it_does_not_allow_is_rejected_everywhere(tmp_path, case):
-    assert set(takes_everywhere(repository(tmp_path / "models", NOT_ALLOWED[case])).values()) == {False}
+    assert set(accepts_everywhere(repository(tmp_path / "models", NOT_ALLOWED[case])).values()) == {False}
 
 
 def test_a_shared_preprocess_is_read_by_the_same_reader(tmp_path):
     models = repository(tmp_path / "models", ALLOWED["in single quotes"])
     with pytest.raises(
         pp.PipelineError, match="the demo's classifier: the pipeline returns uint8"
-    ):  # past the operator
+    ):  # a later error shows that the operator was accepted
         build(models, preprocess="m", name="other")
 
 

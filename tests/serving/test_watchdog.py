@@ -1,4 +1,4 @@
-"""The watchdog. Where it ends its process, the test runs it in a separate one."""
+"""Tests of the watchdog. Tests in which the watchdog ends its process run it in a separate process."""
 
 import subprocess
 import sys
@@ -37,40 +37,40 @@ def test_a_batch_that_ends_in_time_does_not_end_the_process():
 
 
 def test_a_process_that_only_answers_health_probes_is_idle():
-    """The supervisor's probes do not count as work, and probes of other clients hardly do."""
-    said = threading.Semaphore(0)
-    watchdog = Watchdog(print, said.release, idle_s=1.0, period_s=0.01)
+    """The supervisor's probes do not count as work, and the probes of other clients take too little time to matter."""
+    idle_events = threading.Semaphore(0)
+    watchdog = Watchdog(print, idle_events.release, idle_s=1.0, period_s=0.01)
     with watchdog.limit(60, is_work=False):
         pass
-    assert not said.acquire(timeout=1.5)
-    ended = threading.Event()
+    assert not idle_events.acquire(timeout=1.5)
+    is_stopped = threading.Event()
 
-    def ask():
-        while not ended.wait(0.2):
+    def probe():
+        while not is_stopped.wait(0.2):
             with watchdog.limit(60):
                 pass
 
-    asks = threading.Thread(target=ask)
-    asks.start()
-    assert said.acquire(timeout=30)
-    ended.set()
-    asks.join()
+    probe_thread = threading.Thread(target=probe)
+    probe_thread.start()
+    assert idle_events.acquire(timeout=30)
+    is_stopped.set()
+    probe_thread.join()
     watchdog.close()
 
 
 def test_an_idle_period_is_reported_once_and_again_after_another_batch():
-    times, said = [], threading.Semaphore(0)
+    calls, idle_events = [], threading.Semaphore(0)
 
     def on_idle():
-        times.append(1)
-        said.release()
+        calls.append(1)
+        idle_events.release()
 
     watchdog = Watchdog(print, on_idle, idle_s=0.05, period_s=0.01)
-    assert not said.acquire(timeout=0.3)  # there was none that could have kept memory
+    assert not idle_events.acquire(timeout=0.3)  # no batch has been run, so there is no memory to free
     for count in (1, 2):
         with watchdog.limit(60):
-            assert not said.acquire(timeout=0.2)  # a long batch is not a pause
-        assert said.acquire(timeout=30)
-        assert not said.acquire(timeout=0.2)
-        assert len(times) == count
+            assert not idle_events.acquire(timeout=0.2)  # a long batch does not count as idle time
+        assert idle_events.acquire(timeout=30)
+        assert not idle_events.acquire(timeout=0.2)
+        assert len(calls) == count
     watchdog.close()
