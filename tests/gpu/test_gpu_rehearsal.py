@@ -47,7 +47,7 @@ def test_every_gpu_test_passes_on_the_mock_with_its_first_parameters(folder, tmp
     others = (
         "test_every_case_equals",
         "test_the_pixels_of_every",
-        "test_rates_beside",
+        "test_rates_compared",
     )  # test_cuda.py and test_gpu_hour.py cover these
     chosen = [test for name, test in tests.items() if not any(other in name for other in others)]
     assert len(chosen) == len(tests) - len(others)

@@ -1,7 +1,8 @@
-"""Random parameters of every op and of a Loader for a seed, an epoch and a sample, frozen in tests/golden.
+"""Freezes the random parameters that each op and a Loader derive from a seed, an epoch and a sample, in tests/golden.
 
-Each case has a few readable samples and a digest of many more. Some random numbers come from ``philox``; others cycle
-through 0, 1/4, 1/2, 3/4 and the largest number below 1, which test the ends of ranges and ties in comparisons.
+Each case has a few readable samples and a digest of many more. In some cases, the random numbers come from ``philox``.
+In others, they cycle through 0, 1/4, 1/2, 3/4 and the largest number below 1, which test the ends of ranges and ties in
+comparisons.
 """
 
 import json
@@ -25,13 +26,13 @@ SIZES = ((48, 160), (64, 64), (331, 97), (1, 1))
 SHOWN = 3
 EDGES = np.array([0.0, 0.25, 0.5, 0.75, 1 - 2.0**-32])
 SAMPLES = [*product((1, 2**32 - 1), (0, 90), (0, 1, 2**33), (0, 128))]
-"""Seed, epoch, index and attempt."""
+"""Samples as (seed, epoch, index, attempt)."""
 BOXES = np.array([[0.25, 0.25, 0.75, 0.75], [0, 0, 0.5, 0.5], [0.625, 0.125, 1, 0.5], [0.1, 0.7, 0.3, 0.9]])
-"""Boxes of an image whose sides are 1."""
+"""Boxes in an image whose sides have the length 1."""
 
 
 class Edges(Numbers):
-    """Return random numbers at the ends of the range, in a different order for each index."""
+    """Generator of random numbers at the ends of the range, in a different order for each index."""
 
     def __init__(self, index):
         super().__init__(0, 0, index, 0, {})
@@ -129,7 +130,7 @@ OPTIONS = {
         {"magnitude": 9.0, "num_ops": 5, "filter": "random"},
     ],
 }
-"""Fields of each random op."""
+"""Fields with which each random op is tested."""
 ORDERS = {
     "shuffle": {},
     "blocks": {"shuffle": "blocks", "samples": 5000},
@@ -144,7 +145,7 @@ MIXES = [{"mixup": 0.2}, {"cutmix": 1.0}, {"mixup": 0.8, "cutmix": 1.0, "p": 0.7
 
 
 def frozen():
-    """Return a few samples and a digest of all, for each case, as the file contains them."""
+    """Return a few samples and a digest of all samples for each case, in the format of the file."""
     found = {}
     for name, several in OPTIONS.items():
         for fields in several:
@@ -165,7 +166,7 @@ def frozen():
 
 
 def of_op(entry):
-    """Return random parameters of one op."""
+    """Return the random parameters of one op."""
     op, cut, tensor = convert(entry, OPS[entry["op"]]), pp.center_crop(1), pp.tensor(only="training")
     ops = [pp.decode(), op, cut, tensor]
     if entry["op"] == "decode_video":
@@ -190,7 +191,7 @@ def words(step, height, width, numbers):
 
 
 def of_order(fields):
-    """Return the samples of each batch of some epochs, and the replacements of broken ones."""
+    """Return the samples of each batch in some epochs, and the samples that replace broken ones."""
     order = Order(**fields, seed=5)
     first = [part.indices.tolist() for part in order.parts(2)]
     rest = [part.indices.tolist() for epoch in range(7) for part in order.parts(epoch)]
@@ -205,13 +206,13 @@ def called(fields):
 
 
 def packed(draws, *more):
-    """Return the first samples, for readers, and a digest of all."""
+    """Return the first samples, for readers, and a digest of all samples."""
     text = json.dumps(draws).encode()
     return {"draws": draws[:SHOWN], "digest": sha256(b"".join([text, *more])).hexdigest()[:16]}
 
 
 def remade(old, new, meant=()):
-    """Return the new cases. Exit if an old case changes that is not listed as changed."""
+    """Return the new cases. Exit if an old case has changed but is not listed in ``meant``."""
     changed = [name for name in old if json.dumps(new.get(name)) != json.dumps(old[name]) and name not in meant]
     if changed:
         raise SystemExit("nothing was written, because these draws would change: " + "; ".join(changed))

@@ -1,4 +1,4 @@
-"""Random parameters: known answers, and a pure function of (seed, epoch, sample, attempt, op)."""
+"""Tests that random parameters match known answers and are a pure function of seed, epoch, sample, attempt and op."""
 
 import json
 
@@ -11,7 +11,7 @@ import pixprep as pp
 from pixprep.plan.draws.philox import Numbers, philox
 from support.images import png, scene
 
-# Random123's kat_vectors: philox4x32 10, counter, key, expected result
+# From Random123's kat_vectors, philox4x32 with 10 rounds: counter, key, expected result
 KNOWN = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
     ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
@@ -78,7 +78,9 @@ def test_random_parameters_do_not_depend_on_the_batch(seed, epoch, indices, atte
 @settings(max_examples=30, derandomize=True)
 @given(seeds, seeds, st.permutations(range(len(GEOMETRY))))
 def test_random_parameters_do_not_depend_on_other_ops(seed, epoch, order):
-    """An op's random numbers depend on its type and running number, or on its name, and not on the rest of the list."""
+    """An op's random numbers depend on its type and running number, or on its name, but not on the other ops in the
+    list.
+    """
     alone = training(pp.random_flip(p=0.4, name="mine"), pp.random_flip())
     others = [pp.random_zoom_out(name="a"), pp.random_crop(9, pad_if_needed=True), pp.random_flip(name="b")]
     mixed = training(*[[*others, pp.random_flip(p=0.4, name="mine")][index] for index in order], pp.random_flip())
@@ -171,7 +173,9 @@ def test_placement_without_random_ops_depends_only_on_the_size():
 
 
 def test_an_op_shared_by_several_outputs_is_sampled_once():
-    """Two tensors and a transform of one chain show the same flip. A branch has its own ops."""
+    """Two tensors and a transform of one chain have the same flip. A branch has ops of its own, which are sampled
+    separately.
+    """
     ops = [
         pp.decode(), pp.random_flip(name="f"), pp.resize(height=8, width=8), pp.transform(), pp.tensor(dtype="uint8"),
     ]  # fmt: skip
@@ -186,7 +190,7 @@ def test_an_op_shared_by_several_outputs_is_sampled_once():
 
 
 def by_hand(pixels, draws, fill):
-    """Return the image after each op with its random parameters, one after the other, in NumPy."""
+    """Return the image after each op has been applied in turn, with its random parameters, in NumPy."""
     for key, words in draws.items():
         if "flip" in words:
             if words["flip"]:
@@ -194,14 +198,14 @@ def by_hand(pixels, draws, fill):
             continue
         height, width = pixels.shape[:2]
         whole = np.full((words["height"] + height + 200, words["width"] + width + 200, 3), fill, np.uint8)
-        top, left = 100 - words["top"], 100 - words["left"]  # the canvas begins at row and column 100
+        top, left = 100 - words["top"], 100 - words["left"]  # the canvas begins at row 100 and column 100
         whole[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
         pixels = whole[100 : 100 + words["height"], 100 : 100 + words["width"]]
     return np.ascontiguousarray(pixels)
 
 
 def test_images_with_padding_equal_manually_padded_images():
-    """Flips, canvases and crops before the resize, in orders in which each could fail."""
+    """The chains have flips, canvases and crops before the resize, in orders in which each op could fail."""
     ops = [
         pp.random_flip(), pp.random_flip("vertical", name="up"), pp.random_crop(30, 40, padding=(3, 9, 5, 1), fill=77),
         pp.random_flip(name="again"), pp.random_zoom_out(fill=77, side_range=(1, 2.5), p=0.8),
@@ -218,7 +222,7 @@ def test_images_with_padding_equal_manually_padded_images():
 
 
 def first_window(step, height, width, numbers, boxes):
-    """``random_iou_crop`` as torchvision implements it: trial by trial, with all boxes."""
+    """Return the crop of ``random_iou_crop`` as torchvision implements it: trial by trial, with all boxes."""
     blocks = numbers.blocks(step.key, 0, 20 * (1 + step.trials)).reshape(20, -1, 4)
     for choice in blocks:
         overlap = step.overlaps[int(choice[0, 0] * len(step.overlaps))]

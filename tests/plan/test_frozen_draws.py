@@ -1,4 +1,4 @@
-"""Random parameters never change: a seed reproduces a training, even after an update of pixprep."""
+"""Tests that random parameters never change: a seed reproduces a training run, even after an update of pixprep."""
 
 import json
 
@@ -10,8 +10,9 @@ from plan.frozen_draws import FROZEN, OPTIONS, frozen, remade
 
 
 def test_random_parameters_equal_the_frozen_ones():
-    """The order is also compared, because it determines the order of colour ops. tests/golden/remake_draws.py adds
-    cases and changes none.
+    """The order of the parameters is also compared, because it determines the order of colour ops.
+
+    tests/golden/remake_draws.py adds cases and changes none of the existing ones.
     """
     old, new = json.loads(FROZEN.read_text(encoding="utf-8")), frozen()
     changed = {

@@ -1,4 +1,6 @@
-"""Folding: a placement compared with the ops applied one by one to an image whose pixels are their own coordinates."""
+"""Tests folding: a placement must move pixels like the ops applied one by one to an image whose pixels contain their
+own coordinates.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -18,12 +20,14 @@ NOWHERE = -1
 
 
 def index_image(height, width):
-    """Return int (height, width, 2): each pixel contains its row and column."""
+    """Return an int array (height, width, 2) in which each pixel contains its row and column."""
     return np.stack(np.indices((height, width)), axis=2)
 
 
 def apply(step, image):
-    """Apply one op to an index image, naively. Padding is NOWHERE, and a resize takes the nearest pixel."""
+    """Apply one op to an index image in the simplest way. Padding has the value NOWHERE, and a resize takes the nearest
+    pixel.
+    """
     height, width = image.shape[:2]
     if isinstance(step, op.Flip):
         return image[::-1] if step.axis == "vertical" else image[:, ::-1]
@@ -61,7 +65,7 @@ def _canvas(image, step):
 
 
 def look(placement, image):
-    """Return the canvas that a placement produces from an image of indices."""
+    """Return the canvas that a placement produces from an index image."""
     top, left, bottom, right = placement.box
     vertical, horizontal = placement.mirrors
     image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]
@@ -80,7 +84,8 @@ def look(placement, image):
 
 
 def place(steps, height, width):
-    other = [pp.center_crop(4, from_="start"), pp.tensor()]  # the steps need not end in a tensor of known size
+    # this output keeps the pipeline valid if the steps do not end in a tensor of known size
+    other = [pp.center_crop(4, from_="start"), pp.tensor()]
     pipeline = pp.Pipeline([pp.decode(name="start"), *steps, pp.transform(), *other])
     return pipeline.plan.outputs["transform"].geometry.place(height, width)
 
@@ -119,7 +124,7 @@ def test_folded_ops_sample_the_same_pixels_as_the_ops_one_by_one(before, resize,
 
 
 def followed(steps, point, height, width):
-    """Return where the ops, one by one, move a point (y, x) of an image of this size."""
+    """Return the position to which the ops, applied one by one, move a point (y, x) of an image of this size."""
     for step in steps:
         old = resized = (height, width)
         height, width = new = apply(step, index_image(height, width)).shape[:2]
@@ -144,7 +149,7 @@ def followed(steps, point, height, width):
 @settings(max_examples=100, derandomize=True)
 @given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
 def test_the_transform_maps_points_like_the_ops_one_by_one(before, resize, after, height, width):
-    """This also holds if no pixel of the image is visible any more."""
+    """The transform must be right even if no pixel of the image is visible any more."""
     steps = [*before, *resize, *after]
     try:
         placement = place(steps, height, width)
@@ -156,7 +161,9 @@ def test_the_transform_maps_points_like_the_ops_one_by_one(before, resize, after
 
 
 def test_the_crop_of_the_demo_equals_tensorflows_efficientnet():
-    """``padded_center_crop_size = int(224 / (224 + 32) * shorter)``, ``offset = (d + 1) // 2`` on either axis."""
+    """TensorFlow computes ``padded_center_crop_size = int(224 / (224 + 32) * shorter)`` and ``offset = (d + 1) // 2``
+    on each axis.
+    """
     plan = pp.presets.efficientnet_lite0().plan.outputs["tensor"]
     differ = 0
     for height in range(2, 601):
@@ -170,7 +177,7 @@ def test_the_crop_of_the_demo_equals_tensorflows_efficientnet():
 
 @pytest.mark.parametrize(("height", "width"), [(16384, 1), (1, 16384)])
 def test_padding_before_the_resize_is_only_read_as_far_as_filters_reach(height, width):
-    """Padding is 99 % of the 268 million pixels of the square, and need not be computed."""
+    """The square has 268 million pixels, of which 99 % are padding that need not be computed."""
     placement = place([pp.pad(square=True), pp.resize(height=224, width=224, filter="lanczos")], height, width)
     assert placement.laid == (16384, 16384)
     top, left, bottom, right = placement.region
@@ -182,7 +189,7 @@ def test_padding_before_the_resize_is_only_read_as_far_as_filters_reach(height, 
     [(pp.rotate(45, expand=True), (65_535, 1), "46341 x 46341"), (pp.resize(64), (65_535, 20), "209712 x 64")],
 )
 def test_an_image_with_colour_ops_cannot_grow_beyond_the_limit(op, size, became):
-    """A JPEG of 5 KB would need gigabytes, or more rows than a GPU's grid has."""
+    """Otherwise, a JPEG of 5 KB could require gigabytes, or more rows than the grid of a GPU can have."""
     place = pp.Pipeline([pp.decode(), op, pp.contrast(1.1), pp.center_crop(9), pp.tensor()]).plan.place
     assert place(*(side // 100 + 1 for side in size))
     with pytest.raises(
@@ -229,7 +236,7 @@ def resize_rule(rule, size, **changes):
 @pytest.mark.parametrize("rounding", ["down", "half_even", "half_away"])
 @pytest.mark.parametrize("rule", ["fit", "cover"])
 def test_the_requested_side_is_met_exactly(rule, rounding):
-    """225 / (225 / 224) is slightly less than 224, and was once truncated to 223."""
+    """In float arithmetic, 225 / (225 / 224) is slightly less than 224, which was once truncated to 223."""
     for height in range(1, 700):
         rows, columns = resize_rule(rule, (224, 224), rounding=rounding).size(height, 301)
         assert (rows if (height > 301) == (rule == "fit") else columns) == 224
@@ -237,7 +244,7 @@ def test_the_requested_side_is_met_exactly(rule, rounding):
 
 @pytest.mark.parametrize("rounding", ["down", "half_even", "half_away", "up"])
 def test_equal_aspect_ratios_fill_the_box_and_others_fit_into_it(rounding):
-    """900 x 900 once covered 224 x 224 with 224 x 223, because 900 / (900 / 224) is slightly less than 224."""
+    """A 900 x 900 image once became 224 x 223, because 900 / (900 / 224) is slightly less than 224."""
     fit, cover = (resize_rule(rule, (224, 160), rounding=rounding) for rule in ("fit", "cover"))
     for times in range(1, 586):
         assert fit.size(7 * times, 5 * times) == cover.size(7 * times, 5 * times) == (224, 160)
@@ -256,14 +263,16 @@ def test_equal_aspect_ratios_fill_the_box_and_others_fit_into_it(rounding):
 
 
 def test_ties_of_a_side_are_rounded_like_dalis_float32():
-    """``224 * 195 / 192`` is 227.5, but DALI 2.4 computes 227, because float32(224 / 192) is slightly too small."""
+    """The exact value of ``224 * 195 / 192`` is 227.5, but DALI 2.4 computes 227, because float32(224 / 192) is
+    slightly too small.
+    """
     resize = resize_rule("shorter", (224, 224), rounding="half_away")
     assert resize.size(192, 195) == (224, 227)
     assert resize.size(192, 196) == (224, 229)
 
 
 def test_detrs_rounding_may_leave_an_image_above_the_maximum():
-    """1333 * 600 / 1334 is rounded to 600, which is the current side."""
+    """1333 * 600 / 1334 is rounded to 600, which is already the side's length, so the image is not resized."""
     resize = resize_rule("shorter", (800, 800), rounding="detr", most=1333)
     assert [resize.size(*size) for size in ((600, 1334), (600, 1335), (480, 640))] == [
         (600, 1334),
@@ -288,7 +297,9 @@ def test_a_subpixel_scale_is_that_of_the_sides_before_rounding():
 
 
 def test_a_subpixel_scale_enlarges_the_sampled_region_at_most_tenfold():
-    """A side of 0.0225 pixels is rounded up to 1. DALI then samples ten times the image's width, not 44 times."""
+    """A side of 0.0225 pixels is rounded up to 1. DALI then samples ten times the image's width, instead of 44
+    times.
+    """
     resize = resize_rule("longer", (9, 9), rounding="half_away", like="dali", subpixel=True)
     assert resize.size(400, 1) == (9, 1)
     assert Geometry((), resize, ()).place(400, 1).ratio == (400 / 9, 10)

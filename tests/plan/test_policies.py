@@ -1,4 +1,6 @@
-"""Augmentation policies: tables, random parameters, steps, replays. Frozen results replace torchvision and timm."""
+"""Tests of augmentation policies: their tables, random parameters, steps and replays. Frozen results replace
+torchvision and timm.
+"""
 
 import json
 from functools import partial
@@ -25,22 +27,22 @@ def step_of(op):
 
 
 def drawn_by(op, rows, size=(24, 40)):
-    """Return the random parameters for given numbers, one row per block."""
+    """Return the random parameters that result from the given random numbers, which have one row per block."""
     step = step_of(op)
     return step.words(*size, Numbers(0, 0, 0, 0, {step.key: np.array(rows)}))
 
 
 def words_of(op, *blocks, size=(24, 40)):
-    """Return the steps for given numbers: (kind, bin, sign) of each."""
+    """Return (kind, bin, sign) of each step that results from the given random numbers."""
     return drawn_by(op, [[*block, 0.0] for block in blocks] or np.empty((0, 4)), size)["ops"]
 
 
 def kind(name):
-    """Return a number that selects a kind."""
+    """Return a random number for which the policy selects the operation with this name."""
     return (list(KINDS["rand"]).index(name) + 0.5) / 14
 
 
-# the middle bins of torchvision's tables of 31 values, as torchvision prints them; test_augment compares every bin
+# The middle bins of torchvision's tables of 31 values, as torchvision prints them. test_augment compares every bin.
 TABLE = {
     "ShearX": (0.15000000596046448, 0.4950000047683716),
     "TranslateX": (150.0 / 331.0 * 400 / 2, 16.0),
@@ -59,14 +61,14 @@ def test_the_middle_of_each_table_equals_torchvision(name):
 
 
 def test_elements_are_computed_from_the_nearer_end():
-    """As ``torch.linspace(0, 0.3, 10)`` does."""
+    """``torch.linspace(0, 0.3, 10)`` computes its elements in the same way."""
     theirs = [0.0, 0.03333333507180214, 0.06666667014360428, 0.10000000894069672, 0.13333334028720856]
     theirs += [0.1666666716337204, 0.20000000298023224, 0.23333334922790527, 0.2666666805744171, 0.30000001192092896]
     assert [spaced(0.0, 0.3, 10, index) for index in range(10)] == theirs
 
 
 def test_posterize_rounds_ties_to_even():
-    """As ``(8 - arange(9) / 2).round()`` does."""
+    """torchvision's ``(8 - arange(9) / 2).round()`` rounds in the same way."""
     assert [KINDS["rand"]["Posterize"].magnitude(index, 9, 1, 1) for index in range(9)] == [8, 8, 7, 6, 6, 6, 5, 4, 4]
 
 
@@ -103,7 +105,7 @@ def timm(**fields):
 
 
 def test_a_magnitude_has_normal_noise_and_is_clipped_to_the_maximum():
-    """The normal distribution has quantiles -0.025 and 1.28 at 0.49 and 0.9."""
+    """The random numbers 0.49 and 0.9 correspond to the quantiles -0.025 and 1.28 of the normal distribution."""
     rotate = (3.5 / 15, 0.9, 0.9)
     assert words_of(timm(), rotate) == [{"op": "Rotate", "magnitude": 27.0}]
     (each,) = words_of(timm(magnitude_std=0.5), rotate)
@@ -143,12 +145,14 @@ def test_a_step_equals_torchvision():
     (warp,) = steps_of(op, {"op": "TranslateX", "magnitude": -3.9})
     assert (warp.matrix, warp.fill, warp.like) == ((1.0, 0.0, 3.0, 0.0, 1.0, 0.0), (1, 2, 3), "torchvision")
     (shear,) = steps_of(pp.rand_augment(), {"op": "ShearX", "magnitude": 0.3})
-    assert shear.matrix == pytest.approx((1, 0.3, 0, 0, 1, 0))  # the first pixel does not change
+    assert shear.matrix == pytest.approx((1, 0.3, 0, 0, 1, 0))  # the first pixel stays in place
     assert isinstance(steps_of(op, {"op": "Rotate", "magnitude": 3.0})[0], Warp)
 
 
 def test_a_threshold_of_tensors_is_a_float32():
-    """0.8 as float32 is above 0.8, and 255 times it is above 204. Rounded to float32, the product is 204."""
+    """As a float32, 0.8 is slightly too large, and 255 times this number exceeds 204. In float32, the product is
+    rounded to 204.
+    """
     magnitude = KINDS["trivial"]["Solarize"].magnitude(6, 31, 1, 1)
     inverted = {}
     for like in ("pillow", "torchvision"):
@@ -162,7 +166,7 @@ MIXED = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Posterize", 
 
 
 def test_numbers_select_the_depth_of_a_chain_its_steps_and_the_weights():
-    """If the normal number is 0, a gamma number of shape 1 is 5/3 of the complement of its last uniform number."""
+    """If the normal number is 0, a gamma number of shape 1 is 5/3 of 1 minus its last uniform number."""
     op = pp.aug_mix(mixture_width=2, all_ops=False, severity=4)
     steps = [[(MIXED.index(name) + 0.5) / 9, place, 0.0, depth] for name, place, depth in (
         ("Rotate", 0.99, 0.4), ("Equalize", 0.0, 0.0), ("ShearX", 0.0, 0.0), ("Posterize", 0.5, 0.3)
@@ -174,7 +178,7 @@ def test_numbers_select_the_depth_of_a_chain_its_steps_and_the_weights():
     }
     unread = [[0.0] * 4] * 2
     assert drawn_by(op, [*steps, *unread, *parts]) == drawn
-    # no argument of the logarithm is 0; accepted random parameters do not change
+    # the logarithm's argument is never 0, and accepted random parameters do not change
     refused = [[0.0, 0.0, 1 - 1e-9, 0.0]] * 4
     first = [refused[0] if place == 1 else part for place, part in enumerate(parts)]
     first[1] = [0.0, 0.0, 0.0, 0.0]
@@ -185,9 +189,10 @@ def test_numbers_select_the_depth_of_a_chain_its_steps_and_the_weights():
 
 @pytest.mark.parametrize("alpha", [0.05, 1.0, 3.0, 100.0])
 def test_gamma_numbers_have_the_moments_of_the_distribution(alpha):
-    """Mean and variance are alpha.
+    """Both the mean and the variance of the distribution are alpha.
 
-    The logarithm of an exponential number has mean -0.5772 (Euler) and variance pi^2/6.
+    The logarithm of an exponentially distributed number has the mean -0.5772 (Euler's constant) and the variance
+    pi^2/6.
     """
     made = np.array(
         [gammas(alpha, partial(Numbers(1, 0, index, 0, {}).blocks, "x"), 0, 8) for index in range(2500)]

@@ -1,4 +1,6 @@
-"""Properties of every resize profile, whatever its library: its row, the shape and sums of its filter taps, regions."""
+"""Tests properties that every library's resize profile must have: its row, the shape and sums of its filter taps, and
+its regions.
+"""
 
 from typing import get_args
 
@@ -40,9 +42,9 @@ def test_a_row_contains_only_its_own_filters_and_its_default(like):
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_taps_of_a_formula_are_suitable_for_the_fast_kernels(like, filter_name, antialias):
-    """They are ``fixed``, have weights of three signed bytes, stay inside the axis, and are monotonic.
+    """Such taps are ``fixed``, have weights of three signed bytes, stay inside the axis, and are monotonic.
 
-    Taps without a formula need not be.
+    Taps without a formula need not have these properties.
     """
     formula = PROFILES[like].formula(Method(filter_name, antialias), "fixed")
     is_fast = formula is not None and not formula.is_rule
@@ -81,12 +83,13 @@ def test_each_window_overlaps_the_axis_and_its_weights_sum_to_one(like, filter_n
             assert (each.weights[:, : length // out_length] == 1).all()
             continue
         one = 1 << each.bits if found.passes == "fixed" else 1 << 11 if found.passes in INTEGERS else 1
-        # each integer is rounded separately; ``area`` omits up to a thousandth of a pixel at either end
+        # Each integer is rounded separately. ``area`` omits up to a thousandth of a pixel at either end.
         slack = each.weights.shape[1] if one > 1 else 2e-3 if filter_name == "area" else 1e-5
         assert np.abs(sums - one).max() <= slack
 
 
-# filter, antialias, (rows, columns) before and after; whether DALI 2.4's float32 runs the vertical pass first
+# Filter, antialias, (rows, columns) before and after, and whether DALI 2.4's float32 arithmetic runs the vertical pass
+# first
 ORDERS = [
     ("bilinear", True, (141, 121), (25, 7), False),
     ("bicubic", True, (32, 9), (131, 98), False),
@@ -98,7 +101,7 @@ ORDERS = [
 
 @pytest.mark.parametrize(("filter_name", "antialias", "size", "became", "expected"), ORDERS)
 def test_dalis_order_of_passes_is_the_one_with_the_lower_cost(filter_name, antialias, size, became, expected):
-    """If two weights of its cost function were slightly different, one of these orders would change."""
+    """If two weights of DALI's cost function were slightly different, the order would change for one of these sizes."""
     axes = [Axis(before, after, before / after, 0, after) for before, after in zip(size, became, strict=True)]
     assert PROFILES["dali"].is_vertical_first(Method(filter_name, antialias), *axes) == expected
 
@@ -110,9 +113,9 @@ def test_the_span_of_taps_ends_after_the_last_position():
 
 
 def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
-    """Its second pass adds up unrounded results of the first.
+    """The second pass of lanczos4 adds up unrounded results of the first pass.
 
-    An image whose stripes follow the signs is the worst case.
+    An image whose stripes follow the signs of the taps is the worst case.
     """
     largest = 0
     for length, out_length in [(7, 5), (16, 64), (33, 100), (64, 32), (100, 999), (600, 7), (999, 1000)]:
@@ -126,7 +129,7 @@ def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_a_region_equals_that_of_the_whole(like, filter_name, antialias):
-    """This includes large images."""
+    """The images include large ones."""
     for size, (height, width) in [((60, 90), (37, 31)), ((60, 90), (20, 30)), ((33, 20), (100, 71)), LARGE]:
         pixels = noise(*size)
         whole = resized(pixels, (height, width), like, filter_name, antialias=antialias)

@@ -1,4 +1,6 @@
-"""Parameters of random ops, one row per op: range, frequency, and equal numbers whatever ``p`` is."""
+"""Tests the parameters of random ops, with one row per op: their range and frequency, and that they do not depend on
+``p``.
+"""
 
 import json
 from functools import reduce
@@ -16,7 +18,7 @@ COUNT = 800
 
 
 def drawn(op):
-    """Return random parameters of an op for many images of one size."""
+    """Return the random parameters of an op for many images of the same size."""
     chain = [pp.decode(), pp.crop(0, 0, *SIZE), op, pp.center_crop(8), pp.tensor(only="training")]
     plan = pp.Pipeline(chain).for_training().plan
     found = [plan.placing(numbers)(*SIZE).draws for numbers in plan.draw(seed=1, epoch=0, indices=range(COUNT))]
@@ -43,7 +45,7 @@ RANGES = [
     (pp.scale_jitter(60, 80, (0.5, 1.5)), {"height": (30, 90), "width": (40, 120)}),
     (pp.coarse_dropout(hole_width=(9, 9), hole_height=(0, 5), p=1.0), {"holes.0.2": (0, 5), "holes.0.1": (0, 71)}),
 ]
-"""Each op, and the limits of its numeric random parameters by position."""
+"""Each op, and the limits of its numeric random parameters in order."""
 
 
 @pytest.mark.parametrize(("op", "ends"), RANGES, ids=lambda each: "" if isinstance(each, dict) else op_name(each))
@@ -67,10 +69,12 @@ NOTHING = {
     "random_erasing": {"rectangles": []},
     **{name: {} for name in ("color_jitter", "random_hue_saturation_value", "random_brightness_contrast")},
 }
-"""Parameters with which an op does not change the image, besides ``{"apply": False}`` and ``{"chosen": []}``."""
+"""Parameters with which an op does not change the image, in addition to ``{"apply": False}`` and ``{"chosen": []}``."""
 NOT_OFTEN = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]
 OFTEN = [name for name in OPTIONS if name not in (*NOT_OFTEN, "decode_video")]
-"""Ops whose ``p`` is the probability of the whole op. In other ops it applies to each part, or boxes are required."""
+"""Ops whose ``p`` is the probability that the whole op is applied. In other ops, ``p`` applies to each part, or boxes
+are required.
+"""
 
 
 def test_a_jitter_uses_every_order():

@@ -1,4 +1,4 @@
-"""``"like": "torch"`` without PyTorch: comparison with frozen results, and the messages of the op."""
+"""Tests ``"like": "torch"`` without PyTorch: its results against frozen ones, and the messages of the op."""
 
 from hashlib import sha256
 
@@ -20,7 +20,7 @@ def test_a_resize_gives_the_same_bytes_as_pytorch(case):
 
 
 def test_a_change_of_one_value_by_one_changes_the_digest():
-    """This is a negative control."""
+    """This test is the negative control of the previous test."""
     case = ("bilinear", (61, 97), (224, 224))
     pixels = torch(noise(*case[1]), case[2], case[0])
     pixels[1, 100, 100] ^= 1
