@@ -1,4 +1,6 @@
-"""DALI graphs of clips: the selected frames, and graphs without a fixed number of frames."""
+"""Tests DALI graphs of clips: which frames are selected, and that graphs without a fixed number of frames are
+rejected.
+"""
 
 import pytest
 

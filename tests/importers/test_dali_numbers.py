@@ -1,4 +1,4 @@
-"""Numbers that a DALI graph computes: sizes, crops and outputs that depend on the size of the image."""
+"""Tests DALI graphs that compute numbers: sizes, crops and outputs that depend on the size of the image."""
 
 from itertools import product
 
@@ -19,7 +19,7 @@ SIDES = tuple(
 
 
 def calculated(*steps):
-    """Return arithmetic operators for (result, expression, inputs and constants)."""
+    """Return arithmetic operators of a graph. Each argument is (result, expression, inputs and constants)."""
     made = []
     for result, text, *operands in steps:
         constants = [number for number in operands if not isinstance(number, str)]
@@ -33,7 +33,7 @@ def calculated(*steps):
 
 @pytest.fixture(autouse=True)
 def fewer_sizes(request, monkeypatch):
-    """Rules are checked at every size up to 4096 in the two tests that need it, and up to 300 in the others."""
+    """Limit the sizes at which rules are checked to 300. Two tests need every size up to 4096."""
     if not any(words in request.node.name for words in ("fails_at_a_single_size", "fields1")):
         monkeypatch.setattr(sizes, "LARGEST", 300)
 
@@ -96,9 +96,9 @@ def test_sizes_that_are_multiples_become_a_rule_with_multiples():
 
 
 def divided(scale, *, cut=False):
-    """Return the image's sides times a scale of the graph, as multiples of 32.
+    """Return a graph that resizes to the image's sides times a scale, rounded to multiples of 32.
 
-    ``cut`` first truncates to whole pixels.
+    ``cut`` first truncates the sides to whole pixels.
     """
     steps = list(scale)
     for side in "wh":
@@ -115,7 +115,9 @@ def divided(scale, *, cut=False):
 
 
 def over(side, size):
-    """Return the scale that makes the longer side (``max``) or the shorter one (``min``) this large."""
+    """Return steps that compute the scale at which the longer side (``max``) or the shorter side (``min``) has this
+    length.
+    """
     return [("side", f"{side}(&0 &1)", "h", "w"), ("ratio", "fdiv($0:int32 &0)", size, "side")]
 
 
@@ -155,7 +157,7 @@ def test_sizes_with_one_scale_become_a_rule_with_dalis_fraction_of_a_pixel(scale
     pipeline = from_dali(graph(*PEEKED, *SIDES, *calculated(*steps), small, outputs=["small"]))
     op = pp.resize(mode="scale", like="dali", subpixel=True, **fields)
     assert pipeline.ops[1] == op
-    # each operation in float32, as the graph specifies; DALI's own resize_shorter has 388 rows
+    # Each operation is in float32, as the graph specifies. DALI's own resize_shorter computes 388 rows.
     if "rounding" in fields:
         assert op._step.size(350, 1204) == (387, 1333)
         assert pp.resize(800, max_size=1333, mode="scale", like="dali")._step.size(350, 1204) == (388, 1333)
@@ -182,7 +184,7 @@ def test_sizes_of_many_images_at_once_equal_those_of_each(rounding):
     for fields, subpixel in product(FORMS, (None, False, True)):
         try:
             step = pp.resize(like="dali", rounding=rounding, subpixel=subpixel, **fields)._step
-        except pp.PipelineError:  # no such resize
+        except pp.PipelineError:  # this combination of fields is not valid
             continue
         assert sizes.is_array_rule(step)
         many = drawn.astype(np.float64)
@@ -193,7 +195,7 @@ def test_sizes_of_many_images_at_once_equal_those_of_each(rounding):
 
 
 def test_a_rule_that_fails_at_a_single_size_is_rejected_with_that_size():
-    """The width is one pixel larger if the image has 1237 columns, which no list of common sizes contains."""
+    """For images of 1237 columns, the width is one pixel larger. No list of common sizes contains 1237."""
     assert not (values.SIZES[:, 1] == 1237).any()
     more = calculated(
         *(
@@ -209,7 +211,9 @@ def test_a_rule_that_fails_at_a_single_size_is_rejected_with_that_size():
 
 
 def test_a_dali_scale_is_float32_if_a_side_is_halfway_between_two_multiples():
-    """Python's ``int(276 * (960 / 1104))`` is 240, which becomes 256; 239.99998 becomes 224."""
+    """In Python, ``int(276 * (960 / 1104))`` is 240, which is rounded to 256. In float32, it is 239.99998, which is
+    rounded to 224.
+    """
     how = {"mode": "scale", "multiple": 32, "enlarge": False}
     sides = [
         pp.resize(960, "longer", like=like, rounding=rounding, **how)._step.size(276, 1104)
@@ -219,7 +223,7 @@ def test_a_dali_scale_is_float32_if_a_side_is_halfway_between_two_multiples():
 
 
 def test_a_scale_limited_by_max_size_is_float64_in_dali():
-    """29 / 108 in float32 scales 54 to 14.4999990, and DALI has 15 rows."""
+    """In float32, 29 / 108 would scale 54 to 14.4999990, but DALI computes 15 rows."""
     assert pp.resize(28, max_size=29, mode="scale", like="dali")._step.size(54, 108) == (15, 29)
 
 
@@ -233,7 +237,7 @@ def test_a_scale_limited_by_max_size_is_float64_in_dali():
     ],
 )
 def test_given_sizes_are_kept_with_one_scale(op, size):
-    """59 / 100 in float32 scales 100 to 58.999996, for which nearest selects a different pixel."""
+    """In float32, 59 / 100 scales 100 to 58.999996, for which ``nearest`` selects a different pixel."""
     rows, columns = op._step.extents(*size, (59 * size[0] // 100, 59))
     assert (rows.length, columns.length) == size
 
@@ -297,7 +301,7 @@ def test_an_output_of_numbers_becomes_an_equivalent_output(steps, output):
         (
             [],
             '"shape": its float32 values of shape [3] are not equal to an output of pixprep; supported outputs',
-        ),  # a file's channels
+        ),  # number of channels of the image file
         (calculated(("shape", "mul(&0 $0:int32)", "same", 2)), '"shape": its float32 values of'),
         (
             [operator("Slice", ["same"], ["shape"], start=[2], shape=[2], axes=[0])],

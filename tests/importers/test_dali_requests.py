@@ -1,4 +1,6 @@
-"""DALI graphs whose numbers or frames are per-request inputs: the resulting fields, and unsupported graphs."""
+"""Tests DALI graphs whose numbers or frames are per-request inputs: which fields they become, and which graphs are
+rejected.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Python files that define DALI pipelines: choosing one of several, and the error if it cannot be serialized."""
+"""Tests Python files that define DALI pipelines: how one of several is selected, and the error if it cannot be
+serialized.
+"""
 
 import sys
 from pathlib import Path
@@ -70,7 +72,7 @@ WRONG = {
 
 @pytest.fixture
 def python(tmp_path):
-    """A Python environment with a fake DALI, which writes a graph of the real one."""
+    """Return a Python environment with a fake DALI, which writes a graph that the real DALI has serialized."""
     package = tmp_path / "site" / "nvidia" / "dali"
     (package / "plugin").mkdir(parents=True)
     (package / "__init__.py").write_text(DALI)

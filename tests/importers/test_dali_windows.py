@@ -1,4 +1,4 @@
-"""Crops of DALI graphs: crops, slices and padding, fixed and computed, and the values after them."""
+"""Tests crops in DALI graphs: fixed and computed crops, slices and padding, and the values after them."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ PADDED = {"smaller": "pad", "fill": 114}
 
 @pytest.mark.parametrize("size", [(30, 70), (50, 60), (80, 40)])
 def test_a_crop_with_padding_is_the_image_that_a_following_resize_receives(size):
-    """It is cut off on one axis and padded on the other, or on both."""
+    """The image is cropped on one axis and padded on the other, or padded on both axes."""
     image, canvas = scene(*size), np.full((60, 50, 3), (9, 120, 250), np.uint8)
     top, left = -5, 7
     seen = image[: 60 + top, left : left + 50]
@@ -28,7 +28,7 @@ def test_a_crop_with_padding_is_the_image_that_a_following_resize_receives(size)
 
 
 def test_a_slice_with_a_constant_start_is_fixed_and_with_a_computed_one_a_rule():
-    """The start of the canvas of a letterbox, ``-((side - resized) // 2)``, and a constant."""
+    """The computed start is that of the canvas of a letterbox, ``-((side - resized) // 2)``."""
     begin = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", ["in"], ["pixels"]))
     small = operator("Resize", ["pixels"], ["small"], resize_longer=50.0)
     half = [
@@ -130,7 +130,8 @@ def test_a_colour_matrix_refers_to_the_decoders_rgb():
     offset = pytest.approx(2 * (128 - 64) + 25.5, rel=1e-6)
     assert matrix(gray) == ((1, 0, 0, offset), (0, 1, 0, offset), (0, 0, 1, offset))
     hue = matrix(("Hue", {"hue": 90.0}))
-    assert [sum(row[:3]) for row in hue] == pytest.approx([1, 1, 1], abs=0.01)  # gray stays gray
+    # each row sums to 1, so gray pixels do not change
+    assert [sum(row[:3]) for row in hue] == pytest.approx([1, 1, 1], abs=0.01)
     assert hue[0][0] == pytest.approx(0.299 + 0.956 * 0.211 - 0.621 * 0.596, abs=1e-3)
     bgr = matrix(("Hue", {"hue": 90.0}), ("decoders__Image", {"output_type": 1}))
     assert bgr == tuple((*row[2::-1], row[3]) for row in hue[::-1])

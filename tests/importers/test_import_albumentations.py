@@ -1,4 +1,4 @@
-"""Files of Albumentations, read without it: supported transforms, and errors that name unsupported ones."""
+"""Tests that files of Albumentations are imported without the library, and that errors name unsupported transforms."""
 
 import json
 
@@ -66,7 +66,7 @@ def test_label_fields_follow_their_boxes():
     pascal = BOXES | {"format": "pascal_voc", "label_fields": ["labels", "cls"], "min_visibility": 0.5}
     chain = compose(transform("CenterCrop", height=20, width=20), transform("ToTensorV2"), bbox_params=pascal)
     pipeline = from_albumentations(training=chain)
-    assert pipeline.ops[-2].follow == ("cls",)  # labels do so anyway
+    assert pipeline.ops[-2].follow == ("cls",)  # labels follow their boxes in any case
     sample = {"image": png(scene(60, 60)), "boxes": [[0, 0, 20, 20], [25, 25, 35, 35]], "cls": [4, 5], "labels": [1, 2]}
     with pp.Loader([sample] * 2, pipeline, batch_size=2) as loader:
         (batch,) = loader
@@ -116,7 +116,7 @@ def test_a_damaged_file_is_imported_or_rejected():
 
 
 def readable(data):
-    """Return the JSON in a file, or None if it is not JSON."""
+    """Return the parsed JSON, or None if the data are not JSON."""
     try:
         return json.loads(data)
     except ValueError:

@@ -1,4 +1,6 @@
-"""Serialized DALI pipelines, read without DALI: supported graphs, rejected graphs, and hostile bytes."""
+"""Tests that serialized DALI pipelines are imported without DALI: supported graphs, rejected graphs, and
+hostile bytes.
+"""
 
 import os
 import re
@@ -44,7 +46,7 @@ RUN = sorted({name.split("/")[0] for name in EXPECTED})
 
 
 def middle(height, width, rounding="half_away"):
-    """Return the crop of DALI's default policy."""
+    """Return the centre crop that corresponds to DALI's default policy."""
     return pp.center_crop(height, width, rounding=rounding, smaller="refuse")
 
 
@@ -72,7 +74,7 @@ def test_a_file_and_its_bytes_give_the_same_ops():
 
 
 def outputs_of(pipeline, name):
-    """Return each output for each photo, paired with DALI's."""
+    """Yield each of pixprep's outputs for each photo, together with DALI's."""
     photos = sorted({key.split("/")[2] for key in EXPECTED})
     with pp.Engine(pipeline, threads=1) as engine:
         batch = engine.run_batch([photo(name) for name in photos])
@@ -92,7 +94,7 @@ def test_the_photos_give_the_same_tensors_as_in_dali(name):
 @pytest.mark.parametrize("name", ["Crop", "CropMirrorNormalize", "decoders__ImageCrop"])
 @pytest.mark.parametrize("corner", [{}, {"crop_pos_x": 0.0, "crop_pos_y": 0.0}])
 def test_a_crop_rejects_an_image_that_it_does_not_fit_into(name, corner):
-    """DALI rejects it with the whole batch; pixprep returns an ImageError only for the image."""
+    """DALI rejects such an image with its whole batch; pixprep returns an ImageError only for the image itself."""
     crop = (name, {"crop": [40.0, 30.0], **corner})
     ops = from_dali(chain(crop) if "decoders" in name else chain(DECODE, crop)).ops
     with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
@@ -173,7 +175,9 @@ def test_one_output_can_be_imported_if_another_is_not_supported():
 
 
 def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):
-    """The line that runs DALI is not tested here: the parity tests compare its output with the frozen file."""
+    """This test does not run the page's line that runs DALI: the parity tests compare its output with the
+    frozen file.
+    """
     pytest.importorskip("tritonclient", reason="check reads config.pbtxt by it: make .venv/.dev")
     page = (ROOT / "docs" / "dali.md").read_text(encoding="utf-8")
     model = tmp_path / "models" / "dali"
@@ -479,7 +483,7 @@ def test_a_truncated_file_is_rejected_or_complete():
     data = (FROZEN / "classic.dali").read_bytes()
     complete = assert_imported_or_refused(from_dali, [data[:length] for length in range(len(data))])
     assert {pipeline.ops for pipeline in complete} == {from_dali(data).ops}
-    assert len(complete) < 60  # about twenty bytes after the outputs specify how the pipeline runs
+    assert len(complete) < 60  # about twenty bytes after the outputs specify how DALI runs the pipeline
 
 
 def test_changed_bytes_give_a_pipeline_or_an_error():

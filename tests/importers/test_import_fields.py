@@ -1,4 +1,4 @@
-"""Reading of values in other libraries' configurations, and the errors for invalid values."""
+"""Tests how importers read values from other libraries' configurations, and the errors for invalid values."""
 
 import json
 

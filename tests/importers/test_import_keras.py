@@ -1,4 +1,4 @@
-"""Keras applications and preprocessing layers as pipelines, read without Keras."""
+"""Tests that Keras applications and preprocessing layers are imported as pipelines without Keras."""
 
 import json
 import zipfile
@@ -17,7 +17,7 @@ from support.keras_models import HEAD, STRETCH, inputs, layer, resizing, sequent
 
 
 def functional(*wired):
-    """Return a model of (layer, the names of the layers whose results it receives)."""
+    """Return a functional model. Each argument is (layer, names of the layers whose results it receives)."""
     entries = []
     for entry, names in wired:
         tensors = [
@@ -56,7 +56,7 @@ def test_a_dataset_is_decoded_and_resized_by_tensorflow():
         sequential(*HEAD, NETWORK),
         sequential(HEAD[0], sequential(*HEAD), NETWORK),
         functional((HEAD[0], []), (HEAD[1], ["inputlayer"]), (HEAD[2], ["randomflip"]), (NETWORK, ["rescaling"])),
-        functional(  # two branches after the last preprocessing layer
+        functional(  # the model has two branches after the last preprocessing layer
             (HEAD[0], []), (HEAD[2], ["inputlayer"]), (NETWORK, ["rescaling"]), (layer("Add"), ["rescaling", "conv2d"])
         ),
     ],
@@ -69,7 +69,7 @@ def test_layers_before_a_network_run_where_the_user_specifies(model):
 
 
 def old(cls, *taken, **config):
-    """Return one layer as Keras 2 writes it."""
+    """Return the configuration of one layer in the format of Keras 2."""
     name = cls.lower()
     return {
         "class_name": cls,
@@ -230,7 +230,7 @@ def test_random_bytes_give_a_pipeline_or_an_error(tmp_path):
 
 
 def test_any_json_gives_a_pipeline_or_an_error():
-    """Each value of a model in turn is replaced by a value of a different type."""
+    """One value of a model at a time is replaced by a value of a different type."""
     text = json.dumps(
         functional(
             (HEAD[0], []),

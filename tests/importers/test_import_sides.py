@@ -1,4 +1,4 @@
-"""Training and serving ops of an import in one list, and `pixprep import --training`."""
+"""Tests that an import merges training and serving ops into one list, and tests ``pixprep import --training``."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""timm's configurations, read without timm: supported ones, and the errors for the others."""
+"""Tests that timm's configurations are imported without timm, and the errors for unsupported configurations."""
 
 import json
 import sys
@@ -117,7 +117,7 @@ SPELLED = {
     "color-jitter": 0.3,
     "train_interpolation": "bicubic",
 }
-"""Options as train.py has them."""
+"""Options as timm's train.py defines them."""
 
 
 def test_command_line_options_are_arguments_with_different_names():

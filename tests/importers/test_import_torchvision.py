@@ -1,4 +1,4 @@
-"""The importer of torchvision without torchvision. Its transforms are tested in ``parity``."""
+"""Tests the importer for torchvision without torchvision. The tests in ``parity`` cover its transforms."""
 
 import sys
 
@@ -43,9 +43,9 @@ def test_training_only_transforms_become_training_ops(given):
 
 
 def test_transforms_are_taken_from_an_object_that_has_them():
-    """The object of torchvision's references is recognized by its name.
+    """The importer recognizes the class of torchvision's reference scripts by its name.
 
-    An unknown object may do more than apply them.
+    An object of an unknown class may do more than apply its transforms.
     """
     chain = compose(transform("CenterCrop", size=8), TO_IMAGE)
     preset = transform("ClassificationPresetEval", module="presets", transforms=chain)

@@ -1,6 +1,6 @@
-"""Image processors of transformers, read without it from a dictionary, a file or a folder, with each field by its name.
+"""Tests that image processors of transformers are imported from a dictionary, a file or a folder without the library.
 
-Their pixels are compared with the library in tests/parity.
+Each field is tested by its name. The tests in tests/parity compare the pixels with those of the library.
 """
 
 import json
@@ -37,7 +37,7 @@ def test_fused_constants_are_products_of_float32_as_in_pytorch():
     for values, mean, std in zip(table, CLIP_MEAN, CLIP_STD, strict=True):
         assert_close(values, (levels - np.float32(mean) * np.float32(255)) / (np.float32(std) * np.float32(255)))
     quotients = [np.float32(value / (1 / 255)) == np.float32(value) * np.float32(255) for value in CLIP_MEAN + CLIP_STD]
-    assert not all(quotients)  # the test is void if all divide evenly
+    assert not all(quotients)  # otherwise, the two formulas could not differ
 
 
 def test_absent_fields_have_the_values_of_the_class():
@@ -80,7 +80,7 @@ DEPTH_ANYTHING = resize(
     518, side="nearer", multiple=14, max_size=2072, rounding="half_even", filter="bicubic", like="torchvision"
 )
 DETR_SIZE = {"shortest_edge": 60, "longest_edge": 101}
-BECOMES = [  # a configuration, options, the index of the first op that is compared, ops
+BECOMES = [  # (configuration, options, index of the first compared op, expected ops)
     (CLIP, {"backend": "pil"}, 1, [resize(224, filter="bicubic"), DOWN, normalize()]),
     (CLIP, {"backend": "pil"}, 4, [normalize(CLIP_MEAN, CLIP_STD, 1.0, arithmetic="divide"), tensor()]),
     (CLIP | NULLS, {}, 0, [decode()]),
@@ -141,7 +141,8 @@ SEGFORMER = {"image_processor_type": "SegformerImageProcessor", "do_center_crop"
 MOBILEVIT = {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True}
 WRONG = [
     (CLIP | {"warp": 3}, '"warp": 3 is not supported'),
-    (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not supported'),  # a field of a different class
+    # this field belongs to a different class
+    (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not supported'),
     (vit(224) | {"use_square_size": True}, '"use_square_size": True is not supported'),
     (
         CLIP | {"auto_map": {"AutoImageProcessor": "x.Y"}},

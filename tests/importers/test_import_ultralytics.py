@@ -1,4 +1,4 @@
-"""Ultralytics' predictors as pipelines, from the metadata of exported models."""
+"""Tests that Ultralytics' predictors are imported as pipelines from the metadata of exported models."""
 
 import json
 
@@ -19,7 +19,7 @@ METADATA |= {"stride": 32, "batch": 1, "end2end": False, "names": {0: "person", 
 
 
 def with_metadata(tmp_path, metadata, name="yolo11n.onnx"):
-    """Return an empty model with the metadata as Ultralytics' exporter writes it."""
+    """Return an empty model that has the metadata in the format of Ultralytics' exporter."""
     path = tmp_path / name
     if path.suffix == ".engine":
         text = json.dumps(metadata).encode()
@@ -47,7 +47,7 @@ def test_the_metadata_of_an_exported_model_determines_its_preprocessing(tmp_path
 
 
 def test_an_error_names_the_package_whose_code_prepares_images_itself(tmp_path):
-    """For example PyPI's nudenet, which contains an export of Ultralytics."""
+    """One such package is nudenet on PyPI, which contains a model that was exported by Ultralytics."""
     package = tmp_path / "finder"
     (package / "weights").mkdir(parents=True)
     model = with_metadata(package / "weights", METADATA)
@@ -57,7 +57,7 @@ def test_an_error_names_the_package_whose_code_prepares_images_itself(tmp_path):
         "return cv2.dnn.blobFromImage(mat, 1 / 255.0, size, (0, 0, 0), swapRB=True)\n"
     )
     (package / "names.py").write_text('NAMES = ["cat", "dog"]\n')
-    assert list(own_code(model)) == []  # a folder of user files that is not a package
+    assert list(own_code(model)) == []  # user files in a folder that is not a package
     (package / "__init__.py").write_text("")
     assert list(own_code(model)) == [
         "read.py in the same package pads (copyMakeBorder), reorders channels (COLOR_RGBA2BGR, swapRB), resizes "
@@ -98,8 +98,8 @@ def test_a_task_and_a_size_are_equivalent_and_the_dtype_can_be_float16():
 
 
 def test_the_transform_maps_a_box_back_like_scale_boxes():
-    """The gains of 37 x 61 in 64 x 64 are 39/37 and 64/61, each side rounded separately, and the padding is 12 and
-    0.
+    """For 37 x 61 in 64 x 64, the gains are 39/37 and 64/61, because each side is rounded separately. The padding is 12
+    and 0.
     """
     with Engine(from_ultralytics("detect", imgsz=64)) as engine:
         batch = engine.run_batch([png(scene(37, 61))])

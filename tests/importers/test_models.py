@@ -1,4 +1,6 @@
-"""The recipes of docs/models.md load, and produce the inputs of their models. ``make models`` compares them."""
+"""Tests that the recipes of docs/models.md load and produce the inputs of their models. ``make models`` compares the
+pixels.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The source of an imported pipeline, imported again: every op and every field that differs is named."""
+"""Tests that the source of an imported pipeline is imported again, and that every op and field that differs is
+named.
+"""
 
 import json
 import re
@@ -34,16 +36,16 @@ SOURCES = {
     ),
     "model.dali": chain(DECODE, RESIZE, CMN),
 }
-"""One file for each library whose files are read without it."""
+"""One source file for each library whose files can be read without the library."""
 NAMES = {"keras:mobilenet_v2": {"size": 96}, "ultralytics:detect": {"imgsz": 64}, "ultralytics:classify": {"imgsz": 64}}
-"""Sources that are names, with options."""
+"""Sources that are given by name, with their options."""
 OTHERS = (
     *(True, False, 0, 1, 2, 7, 0.5, 1.01, [0.1, 0.2, 0.3], [3, 2, 1], "x", "training", "serving"),
     *("bgr", "gray", "fast", "white", "bicubic", "lanczos", "nearest", "box", "pillow", "pillow12", "torchvision"),
     *("opencv", "torch", "longer", "half_away", "half_even", "down", "up", "hwc", "cwh", "float16", "uint8"),
     *("float64", "divide", "multiply", "fused", "top_left", "edge"),
 )
-"""Values that some field of some op can have."""
+"""Replacement values, each of which is valid in some field of some op."""
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def document(pipeline):
 
 
 def changes(file):
-    """Files with one mistake each, and the message that must name it."""
+    """Yield files with one mistake each, and the message that must name the mistake."""
     for index, op in enumerate(pp.Pipeline.from_json(json.dumps(file)).ops):
         without = file | {"ops": [*file["ops"][:index], *file["ops"][index + 1 :]]}
         yield without, f'"op": "{file["ops"][index]["op"]}"'
@@ -85,9 +87,9 @@ def test_every_op_and_field_that_differs_from_the_source_is_named(source):
     for file, words in changes(document(imported)):
         try:
             pipeline = pp.Pipeline.from_json(json.dumps(file))
-        except pp.PipelineError:  # no such value
+        except pp.PipelineError:  # the field does not accept this value
             continue
-        if pipeline.ops == imported.ops:  # an explicit default, or 1 and True
+        if pipeline.ops == imported.ops:  # the change had no effect: an explicit default, or 1 instead of True
             continue
         found = differences(pipeline, again)
         assert any(words in each for each in found), (words, file["ops"], found)

@@ -1,4 +1,4 @@
-"""Tables of the importers: each line contains a source and its ops, or the error message."""
+"""Tests the tables of imports. Each line contains a source, and either the resulting ops or the error message."""
 
 from support.refusals import PUBLIC, refusal, refusals
 from support.sources import NAMES

@@ -1,4 +1,4 @@
-"""The certificate: its comparisons, the errors that it finds, and its text."""
+"""Tests the certificate of ``verify``: its comparisons, the errors that they detect, and its text."""
 
 import ast
 import json
@@ -62,7 +62,7 @@ def pipeline(*, arithmetic="divide", filter="bilinear", like="pillow", dtype="fl
 
 
 def only_pillow(key):
-    """Simulate an environment in which only Pillow is installed."""
+    """Simulate an environment in which Pillow is the only installed image library."""
     if key == "pillow":
         return find(key)
     title, _, packages = libraries.TABLE[key]
@@ -77,7 +77,9 @@ def compare(checked, some=IMAGES, beside=BARE, **options):
 
 
 class Otherwise(Originals):
-    """Pillow and NumPy, with replaced originals of some stages: each is made from the right one and its op."""
+    """Original library made of Pillow and NumPy, with some stages replaced. A replacement receives the right result and
+    the op.
+    """
 
     def __init__(self, **others):
         super().__init__(only_pillow)
@@ -100,12 +102,12 @@ class Otherwise(Originals):
 
 
 def wrong(stage, change):
-    """Return originals in which the result of one stage is changed."""
+    """Return an original library in which the result of one stage is changed."""
     return Otherwise(**{stage: lambda right, op: replace(right, run=lambda values: change(right.run(values), op))})
 
 
 def other_resize(**fields):
-    """Return a resize that differs from the pipeline's."""
+    """Return an original library whose resize differs from the pipeline's."""
     return Otherwise(resize=lambda _, op: BARE.resizer(ops.Resize(op.size, **{"filter": op.filter} | fields)))
 
 
@@ -191,7 +193,7 @@ def test_different_colours_are_shown_at_the_stage_of_pixel_values(change):
 
 
 def test_a_difference_of_one_is_too_much():
-    """pixprep itself replaces DALI, unchanged and with one value off by one."""
+    """In this test, pixprep replaces DALI, first unchanged and then with one value off by one."""
 
     def beside(by):
         def shifted(op, pixels):
@@ -286,7 +288,7 @@ def test_every_op_has_an_original(name):
 
 def test_an_op_without_an_original_is_not_skipped():
     class Warp(ops.ImageOp, frozen=True):
-        """An op that no library has."""
+        """Op that no library has."""
 
     with pytest.raises(AssertionError, match=r"Warp\(.* is compared with nothing"):
         originals.geometry([Warp()], np.asarray, noise(2, 2))
@@ -404,13 +406,13 @@ ALIKE = [
     {"torchvision nearest", "opencv nearest"},
     {"torchvision nearest_exact", "tensorflow nearest", "dali nearest"},
 ]
-"""Filters that give equal pixel values for these images."""
+"""Filters that produce the same pixel values for these images."""
 
 
 def test_the_frozen_results_of_any_two_decodings_or_filters_differ():
-    """As a negative control of every comparison with a library, no similar library would pass.
+    """As a negative control of every comparison with a library, the results of similar libraries must differ.
 
-    For colours, the two libraries are similar: they agree in brightness, and nearly in gamma and sharpness.
+    For colours, the two libraries are similar: they agree in brightness, and nearly agree in gamma and sharpness.
     """
     values = {
         frozen.key(op): np.concatenate([output.ravel() for output in frozen.outputs(op)[1]]) for op in frozen.every()
@@ -577,7 +579,7 @@ def test_a_difference_in_training_is_shown_at_the_stage_where_it_arises():
 
 
 def test_recorded_parameters_match_the_pixels():
-    """This holds for every parameter: fixed ops with one changed number give a different tensor."""
+    """Each recorded parameter must matter: fixed ops with one changed number must give a different tensor."""
     training = pp.Pipeline(
         [*TRAINED[:3], pp.color_jitter(0.4, 0.4, 0.4, 0.1), pp.random_rotate((20, 40)), TRAINED[-1]]
     ).for_training()

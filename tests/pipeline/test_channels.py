@@ -1,4 +1,6 @@
-"""Tensors with one channel instead of three equal ones, and with four, in the engine, training, and pictures."""
+"""Tests tensors with one channel instead of three equal ones, and with four channels: in the engine, in training, and
+in pictures.
+"""
 
 import numpy as np
 import pytest
@@ -29,7 +31,7 @@ GRAYS = {
 
 
 def made(*ops, color="rgb", encoded=PHOTOS, **tensor):
-    """Return the tensors as (n, height, width, channels)."""
+    """Return the tensors as an array (n, height, width, channels)."""
     pipeline = pp.Pipeline([pp.decode(color=color), *ops, pp.tensor(**tensor)])
     with pp.Engine(pipeline, threads=1, odd_range=True) as engine:
         batch = engine.run_batch(encoded)
@@ -87,7 +89,9 @@ KEEPING = [
 @pytest.mark.parametrize("op", KEEPING, ids=str)
 @pytest.mark.parametrize("like", ["pillow", "torchvision", "opencv"])
 def test_ops_allowed_after_gray_keep_the_channels_equal(op, like):
-    """Any other op would make the channels differ. ``KEEPING`` lists the ops that a file accepts after gray."""
+    """Other ops would make the channels differ. ``KEEPING`` lists the ops that a pipeline file accepts after
+    ``gray``.
+    """
     three, one = (
         made(pp.resize(height=41, width=39), pp.grayscale(like=like), op, dtype="uint8", channels=count)
         for count in (None, 1)

@@ -1,4 +1,4 @@
-"""Valid but probably unintended pipelines: each is rejected or reported, and no common pipeline is."""
+"""Tests that valid but probably unintended pipelines are rejected or reported, and that no common pipeline is."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sizes that depend on the image: the formulas of other packages, the bounds, and tensors with open dimensions.
+"""Tests sizes that depend on the image: the formulas of other packages, the bounds, and tensors with open dimensions.
 
 Each formula is written here as in its package (rapidocr 3.10, PaddleX 3.7, ddddocr 1.6, torchvision 0.28).
 """
@@ -40,7 +40,7 @@ SIZES: list[Size] = [
 
 
 def rapidocr_recognizer(h: int, w: int, most: int = 10**6) -> Size:
-    """Return ``resize_norm_img`` for a batch of one; ``most`` is PaddleX's maximum."""
+    """Return the size from rapidocr's ``resize_norm_img`` for a batch of one image; ``most`` is PaddleX's maximum."""
     width = int(48 * max(320 / 48, w * 1.0 / h))
     if width > most:
         return 48, most
@@ -48,12 +48,15 @@ def rapidocr_recognizer(h: int, w: int, most: int = 10**6) -> Size:
 
 
 def ddddocr(h: int, w: int) -> Size:
-    """``_preprocess_image`` of ddddocr's recognizer."""
+    """Return the size from ``_preprocess_image`` of ddddocr's recognizer."""
     return 64, int(w * (64 / h))
 
 
 def rapidocr_detector(h: int, w: int) -> Size:
-    """``DetPreProcess.resize`` with ``limit_type`` min and ``limit_side_len`` 736. It detects nothing at size 0."""
+    """Return the size from ``DetPreProcess.resize`` with ``limit_type`` min and ``limit_side_len`` 736.
+
+    If the size is 0, rapidocr detects nothing.
+    """
     ratio = 1.0
     if min(h, w) < 736:
         ratio = float(736) / h if h < w else float(736) / w
@@ -61,7 +64,7 @@ def rapidocr_detector(h: int, w: int) -> Size:
 
 
 def paddle_detector(h: int, w: int, *, kind: str, limit: int, most: int = 4000) -> Size:
-    """``resize_image_type0``."""
+    """Return the size from PaddleX's ``resize_image_type0``."""
     ratio = 1.0
     if kind == "resize_long":
         ratio = float(limit) / max(h, w)
@@ -77,13 +80,13 @@ def paddle_detector(h: int, w: int, *, kind: str, limit: int, most: int = 4000) 
 
 
 def torchvision_detector(h: int, w: int) -> Size:
-    """``_resize_image_and_masks`` and ``interpolate`` with ``recompute_scale_factor``."""
+    """Return the size from ``_resize_image_and_masks`` and ``interpolate`` with ``recompute_scale_factor``."""
     scale = min(800 / min(h, w), 1333 / max(h, w))
     return max(1, math.floor(float(h) * scale)), max(1, math.floor(float(w) * scale))
 
 
 def torchvision_resize(h: int, w: int) -> Size:
-    """``_compute_resized_output_size`` of 256 with ``max_size`` 400."""
+    """Return ``_compute_resized_output_size`` for a size of 256 with ``max_size`` 400."""
     short, long = (w, h) if w <= h else (h, w)
     new_short, new_long = 256, int(256 * long / short)
     if new_long > 400:
@@ -92,7 +95,7 @@ def torchvision_resize(h: int, w: int) -> Size:
 
 
 def dpt(h: int, w: int) -> Size:
-    """``get_resize_output_image_size`` of transformers' DPT, with a square and ``keep_aspect_ratio``."""
+    """Return ``get_resize_output_image_size`` of transformers' DPT, for a square size with ``keep_aspect_ratio``."""
     scale = 518 / w if abs(1 - 518 / w) < abs(1 - 518 / h) else 518 / h
     return max(1, round(scale * h / 14)) * 14, max(1, round(scale * w / 14)) * 14
 
@@ -175,7 +178,7 @@ PHOTOS = [images.png(images.scene(*size)) for size in ((40, 60), (30, 1000), (20
 
 
 def rapidocr_tensor(pixels: Any, width: int) -> Any:
-    """``resize_norm_img`` of BGR pixels, for a batch of this width."""
+    """Return the result of ``resize_norm_img`` for BGR pixels, in a batch of this width."""
     h, w = pixels.shape[:2]
     resized_w = min(math.ceil(48 * (w / float(h))), width)
     resized = cv2.resize(pixels, (resized_w, 48)).astype("float32").transpose((2, 0, 1)) / 255
@@ -276,7 +279,7 @@ def test_padding_has_its_value_and_does_not_change_the_image(
 
 
 def test_padding_before_normalize_is_equal_in_a_tensor_and_its_batch() -> None:
-    """As in CRAFT: resize the longer side, pad zeros to a multiple of 32, then normalize.
+    """CRAFT uses this order: it resizes the longer side, pads with zeros to a multiple of 32, and then normalizes.
 
     Triton pads with the same black.
     """
@@ -382,7 +385,7 @@ def test_explain_describes_open_dimensions_and_their_maximum() -> None:
 
 
 def recognizer(path: Any, width: int | str = "w") -> Any:
-    """Return an ONNX file that accepts text lines of any width or of one width."""
+    """Return an ONNX file that accepts text lines of the given width, by default of any width."""
     return save_echo(path / "line.onnx", {"x": ("FLOAT", ["n", 3, 48, width])})
 
 

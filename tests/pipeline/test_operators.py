@@ -1,4 +1,4 @@
-"""Custom operators: how they are defined, found and called, and errors in them."""
+"""Tests custom operators: how they are defined, found and called, and what happens if they fail."""
 
 import logging
 import pickle
@@ -33,7 +33,7 @@ def means(tensor):
 
 @pp.operator("acme.twice", version=1, place="tensor")
 def twice(tensor):
-    """Return a tensor of the same shape and dtype."""
+    """Return the doubled tensor, which has the same shape and dtype."""
     return tensor * 2
 
 
@@ -217,7 +217,7 @@ CORNERS = np.array([[10, 5], [30, 8], [28, 27], [12, 25]], np.float32)
 
 @pp.operator("acme.unwarp", version=1, shape=(24, 16))
 def unwarp(pixels, *, side: int = 0):
-    """Return the image between four corners, as if seen from above."""
+    """Return the image between four corners, as if it was seen from above."""
     to = np.array([[0, 0], [16, 0], [16, 24], [0, 24]], np.float32)
     matrix = cv2.getPerspectiveTransform(CORNERS + np.float32(side), to)
     return cv2.warpPerspective(pixels, matrix, (16, 24)).reshape(24, 16, -1)
@@ -425,14 +425,14 @@ KEPT = np.full((8, 8, 3), 10, np.uint8)
 
 @pp.operator("acme.kept", version=1, place="tensor")
 def kept(tensor):
-    """Return an array that the operator keeps."""
+    """Return an array to which the operator keeps a reference."""
     assert tensor.shape == KEPT.shape
     return KEPT
 
 
 @pp.operator("acme.written", version=1, place="tensor")
 def written(tensor):
-    """Write into the array and return it."""
+    """Write into the array, and return it."""
     tensor += 1
     return tensor
 
@@ -480,7 +480,7 @@ def test_a_flip_after_a_blur_is_not_moved_before_it():
 
 @pp.operator("acme.noise", version=1)
 def noise(pixels, *, most: int = 9, rng: np.random.Generator):
-    """Add noise to pixel values."""
+    """Add noise to the pixel values."""
     return (pixels // 2 + rng.integers(0, most, pixels.shape)).astype(np.uint8)
 
 
@@ -522,7 +522,7 @@ def test_recorded_parameters_reproduce_the_image():
 
 @pp.operator("acme.turned", version=1, shape=(40, 30), motion=lambda *_: [[0, 1, 0], [1, 0, 0]])
 def turned(pixels):
-    """Swap rows and columns."""
+    """Swap the rows and columns."""
     return np.ascontiguousarray(pixels.swapaxes(0, 1))
 
 
@@ -533,7 +533,7 @@ def shifts(*_, most, rng):
 
 @pp.operator("acme.shifted", version=1, motion=shifts)
 def shifted(pixels, *, most: int = 9, rng: np.random.Generator):
-    """Shift the image to the right and down, on black."""
+    """Shift the image to the right and downwards, and fill with black."""
     x, y = rng.integers(0, most, 2)
     canvas = np.zeros_like(pixels)
     canvas[y:, x:] = pixels[: len(pixels) - y, : pixels.shape[1] - x]
@@ -598,11 +598,11 @@ def test_an_invalid_or_failing_motion_fails_its_image(motion, said):
 
 
 ROAD = np.array([[-22, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39
-"""A road seen from above. The horizon is at y = 19.5 of the photo, which is 60 x 80."""
+"""Homography of a road that is seen from above. The horizon is at y = 19.5 of the photo, which is 60 x 80."""
 
 
 def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):
-    """Return the training results for a white box, and for points, in a photo of a road."""
+    """Return the results of training on a photo of a road, for points and for a box that is painted white."""
     back = np.linalg.inv(motion)
 
     @pp.operator("acme.above", version=1, shape=(60, 60), motion=lambda *_: motion)
@@ -654,5 +654,5 @@ def test_keypoints_are_swapped_by_a_mirror_and_not_by_the_sign_of_a_motion(facto
 
 def test_a_mask_follows_a_motion_whose_horizon_passes_through_the_first_corner():
     found = from_above(np.array([[64.0, 0, 0], [0, 0, 64], [0, 1, -1]]), (0, 0, 80, 60))
-    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # the rounding differs only at the horizon
+    assert np.mean(found["mask"][0] != found["tensor"][0][:, :, 0]) < 0.01  # rounding differs only at the horizon
     assert np.mean(found["mask"][0] == 255) > 0.9

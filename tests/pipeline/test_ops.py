@@ -1,4 +1,4 @@
-"""Each op's own checks, and the spec of its result."""
+"""Tests each op's own checks, and the spec of the op's result."""
 
 import runpy
 import subprocess

@@ -1,4 +1,4 @@
-"""Wiring of the graph: branches, names, outputs."""
+"""Tests how ops are connected to a graph: branches, names and outputs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The pipeline file: canonical bytes, and the full message for each mistake."""
+"""Tests the pipeline file: its canonical bytes, and the full message for each mistake."""
 
 import json
 import sys
@@ -254,7 +254,7 @@ anchors = st.sampled_from(["center", "top_left"])
 
 @st.composite
 def pipelines(draw):
-    """Generate valid pipelines: ops before the resize, a resize, ops after it, and a second branch."""
+    """Generate valid pipelines: ops before the resize, the resize, ops after it, and a second branch."""
     how = draw(options)
     ops = [
         pp.decode(name="start", color=draw(st.sampled_from(["rgb", "bgr"])), apply_exif_orientation=draw(st.booleans()))
@@ -312,4 +312,4 @@ def test_a_file_is_read_with_few_calls():
         file.loads(text)
     finally:
         sys.setprofile(None)
-    assert len(calls) <= 150  # it would be 925 more if each op asked every class for its name
+    assert len(calls) <= 150  # if each op asked every class for its name, there would be 925 more calls

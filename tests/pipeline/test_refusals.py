@@ -1,4 +1,4 @@
-"""Authors' mistakes: in one op, and in combinations of ops."""
+"""Tests the messages about mistakes of pipeline authors, in a single op and in combinations of ops."""
 
 import numpy as np
 

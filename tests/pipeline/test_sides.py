@@ -1,4 +1,4 @@
-"""One file with two modes, training and serving: their ops, their comparison, and the mode that each caller uses."""
+"""Tests files with two modes, training and serving: their ops, their comparison, and the mode that each caller uses."""
 
 import json
 from pathlib import Path
