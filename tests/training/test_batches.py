@@ -1,4 +1,4 @@
-"""Batches of a Loader: pixels, fields, boxes, a pipeline's inputs, random ops that can be replayed."""
+"""Tests the batches of a Loader: pixels, fields, boxes, a pipeline's inputs, and random ops that can be replayed."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_a_batch_is_a_mapping_of_its_outputs_and_fields():
     assert "label" in batch
     assert "depth" not in batch
     assert dict(batch)["label"] is batch["label"]
-    assert len(batch) == 1  # image
+    assert len(batch) == 1  # the number of images
 
 
 def test_paths_views_and_arrays_are_accepted_as_images(tmp_path):
@@ -105,7 +105,7 @@ def test_by_default_an_unshuffled_epoch_has_every_sample_once():
 
 
 def test_unnoticed_padding_of_the_last_batch_is_reported(caplog):
-    """A validation would count these samples twice."""
+    """A validation would count the padding samples twice."""
     with loader(samples(11), shard=(0, 2), batch_size=4) as ours:
         ours.tuples("tensor", "label", "is_padding")
         ours.tuples("is_padding")
@@ -165,7 +165,7 @@ CORNERS = [[2, 3, 20, 25], [0, 0, 4, 4], [10, 10, 30, 28]]
 
 
 def boxed(*ops, count=12):
-    """Return photos with 0 to 3 boxes, and a pipeline with the ops before its tensor."""
+    """Return photos with 0 to 3 boxes, and a pipeline whose ops before the tensor are given."""
     source = samples(count)
     for index, sample in enumerate(source):
         n = index % 4
@@ -228,7 +228,7 @@ def test_padded_boxes_are_one_array():
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
 def test_boxes_stay_with_their_images_if_samples_are_broken(on_error):
     source, pipeline = boxed(pp.boxes())
-    source[2]["labels"] = np.arange(7)  # for two boxes
+    source[2]["labels"] = np.arange(7)  # these are 7 labels for two boxes
     source[5]["size"] = (99, 99)
     source[8]["image"] = b""
     with loader(source, pipeline=pipeline, batch_size=6, on_error=on_error, max_errors=3) as ours:

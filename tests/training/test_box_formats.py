@@ -1,4 +1,4 @@
-"""Boxes in the formats of sources: normalized coordinates, implausible values, and the attributes of each box."""
+"""Tests boxes in the formats of sources: normalized coordinates, implausible values, and the attributes of each box."""
 
 import json
 from typing import get_args
@@ -21,7 +21,7 @@ PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=120, width=160), pp.boxes(
 
 
 def given(box_format):
-    """Return the boxes in a format, as a list."""
+    """Return the boxes in the given format, as a list."""
     form, _, normalized = box_format.partition("_")
     boxes = convert(BOXES, "xyxy", form)
     return (boxes / WHOLE if normalized else boxes).tolist()
@@ -114,7 +114,8 @@ def test_a_crop_uses_the_box_of_a_sample_in_any_format_of_its_source(box_format)
     pipeline = pp.Pipeline(
         [pp.decode(), pp.crop(box="boxes"), pp.resize(height=60, width=80), pp.tensor(dtype="uint8")]
     )
-    whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])  # one pixel, if interpreted as pixels
+    # this would be one pixel if normalized coordinates were interpreted as pixels
+    whole = convert([[0, 0, 80, 60]], "xyxy", box_format.partition("_")[0])
     boxes = whole / WHOLE if "_" in box_format else whole
     (batch,), _ = loaded(rows(None, boxes.tolist(), box_format), pipeline)
     np.testing.assert_array_equal(batch["tensor"][0], scene(*SIZE).transpose(2, 0, 1))

@@ -1,4 +1,4 @@
-"""Broken samples: replaced, skipped or rejected, and named."""
+"""Tests that broken samples are replaced, skipped or rejected, and that messages name them."""
 
 import re
 
@@ -119,7 +119,7 @@ def test_too_many_broken_samples_end_the_epoch(broken_files):
         r"4 samples of epoch 0 are broken, but max_errors allows only 3: .*, …; the last error: \[", str(caught.value)
     )
     with broken_loader(broken_files, max_errors=0.01) as ours, pytest.raises(pp.DataError, match="allows only 2"):
-        list(ours)  # 1 % of 160, rounded up
+        list(ours)  # 1 % of 160 samples, rounded up
 
 
 def test_a_source_with_only_broken_samples_ends(caplog):
@@ -135,7 +135,7 @@ def test_a_source_with_only_broken_samples_ends(caplog):
 
 
 class Raising(list):
-    """Samples; reading one of them raises an error."""
+    """Source in which reading one of the samples raises an error."""
 
     def __init__(self, error, index):
         super().__init__(samples())

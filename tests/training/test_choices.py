@@ -1,4 +1,4 @@
-"""Random choices: the result equals that of the chosen ops without the choice."""
+"""Tests random choices: the result must equal that of the chosen ops without the choice."""
 
 from collections import Counter
 
@@ -47,7 +47,9 @@ def loader(ops, **options):
 
 @pytest.mark.parametrize("name", [name for name in CHAINS if name not in ("boxes", "erasing")])
 def test_a_choice_equals_its_chosen_ops(name):
-    """Each sample equals the result of a fixed pipeline. A canvas, a crop by boxes and an erase lack a fixed op."""
+    """Each sample is compared with a fixed pipeline. Chains with a canvas, a crop by boxes or an erase are excluded,
+    because these have no fixed op.
+    """
     one = loader(CHAINS[name])
     (batch,) = one
     for row, draws in enumerate(batch.draws):
@@ -73,7 +75,7 @@ def test_a_sample_is_replayed_whatever_was_chosen(ops):
     "op", [pp.warp(matrix=((1, 0, 0), (0, 1, 0)), height=40, width=50), pp.rotate(90, expand=True)]
 )
 def test_an_op_that_changes_the_size_is_not_a_step_on_pixel_values(kind, op):
-    """The tensor of each sample has the size that the chosen op produces."""
+    """The tensor of each sample must have the size that the chosen op produces."""
     ops = [
         pp.decode(),
         pp.resize(height=30, width=44),

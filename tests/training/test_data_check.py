@@ -1,4 +1,4 @@
-"""``pixprep data check``: the detected source, the report, the exit code."""
+"""Tests ``pixprep data check``: the detected source, the report and the exit code."""
 
 import json
 
@@ -21,7 +21,7 @@ from support.records import (
 
 
 def check(capsys, *words):
-    """Return the exit code, the lines of stdout, and those of stderr."""
+    """Run the command. Return its exit code, the lines of stdout, and the lines of stderr."""
     code = main(["data", "check", *map(str, words)])
     out, err = capsys.readouterr()
     return code, out.splitlines(), err.splitlines()

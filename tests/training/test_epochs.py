@@ -1,4 +1,4 @@
-"""Epochs of a Loader: every sample once, and the same batches after a resume."""
+"""Tests the epochs of a Loader: every sample occurs once, and a resumed epoch has the same batches."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def test_iterating_again_runs_the_next_epoch_in_a_different_order():
         epochs = [[batch["index"].tolist() for batch in ours] for _ in range(2)]
         last = iter(ours)
         epochs.append([batch["index"].tolist() for batch in last])
-        assert next(last, None) is None  # it stays at its end
+        assert next(last, None) is None  # a finished iterator stays at its end
         assert ours.epoch == 3
     assert epochs[0] != epochs[1] != epochs[2]
     with loader(shuffle=True) as again:
@@ -38,10 +38,10 @@ def test_the_caller_can_set_the_epoch():
         assert all(map(same, second, expected))
         ours.set_epoch(1)
         next(ours)
-        ours.set_epoch(1)  # from its beginning, because one of its batches was delivered
+        ours.set_epoch(1)  # the epoch starts from its beginning, because one of its batches was delivered
         assert all(map(same, ours, expected))
         ours.load_state_dict(whole.state_dict() | {"epoch": 1, "position": 16})
-        ours.set_epoch(1)  # as frameworks do after a resume
+        ours.set_epoch(1)  # frameworks call set_epoch after a resume
         assert all(map(same, ours, expected[2:]))
         assert ours.epoch == 2
 
@@ -105,7 +105,8 @@ def test_a_state_after_the_last_batch_is_the_beginning_of_the_next_epoch():
         assert (state["epoch"], state["position"], ours.epoch) == (1, 0, 0)
         assert next(batches, None) is None
         assert ours.state_dict() == state
-        ours.load_state_dict(state | {"epoch": 0, "position": 35})  # for a smaller batch size, with five samples left
+        # this state has five samples left, for a smaller batch size
+        ours.load_state_dict(state | {"epoch": 0, "position": 35})
         assert len(list(ours)) == 5
         assert ours.epoch == 2
 
@@ -173,7 +174,7 @@ def test_a_state_of_a_different_kind_is_rejected(options, kind, words):
     [("position", -8), ("position", 41), ("position", "8"), ("position", 8.0), ("epoch", -1), ("samples", "40")],
 )
 def test_a_damaged_state_is_rejected_without_changes(name, value):
-    """A negative position would begin with samples from the end of the order, and repeat some."""
+    """A negative position would begin with samples from the end of the order, and would repeat some samples."""
     with loader() as ours:
         next(iter(ours))
         state = ours.state_dict()

@@ -1,4 +1,6 @@
-"""Types of fields: a value has the declared type in every source, and types are inferred only if unambiguous."""
+"""Tests the types of fields: a value has the declared type in every source, and types are inferred only if they are
+unambiguous.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""kill -9 in mid-epoch: for every source and sampler, a new process continues with the remaining samples."""
+"""Tests ``kill -9`` in the middle of an epoch: for every source and sampler, a new process continues with the remaining
+samples.
+"""
 
 from importlib.util import find_spec
 from itertools import islice
@@ -33,11 +35,11 @@ SAMPLERS = {
 OBJECTS = pp.Pipeline(
     [pp.decode(), pp.random_resized_crop(24), pp.boxes(), pp.masks(), pp.normalize(), pp.tensor(only="training")]
 ).for_training()
-"""Pipeline for copy-paste. The other cases use ``TRAINING``."""
+"""Pipeline for copy-paste. All other cases use ``TRAINING``."""
 
 
 def objects():
-    """Return samples with two boxes and their masks each."""
+    """Return samples that each have two boxes and their masks."""
     boxes = np.array([[2, 3, 20, 25], [15, 8, 36, 28]])
     for index, sample in enumerate(samples(COUNT)):
         y, x = np.mgrid[: 30 + index % 7, : 40 + index % 5]
@@ -55,10 +57,10 @@ MADE = {
     "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
 }
 KINDS = MAKERS | MADE
-# a sampler only asks its source for its length, except "blocks", which also asks where its files begin
+# Most samplers only ask the source for its length. "blocks" also asks where the source's files begin.
 OF_EACH = ("each once", "blocks")
 IN_ORDER = ("in order", "one of two shards, padded")
-"""Samplers for a source without random access. The others are tested with sources that have it."""
+"""Samplers for sources without random access. The other samplers are tested with sources that have random access."""
 PAIRS = [(kind, each) for kind in KINDS for each in (IN_ORDER if "iterable" in kind else OF_EACH)]
 PAIRS += [
     ({"shares": "concat", "copy-paste": "objects"}.get(each.partition(" ")[0], "list of dicts"), each)
@@ -66,7 +68,8 @@ PAIRS += [
     if each not in OF_EACH
 ]
 MISSING = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
-PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]  # the tests of these sources test their warnings
+# the tests of these sources cover the messages about missing libraries
+PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]
 CODE = """
 import json, sys
 from itertools import islice
@@ -94,8 +97,8 @@ def loader(folder, kind, sampler, *, threads):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Return a folder, and for each source and sampler the state of a killed process's Loader, its samples and
-    parameters.
+    """Return a folder. For each source and sampler, also return the state of the killed process's Loader, and its
+    samples and parameters.
     """
     folder = tmp_path_factory.mktemp("killed")
     lines = killed(CODE.format(folder=str(folder), here=str(Path(__file__).parent)), len(PAIRS))
@@ -114,6 +117,6 @@ def test_a_new_process_continues_after_kill_9(found, kind, sampler):
         rest = list(again)
         assert len(rest) == len(expected) - DONE > 0
         assert all(map(same, rest, expected[DONE:]))
-        assert all(map(same, islice(again, 1), islice(whole, 1)))  # and the next epoch
+        assert all(map(same, islice(again, 1), islice(whole, 1)))  # the next epoch is also the same
     crops = [str(each["random_resized_crop#0"]) for batch in expected for each in batch.draws]
-    assert len({*crops}) == len(crops)  # equal random parameters would not prove the order
+    assert len({*crops}) == len(crops)  # if random parameters were equal, the comparison would not prove the order

@@ -1,4 +1,4 @@
-"""Memory, threads and processes of a Loader, its cache, and complete cleanup."""
+"""Tests the memory, threads and processes of a Loader, its cache, and that everything is cleaned up."""
 
 import gc
 import pickle
@@ -70,7 +70,7 @@ def test_memory_is_kept_for_the_next_epoch_and_freed_when_one_is_abandoned():
 
 
 def _traced(name):
-    """Return the bytes that are allocated in a file and not freed."""
+    """Return how many bytes were allocated in a source file and are not freed."""
     only = tracemalloc.Filter(inclusive=True, filename_pattern=f"*/{name}")
     return sum(each.size for each in tracemalloc.take_snapshot().filter_traces([only]).traces)
 
@@ -90,7 +90,7 @@ def test_no_more_batches_are_prepared_than_prefetch_allows():
         deadline = time.monotonic() + 20
         while len(batches._ready._ready) < 2 and time.monotonic() < deadline:
             time.sleep(0.001)
-        # delivered 1, ready or in preparation 2, read for the engine 1, read ahead 2
+        # 1 delivered, 2 ready or in preparation, 1 read for the engine, 2 read ahead
         assert source.asked <= 8 * (1 + 2 + 1 + 2)
 
 
@@ -180,7 +180,7 @@ def test_an_abandoned_epoch_does_not_wait_for_a_sample_that_never_arrives(body, 
         "        return super().__getitem__(index)\n"
         "def interrupt(): threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "hanging = pp.Loader(Hanging(samples(64)), PLAIN, batch_size=4, threads=2)\n"
-        "class Broken(Hanging):\n"  # the batch after the first has a broken sample, whose replacement never arrives
+        "class Broken(Hanging):\n"  # the second batch has a broken sample, whose replacement never arrives
         "    seen = 0\n"
         "    def __getitem__(self, index):\n"
         "        Broken.seen += 1\n"
@@ -205,14 +205,14 @@ def test_no_sample_is_started_after_an_epoch_is_abandoned():
 
     with loader(Gated(samples(64)), batch_size=8) as ours:
         next(batches := iter(ours))
-        while len(begun) < 12:  # the first sample of each thread's chunk
+        while len(begun) < 12:  # wait for the first samples of the threads' chunks
             time.sleep(0.001)
         readers = [thread for thread in threading.enumerate() if thread.name == "pixprep-read"]
         del batches
         go_on.set()
         for thread in readers:
             thread.join(60)
-    assert not [index for index in begun if index >= 8 and index % 8 >= 4]  # at most four threads
+    assert not [index for index in begun if index >= 8 and index % 8 >= 4]  # at most four samples, one per thread
 
 
 def test_cached_pixels_are_not_used_for_a_changed_image():

@@ -1,4 +1,4 @@
-"""Statistics, traces, progress and warnings of a Loader."""
+"""Tests the statistics, traces, progress bars and warnings of a Loader."""
 
 import fcntl
 import json
@@ -73,14 +73,14 @@ def test_a_slow_source_gets_more_threads(tmp_path):
             return super().__getitem__(index)
 
     source = Slow(samples(96))
-    shares, deadline = {4}, time.monotonic() + 60  # samples per read: two threads share a batch
+    shares, deadline = {4}, time.monotonic() + 60  # samples per read: at first, two threads share a batch
     with loader(source, batch_size=8) as ours:
         while min(shares) > 1 and time.monotonic() < deadline:
             list(ours)
             ours.trace(tmp_path / "t.json")
             events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
             shares = {event["args"]["samples"] for event in events if event["name"] == "read"}
-            source.delay_s *= 2  # until it is slower than this machine decodes
+            source.delay_s *= 2  # until the source is slower than this machine decodes
     assert (min(shares), max(shares)) == (1, 4)
 
 
@@ -88,7 +88,8 @@ def test_a_progress_bar_is_shown_if_stderr_is_a_terminal():
     code = "shown = pp.Loader(samples(), PLAIN, batch_size=8, progress=True)\nfor _ in range(2): list(shown)\n"
     assert run(code).stderr == ""
     ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # without it, tqdm finds no room
+    # without a size, tqdm finds no space for its bar
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     result = run(code, stderr=theirs)
     assert result.returncode == 0
     os.set_blocking(ours, False)

@@ -1,4 +1,4 @@
-"""mixup and cutmix in the Loader: reproducible by seed, with labels as fractions of the classes."""
+"""Tests mixup and cutmix in the Loader: they are reproducible by seed, and labels are fractions of the classes."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_each_image_and_its_label_are_mixed_with_the_previous_ones():
 )
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
 def test_no_image_is_mixed_with_a_copy_of_itself(options, kind):
-    """Each image has the reported fraction of itself, and the rest comes from one other image."""
+    """Each image keeps the reported fraction of itself, and the rest comes from exactly one other image."""
     source = [{**sample, "label": index} for index, sample in enumerate(samples(40))]
     options = {"batch_size": 8, "shuffle": True, "seed": 6} | options
     mix = pp.Mix(40, **{kind: 1.0})

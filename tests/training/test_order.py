@@ -1,4 +1,4 @@
-"""Order of samples: every sample once per epoch, on any number of shards, after any resume."""
+"""Tests the order of samples: every sample occurs once per epoch, on any number of shards, after any resume."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def parts(position=0, epoch=0, **fields):
 
 
 def taken(found):
-    """Return the indices of the parts, without those that only fill a batch."""
+    """Return the indices in the parts, without those that only fill up a batch."""
     return [index for part in found for index in part.indices[~part.is_padding].tolist()]
 
 
@@ -45,7 +45,9 @@ def test_drop_omits_less_than_a_batch_and_repeats_nothing(fields, epoch):
 
 @pytest.mark.parametrize(("shuffle", "world", "last"), [(False, 1, "short"), (False, 3, "pad"), (True, 3, "drop")])
 def test_unshuffled_samples_are_not_dropped_by_default(shuffle, world, last):
-    """The dropped samples would be the same in every epoch. A shuffle drops different ones in each epoch."""
+    """Without a shuffle, the same samples would be dropped in every epoch. With a shuffle, different samples are
+    dropped each time.
+    """
     fields = {"samples": 50, "batch_size": 4, "shuffle": shuffle}
     for epoch in range(2):
         shards = [parts(epoch=epoch, shard=(rank, world), **fields) for rank in range(world)]
@@ -104,7 +106,9 @@ def test_a_resume_with_a_different_world_and_batch_size_has_every_sample_once(sa
 
 @given(seed=SEEDS, epoch=EPOCHS)
 def test_the_order_is_an_argsort_of_philox(seed, epoch):
-    """Epochs and seeds therefore have different orders, and every position is equally likely for every sample."""
+    """Therefore, different epochs and seeds have different orders, and every sample is equally likely at every
+    position.
+    """
     words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(500)
     found = Order(samples=500, batch_size=4, shuffle=True, seed=seed).order(epoch)
     assert np.array_equal(found, np.argsort(words, kind="stable"))
@@ -116,8 +120,8 @@ def test_blocks_stay_together():
     pool = order.POOL * order.BLOCK
     for first in range(0, samples, pool):
         blocks = set((found[first : first + pool] // order.BLOCK).tolist())
-        assert len(blocks) <= order.POOL + 1  # one block is shorter, and shifts the others
-    assert np.mean(np.diff(found) == 1) < 0.01  # within a pool, all positions change
+        assert len(blocks) <= order.POOL + 1  # one block is shorter than the others and shifts them
+    assert np.mean(np.diff(found) == 1) < 0.01  # within a pool, all samples change their positions
 
 
 def test_a_replacement_is_the_same_in_all_processes_and_different_at_each_attempt():
@@ -166,7 +170,7 @@ def grouped_batches(sampler, groups, batch_size):
 
 
 COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 19)), min_size=1, max_size=5)
-"""Return the number of full batches of each group, and the number of its remaining samples."""
+"""(Number of full batches, number of remaining samples) of each group."""
 
 
 def grouped(groups, **fields):
@@ -177,7 +181,7 @@ def grouped(groups, **fields):
 @given(counts=COUNTS, quarter=st.integers(1, 5), shuffle=SHUFFLES, seed=SEEDS, data=st.data())
 @pytest.mark.parametrize("last", ["drop", "short", "pad"])
 def test_a_global_batch_contains_one_group_on_any_number_of_shards(counts, quarter, shuffle, seed, last, data):  # noqa: PLR0917
-    size, least = 4 * quarter, 4 if last == "short" else 0  # a shard has a sample of each batch
+    size, least = 4 * quarter, 4 if last == "short" else 0  # each shard has a sample of each batch
     lefts = np.array([left % size * (left % size >= least) for _, left in counts])
     groups = np.repeat(np.arange(len(counts)), lefts + [max(full, last == "drop") * size for full, _ in counts])
     assume(len(groups))
@@ -218,7 +222,7 @@ def test_a_broken_sample_is_replaced_with_one_of_its_group():
 
 
 def test_sequential_order_takes_no_memory():
-    """An index may claim any number of samples, and a stream may have as many."""
+    """An index file may declare any number of samples, and a stream may contain any number."""
     samples = 10**17 + 1
     order = Order(samples=samples, batch_size=2, shard=(1, 2), last="pad")
     assert order.batches() == 25 * 10**15 + 1

@@ -1,4 +1,4 @@
-"""Batches of images of different sizes: padded outputs have the shape of the tensor, and all data is kept."""
+"""Tests batches of images of different sizes: padded outputs have the shape of the tensor, and no data are lost."""
 
 import numpy as np
 import pytest

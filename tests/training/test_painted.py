@@ -1,4 +1,4 @@
-"""A painted object in a photo matches its box, masks and points after any chain of ops.
+"""Tests that a painted object in a photo matches its box, masks and points after any chain of ops.
 
 Random chains contain every op that moves pixels, in both modes, followed by mosaic and copy-paste.
 """
@@ -20,12 +20,12 @@ CHAINS = 40
 GREY, BLACK = (90, 90, 90), (0, 0, 0)
 COLOURS = [(0, 255, 0), (0, 0, 255), (255, 0, 0), (255, 255, 0)]
 PALETTE = np.array([GREY, BLACK, *COLOURS], float)
-"""Possible contents of a pixel: the photo, the area outside of it, or an object.
+"""Colours of the photo, of the area outside of the photo, and of the objects.
 
-At a boundary, the nearest colour counts.
+At a boundary, a pixel is assigned to the nearest colour.
 """
 PLACES = [(45, 35, 101, 83), (108, 12, 139, 74), (20, 40, 64, 90), (60, 24, 121, 60)]
-"""Left, top, right and bottom of the object of each colour. The first two do not overlap."""
+"""(Left, top, right, bottom) of the object of each colour. The first two objects do not overlap."""
 ZOOM = 1.3
 """Maximum magnification of an object relative to the photo, for objects without an outline."""
 
@@ -107,7 +107,7 @@ STILL = {name: op for name, op in STILL.items() if name != "elastic"}
 
 
 def choosing(draw):
-    """Return an op that chooses between alternatives. Each is a single op or a list of ops."""
+    """Return an op that chooses between alternatives, each of which is a single op or a list of ops."""
     tables = draw.choices([FLIPS, TURNS, CROPS, RESIZES], k=draw.randint(2, 3))
     made = [table[draw.choice([*table])](draw) for table in tables]
     kind = draw.choice(["choice", "apply", "order"])
@@ -148,15 +148,17 @@ class Chain:
     def slack(self, zoom):
         """Return the tolerance in pixels between the visible edge and the outline.
 
-        The first interpolation of whole pixels places the edge with an error of a tenth of a pixel. Each further
-        interpolation receives an edge that was rounded to whole pixels if nothing is antialiased: 0.7 is half of a
-        pixel's diagonal.
+        The first interpolation of whole pixels places the edge with an error of a tenth of a pixel. If nothing is
+        antialiased, the input of each further interpolation has an edge that was rounded to whole pixels. Each such
+        interpolation adds 0.7, half of a pixel's diagonal.
         """
         return 0.1 + 0.7 * max(0, self.turns + self.resizes - 1) * max(1.0, zoom)
 
     def slack_of_masks(self, zoom):
-        """Return the tolerance of a mask: torchvision's nearest uses the upper left label under a pixel, up to a pixel
-        off.
+        """Return the tolerance of a mask.
+
+        torchvision's nearest interpolation uses the label at the upper left of a pixel's centre, which may be up to one
+        pixel away.
         """
         return self.slack(zoom) + self.resizes * max(1.0, zoom)
 
@@ -208,7 +210,7 @@ def photo(*which):
 
 
 def images(chain):
-    """Yield (pixels, annotations) of each image: (3, height, width), without a batch's padding."""
+    """Yield (pixels, annotations) of each image. The pixels are (3, height, width), without the batch's padding."""
     source = [photo(0, 1)] * 2 if chain.mix is None else [photo(index) for index in range(4)]
     with pp.Loader(source, chain.pipeline, batch_size=len(source), seed=3, threads=1, mix=chain.mix) as loader:
         (batch,) = loader
@@ -237,7 +239,9 @@ def shown(pixels):
 
 
 def inside(outline, shape):
-    """Return the pixels whose centre is in a polygon: a ray from it to the left crosses an odd number of sides."""
+    """Return a mask of the pixels whose centre is in a polygon. A ray from such a centre to the left crosses an odd
+    number of edges.
+    """
     rows, columns = np.arange(shape[0]) + 0.5, np.arange(shape[1]) + 0.5
     (ax, ay), (bx, by) = outline.T, np.roll(outline, -1, 0).T
     side, row = np.nonzero((ay[:, None] <= rows) != (by[:, None] <= rows))
@@ -248,7 +252,7 @@ def inside(outline, shape):
 
 
 def farthest(wrong, outline):
-    """Return the distance from a polygon's outline to the centre of the farthest of these pixels."""
+    """Return the maximum distance between a polygon's outline and the centres of these pixels."""
     if not wrong.any():
         return 0.0
     at = np.argwhere(wrong)[:, None, ::-1] + 0.5
@@ -268,14 +272,16 @@ def span(seen):
 
 
 def deep(mask, by):
-    """Return a mask's pixels with this distance from its outside. Slivers do not have such pixels."""
+    """Return a mask of the pixels with at least this distance from the outside of a mask. Slivers have no such
+    pixels.
+    """
     padded = np.pad(mask, by)
     height, width = mask.shape
     return np.all([padded[y : y + height, x : x + width] for y in range(2 * by + 1) for x in range(2 * by + 1)], 0)
 
 
 def moved(said, name, by):
-    """Return annotations in which one is moved to the right and down by this many pixels."""
+    """Return the annotations, of which the named one is moved to the right and downwards by this many pixels."""
     labels = {"mask", "masks"} & {name}
     return {**said, name: np.roll(said[name], (by, by), (-2, -1)) if labels else said[name] + by}
 
@@ -303,7 +309,8 @@ def astray(chain, pixels, said):
                 wrong.add("mask")
             ends = np.concatenate([outline.min(0), outline.max(0)])
             is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
-            is_whole &= not (within & (seen == 1)).any()  # if less than a pixel is cut off, no centre is covered
+            # if less than a pixel is cut off, no pixel's centre is covered
+            is_whole &= not (within & (seen == 1)).any()
             smaller = (box - ends) * (1, 1, -1, -1)
             if is_whole and chain.turns < 2 and not (-0.1 < smaller.min() <= smaller.max() < 1.0):
                 wrong.add("boxes")
@@ -311,10 +318,12 @@ def astray(chain, pixels, said):
             depth = int(np.ceil(chain.slack_of_masks(zoom)))
             if ((deep(here, depth) & ~mask) | (deep(mask, depth) & ~here)).any():
                 wrong.add("mask")
-            if isinstance(chain.mix, pp.CopyPaste):  # what a mask hides ends where the mask does, so slivers remain
+            # an object is hidden exactly as far as the mask in front of it reaches, so slivers remain
+            if isinstance(chain.mix, pp.CopyPaste):
                 here = deep(here, depth)
         if here.any():
-            room = (box - span(here)) * (1, 1, -1, -1)  # for each side: above 0 if the object is visible outside
+            # for each side, a positive number means that the object is visible outside of the box
+            room = (box - span(here)) * (1, 1, -1, -1)
             slack = 0.5 + (chain.slack(zoom) if chain.mix is None else chain.slack_of_masks(zoom))
             is_tight = chain.turns == 0 and not isinstance(chain.mix, pp.CopyPaste)
             if (room > slack).any() or (is_tight and (room < -slack).any()):
@@ -323,7 +332,7 @@ def astray(chain, pixels, said):
 
 
 def judged(seeds, side, *, is_mixed=False):
-    """Yield (chain, pixels, annotations) of each image. Chains that do not fit a photo are skipped."""
+    """Yield (chain, pixels, annotations) for each image. Chains that do not fit a photo are skipped."""
     for seed in seeds:
         one = chain(seed, side, is_mixed=is_mixed)
         try:
@@ -345,9 +354,9 @@ def test_an_object_matches_its_annotations(side, is_mixed):
 
 @pytest.mark.parametrize(("side", "is_mixed"), CASES)
 def test_annotations_that_are_off_by_one_pixel_are_detected(side, is_mixed):
-    """Each is tested alone, with at most one interpolation.
+    """Each annotation is moved alone, in chains with at most one interpolation.
 
-    A mask in a mosaic, which has an error of one pixel, moves by two.
+    In a mosaic, masks are moved by two pixels, because they have an error of one pixel there.
     """
     far = {"points": 1, "boxes": 1, "masks": 1, "mask": 1} if not is_mixed else {"boxes": 5, "masks": 1, "mask": 3}
     few = [each for each in judged(range(30), side, is_mixed=is_mixed) if each[0].turns + each[0].resizes < 2]

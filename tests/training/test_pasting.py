@@ -1,4 +1,4 @@
-"""Mosaic and copy-paste: every pixel, box and mask is at the position that ``batch["mix"]`` specifies."""
+"""Tests mosaic and copy-paste: every pixel, box and mask must be at the position that ``batch["mix"]`` specifies."""
 
 import numpy as np
 import pytest
@@ -18,9 +18,9 @@ def pipeline(*, pad=None, layout="chw", dtype="float32", **options):
 
 
 def photos(count=COUNT, objects=3):
-    """Return noise of low values with rectangles.
+    """Return photos of dark noise with bright rectangles as objects.
 
-    The red value of an object is 100 plus its number among all photos.
+    The red value of an object is 100 plus its number among the objects of all photos.
     """
     rng = np.random.default_rng(5)
     for index in range(count):
@@ -45,7 +45,7 @@ def loader(mix, made=None, **options):
 
 
 def check(batch):
-    """Raise if a box or a mask does not match the object that the pixels show."""
+    """Raise an error if a box or a mask does not match the object that the pixels show."""
     for row in range(len(batch)):
         red = batch["tensor"][row, 0]
         assert (batch["mask"][row] == red).all()
@@ -56,7 +56,7 @@ def check(batch):
             outside = mask.copy()
             outside[top:bottom, left:right] = 0
             assert outside.sum() == 0
-            assert mask.sum() > 0 or (red[top:bottom, left:right] >= 100).all()  # others cover it
+            assert mask.sum() > 0 or (red[top:bottom, left:right] >= 100).all()  # other objects cover this one
             assert (red[mask > 0] == label).all()
 
 

@@ -1,4 +1,4 @@
-"""Prefetching of batches and samples, and its limits."""
+"""Tests the prefetching of batches and samples, and its limits."""
 
 import threading
 import time
@@ -56,7 +56,7 @@ def test_a_stopped_reader_abandons_started_and_pending_samples():
             return super().__getitem__(index)
 
     reader = Reader(Hanging([{"image": b"x"}] * 40), Limits(), Timeline())
-    reader.width = 40  # for 32 threads
+    reader.width = 40  # this width is enough for 32 threads
     part = Part(np.arange(40), np.zeros(40, bool), np.zeros(40, int), 40)
 
     def wait():
@@ -78,4 +78,4 @@ def test_a_stopped_reader_abandons_started_and_pending_samples():
     reader.close()
     for thread in threads:
         thread.join(60)
-    assert not begun.acquire(blocking=False)  # no other sample
+    assert not begun.acquire(blocking=False)  # no other sample was started

@@ -1,4 +1,4 @@
-"""Memory for encoded files: it is reused when nothing refers to it, and never before."""
+"""Tests that memory for encoded files is reused when nothing refers to it, and never earlier."""
 
 import random
 
@@ -19,7 +19,7 @@ def test_memory_is_never_used_twice_and_is_reused_after_release():
         view = blocks.take(size)
         assert len(view) == size
         view[0] = view[-1] = count % 256
-        held[count] = np.frombuffer(view, np.uint8)  # an object that a decoder makes of it
+        held[count] = np.frombuffer(view, np.uint8)  # decoders make such an object of the view
         places.append(address(view))
         del view
         while len(held) > 10:

@@ -1,4 +1,6 @@
-"""Mistakes in training: impossible orders, options of a Loader, and files that are not a data set."""
+"""Tests the messages about mistakes in training: impossible orders, options of a Loader, and files that are not a data
+set.
+"""
 
 import gzip
 from pathlib import Path
@@ -18,7 +20,7 @@ def order(**fields):
 
 
 class FolderData:
-    """A data set like torchvision's ``ImageFolder``."""
+    """Data set with the attributes of torchvision's ``ImageFolder``."""
 
     root, samples, loader = "pets", [("a.jpg", 0)], None
 
@@ -35,13 +37,13 @@ def mixed(pipeline=TRAINING, **fields):
 
 
 def file(name, content=b"x"):
-    """Write a file, and return its name."""
+    """Write a file and return its name."""
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return name
 
 
 def folder(name, *names):
-    """Create a folder of files, and return its name."""
+    """Create a folder of files and return its name."""
     for path in (Path(name, each) for each in names):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -1,4 +1,6 @@
-"""Samplers: weights, fractions, repeats, epoch lengths, subsets. Each is a pure function of seed and epoch."""
+"""Tests samplers: weights, fractions, repeats, epoch lengths and subsets. Each depends only on the seed and the
+epoch.
+"""
 
 import json
 import math
@@ -46,7 +48,7 @@ def test_any_world_has_the_same_global_batches_and_a_resume_the_remaining_ones(s
         ]
         for part, *parts in zip(whole, *shards, strict=True):
             taken = rows(parts)
-            if "repeats" in sampler:  # in turns
+            if "repeats" in sampler:  # the shards take the copies of a sample in turn
                 taken = [row for turn in zip_longest(*(rows([each]) for each in parts)) for row in turn if row]
             assert taken == rows([part])
     for done, part in enumerate(whole[:-1], 1):
@@ -69,7 +71,7 @@ def test_samples_are_chosen_with_the_probability_of_their_weights():
         counts += np.bincount(order(weights=WEIGHTS).order(epoch), minlength=40)
     expected = 500 * 40 * WEIGHTS / WEIGHTS.sum()
     assert counts[0] == 0
-    # chi-square, 38 degrees of freedom: one in a thousand is above
+    # the limit of chi-square for 38 degrees of freedom, exceeded once in a thousand cases
     assert ((counts - expected)[1:] ** 2 / expected[1:]).sum() < 70
     tiny = order(weights=np.array([1e-300] * 39 + [0.0])).order(0)
     assert tiny.max() < 39
@@ -78,11 +80,13 @@ def test_samples_are_chosen_with_the_probability_of_their_weights():
 def test_fractions_are_exact_and_samples_repeat_only_after_all_others_of_their_source():
     found = [order(parts_of=(30, 10), shares=(0.25, 0.75)).order(epoch) for epoch in range(6)]
     assert [np.count_nonzero(each < 30) for each in found] == [10] * 6
-    for first in (0, 3):  # 30 samples of the first source are three epochs, 10 of the second a third of one
+    # 30 samples are three epochs of the first source, and 10 are a third of an epoch of the second
+    for first in (0, 3):
         assert sorted(index for each in found[first : first + 3] for index in each[each < 30]) == list(range(30))
     assert set(np.bincount(found[0][found[0] >= 30] - 30)) == {3}
     assert not np.array_equal(found[0], found[3])
-    assert np.mean(np.diff((found[0] < 30).astype(int)) != 0) > 0.1  # mixed, and not one after the other
+    # the sources are mixed, instead of one following the other
+    assert np.mean(np.diff((found[0] < 30).astype(int)) != 0) > 0.1
 
 
 def test_repeats_are_adjacent_and_all_samples_occur_before_one_recurs():
@@ -92,7 +96,7 @@ def test_repeats_are_adjacent_and_all_samples_occur_before_one_recurs():
 
 
 def ra_sampler(permutation, rank, world, repetitions):
-    """Return the indices of torchvision's ``RASampler`` (references/classification/sampler.py), for its
+    """Return the indices of torchvision's ``RASampler`` (references/classification/sampler.py) for a result of
     ``randperm``.
     """
     num_samples = math.ceil(len(permutation) * float(repetitions) / world)
@@ -147,14 +151,15 @@ def test_each_copy_of_a_sample_has_its_own_parameters_and_can_be_replayed():
 def test_the_thousandth_copy_has_its_own_parameters():
     with loader(samples(1), TRAINING, epoch_samples=1200, batch_size=1200) as ours:
         (batch,) = ours
-    assert len({str(draws["random_resized_crop#0"]) for draws in batch.draws}) > 1150  # some are equal
+    # some copies have equal parameters by chance
+    assert len({str(draws["random_resized_crop#0"]) for draws in batch.draws}) > 1150
 
 
 def test_classes_are_balanced_by_their_labels():
     source = [{**sample, "label": int(index >= 36)} for index, sample in enumerate(samples(40))]
     with loader(source, weights="balanced", epoch_samples=4000, batch_size=500) as ours:
         labels = np.concatenate([batch["label"] for batch in ours])
-    assert 1800 < labels.sum() < 2200  # 2000 and six sigma
+    assert 1800 < labels.sum() < 2200  # 2000 plus or minus six standard deviations
 
 
 def test_sources_are_mixed_by_their_fractions():
@@ -167,8 +172,8 @@ def test_sources_are_mixed_by_their_fractions():
 
 
 def photos(folder, **exif):
-    """Return a folder of 24 photos, a third of them in portrait format, and whether each is displayed in portrait
-    format.
+    """Write 24 photos to a folder, a third of them in portrait format. Return whether each photo is displayed in
+    portrait format.
     """
     is_high = np.arange(24) % 3 == 0
     for index, high in enumerate(is_high):
@@ -178,7 +183,7 @@ def photos(folder, **exif):
 
 
 def turned():
-    """Return EXIF data of an image that must be rotated by 90 degrees."""
+    """Return EXIF data that declare a rotation by 90 degrees."""
     exif = Image.Exif()
     exif[0x0112] = 6
     return {"exif": exif.tobytes()}
@@ -210,9 +215,9 @@ def stored(ops):
 
 
 def test_sizes_known_to_a_source_are_not_read_from_files(tmp_path):
-    """COCO's file contains the sizes, also in a subset and a concatenation.
+    """COCO's annotation file contains the sizes, which subsets and concatenations keep.
 
-    Samples of a list may contain them. A broken image is reported.
+    The samples of a list may also contain sizes. A broken image is reported.
     """
     images = [{"id": n, "file_name": f"{n}.jpg", "height": 30 + n % 2 * 20, "width": 40} for n in range(16)]
     (tmp_path / "a.json").write_text(json.dumps({"images": images, "categories": [], "annotations": []}))
@@ -265,7 +270,7 @@ def test_a_state_belongs_to_one_sampler():
             ours.load_state_dict(state)
     with loader() as ours:
         old = {name: value for name, value in ours.state_dict().items() if name != "sampler"}
-        ours.load_state_dict(old)  # written before samplers existed
+        ours.load_state_dict(old)  # this state was written before samplers existed
 
 
 # sources of sources
@@ -303,7 +308,7 @@ def test_concatenated_sources_are_one_source(tmp_path):
 
 
 def test_different_classes_are_rejected(tmp_path):
-    """A label of one source would mean a different class in the other."""
+    """Otherwise, the same label would mean different classes in the two sources."""
     for folder in ("a/cat", "a/dog", "b/cat", "b/eel"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "1.jpg").write_bytes(b"x")

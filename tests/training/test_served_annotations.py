@@ -1,4 +1,4 @@
-"""Boxes, points and masks with the serving ops: annotations for validation match the served photo."""
+"""Tests boxes, points and masks with the serving ops: annotations for validation must match the served photo."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_unlabelled_photos_can_be_served_but_not_trained_on():
 
 
 def test_annotation_ops_before_a_serving_resize_are_training_only(caplog):
-    """A Loader of the serving ops therefore returns the field unchanged, and warns."""
+    """Therefore, a Loader of the serving ops returns the field unchanged and warns."""
     ops = [pp.decode(), pp.random_crop(48), pp.boxes(), pp.mask(only="training")]
     ops += [pp.resize(48, only="serving"), pp.center_crop(48, only="serving"), pp.tensor()]
     pipeline = pp.Pipeline(ops)

@@ -1,4 +1,6 @@
-"""``read.coco``: images in the order of their ids, boxes as corners, broken annotations by name."""
+"""Tests ``read.coco``: images are in the order of their ids, boxes are corners, and messages name broken
+annotations.
+"""
 
 import json
 
@@ -106,7 +108,8 @@ def test_crowds_are_omitted_and_reported(tmp_path):
 def test_images_without_a_box_are_omitted_on_request(tmp_path):
     content = coco_annotations(5)
     content["images"][4]["height"] = -5
-    content["annotations"][1:3] = [{**content["annotations"][1], "bbox": [3, 3, 30, 1]}]  # image 120: a line
+    # the box of image 120 is a line
+    content["annotations"][1:3] = [{**content["annotations"][1], "bbox": [3, 3, 30, 1]}]
     source = coco(tmp_path, content, empty=False)
     assert [source[index]["name"] for index in range(2)] == ["1.jpg", "3.jpg"]
     assert [source[index]["ids"].tolist() for index in range(2)] == [[1000], [3000, 3001, 3002]]
@@ -165,7 +168,7 @@ def test_files_without_annotations_or_valid_images_are_read(tmp_path):
 
 
 def shaped(folder, segmentation, **options):
-    """Return a source of one image, 90 x 120, with one object of this shape."""
+    """Return a source of one image, 90 x 120, that contains one object of this shape."""
     content = coco_annotations(2)
     content["images"], content["annotations"] = content["images"][1:], content["annotations"][:1]
     content["annotations"][0]["segmentation"] = segmentation

@@ -1,4 +1,4 @@
-"""``read.files`` and ``read.table``: which files, in which order, with which labels."""
+"""Tests ``read.files`` and ``read.table``: which files they read, in which order, and with which labels."""
 
 import os
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_a_pattern_is_the_sorted_list_of_matching_files(tmp_path):
     source = read.files(tmp_path / "*" / "*.jpg")
     assert [sample["name"] for sample in source] == ["a/1.jpg", "a/2.jpg", "a[1]/4.jpg", "b/3.jpg"]
     assert "label" not in source[0]
-    assert len(read.files(tmp_path / "a[1]")) == 1  # a folder with that name
+    assert len(read.files(tmp_path / "a[1]")) == 1  # the folder has this name
     assert [sample["label"] for sample in read.files(tmp_path / "{a,b}" / "?.jpg", labels=[0, 0, 1])] == [0, 0, 1]
 
 
@@ -133,7 +133,8 @@ def test_each_of_eight_kinds_of_broken_files_is_named_and_breaks_only_itself(tmp
             if isinstance(result, pp.ImageError):
                 found[sample["name"]] = result.reason
     assert found == broken
-    assert [broken[name] for name in named] == ["EMPTY", "TOO_LARGE_BYTES", "UNREADABLE"]  # found before decoding
+    # these are found before decoding
+    assert [broken[name] for name in named] == ["EMPTY", "TOO_LARGE_BYTES", "UNREADABLE"]
     assert sorted(broken.values()) == sorted(reason for reason, _ in WAYS.values())
 
 

@@ -1,4 +1,4 @@
-"""``read.iterable``: samples in their order, for each epoch, shard and resume."""
+"""Tests ``read.iterable``: samples keep their order in each epoch, on each shard, and after a resume."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from support.loading import PLAIN, same, samples
 
 
 class Stream:
-    """Counts the samples that are read, and the passes."""
+    """Stream that counts the passes and the samples that are read."""
 
     def __init__(self, count=40):
         self.count, self.read, self.passes = count, 0, 0

@@ -1,4 +1,4 @@
-"""LMDB: numeric keys, values that are bare images, and damaged files."""
+"""Tests LMDB databases: numeric keys, values that contain only an image, and damaged files."""
 
 import pickle
 

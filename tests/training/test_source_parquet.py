@@ -1,4 +1,4 @@
-"""Parquet files: row groups that are read once, matching columns, and damaged files."""
+"""Tests Parquet files: row groups are read once, columns match, and damaged files are reported."""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Sources in a bucket: the same samples as on a disk, and a network failure is never a broken sample."""
+"""Tests sources in a bucket: the samples are the same as on a disk, and a network failure never counts as a broken
+sample.
+"""
 
 import pickle
 from importlib.util import find_spec
@@ -20,7 +22,7 @@ CHECKSUMS = find_spec("google_crc32c") is not None
 
 
 class Shaky(fsspec.AbstractFileSystem):
-    """Memory file system. ``faults`` is the number of calls that fail, and ``log`` contains the others."""
+    """In-memory file system. ``faults`` is the number of calls that will fail, and ``log`` contains the other calls."""
 
     protocol = "shaky"
     cachable = False
@@ -53,7 +55,7 @@ fsspec.register_implementation("shaky", Shaky, clobber=True)
 
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
-    """Return a function that uploads the files of ``tmp_path`` to a bucket and returns its URL."""
+    """Return a function that uploads the files of ``tmp_path`` to a bucket and returns the bucket's URL."""
     monkeypatch.setattr(Shaky, "faults", 0)
     monkeypatch.setattr(Shaky, "log", [])
     monkeypatch.setattr(Shaky, "whole", False)

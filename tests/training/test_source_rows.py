@@ -1,4 +1,4 @@
-"""``read.rows``: any sequence of samples, unchanged."""
+"""Tests ``read.rows``, which returns the samples of any sequence unchanged."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def test_hugging_faces_image_structs_are_images():
     rows = [{"bytes": b"a", "path": "a.jpg"}, {"bytes": None, "path": "/b.jpg"}, {"bytes": b"", "path": "c.jpg"}]
     source = read.rows([{"image": row} for row in rows])
     assert source[0] == {"name": "row 0, a.jpg", "image": b"a"}
-    assert source[2] == {"name": "row 2, c.jpg", "image": b""}  # empty bytes are not a path
+    assert source[2] == {"name": "row 2, c.jpg", "image": b""}  # empty bytes are not replaced by the path
     assert source[1]["image"] == Path("/b.jpg")
 
 

@@ -1,4 +1,4 @@
-"""``read.tar``: WebDataset's keys and suffixes, for archives of any program."""
+"""Tests ``read.tar``: WebDataset's keys and suffixes, for archives that were written by any program."""
 
 import tarfile
 
@@ -113,7 +113,7 @@ def test_a_truncated_file_breaks_its_last_sample(tmp_path, left):
 
 
 def test_the_last_member_may_end_at_the_end_of_the_file_but_not_after_it(tmp_path):
-    """A file that is truncated after its last byte only lacks the padding of the block."""
+    """A file that is truncated directly after its last byte of data lacks only the padding of the block."""
     data = tar_bytes([("a.jpg", b"photo"), ("a.cls", b"17")])
     end = 3 * 512 + 2
     (tmp_path / "t.tar").write_bytes(data[:end])

@@ -1,4 +1,4 @@
-"""``read.tfrecord``: records, checksums, features, DALI's index."""
+"""Tests ``read.tfrecord``: records, checksums, features, and DALI's index."""
 
 import gzip
 import os
@@ -28,12 +28,12 @@ def flipped(data, at):
 
 def test_the_helpers_checksum_is_crc32c():
     crc = masked_crc(b"123456789") - 0xA282EAD8 & 0xFFFFFFFF
-    assert (crc >> 17 | crc << 15) & 0xFFFFFFFF == 0xE3069283  # the check value of the CRC catalogue
+    assert (crc >> 17 | crc << 15) & 0xFFFFFFFF == 0xE3069283  # this is the check value in the CRC catalogue
 
 
 @needs_crc
 def test_pixpreps_checksum_equals_the_helpers():
-    from pixprep.training.sources.checksum import masked  # noqa: PLC0415  (where it is installed)
+    from pixprep.training.sources.checksum import masked  # noqa: PLC0415  (only if google_crc32c is installed)
 
     for data in (b"", b"123456789", os.urandom(999)):
         assert masked(data) == masked_crc(data)
@@ -151,7 +151,8 @@ def test_normalized_boxes_are_converted_to_pixels(tmp_path):
         (example(image__encoded=[b"a", b"b"]), "the feature 'image/encoded' must have one value, not 2"),
         (example(image__encoded=[5]), "the feature 'image/encoded' must contain bytes, not a number"),
         (example(image__encoded=[b"x"], n=[1, 2]), "the feature 'n' must have one value, not 2"),
-        (message(2, b"x"), "is not a valid tf.train.Example: unexpected field number 2"),  # a SequenceExample
+        # this record is a SequenceExample
+        (message(2, b"x"), "is not a valid tf.train.Example: unexpected field number 2"),
     ],
 )
 def test_a_record_of_a_different_kind_breaks_itself(tmp_path, data, text):
@@ -198,7 +199,7 @@ def test_a_compressed_file_is_rejected_even_without_checksums(tmp_path, compress
 def test_without_the_checksum_library_the_error_names_the_fix(tmp_path):
     write_tfrecord(tmp_path / "t", 2)
     code = (
-        "import sys; sys.modules['google_crc32c'] = None\n"  # as if it were not installed
+        "import sys; sys.modules['google_crc32c'] = None\n"  # imports fail as if the library was not installed
         "import pixprep as pp\n"
         "print(len(pp.read.tfrecord('t', checksums=False)))\n"
         "try:\n    pp.read.tfrecord('t')\nexcept pp.SetupError as error:\n    print(error)"

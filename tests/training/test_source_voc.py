@@ -1,4 +1,4 @@
-"""``read.voc``: VOC's boxes as zero-based corners, and errors in XML files."""
+"""Tests ``read.voc``: VOC's boxes become zero-based corners, and errors in XML files are reported."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,8 @@ def test_boxes_are_zero_based_and_end_after_the_last_pixel(folder):
     assert len(source) == 6
     sample = source[1]
     assert (sample["image"], sample["name"], sample["size"]) == (folder / "JPEGImages" / "1.jpg", "1.jpg", (90, 120))
-    assert sample["boxes"].tolist() == [[0, 0, 120, 90], [7, 11, 52.5, 60]]  # the whole photo, and a part
+    # one box covers the whole photo, and one covers a part
+    assert sample["boxes"].tolist() == [[0, 0, 120, 90], [7, 11, 52.5, 60]]
     assert [source.classes[label] for label in sample["labels"]] == ["cat", "dog"]
     assert sample["difficult"].tolist() == [False, True]
     assert sample["truncated"].tolist() == [True, True]

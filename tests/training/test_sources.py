@@ -1,4 +1,4 @@
-"""Requirements for every source: indices, names, threads, pickling, fingerprints."""
+"""Tests what every source must fulfil: indices, names, threads, pickling and fingerprints."""
 
 import operator
 import pickle
@@ -19,7 +19,7 @@ COUNT = 6
 
 @pytest.fixture(params=MAKERS)
 def make(request, tmp_path):
-    """Return a function from a number of samples to a source, in its own folder."""
+    """Return a function that creates a source with a given number of samples in its own folder."""
 
     def made(count=COUNT, folder="a"):
         path = tmp_path / folder
@@ -30,7 +30,7 @@ def make(request, tmp_path):
 
 
 def comparable(sample):
-    """Return a sample as values that can be compared with ==."""
+    """Return a sample as values that can be compared with ``==``."""
     return {
         key: (str(value.dtype), value.tolist())
         if isinstance(value, np.ndarray)
@@ -72,7 +72,7 @@ def test_the_images_are_those_that_were_written(make):
 def test_eight_threads_read_the_same_from_a_pickled_source_as_one(make):
     source = make()
     expected = [comparable(source[index]) for index in range(COUNT)]
-    fresh = pickle.loads(pickle.dumps(source))  # noqa: S301  (ours; and its files are not open yet)
+    fresh = pickle.loads(pickle.dumps(source))  # noqa: S301  (our own source; its files are not open yet)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda index: comparable(fresh[index % COUNT]), range(50 * COUNT)))
     assert found == expected * 50
@@ -100,4 +100,4 @@ def test_labels_are_integers_and_boxes_have_labels(make):
             lengths = {len(value) for value in sample.values() if isinstance(value, np.ndarray)}
             assert lengths == {len(sample["boxes"])}
             assert sample["boxes"].shape[1:] == (4,)
-            sample["boxes"][:] = 7  # a sample belongs to the caller
+            sample["boxes"][:] = 7  # the caller may change a sample

@@ -1,4 +1,4 @@
-"""A Loader over small photos, for every framework."""
+"""Provides Loaders over small photos for the tests of every framework."""
 
 from contextlib import suppress
 
@@ -11,21 +11,21 @@ from support.loading import DETECTION, TRAINING, samples
 
 @pytest.fixture
 def loader():
-    """Return 40 photos of three classes in batches of 8."""
+    """Yield a Loader of 40 photos of three classes in batches of 8."""
     with pp.Loader(samples(), TRAINING, batch_size=8, shuffle=True, seed=5, threads=2) as ours:
         yield ours
 
 
 @pytest.fixture
 def again():
-    """Return the data set again, for the expected results."""
+    """Yield a new Loader of the same data set, for the expected results."""
     with pp.Loader(samples(), TRAINING, batch_size=8, shuffle=True, seed=5, threads=1) as ours:
         yield ours
 
 
 @pytest.fixture
 def open_sizes():
-    """Return photos of several widths, in order."""
+    """Yield a Loader of photos of several widths, in order."""
     pipeline = pp.Pipeline([pp.decode(), pp.resize(height=24, max_size=60), pp.tensor(pad_value=-1.0)])
     with pp.Loader(samples(16), pipeline, batch_size=4, threads=2) as ours:
         yield ours
@@ -33,7 +33,7 @@ def open_sizes():
 
 @pytest.fixture
 def detection():
-    """Return 16 photos with 0 to 3 boxes."""
+    """Yield a Loader of 16 photos that have 0 to 3 boxes."""
     source = samples(16)
     for index, sample in enumerate(source):
         corners = [[2 + n, 3, 20 + n, 25] for n in range(index % 4)]
@@ -44,7 +44,7 @@ def detection():
 
 @pytest.fixture
 def learnable():
-    """Return 40 photos, half of which are negatives."""
+    """Yield a Loader of 40 photos, half of which are negatives."""
     photos = [scene(40, 40, seed) for seed in range(40)]
     source = [
         {"image": jpeg(255 - photo if seed % 2 else photo), "label": seed % 2} for seed, photo in enumerate(photos)

@@ -1,4 +1,4 @@
-"""Runs each program of training_examples/ like a user, if its framework is installed."""
+"""Tests each program of training_examples/ by running it like a user, if its framework is installed."""
 
 import json
 import os
@@ -27,10 +27,10 @@ needs_keras = pytest.mark.skipif(not find_spec("tensorflow"), reason="NO TENSORF
 
 
 def run(folder, *words, python=sys.executable):
-    """Run a program and return its output. Raise unless its exit status is 0."""
+    """Run a program and return its output. Raise CalledProcessError unless the exit status is 0."""
     names = ("PYTHONPATH", "WORLD_SIZE", "RANK") if python == SERVING else ("WORLD_SIZE", "RANK")
     environment = {name: value for name, value in os.environ.items() if name not in names}
-    # more threads would only wait for each other while other programs run: 22 s of CPU for 8
+    # with more threads, they would only wait for each other while other programs run: 22 s of CPU time instead of 8
     environment["OMP_NUM_THREADS"] = "1"
     command = [python, *map(str, words)]
     done = subprocess.run(
@@ -75,7 +75,7 @@ def test_a_trained_network_is_served_with_the_logits_of_its_training(tmp_path):
 
 
 def served(folder, trained, pipeline, photos, measure):
-    """Assert that the server of a training gives the same result as the training itself, by a metric."""
+    """Assert that a server of the trained network gives the same value of a metric as the training itself."""
     printed = run(
         folder, EXAMPLES / "serve_trained.py", "--trained", trained, "--pipeline", pipeline, python=SERVING
     ).splitlines()
@@ -111,17 +111,18 @@ def test_a_detector_trained_on_padded_batches_is_served(tmp_path):
 def test_metrics_equal_manually_computed_ones():
     measures = runpy.run_path(EXAMPLES / "measures.py")
     told, true = np.array([[0, 0, 1, 1]]), np.array([[0, 1, 1, 255]])
-    # class 2 is absent, and the last pixel is unlabeled
+    # class 2 is absent, and the last pixel has no label
     assert measures["mean_iou"](told, true, 3) == (1 / 2 + 1 / 2) / 2
     answers = np.full((1, 5, 1, 3), -9.0)
-    answers[0, 1:] = 8 / 64  # cells of 16 pixels, each its own box
-    answers[0, 0, 0] = [2, 3, 1]  # the highest score is at 16 to 32
+    answers[0, 1:] = 8 / 64  # each cell of 16 pixels predicts its own box
+    answers[0, 0, 0] = [2, 3, 1]  # the cell at 16 to 32 has the highest score
     ap = measures["mean_ap"]
     first, both = [[0, 0, 16, 16]], [[0, 0, 16, 16], [32, 0, 48, 16]]
-    assert ap(answers, np.array([first]), np.array([[0]])) == 1 / 2  # found second
-    assert ap(answers, np.array([both]), np.array([[0, 0]])) == pytest.approx(2 / 3)  # for both, at 2 of 3
-    assert ap(answers, np.array([both]), np.array([[0, -1]])) == 1 / 2  # a row that is padding
-    assert ap(answers, np.array([[[0, 0, 7, 16]]]), np.array([[0]])) == 0  # overlaps by 7 / 16
+    assert ap(answers, np.array([first]), np.array([[0]])) == 1 / 2  # the object is found with the second highest score
+    # both objects are found after three predictions
+    assert ap(answers, np.array([both]), np.array([[0, 0]])) == pytest.approx(2 / 3)
+    assert ap(answers, np.array([both]), np.array([[0, -1]])) == 1 / 2  # the second row is padding
+    assert ap(answers, np.array([[[0, 0, 7, 16]]]), np.array([[0]])) == 0  # the overlap is 7 / 16
 
 
 @needs_torch
@@ -174,8 +175,8 @@ distributed.destroy_process_group()
 
 @needs_torch
 def test_two_processes_resume_mid_epoch_without_losing_or_repeating_samples(photos, tmp_path):
-    """They are stopped after 7 of 10 batches, and resume as two processes and as one, with the same random
-    parameters.
+    """Two processes are stopped after 7 of 10 batches. Training resumes with two processes and with one, with the same
+    random parameters.
     """
     (program := tmp_path / "resumed.py").write_text(RESUMED)
 

@@ -1,4 +1,4 @@
-"""The Loader with JAX."""
+"""Tests the Loader with JAX."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Padded batches in each framework: one tensor per name, with the shapes of ``Batch.padded``."""
+"""Tests that padded batches contain one tensor per name in each framework, with the shapes of ``Batch.padded``."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
-"""Programs in the pages about training: each runs after the previous ones, and prints the output that the page shows.
+"""Tests the programs in the pages about training: each runs after the previous ones, and must print the output that the
+page shows.
 
-A program that imports a framework runs where that framework is installed: `make training` has all of them.
+A program that imports a framework runs only where the framework is installed: `make training` installs all of them.
 """
 
 import ast
@@ -15,7 +16,7 @@ from support.records import example, record, tar_bytes, tar_members, write_tfrec
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = {"loader.md": 10, "sources.md": 6, "importing.md": 1, "video.md": 1}
-"""Number of programs about training in each page."""
+"""Number of programs about training that each page contains."""
 MEANT = {
     "s3://": "fsspec",
     "read.videos": "av",
@@ -26,13 +27,13 @@ MEANT = {
 }
 """Libraries that a program needs but does not import."""
 SKIPPED = {"onnx", "datasets"}
-"""Libraries of programs that do not run here: tests/serving/test_clip_classifiers.py runs the one that uses onnx, and
-the one that uses datasets needs the network.
+"""Libraries whose programs do not run here. tests/serving/test_clip_classifiers.py runs the program that uses onnx, and
+the program that uses datasets needs the network.
 """
 
 
 def programs(page):
-    """Return (program, its output, the libraries it needs) for each program of a page."""
+    """Return (program, its output, the libraries that it needs) for each program of a page."""
     text = (DOCS / page).read_text(encoding="utf-8")
     for program, shown in re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL):
         tree = ast.walk(ast.parse(program))
@@ -48,7 +49,9 @@ CASES = [(page, number) for page, count in PAGES.items() for number in range(cou
 
 
 def is_there(library):
-    """Return whether a library is installed and works: torchvision's extension may be built for a different PyTorch."""
+    """Return whether a library is installed and works. For example, torchvision's extension may be built for a
+    different PyTorch.
+    """
     try:
         import_module(library)
     except (ImportError, OSError, RuntimeError):
@@ -58,7 +61,9 @@ def is_there(library):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Return a folder with the files that the pages name: photos of two classes, records, clips and their pipeline."""
+    """Return a folder with the files that the pages name: photos of two classes, records, and clips with their
+    pipeline.
+    """
     for index in range(40):
         path = tmp_path / "train" / ("cat", "dog")[index % 2] / f"{index}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +81,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def buckets(monkeypatch):
-    """Provide buckets of S3 and of Google Cloud Storage in memory."""
+    """Provide in-memory buckets of S3 and of Google Cloud Storage."""
     memory = import_module("fsspec.implementations.memory").MemoryFileSystem
 
     class Buckets(memory):

@@ -1,4 +1,6 @@
-"""Training from a web server and from a bucket, through fsspec's own clients. A local server imitates each."""
+"""Tests training from a web server and from buckets through fsspec's own clients. A local server imitates each remote
+service.
+"""
 
 import os
 import re
@@ -16,11 +18,11 @@ from support.records import tar_bytes, tar_members, write_folder, write_tfrecord
 
 pytest.importorskip("aiohttp", reason="NO AIOHTTP: make training")
 pytest.importorskip("fsspec", reason="NO FSSPEC: make training")
-pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the clients
+pytestmark = pytest.mark.filterwarnings("ignore")  # the clients emit warnings
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves files with range requests. ``faults`` is the number of responses that are cut off in the middle."""
+    """Serves files with range requests. ``faults`` is the number of responses that are interrupted in the middle."""
 
     faults = 0
 
@@ -48,7 +50,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 def served(handler):
-    """Start a server in a thread; yield its URL."""
+    """Start a server in a thread and yield its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -70,7 +72,7 @@ def web(tmp_path):
 
 
 def amazon(monkeypatch):
-    """Start a local S3; yield its file system and the scheme of its URLs."""
+    """Start a local S3. Yield its file system and the scheme of its URLs."""
     server = pytest.importorskip("moto.server", reason="NO MOTO: make training").ThreadedMotoServer(port=0)
     s3fs = pytest.importorskip("s3fs", reason="NO S3FS: make training")
     server.start()
@@ -87,22 +89,23 @@ def amazon(monkeypatch):
 
 
 def google(monkeypatch):
-    """Start a local Google Cloud Storage; yield its file system and the scheme of its URLs."""
+    """Start a local Google Cloud Storage. Yield its file system and the scheme of its URLs."""
     emulator = pytest.importorskip("gcp_storage_emulator.server", reason="NO EMULATOR: make training")
     objects = emulator.Storage(use_memory_fs=True)
-    url, stop = served(partial(emulator.RequestHandler, objects))  # its own server handles one connection at a time
+    # the emulator's own server handles only one connection at a time
+    url, stop = served(partial(emulator.RequestHandler, objects))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     # the client would use gRPC, which the emulator does not support
     monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    gcsfs = pytest.importorskip("gcsfs", reason="NO GCSFS: make training")  # reads the line above
+    gcsfs = pytest.importorskip("gcsfs", reason="NO GCSFS: make training")  # gcsfs reads the setting above on import
     gcsfs.GCSFileSystem.clear_instance_cache()
     return gcsfs.GCSFileSystem(token="anon", project="any"), "gs", stop  # noqa: S106
 
 
 @pytest.fixture(params=[amazon, google], ids=lambda cloud: cloud.__name__)
 def bucket(request, tmp_path, monkeypatch):
-    """Return a function that uploads the files of ``tmp_path`` to a bucket and returns its URL."""
+    """Return a function that uploads the files of ``tmp_path`` to a bucket and returns the bucket's URL."""
     files, scheme, stop = request.param(monkeypatch)
     files.mkdir("photos")
 

@@ -1,4 +1,4 @@
-"""The Loader with TensorFlow and Keras."""
+"""Tests the Loader with TensorFlow and Keras."""
 
 import gc
 
@@ -21,7 +21,7 @@ def network():
 
 
 def place(tensor):
-    """Return the address of a tensor's memory; ``numpy()`` would be a copy."""
+    """Return the address of a tensor's memory. ``numpy()`` would make a copy."""
     return np.asarray(memoryview(tensor)).ctypes.data
 
 
@@ -61,7 +61,7 @@ def test_memory_of_freed_tensors_is_reused(loader):
 
 
 def test_unaligned_arrays_are_copied_for_tensorflow():
-    """TensorFlow 2.21 crashes when it reads shared memory whose address is not a multiple of 64."""
+    """TensorFlow 2.21 crashes when it reads shared memory at an address that is not a multiple of 64."""
     array = np.arange(64, dtype=np.float32)[3:]
     assert array.ctypes.data % 64
     batch = pp.Batch(outputs={"tensor": array}, errors=[None], decode_s=[0], transform_s=[0])
@@ -114,7 +114,7 @@ def test_a_dataset_knows_its_number_of_batches(loader, again):
     for _ in dataset.take(2):
         pass
     gc.collect()
-    assert len(list(dataset)) == 5  # an abandoned epoch has ended
+    assert len(list(dataset)) == 5  # the abandoned epoch has ended, so this is a complete one
     for _, _ in zip(range(3), again, strict=False):
         state = again.state_dict()
     loader.load_state_dict(state)
@@ -153,7 +153,7 @@ def test_an_abandoned_dataset_lets_the_next_epoch_begin(loader):
     assert len(list(loader)) == 5
 
 
-@pytest.mark.filterwarnings("ignore")  # Keras's own
+@pytest.mark.filterwarnings("ignore")  # Keras emits warnings of its own
 @pytest.mark.parametrize("kind", ["tf", "keras"])
 def test_keras_trains(loader, again, kind):
     model, expected = network(), network()

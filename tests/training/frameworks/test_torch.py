@@ -1,4 +1,4 @@
-"""The Loader with PyTorch, Lightning, accelerate and Hugging Face's Trainer."""
+"""Tests the Loader with PyTorch, Lightning, accelerate and Hugging Face's Trainer."""
 
 import gc
 
@@ -79,7 +79,9 @@ def test_without_names_all_entries_are_included_and_texts_are_not_converted(load
 
 
 def test_tensors_are_used_as_pixels_in_place():
-    """PyTorch's arrays with any strides give an engine, apply and a Loader the same tensors as equal NumPy arrays."""
+    """Tensors of PyTorch with any strides must give an engine, ``apply`` and a Loader the same results as equal NumPy
+    arrays.
+    """
     torch.manual_seed(0)
     frame = torch.randint(0, 256, (60, 80, 3), dtype=torch.uint8)
     planes = frame.permute(2, 0, 1).contiguous()
@@ -126,7 +128,7 @@ def test_pytorchs_dataloader_passes_the_batches_on(loader, again):
         ("spawn", "a Loader cannot be pickled or sent to another process"),
     ],
 )
-# Python warns about a fork with threads, PyTorch about processes that are not its own
+# Python warns about a fork with threads, and PyTorch about processes that it has not started
 @pytest.mark.filterwarnings("ignore")
 def test_workers_are_rejected_with_a_fix(loader, context, words):
     next(iter(loader))
@@ -150,7 +152,7 @@ def test_a_network_learns_from_the_batches(learnable):
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 2
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning emits many
+@pytest.mark.filterwarnings("ignore")  # Lightning emits many warnings
 def test_lightning_trains_and_resumes_a_checkpoint_mid_epoch(tmp_path, again):
     lightning = pytest.importorskip("lightning", reason="NO LIGHTNING: make training")
 
@@ -265,4 +267,4 @@ def test_mixed_batches_equal_torchvision_with_the_same_parameters(kind):
                 assert torch.equal(after.torch("tensor"), expected[0])
                 assert torch.equal(after.torch("label"), expected[1])
                 partly += not torch.equal(expected[0], images)
-    assert partly > 200  # out of 300; the others have a fraction near 1, or an empty window
+    assert partly > 200  # out of 300; the other images have a fraction near 1, or an empty window
