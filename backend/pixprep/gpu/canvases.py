@@ -1,7 +1,8 @@
-"""Arguments of levels.cu: the canvases of a chunk, and the steps of each image. Does not require CUDA.
+"""Prepares the arguments of levels.cu: the canvases of a chunk, and the steps of each image.
 
-If a plan changes pixel values, the two passes write a uint8 canvas instead of the tensor. levels.cu then applies the
-steps of each image, one block per image, and writes the tensor. It also erases rectangles of the tensor.
+If a plan changes pixel values, the two resize passes write a uint8 canvas instead of the tensor. levels.cu then applies
+the steps of each image, with one thread block per image, and writes the tensor. It also erases rectangles of the
+tensor. This module does not require CUDA.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ KINDS = (
     *("permute", "erase"),
     *("take", "sharpness", "blur", *(f"warp_{name}" for name in ARITHMETICS if not name.startswith(_HOSTS))),
 )
-"""Names of the steps in levels.cu (LEVEL_CURVE, ...).
+"""Kinds of steps in levels.cu, in the order of their numbers (LEVEL_CURVE, ...).
 
-A warp without a CUDA kernel has no entry and cannot be launched.
+Warps that are implemented only on the host are not included.
 """
 MODES: tuple[str, ...] = get_args(PaddingMode)
 _ALIGNED = 16
@@ -59,7 +60,10 @@ def needs_canvases(plan: TensorPlan) -> bool:
 
 
 def canvas_plan(plan: TensorPlan) -> TensorPlan:
-    """Return the plan whose tensors are the canvases, with the decoded channels; without canvases the plan itself."""
+    """Return a plan whose tensors are the canvases, with the decoded channels in their original order.
+
+    A plan without canvases is returned unchanged.
+    """
     if not plan.has_canvas:
         return plan
     height, width = plan.spec.lengths["h"], plan.spec.lengths["w"]
@@ -71,12 +75,12 @@ def canvas_plan(plan: TensorPlan) -> TensorPlan:
 
 
 class Canvases:
-    """The canvases of a chunk and the steps of its images.
+    """Canvases of a chunk, and the steps of its images.
 
     Attributes:
-        n_bytes: Size of the structs and the data of the steps in bytes.
-        scratch: Sizes of two buffers per image in bytes, (n, 2), multiples of ``ALIGNMENT``. One is for the canvas, the
-            other for the result of steps that read other pixels of the canvas.
+        n_bytes: Total size of the structs and of the steps' data in bytes.
+        scratch: Sizes of each image's two buffers in bytes, (n, 2). The first buffer is for the canvas, and the second
+            for the result of steps that read other pixels of the canvas. All sizes are multiples of ``ALIGNMENT``.
     """
 
     def __init__(self, plan: TensorPlan, placements: Sequence[Placement]) -> None:
@@ -107,12 +111,12 @@ class Canvases:
         self._canvases["height"], self._canvases["width"] = np.array([each.canvas for each in placements]).T
 
     def write(self, memory: U8, address: int, *, scratch: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
-        """Write the structs and the data of the steps to host memory of ``n_bytes``.
+        """Write the structs and the steps' data to host memory.
 
         Args:
-            memory: Host memory, which is then uploaded.
-            address: Device address of the uploaded memory, a multiple of 16.
-            scratch: Device address of each image's memory for canvases.
+            memory: Host memory of ``n_bytes`` bytes, which is uploaded afterwards.
+            address: Device address to which the memory is uploaded, a multiple of 16.
+            scratch: Device address of each image's buffers; see ``scratch``.
             tensors: Device address of each image's output.
         """
         canvases, steps = self._canvases, self._steps
@@ -129,14 +133,14 @@ class Canvases:
 
 
 class _Data:
-    """Collects the tables and weights that steps refer to."""
+    """Collects the tables and filter weights to which steps refer."""
 
     def __init__(self) -> None:
         self.whole = bytearray()
         self._places: dict[bytes, int] = {}
 
     def put(self, some: bytes) -> int:
-        """Store bytes, unless equal bytes are already stored, and return their offset, a multiple of 16."""
+        """Store bytes, unless the same bytes are already stored. Return their offset, which is a multiple of 16."""
         if some not in self._places:
             self._places[some] = len(self.whole)
             self.whole += some + bytes(-len(some) % _ALIGNED)
@@ -151,9 +155,9 @@ def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[b
         if channels == 1 and (
             isinstance(step, Hue | Hsv | Permute) or (isinstance(step, Blend) and step.gray == "own")
         ):
-            continue  # gray stays gray
+            continue  # these steps do not change gray images
         steps.append(_record(step, size, data))
-        if isinstance(step, Filter) and step.kind == "blur":  # float32 between the horizontal and the vertical blur
+        if isinstance(step, Filter) and step.kind == "blur":  # the result of the horizontal blur is float32
             areas[1 - turn] = max(areas[1 - turn], size[0] * size[1] * channels * 4)
         elif isinstance(step, Take | Warp | Filter):
             size, turn = size_after([step], *size), 1 - turn
@@ -164,7 +168,7 @@ def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[b
 
 
 def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
-    """Pack erasures as ``ERASURE``, clipped to the tensor."""
+    """Return the erasures of a placement as ``ERASURE`` structs, clipped to the tensor."""
     height, width = placement.size
     made = np.zeros(len(placement.erasures), ERASURE)
     for struct, step in zip(made, placement.erasures, strict=True):
@@ -176,13 +180,13 @@ def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
 
 
 def _bits(values: npt.NDArray[Any], plan: TensorPlan) -> npt.NDArray[Any]:
-    """Convert values to the tensor's dtype, and return their bits as unsigned integers."""
+    """Convert values to the tensor's dtype, and return their bits as unsigned integers of the same size."""
     cast = values.astype(plan.spec.dtype)
     return cast.view(f"u{cast.itemsize}")
 
 
 def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
-    """Return a step as ``LEVEL_STEP`` for an image of the given size."""
+    """Return a step as a ``LEVEL_STEP`` struct for an image of the given size."""
     if isinstance(step, Curve):
         return _struct("curve", data=data.put(step.table))
     if isinstance(step, Blend):

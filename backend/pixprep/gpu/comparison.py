@@ -35,25 +35,27 @@ from pixprep.spec import ColorLike, PaddingMode
 log = logging.getLogger(__name__)
 
 _CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
-"""Sizes (height, width) of the compared images; the first two that the plan accepts are used: a photo, an image that
-Pillow 13 resizes vertically first, an image for small canvases, and an image with filter positions far from the corner.
-All are multiples of ``_BLOCK``."""
+"""Sizes (height, width) of the images for the comparison, which uses the first two sizes that the plan accepts. They
+are the size of a photo, a size that Pillow 13 resizes vertically first, a size for small canvases, and a size with
+filter positions far from the corner. All heights and widths are multiples of ``_BLOCK``."""
 _BLOCK = 25
 _MOTIONS = (
     (0.96, -0.28, 1.5, 0.28, 0.96, -2.25),
     (0.9, 0.0, 0.75, 0.0, 1.05, -1.5),
     (1.0, 0.1, 0.0, 0.0, 1.0, 0.0, 1e-3, 2e-3),
 )
-"""Matrices of the compared warps. Pillow's nearest uses a different algorithm without rotation."""
+"""Matrices of the warps in the comparison. One matrix does not rotate, because Pillow's nearest-neighbor warp then uses
+a different algorithm."""
 _ROUNDING = 1e-4
-"""Maximum difference of float values from the CPU's, relative to the largest value; one pixel value step is 0.004."""
+"""Maximum difference between float values of the GPU and the CPU, relative to the largest value. A difference of one
+pixel value would be 0.004."""
 
 
 def checked_kernel(plan: TensorPlan) -> GpuKernel:
-    """Return the plan's fast kernels, or, with a warning, the plain ones if the fast ones differ from the CPU.
+    """Return the plan's fast kernels. If their values differ from the CPU's, warn and return the plain kernels.
 
     Raises:
-        SetupError: The plain kernels also differ, or NVRTC is missing or does not support the GPU.
+        SetupError: The values of the plain kernels also differ, or NVRTC is missing or does not support the GPU.
     """
     for plain in (False, True) if launch.is_fast(plan) else (True,):
         try:
@@ -73,7 +75,7 @@ def checked_kernel(plan: TensorPlan) -> GpuKernel:
 
 
 def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
-    """Describe how the kernels' values differ from the CPU's; None if they do not."""
+    """Describe how the values of a GPU kernel differ from the CPU's. Return None if they do not differ."""
     numbers, channels = np.random.default_rng(0), len(plan.channels)
     images: list[npt.NDArray[np.uint8]] = []
     placements: list[Placement] = []
@@ -83,12 +85,13 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
         except ImageError:
             continue
         placements.append(placement)
-        images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
+        # the CPU decoder returns RGB images with an unused fourth channel
+        images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))
         if len(images) == 2:
             break
     if not images:
         return None
-    if canvases.needs_canvases(plan):  # the samples may not use every step of levels.cu
+    if canvases.needs_canvases(plan):  # the placements of the samples may not contain every step of levels.cu
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
     shapes = [plan.spec.shape_of(*placement.size) for placement in placements]
@@ -114,7 +117,10 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
 
 
 def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
-    """Replace the steps of a placement by every step of levels.cu, and its erasures by two, if the plan uses these."""
+    """Replace the steps of a placement by all steps of levels.cu, and its erasures by two erasures.
+
+    Steps and erasures are replaced only if the plan uses them.
+    """
     (height, width), channels = placement.size, len(plan.channels)
     erase = Erase(0, 0, max(1, height // 3), max(1, width // 3), (1.0,) * channels)
     noise = erase.changed(top=height // 2, left=width // 2, noise=(1, 2, 3))
@@ -142,7 +148,7 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
 
 
 def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:
-    """Return an image of black, white and noise. Filters overshoot at such edges, so that values are clipped."""
+    """Return an image of black, white and noise blocks. At their edges, filters overshoot and values are clipped."""
     choices = numbers.integers(0, 3, (height // _BLOCK, width // _BLOCK, channels))
     choices = choices.repeat(_BLOCK, axis=0).repeat(_BLOCK, axis=1)
     return np.where(choices == 2, numbers.integers(0, 256, choices.shape), 255 * choices).astype(np.uint8)

@@ -1,20 +1,21 @@
-"""Decodes on an NVIDIA GPU: one nvImageCodec call for all JPEGs of a chunk. Other images go to the CPU decoder.
+"""Decodes images on an NVIDIA GPU: JPEGs with one nvImageCodec call per chunk, and other images with the CPU decoder.
 
-When the decoder is created, nvImageCodec is compared with the CPU decoder on this machine. It then decodes the kinds of
-JPEGs that passed the comparison. Meanwhile the CPU decoder processes all other images on the cores of the host: other
-formats, rare kinds of JPEGs, and JPEGs that nvImageCodec rejects. Therefore the reason for rejecting an image is the
-same on every device.
+When the decoder is created, nvImageCodec is compared with the CPU decoder on this machine. Afterwards, nvImageCodec
+decodes the kinds of JPEGs that passed the comparison. At the same time, the CPU decoder decodes all other images on the
+cores of the host: other formats, rare kinds of JPEGs, and JPEGs that nvImageCodec rejects. Therefore, an image is
+rejected for the same reason on every device.
 
-No CUDA decoder supports the fast IDCT. With ``"idct": "fast"``, nvImageCodec decodes on the CPU with libjpeg-turbo. For
-images with an EXIF orientation it then uses a decoder that supports neither the fast IDCT nor the fast chroma
-upsampling, so these images go to the CPU decoder.
+No CUDA decoder supports the fast IDCT. With ``"idct": "fast"``, nvImageCodec decodes on the CPU with libjpeg-turbo.
+However, nvImageCodec decodes images with an EXIF orientation by code that supports neither the fast IDCT nor the fast
+chroma upsampling. These images are therefore decoded by the CPU decoder.
 
-nvImageCodec does not report damage. It only receives JPEGs whose marker structure is complete (``structural``). With
-the other values of ``damage``, libjpeg-turbo first reads the data of each JPEG on the host, so that images and errors
-equal those of the CPU. A large batch is split into chunks, so that the host reads one chunk while the GPU decodes the
-previous one.
+nvImageCodec does not report damage. With ``damage="structural"``, it receives only JPEGs whose marker structure is
+complete. With the other values of ``damage``, libjpeg-turbo first reads the data of each JPEG on the host, so that the
+images and errors are the same as on the CPU. A large batch is split into chunks, so that the host reads one chunk while
+the GPU decodes the previous chunk.
 
-Every image is decoded completely. ``reduced`` permits decoding at a smaller size, but does not require it.
+Every image is decoded at its full size. The plan's ``reduced`` allows decoding at a smaller size, but does not require
+it.
 """
 
 from __future__ import annotations
@@ -42,20 +43,21 @@ U8 = npt.NDArray[np.uint8]
 
 _JPEG = b"\xff\xd8\xff"
 _CHUNKS, _CHECKED_CHUNKS = 2, 4
-"""Number of chunks of a large batch: one per lane, and more if the host first reads the data of every image."""
+"""Number of chunks into which a large batch is split: one chunk per lane, or two per lane if the host first reads the
+data of every image."""
 _LEAST = 8
-"""Minimum number of images per chunk, because each call has a fixed cost. In a simulation, 16 reduced the throughput
-for a batch of 16 by a sixth, and more chunks did not increase it."""
+"""Minimum number of images per chunk, because each call has a fixed cost. In a simulation, a minimum of 16 reduced the
+throughput for batches of 16 images by a sixth, and more than ``_CHUNKS`` chunks did not increase the throughput."""
 
 
 class Image(NamedTuple):
     """One image of a chunk.
 
     Attributes:
-        read: Input for the CPU decoder, or the reason why the image is rejected. For nvImageCodec it contains an array
-            of the encoded bytes.
+        read: The encoded image with its header, or the reason why the image is rejected. The encoded bytes of a JPEG
+            for nvImageCodec are a NumPy array.
         n_bytes: Size of the decoded pixels in bytes.
-        is_ours: Whether nvImageCodec decodes the image; its placement is then known.
+        is_ours: Whether nvImageCodec decodes the image. If so, ``read`` contains the placement of the image.
     """
 
     read: Read | ImageError
@@ -64,15 +66,16 @@ class Image(NamedTuple):
 
 
 class GpuDecoder:
-    """Decoder of a GPU; see ``Decoder``.
+    """Decoder that uses a GPU; see ``Decoder``.
 
-    Pixels are uint8 (height, width, 3) RGB or (height, width, 1) gray on the device. Its constructor decodes
-    ``samples`` and compares them with the results of the CPU decoder.
+    The decoded pixels are uint8 (height, width, 3) RGB or (height, width, 1) gray on the device. The constructor
+    decodes the JPEGs of ``samples``, and compares the results with those of the CPU decoder.
 
     Args:
         plan: Plan that specifies the channels and the arithmetic of the decoded images.
-        options: Options of the engine. Its threads read JPEGs; nvImageCodec uses at most 16 threads.
-        budget: Maximum number of bytes of the decoded pixels of one chunk.
+        options: Options of the engine. ``threads`` is the number of threads that read JPEGs on the host; nvImageCodec
+            uses at most 16 of its own.
+        budget: Maximum size of the decoded pixels of one chunk in bytes.
 
     Attributes:
         words: Description of the decoder for logs.
@@ -95,12 +98,12 @@ class GpuDecoder:
         self._pool = ThreadPoolExecutor(self._threads, "pixprep-decode")
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place], *, is_whole: bool = True) -> Iterator[Chunk]:
-        """See ``Decoder``. A chunk contains neighbors whose pixels together fit into the budget, or a single image.
+        """See ``Decoder``. A chunk contains consecutive images whose pixels fit into the budget, or a single image.
 
-        A large batch is split into at least one chunk per lane. If the host reads the data of every image first, it is
-        split into twice as many, provided that each chunk has at least one image per core.
+        A large batch is split into at least one chunk per lane. If the host first reads the data of every image, the
+        batch is split into twice as many chunks, provided that each chunk has at least one image per core.
         """
-        del is_whole  # they all are
+        del is_whole  # this decoder always decodes whole images
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._is_reading else (_LEAST, _CHUNKS)
         count = len(encoded)
         most = max(1, min(-(-count // max(1, min(parts, count // least))), MOST))
@@ -142,7 +145,7 @@ class GpuDecoder:
             yield [results[index] for index in range(len(chunk.images))]
 
     def _read(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> list[Image]:
-        """Read the headers of images: JPEGs with a complete structure together, all other images one by one."""
+        """Read the headers of images. One call checks the structure of all JPEGs; other images are read one by one."""
         arrays = {}
         for index, image in enumerate(encoded):
             view = memoryview(image).cast("B")
@@ -156,7 +159,7 @@ class GpuDecoder:
         ]
 
     def _read_whole(self, encoded: U8, structure: Structure, place: Place) -> Image | None:
-        """Return the header of a JPEG with a complete structure; None if anything about it is unusual."""
+        """Read the header of a JPEG with a complete structure. Return None if anything about the JPEG is unusual."""
         header = read_whole_header(encoded.data, structure)
         if header is None or structure.scans > self._limits.max_scans:
             return None
@@ -170,7 +173,7 @@ class GpuDecoder:
         return Image(read, 3 * header.height * header.width, self._codec.takes(header, structure))
 
     def _read_odd(self, encoded: Encoded, place: Place) -> Image:
-        """Read the header of any other image, which the CPU decodes or rejects with the reason."""
+        """Read the header of any other image. The CPU decoder decodes such an image, or rejects it with a reason."""
         read = self._cpu.read(encoded, place)
         if isinstance(read, ImageError):
             return Image(read)
@@ -180,13 +183,13 @@ class GpuDecoder:
         return Image(read, 3 * (most if said is None else min(said, most)))
 
     def _by_cpu(self, read: Read) -> Decoded | ImageError:
-        """Decode an image on the CPU, and return a copy without the unused fourth byte of each pixel."""
+        """Decode an image on the CPU, and return a copy of its pixels without the unused fourth channel."""
         with self._cpu.decode(Chunk((0,), (read,))) as (result,):
             if isinstance(result, ImageError):
                 return result
             height, width, channels = result.pixels.shape
             pixels = np.empty((height, width, min(channels, 3)), np.uint8)
-            for channel in range(pixels.shape[2]):  # NumPy takes four times as long for all three at once
+            for channel in range(pixels.shape[2]):  # copying all channels at once would take NumPy four times as long
                 pixels[:, :, channel] = result.pixels[:, :, channel]
             return result._replace(pixels=pixels, is_fallback=True)
 
@@ -196,6 +199,6 @@ class GpuDecoder:
         self._codec.trim()
 
     def close(self) -> None:
-        """See ``Decoder``. Further calls have no effect."""
+        """See ``Decoder``. Calling this method again has no effect."""
         self._pool.shutdown()
         self._codec.close()

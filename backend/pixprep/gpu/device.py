@@ -1,6 +1,6 @@
-"""An NVIDIA GPU as the device of an engine.
+"""Device of an engine that runs on an NVIDIA GPU.
 
-It has two lanes. One chunk is decoded while the host reads, or the kernels process, the other chunk.
+The device has two lanes. While one chunk is decoded, the host reads the other chunk or the kernels process it.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ from pixprep.spec import DType
 log = logging.getLogger(__name__)
 
 PIXEL_BYTES = 1 << 30
-"""Maximum number of bytes of pixels in device memory per lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
+"""Maximum size in bytes of the decoded pixels in device memory per lane. It suffices for 30 photos of 12 megapixels, or
+for 1,900 photos of 500 x 375 pixels."""
 FREED_BYTES = 1 << 30
-"""Number of freed bytes that CUDA's own memory pool keeps until a trim. nvImageCodec allocates its buffers from this
-pool. By default the pool returns free memory to the driver at every synchronization, and each growing buffer must wait
-for the driver again."""
+"""Number of free bytes that CUDA's memory pool keeps until ``trim`` is called. nvImageCodec allocates its buffers from
+this pool. By default, the pool returns free memory to the driver at every synchronization, so that each growing buffer
+must wait for the driver."""
 
 _DLPACK_CUDA = 2  # kDLCUDA of DLDeviceType
 
 _FREE: defaultdict[int, list[Any]] = defaultdict(list)
-"""Unused streams of each GPU. A stream is never destroyed, because nvImageCodec frees memory on the stream on which it
-was allocated, and an image or a decoder may outlive the thread that used the stream."""
+"""Unused streams of each GPU, by the index of the GPU. Streams are never destroyed, because nvImageCodec frees memory
+on the stream on which the memory was allocated, and an image or a decoder may outlive the thread that used the stream.
+"""
 
 
 class _Lent:
-    """A stream that one thread uses until the thread or its device ends."""
+    """Stream that one thread uses until the thread ends or its device is deleted."""
 
     def __init__(self, device_id: int) -> None:
         self._free = _FREE[device_id]
@@ -63,11 +65,11 @@ class _Lent:
 
 
 class Gpu:
-    """An NVIDIA GPU; see ``Device``.
+    """Device for an NVIDIA GPU; see ``Device``.
 
     Args:
         index: Index of the GPU in CUDA's order.
-        threads: Number of threads on the host for plans that the GPU leaves to it. Default: number of cores that this
+        threads: Number of host threads for plans whose kernels run on the host. Default: number of cores that this
             process may use.
 
     Raises:
@@ -125,9 +127,9 @@ class Gpu:
         return kernel
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """See ``Device``. The memory may have been freed by the caller while its queued work still reads it.
+        """See ``Device``. The caller may have freed the memory while the caller's queued work still reads it.
 
-        An event is therefore recorded, for which the lanes wait.
+        Therefore, the lanes wait for the work that is queued at the time of this call.
         """
         with self._device:
             array = cupy.empty(shape, dtype)
@@ -135,7 +137,10 @@ class Gpu:
             return array
 
     def array(self, value: Any) -> Array:
-        """See ``Device``. Arrays on a GPU (CuPy, PyTorch, JAX, Triton) become CuPy arrays, all others NumPy arrays."""
+        """See ``Device``.
+
+        Arrays on a GPU (from CuPy, PyTorch, JAX or Triton) become CuPy arrays, and all other arrays NumPy arrays.
+        """
         with self._device:
             if isinstance(value, cupy.ndarray):
                 return value
@@ -151,7 +156,10 @@ class Gpu:
 
     @contextmanager
     def lane(self) -> Iterator[None]:
-        """See ``Device``. Each thread has a CUDA stream, which waits for the work that was queued before ``empty``."""
+        """See ``Device``. Each thread has its own CUDA stream.
+
+        The stream waits for the work that was queued before the latest call of ``empty``.
+        """
         with self._device:
             lent: _Lent | None = getattr(self._local, "lent", None)
             if lent is None:
@@ -165,7 +173,7 @@ class Gpu:
                     lent.stream.synchronize()
 
     def trim(self) -> None:
-        """See ``Device``. Does not free memory on a GPU that has stopped working."""
+        """See ``Device``. If the GPU has stopped working, no memory is freed."""
         if not self.is_working():
             return
         if self._decoder is not None:
@@ -180,12 +188,12 @@ class Gpu:
         self._change_pool(lambda pool: cupy.cuda.runtime.memPoolTrimTo(pool, 0))
 
     def _change_pool(self, change: Callable[[int], object]) -> None:
-        """Configure CUDA's own memory pool, if the GPU supports one."""
+        """Call ``change`` with CUDA's default memory pool, if the GPU supports memory pools."""
         with suppress(cupy.cuda.runtime.CUDARuntimeError), self._device:
             change(cupy.cuda.runtime.deviceGetDefaultMemPool(self._device.id))
 
     def is_working(self) -> bool:
-        """See ``Device``. For example, after a kernel has read outside of its memory, every later CUDA call fails."""
+        """See ``Device``. For example, if a kernel has accessed invalid memory, all later CUDA calls fail."""
         try:
             with self._device:
                 cupy.cuda.runtime.deviceSynchronize()
@@ -202,7 +210,7 @@ class Gpu:
 
 
 def _frames_of_nvdec() -> Callable[[Any], Any] | None:
-    """Return NVDEC's decoding function, an ``ffmpeg.Elsewhere``; None if NVDEC is not available."""
+    """Return NVDEC's decoding function, which is an ``ffmpeg.Elsewhere``, or None if NVDEC is not available."""
     try:
         from pixprep.gpu.nvdec import Nvdec  # noqa: PLC0415  (on demand: most pipelines have no clips)
 
@@ -215,7 +223,7 @@ def _frames_of_nvdec() -> Callable[[Any], Any] | None:
 
 
 def _readable(pixels: Any) -> Any:
-    """Return a caller's pixels in device memory, contiguous within a row. Copies them only if necessary."""
+    """Return a caller's pixels in device memory, with contiguous rows. The pixels are copied only if necessary."""
     if isinstance(pixels, np.ndarray) and not isinstance(pixels, cupy.ndarray):
         return cupy.asarray(np.ascontiguousarray(pixels))
     is_readable = pixels.strides[1:] == (pixels.shape[2], 1) and pixels.strides[0] >= 0

@@ -1,4 +1,4 @@
-"""Fills the image structs and filter windows of a chunk: one C call for fast.cu, one call per axis for plain.cu."""
+"""Fills the image structs and the filter windows of a chunk, in C for fast.cu and in NumPy for plain.cu."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PixelBuffer(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Images whose structs are filled.
+    """Chunk of images whose structs are to be filled.
 
     Attributes:
         plan: Plan of the tensor.
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
         placements: Placement of each image.
         tensors: Device address of each image's output.
         which: For each image, the index of the first image with the same placement.
-        upload: Function that returns memory to fill; see ``launch.Room.upload``.
+        upload: Function that returns the memory for the structs; see ``launch.Room.upload``.
     """
 
     plan: TensorPlan
@@ -55,9 +55,9 @@ class Chunk(NamedTuple):
 
 
 Filled = tuple[U8, int, tuple[int, int]]
-"""Result of filling: the host memory, in whose structs ``middle`` is an offset as if the intermediate images of the
-whole chunk were contiguous; the total size of the intermediate images in bytes; and the largest grid of the first pass,
-as the number of threads in x and the number of rows."""
+"""Result of filling the structs: the host memory, the total size of the intermediate images in bytes, and the size of
+the first pass, as the maximum number of threads in x and the maximum number of rows. The field ``intermediate`` of each
+struct contains an offset, as if the intermediate images of the whole chunk were contiguous."""
 
 
 def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
@@ -83,7 +83,7 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
 
 
 def _order(resize: Resize | None) -> Callable[[Placement], bool]:
-    """Return a function that determines whether the first pass of a placement is vertical."""
+    """Return a function that returns whether the first pass for a placement is vertical."""
     if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
         return lambda _: False
     method = resize.method
@@ -123,9 +123,9 @@ def fill_plain(chunk: Chunk) -> Filled:
 
 
 def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[str, Any]:
-    """Return the fields of an ``IMAGE`` that depend on its placement.
+    """Return the fields of an ``IMAGE`` that depend on its placement, and append its filter windows to ``windows``.
 
-    Addresses of windows are offsets in ``windows``.
+    The addresses of the windows are offsets in ``windows``.
     """
     how, fill = resampling.resampling(plan.geometry.resize, placement), placement.fill or plan.fill
     own = resampling.windows(how)
@@ -163,7 +163,10 @@ def _placed(plan: TensorPlan, placement: Placement, windows: bytearray) -> dict[
 
 
 def _packed(windows: Windows, memory: bytearray, *, is_flipped: bool) -> tuple[int, ...]:
-    """Append the ``WINDOWS`` of an axis to the memory, as first | count | weights, with the weights grouped by tap."""
+    """Append the filter windows of an axis to the memory, and return their ``WINDOWS`` struct.
+
+    The memory contains the first input positions, then the numbers of taps, and then the weights, grouped by tap.
+    """
     size, at = len(windows.first), len(memory)
     order = slice(None, None, -1 if is_flipped else 1)
     memory += windows.first[order].tobytes() + windows.count[order].tobytes() + bytes(8 * size % 16)

@@ -1,7 +1,7 @@
-"""Runs plans on the host that have no CUDA kernel: the GPU decodes, and the cores of the host run the CPU kernels.
+"""Runs plans without a CUDA kernel. The GPU decodes the images, and the cores of the host run the CPU kernels.
 
-Such plans contain a custom operator, a step on the whole photo before its geometry, or a step that is not implemented
-in CUDA, such as an elastic deformation.
+Such a plan contains a custom operator, a step that is applied to the whole photo before the geometry, or a step that is
+not implemented in CUDA, such as an elastic deformation.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from pixprep.plan.steps.operators import Extern
 
 
 class HostKernel:
-    """See ``Kernel``.
+    """Kernel of a plan that runs on the host; see ``Kernel``. The pixels and the tensors are on the GPU.
 
-    Pixels and tensors are on the GPU; ``lane`` enters the CUDA stream for an operator on CuPy arrays.
+    Args:
+        plan: Plan of the tensor.
+        threads: Pool of threads that run the CPU kernel.
+        lane: Function that returns a context manager for a CUDA stream. Operators on CuPy arrays run in it.
     """
 
     def __init__(self, plan: TensorPlan, threads: Executor, lane: Callable[[], AbstractContextManager[None]]) -> None:

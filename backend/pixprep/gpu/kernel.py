@@ -1,6 +1,6 @@
-"""Runs a plan on an NVIDIA GPU. NVRTC compiles the plan's CUDA kernels in 0.5 s when the engine is created.
+"""Runs a plan on an NVIDIA GPU. When the engine is created, NVRTC compiles the plan's CUDA kernels, which takes 0.5 s.
 
-CuPy manages memory and streams, and launches the kernels. It does not compile anything; see ``nvrtc``.
+CuPy manages memory and streams, and launches the kernels. However, CuPy does not compile the kernels; see ``nvrtc``.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pixprep.plan.placement import Placement
 from pixprep.spec import NO_PADDING, TensorSpec
 
 MIDDLE_BYTES = 256 << 20
-"""Maximum number of bytes per thread for intermediate images and canvases, unless a single image needs more. For 128
-photos of 12 megapixels resized to 224 x 224, the intermediate images take 230 MB and the canvases 39 MB. A hostile
-image can need far more than its size suggests: a JPEG of 16,384 x 8 pixels has 5 KB, and its intermediate image 11 MB
-when it is resized to 224 x 224 as in torchvision."""
+"""Maximum size in bytes of the intermediate images and canvases of one thread, unless a single image needs more. For
+128 photos of 12 megapixels that are resized to 224 x 224, the intermediate images take 230 MB and the canvases 39 MB. A
+malicious image can need far more memory than its size suggests: a JPEG of 16,384 x 8 pixels has only 5 KB, but its
+intermediate image takes 11 MB if it is resized to 224 x 224 as in torchvision."""
 
 _NOTHING = np.empty(0, np.uint8)
 
 
 class _Room:
-    """Memory for one launch, which its thread reuses for the next one; see ``launch.Room``."""
+    """Memory for one launch; see ``launch.Room``. The thread reuses the memory for its next launch."""
 
     def __init__(self, uploads: threading.local, middles: threading.local) -> None:
         self._uploads, self._middles = uploads, middles
         self.device: Any = None
-        self._middle: Any = None  # a reference until the launch is queued, because another thread may call trim
+        self._middle: Any = None  # keeps the memory alive until the launch is queued, as another thread may call trim
 
     def upload(self, n_bytes: int) -> tuple[launch.U8, int]:
-        """See ``launch.Room``. Host memory is pinned, so that the copy is asynchronous."""
+        """See ``launch.Room``. The host memory is pinned, so that it can be copied asynchronously."""
         host: launch.U8
         host, self.device = getattr(self._uploads, "kept", (_NOTHING, None))
         if (copied := getattr(self._uploads, "copied", None)) is not None:
@@ -67,7 +67,10 @@ class _Room:
 
 
 class GpuKernel:
-    """See ``Kernel``. Work is queued on CuPy's current stream, and ``run`` returns before it has finished."""
+    """Kernel that runs a plan on the GPU; see ``Kernel``.
+
+    ``run`` queues the work on CuPy's current stream, and returns before the work is finished.
+    """
 
     def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
         self._plan = plan
@@ -78,7 +81,7 @@ class GpuKernel:
         self._latest: tuple[Any, Any] = None, None
         """Shape and strides of the latest launch's tensors, and their ``Plan`` struct.
 
-        The next launch often reuses it.
+        The next launch reuses the struct if its tensors have the same shape and strides.
         """
         self._passes_struct = structs.plan_struct(passes, self._constants[passes].data.ptr)
         module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
@@ -87,15 +90,15 @@ class GpuKernel:
         if needs_canvases(plan):
             module = _module(launch.levels_code(), tuple(launch.levels_options(plan)), device_id)
             self._change_levels = module.get_function("change_levels")
-        cupy.cuda.get_current_stream().synchronize()  # the streams of the lanes do not wait for the current stream
+        cupy.cuda.get_current_stream().synchronize()  # because the lanes' streams do not wait for the current stream
         self._uploads = threading.local()
         self._middles = threading.local()
 
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
-        """See ``Kernel.run``. Images are uint8 (height, width, channels); images and outputs are on this device.
+        """See ``Kernel.run``. Images are uint8 (height, width, channels). Images and outputs are on this device.
 
-        Images and outputs must stay alive until the stream has finished the work. All other data is uploaded in one
-        copy. The next call from the same thread waits for this copy; it must use the same stream.
+        The images and outputs must stay alive until the stream has finished the work. All other data is uploaded in a
+        single copy. The next call from the same thread waits for this copy, and must use the same stream.
         """
         if not images:
             return
@@ -103,7 +106,7 @@ class GpuKernel:
             first, stride, planes = outs.data.ptr, outs.strides[0], self._plan.spec.view(outs[0], "chw")
             self._launch(images, placements, [first + stride * place for place in places], planes)
             return
-        alike: dict[Any, list[int]] = {}  # all images of a launch have the same size
+        alike: dict[Any, list[int]] = {}  # groups of images, because all images of a launch must have the same size
         for index, placement in enumerate(placements):
             alike.setdefault((placement.canvas, placement.size), []).append(index)
         for (_, size), group in alike.items():
@@ -112,7 +115,10 @@ class GpuKernel:
             self._launch([images[i] for i in group], [placements[i] for i in group], tensors, planes[0])
 
     def _unpadded(self, tensor: Any, size: tuple[int, int]) -> Any:
-        """Queue the filling of a tensor's padding, and return the part without padding, (channels, height, width)."""
+        """Queue the filling of a tensor with the padding value, if its image is smaller than the tensor.
+
+        Return a view of the part for the image, (channels, height, width).
+        """
         planes = self._plan.spec.view(tensor, "chw")
         if planes.shape[1:] == size:
             return planes
@@ -124,7 +130,7 @@ class GpuKernel:
     ) -> None:
         """Queue the kernels for a group of images.
 
-        ``tensors`` are the addresses of the outputs, which all have the shape and strides of ``planes``.
+        ``tensors`` contains the addresses of the outputs. All outputs have the shape and strides of ``planes``.
         """
         laid, (latest, plan_struct) = (planes.shape, planes.strides), self._latest
         if laid != latest:
@@ -151,15 +157,15 @@ class GpuKernel:
                 self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
 
     def trim(self) -> None:
-        """Return the memory between the passes to CuPy's pool. Any thread may call this.
+        """Return the memory for intermediate images to CuPy's pool. Any thread may call this method.
 
-        Memory for uploads is kept, because CuPy's pinned memory pool could reuse it during a copy.
+        The memory for uploads is kept. Otherwise, CuPy's pool of pinned memory could reuse it during a copy.
         """
         self._middles = threading.local()
 
 
 def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> Any:
-    """Stack the tensors of images to one array (n, *shape), each padded to ``shape``; see ``Batch.padded``."""
+    """Pad each image's tensor to ``shape``, and stack them into one array (n, *shape); see ``Batch.padded``."""
     whole = cupy.empty((len(values), *shape), spec.dtype)
     for one, value in zip(whole, values, strict=True):
         _fill(one, spec)
@@ -169,7 +175,10 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """Return arrays of equal dtype and row shape as one array, along the first axis: see ``Batch.packed``."""
+    """Concatenate arrays of equal dtype along the first axis; see ``Batch.packed``.
+
+    The other axes of the arrays must have equal lengths.
+    """
     counts = [len(value) for value in values]
     whole = cupy.empty((sum(counts), *values[0].shape[1:]), values[0].dtype)
     begin = 0
@@ -182,7 +191,10 @@ def joined(values: Sequence[Any]) -> Any:
 
 
 def _fill(tensor: Any, spec: TensorSpec) -> None:
-    """Queue the filling of a tensor with the padding value. Does not use kernels of CuPy, which would be compiled."""
+    """Queue the filling of a tensor with the padding value.
+
+    CuPy's own fill is not used, because CuPy would have to compile a kernel.
+    """
     stream = cupy.cuda.get_current_stream()
     if not any(spec.padding.value):
         cupy.cuda.runtime.memsetAsync(tensor.data.ptr, 0, tensor.nbytes, stream.ptr)
@@ -193,9 +205,9 @@ def _fill(tensor: Any, spec: TensorSpec) -> None:
 
 
 def lay(tensor: Any, out: Any) -> None:
-    """Queue the copy of a dense tensor to the upper left corner of an array, several lines at a time.
+    """Queue the copy of a dense tensor to the upper left corner of an array.
 
-    Does not use kernels of CuPy, which would be compiled.
+    One call copies several lines. CuPy's own copy is not used, because CuPy would have to compile a kernel.
     """
     stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
     axis = tensor.ndim - 1  # axis of the lines; along later axes, such as channels, both arrays have the same strides
@@ -208,14 +220,18 @@ def lay(tensor: Any, out: Any) -> None:
 
 
 class SurfaceKernel:
-    """Converts frames of a video decoder to RGB. NVRTC compiles the kernel in the constructor."""
+    """Converts NVDEC's frames to RGB. The constructor compiles the kernel with NVRTC."""
 
     def __init__(self) -> None:
         module = _module(launch.surface_code(), (), cupy.cuda.Device().id)
         self._show = module.get_function("show_surface")
 
     def show(self, surface: surfaces.Surface, numbers: surfaces.Coefficients) -> Any:
-        """Queue the conversion of a surface on CuPy's current stream, and return uint8 RGB pixels, rotated upright."""
+        """Queue the conversion of a surface on CuPy's current stream.
+
+        Returns:
+            Array of uint8 RGB pixels (height, width, 3), which are rotated upright.
+        """
         height, width = surface.height, surface.width
         pixels = cupy.empty((width, height, 3) if surface.turn % 2 else (height, width, 3), np.uint8)
         struct = surfaces.struct(surface, numbers, pixels.data.ptr)
@@ -226,7 +242,7 @@ class SurfaceKernel:
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """Mark the work that this thread queues as an NVTX range, which profilers such as Nsight Systems show."""
+    """Mark the work that this thread queues in the block as an NVTX range for profilers such as Nsight Systems."""
     if not cupy.cuda.nvtx.available:
         yield
         return
@@ -239,7 +255,7 @@ def span(name: str) -> Iterator[None]:
 
 @cache
 def _module(code: str, options: tuple[str, ...], device_id: int) -> Any:
-    """Compile kernels for the current GPU and load them. The module is kept until the process ends."""
+    """Compile kernels for a GPU, and load them into the current GPU. The module is kept until the process exits."""
     module = cupy.cuda.Module()
     capability = int(cupy.cuda.Device(device_id).compute_capability)
     cuda = cupy.cuda.runtime.runtimeGetVersion() // 1000  # the driver supports machine code of CuPy's CUDA version

@@ -1,8 +1,8 @@
-"""Source code, structs and grids of the CUDA kernels. Does not require CUDA.
+"""Prepares the source code, the structs and the grids of the CUDA kernels. This module does not require CUDA.
 
-``fast.cu`` implements resizes whose filters have a formula, which covers nearly every plan. ``plain.cu`` implements
-every arithmetic of ``plan.profiles.windows``. ``levels.cu`` runs after either of them if a plan changes pixel values.
-Functions with a parameter ``plain`` use plain.cu if it is true, even if fast.cu supports the plan.
+``fast.cu`` implements resizes whose filters have a formula; nearly every plan has such a resize. ``plain.cu``
+implements every arithmetic of ``plan.profiles.windows``. ``levels.cu`` runs after either of them if a plan changes
+pixel values. With ``plain=True``, the functions of this module use plain.cu, even if fast.cu supports the plan.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Room(Protocol):
-    """Memory for the data of a launch. The result of each method is valid until its next call."""
+    """Memory for the data of a launch. The result of a method is valid until the next call of the same method."""
 
     def upload(self, n_bytes: int) -> tuple[U8, int]:
-        """Return host memory to fill, and the device address of its later upload, a multiple of 16."""
+        """Return host memory to fill, and the device address to which it is uploaded later, a multiple of 16."""
 
     def middle(self, n_bytes: int) -> int:
-        """Return the address of the memory between the passes and for canvases, a multiple of ``ALIGNMENT``."""
+        """Return the device address of memory for intermediate images and canvases, a multiple of ``ALIGNMENT``."""
 
 
 class Part(NamedTuple):
-    """Images that are processed in one launch, from ``first`` up to ``last``.
+    """Part of a chunk whose images are processed in one launch.
 
     Attributes:
+        first: Index of the part's first image.
+        last: Index after the part's last image.
         first_grid, second_grid: Grids of the two passes, (x, y, z) in blocks of ``TILE`` threads.
-        canvases: Offset in the memory of the ``CANVAS`` structs of these images; None if levels.cu is not launched.
+        canvases: Offset of these images' ``CANVAS`` structs in the uploaded memory; None if levels.cu is not launched.
     """
 
     first: int
@@ -62,10 +64,10 @@ class Launch(NamedTuple):
     """Input of the launches of a chunk.
 
     Attributes:
-        memory: Memory to upload: one struct per image, and the windows, once for equal placements. For levels.cu also
-            the structs of the canvases and the steps.
-        images: Array (n,) of ``IMAGE``, a view of the structs.
-        parts: Parts of the chunk. They run one after the other, because they share the memory between the passes.
+        memory: Host memory to upload. It contains one struct per image, the filter windows (stored only once for equal
+            placements) and, for levels.cu, the structs of the canvases and the steps.
+        images: Array (n,) of ``IMAGE``, a view of the structs in ``memory``.
+        parts: Parts of the chunk. They are launched in sequence, because they share the memory for intermediate images.
     """
 
     memory: U8
@@ -76,7 +78,7 @@ class Launch(NamedTuple):
 def is_fast(plan: TensorPlan) -> bool:
     """Return whether fast.cu supports a plan.
 
-    It requires filters with a formula, no padding before the resize, and the same fill color for all images.
+    fast.cu requires filters with a formula, no padding before the resize, and the same fill color for all images.
     """
     geometry = plan.geometry
     is_padded = geometry.resize is not None and geometry.is_padded
@@ -89,12 +91,12 @@ def code(plan: TensorPlan, *, plain: bool = False) -> str:
 
 
 def levels_code() -> str:
-    """Return the CUDA code that changes pixel values."""
+    """Return the CUDA code of the kernel that changes pixel values."""
     return _code("formulas.h", "steps.cu", "levels.cu", LEVEL=KINDS, STEP=STEPS)
 
 
 def surface_code() -> str:
-    """Return the CUDA code that converts frames of a video decoder to RGB."""
+    """Return the CUDA code of the kernel that converts NVDEC's frames to RGB."""
     tile = f"#define TILE_WIDTH {TILE[0]}\n#define TILE_HEIGHT {TILE[1]}\n"
     return tile + _text("surface.cu")
 
@@ -107,7 +109,7 @@ def _code(*names: str, **constants: Sequence[str]) -> str:
 
 
 def _text(name: str) -> str:
-    """Read a source file of this folder or of the C kernels."""
+    """Read a source file from this folder or from the folder of the C kernels."""
     here = Path(__file__).with_name(name)
     return (here if here.exists() else Path(kernels.__file__).with_name(name)).read_text(encoding="utf-8")
 
@@ -122,7 +124,7 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
 
 
 def levels_options(plan: TensorPlan) -> list[str]:
-    """Return the compiler's -D options for levels.cu with a plan."""
+    """Return the compiler's -D options with which levels.cu is compiled for a plan."""
     return [*_tensor_options(plan), "-DCANVASES=0"]
 
 
@@ -146,20 +148,20 @@ def prepare(
     middle_bytes: int = 1 << 62,
     plain: bool = False,
 ) -> Launch:
-    """Prepare the structs, windows and grids of one chunk.
+    """Prepare the structs, the filter windows and the grids of one chunk.
 
     Args:
         plan: Plan of the tensor.
         pixels: Decoded images, at least one.
-        placements: Placement of each image. Windows are computed only once for images that share a ``Placement``
-            object.
+        placements: Placement of each image. For images that share a ``Placement`` object, the windows are computed
+            only once.
         tensors: Device address of each image's output.
-        room: Provides the memory.
+        room: Memory for the uploads and the intermediate images.
         middle_bytes: Maximum number of bytes for intermediate images and canvases, unless a single image needs more.
         plain: Whether to use plain.cu even if fast.cu supports the plan.
     """
     rule = _formula(plan) if is_fast(plan) and not plain else None
-    alike: dict[int, int] = {}  # the structs of images with the same placement differ only in addresses
+    alike: dict[int, int] = {}  # images with the same placement have structs that differ only in their addresses
     which = [alike.setdefault(id(placement), index) for index, placement in enumerate(placements)]
     canvases = Canvases(plan, placements) if needs_canvases(plan) else None
     uploads = _Uploads(room, canvases.n_bytes if canvases else 0)
@@ -197,7 +199,11 @@ def prepare(
 
 
 class _Uploads:
-    """Requests upload memory from a room: the requested bytes, and ``more`` bytes from the aligned offset ``end``."""
+    """Requests upload memory from a room, with ``more`` additional bytes for levels.cu.
+
+    Attributes:
+        end: Offset of the additional bytes in the memory, a multiple of 16.
+    """
 
     def __init__(self, room: Room, more: int) -> None:
         self._room, self._more = room, more
@@ -211,24 +217,24 @@ class _Uploads:
 
 
 def _formula(plan: TensorPlan) -> Formula | None:
-    """Return the formula of a plan's windows; None if the profile determines a formula per axis."""
-    if plan.geometry.resize is None:  # no axis changes its length, so any formula is correct
+    """Return the formula of a plan's filter windows, or None if there is no single formula for both axes."""
+    if plan.geometry.resize is None:  # the lengths of the axes do not change, so any formula is correct
         return Formula("box", is_widened=False, bits=IDENTITY_BITS)
     return formula(plan.geometry.resize)
 
 
 def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tuple[int, int]], int]:
-    """Split images into ranges whose intermediate images fit together into the buffer.
+    """Split images into ranges such that the intermediate images of each range fit into the buffer.
 
-    Modifies ``begins``: offsets become relative to the beginning of each range.
+    The offsets in ``begins`` are changed in place, and become relative to the beginning of their range.
 
     Args:
-        begins: Offset of each image's part of the buffer if all parts are contiguous.
-        end: End of the last part.
+        begins: Offset of each image's memory if the memory of all images is contiguous.
+        end: End of the last image's memory.
         most: Maximum number of bytes per range, unless a single image needs more.
 
     Returns:
-        The ranges (first, last), and the number of bytes of the largest range.
+        The ranges (first, last), where ``last`` is exclusive, and the size of the largest range in bytes.
     """
     if end <= most or len(begins) == 1:
         return [(0, len(begins))], end

@@ -1,15 +1,16 @@
-"""Decodes clips on an NVIDIA GPU: PyAV reads the packets, NVDEC (PyNvVideoCodec) decodes, and a kernel converts to RGB.
+"""Decodes clips on an NVIDIA GPU. PyAV reads the packets, NVDEC decodes them, and a CUDA kernel converts them to RGB.
 
-PyAV opens or rejects the file, and determines the packets to decode. It also decodes the first frame, which determines
-the size and the color space. NVDEC receives the packets from a key frame up to the last requested frame, and returns
-NV12 surfaces. A kernel converts these to FFmpeg's RGB. PyNvVideoCodec's own conversion is not used, because its color
-matrix cannot be chosen. PyAV decodes a clip if NVDEC's pixels might differ or NVDEC fails, so errors of a clip are
-always PyAV's.
+PyAV opens or rejects the file, and determines which packets must be decoded. It also decodes the first frame, which
+determines the size and the color space of the clip. NVDEC, which is called through PyNvVideoCodec, receives the packets
+from a key frame up to the last requested frame, and returns NV12 surfaces. The kernel converts each surface to the RGB
+pixels that FFmpeg would return. PyNvVideoCodec's own conversion is not used, because its color matrix cannot be chosen.
+If NVDEC fails, or its pixels might differ from FFmpeg's, PyAV decodes the clip. Therefore, all errors about a clip are
+raised by PyAV.
 
-NVDEC conceals damage, and only reports it in a line on standard output: a packet with damaged data may become a frame
-of noise. With ``damage="strict"`` PyAV decodes and reports damage.
+NVDEC conceals damage: a packet with damaged data may become a frame of noise, which NVDEC only reports on standard
+output. With ``damage="strict"``, PyAV decodes all clips and reports their damage.
 
-Each clip has its own decoder, so that the state of a damaged clip does not affect the next one.
+A new decoder is created for each clip, so that the decoder state after a damaged clip does not affect the next clip.
 """
 
 from __future__ import annotations
@@ -42,30 +43,31 @@ U8 = npt.NDArray[np.uint8]
 _FORMATS = ("yuv420p", "yuvj420p")
 _ALIASES = {"libdav1d": "av1"}
 _NVIDIA = {"h264": "H264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1"}
-"""NVDEC also decodes VP8 and MPEG-4, which are not used. Hidden frames of VP8 have packets without a picture. MPEG-4
-only bounds the error of the inverse transform, so that decoders differ."""
+"""NVDEC's names of the codecs, by FFmpeg's names. NVDEC also supports VP8 and MPEG-4, but pixprep decodes them on the
+CPU: in VP8, the packets of hidden frames do not result in a picture, and MPEG-4 only limits the error of the inverse
+transform, so the pixels differ between decoders."""
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 _MAX_AGAIN = 2
-"""Maximum number of decoded packets as a multiple of the clip's packets, which are all in memory at once."""
+"""Maximum number of packets to decode for a clip, as a multiple of the number of packets in the clip."""
 _SAMPLED = (0, 1, 4, 5, 9, 11)
-"""Indices of the compared frames, from both groups of pictures of the twelve frames of a sample."""
+"""Indices of the frames that are compared. They belong to both groups of pictures of a sample with twelve frames."""
 _FAULTS: tuple[type[Exception], ...] = (
     *(nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported),
     *(av.error.FFmpegError, RuntimeError, MemoryError, ValueError, IndexError),
     *(TypeError, AttributeError),
 )
-_SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # ``decode`` converts some of these to ImageErrors
+_SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # ``decode`` converts some faults to ImageErrors
 
 
 class _Refused(Exception):  # noqa: N818  (not an error)
-    """PyAV must decode the clip, because NVDEC's pixels might differ from FFmpeg's."""
+    """Raised if PyAV must decode the clip, because NVDEC's pixels might differ from FFmpeg's."""
 
 
 class _Run(NamedTuple):
-    """Consecutive packets, from one at which a decoder can begin.
+    """Consecutive packets of a clip. A decoder can begin with the first packet.
 
     Attributes:
-        packets: Positions of the packets, and their bytes in NVDEC's format.
+        packets: Position of each packet in the clip, and the packet's bytes in NVDEC's format.
         wanted: Positions of the packets whose frames are requested.
     """
 
@@ -74,7 +76,11 @@ class _Run(NamedTuple):
 
 
 class Nvdec:
-    """Decodes clips on CuPy's current GPU. Its constructor compares a sample of each codec with PyAV's frames."""
+    """Decodes clips on CuPy's current GPU.
+
+    The constructor decodes a sample clip of each codec with NVDEC and with PyAV. Codecs whose frames differ are not
+    used.
+    """
 
     def __init__(self) -> None:
         self._device_id = cupy.cuda.Device().id
@@ -88,7 +94,7 @@ class Nvdec:
                 log.warning("the CPU decodes %s clips, because NVDEC cannot be used: %s", name, fault)
 
     def frames(self, clip: Packets) -> Mapping[int, Any] | None:
-        """See ``ffmpeg.Elsewhere``. Returns device arrays, which work queued on the thread's stream fills."""
+        """See ``ffmpeg.Elsewhere``. Returns device arrays that queued work on the thread's current stream fills."""
         try:
             return self._frames(clip)
         except _Refused:
@@ -100,7 +106,7 @@ class Nvdec:
             return None
 
     def _fault(self, name: str) -> str | None:
-        """Describe why a codec cannot be used on this GPU; None if it can."""
+        """Describe why a codec cannot be used on this GPU. Return None if the codec can be used."""
         encoded = sample(name)
         try:
             expected = decode(encoded, lambda _: _SAMPLED, Limits())
@@ -138,13 +144,17 @@ class Nvdec:
                 for position, surface in self._surfaces(decoder, run, clip):
                     found[position] = self._shown(surface, clip, numbers)
         finally:
-            stream.synchronize()  # because queued work reads the decoder's memory
+            stream.synchronize()  # before the decoder frees its memory, which queued work still reads
         if len(found) < len(clip.wanted):
             raise _Refused("NVDEC did not return every requested frame")
         return found
 
     def _numbers(self, name: str, clip: Packets) -> surfaces.Coefficients:
-        """Return the color conversion of a clip, if NVDEC decodes it as FFmpeg does."""
+        """Return the coefficients of a clip's color conversion.
+
+        Raises:
+            _Refused: NVDEC's pixels might differ from FFmpeg's.
+        """
         first = clip.first
         if name not in self._codecs:
             raise _Refused("the codec is not supported")
@@ -158,7 +168,10 @@ class Nvdec:
 
     @staticmethod
     def _surfaces(decoder: Any, run: _Run, clip: Packets) -> Iterator[tuple[int, Any]]:
-        """Yield the position and surface of each requested frame. A surface is valid until the next iteration."""
+        """Yield the position and the surface of each requested frame.
+
+        A surface is valid until the next iteration.
+        """
         left = set(run.wanted)
         for position, data in (
             *run.packets,
@@ -174,7 +187,7 @@ class Nvdec:
                     yield shown, surface
 
     def _shown(self, surface: Any, clip: Packets, numbers: surfaces.Coefficients) -> Any:
-        """Convert a surface to RGB."""
+        """Queue the conversion of a surface to RGB, and return the pixels."""
         height, width = clip.first.height, clip.first.width
         is_expected = surface.format == nvc.Pixel_Format.NV12 and tuple(surface.shape) == (height * 3 // 2, width)
         if not is_expected:
@@ -185,10 +198,12 @@ class Nvdec:
 
 
 def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
-    """Yield runs of packets to decode, each from a packet at which a decoder can begin. All share one sequence header.
+    """Yield the runs of packets to decode. Each run begins with a packet at which a decoder can begin.
+
+    All packets must use the same sequence header.
 
     Raises:
-        _Refused: No packet allows a decoder to begin, or the sequence headers differ, or the runs contain many more
+        _Refused: A decoder cannot begin at any packet, the sequence headers differ, or the runs contain many more
             packets than the clip. PyAV decodes such a clip packet by packet, and checks its deadline.
     """
     begins: dict[int, list[int]] = {}
@@ -206,7 +221,7 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
     headers = {header for data in _converted(clip, name, [0]) for header in sequences.headers(data)}
     for begin, wanted in sorted(begins.items()):
         shown = clip.packets[begin].pts
-        places = [  # frames shown before the key frame may refer to earlier pictures
+        places = [  # without the frames that are shown before the key frame, because they may refer to earlier pictures
             place for place in range(begin, max(wanted) + 1) if not begin or clip.packets[place].pts >= shown
         ]
         packets = [each for each in zip(places, _converted(clip, name, places), strict=True) if each[1]]
@@ -217,7 +232,10 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
 
 
 def _converted(clip: Packets, name: str, places: Sequence[int]) -> Iterator[bytes]:
-    """Convert packets to NVDEC's format: H.264 and H.265 with start codes, and parameter sets before key frames."""
+    """Convert packets to NVDEC's format.
+
+    For H.264 and H.265, the packets then contain start codes, and parameter sets precede key frames.
+    """
     changed = av.bitstream.BitStreamFilterContext(_FILTERS[name], clip.stream) if name in _FILTERS else None
     for place in places:
         data = bytes(clip.packets[place])
@@ -226,12 +244,15 @@ def _converted(clip: Packets, name: str, places: Sequence[int]) -> Iterator[byte
 
 @cache
 def coefficients(form: str, matrix: int, color_range: int) -> surfaces.Coefficients | None:
-    """Determine the coefficients of this machine's libswscale from a frame of noise; None if they are unknown.
+    """Determine the coefficients of this machine's libswscale from a frame of noise.
 
     Args:
-        form: Pixel format by FFmpeg's name.
+        form: FFmpeg's name of the pixel format.
         matrix: Number of the color matrix (ISO/IEC 23091-2).
         color_range: FFmpeg's number of the color range.
+
+    Returns:
+        None if no known coefficients reproduce the frame.
     """
     numbers = np.random.default_rng(0)
     frame, planes = av.VideoFrame(64, 64, form), []
@@ -242,13 +263,16 @@ def coefficients(form: str, matrix: int, color_range: int) -> surfaces.Coefficie
     frame.colorspace, frame.color_range = matrix, color_range
     try:
         expected: U8 = frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
-    except (OSError, ValueError):  # a matrix that FFmpeg does not convert
+    except (OSError, ValueError):  # FFmpeg does not support the color matrix
         return None
     return surfaces.coefficients(surfaces.Planes(*planes), expected)
 
 
 def sample(name: str) -> bytes:
-    """Return a sample clip of a codec, from tools/sample_clips.py: 12 frames of 160 x 192, 2 groups of pictures."""
+    """Return a codec's sample clip, which was created by tools/sample_clips.py.
+
+    The clip contains 12 frames of 160 x 192 pixels, in 2 groups of pictures.
+    """
     return (files("pixprep.gpu") / "clips" / name).read_bytes()
 
 

@@ -1,7 +1,7 @@
-"""nvImageCodec's JPEG decoders, which are compared with the CPU decoder before they decode images of users.
+"""Decodes JPEGs with nvImageCodec. Its decoders are first compared with the CPU decoder on sample JPEGs.
 
 nvImageCodec does not report damage, and interprets any three components as YCbCr. It has three kinds of decoders: the
-fixed-function hardware engine, which supports only baseline JPEGs; CUDA; and libjpeg-turbo on the CPU.
+fixed-function hardware engine, which supports only baseline JPEGs; a CUDA decoder; and libjpeg-turbo on the CPU.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _OTHER_FORMATS = (b"nvjpeg2k", b"nvtiff", b"nvJPEG2000", b"nvTIFF")
 
 @contextmanager
 def _without_other_formats() -> Iterator[None]:
-    """Suppress six lines on stderr, in which nvImageCodec's JPEG 2000 and TIFF plugins report missing libraries."""
+    """Suppress the six lines in which nvImageCodec's JPEG 2000 and TIFF plugins report missing libraries on stderr."""
     try:
         stderr = os.dup(2)
-    except OSError:  # it is closed
+    except OSError:  # stderr is closed
         yield
         return
     with tempfile.TemporaryFile() as said:
@@ -73,23 +73,27 @@ _KINDS: dict[Codec, Sequence[Sequence[Any]]] = {
     "cuda": (_CUDA,),
     "cpu": ((nvimgcodec.CPU_ONLY,),),
 }
-"""Kinds of decoders to try, by codec. The first that passes the comparison is used."""
+"""Combinations of decoder kinds to try for each codec. The first combination that passes the comparison is used."""
 _ONE_WAY = "nvjpeg_hw_decoder:force_legacy_batch=1"
-"""On GPUs with several hardware engines, nvImageCodec 0.9 has three code paths: for one image, for more than 12 images
-of mixed chroma subsampling, and for all other calls. The path of an image would then depend on the other images of the
-call. With this option every call takes the third path."""
+"""Option that makes every call use the same code path. On GPUs with several hardware engines, nvImageCodec 0.9 has one
+path for a single image, one for more than 12 images with different chroma subsamplings, and one for all other calls.
+Without this option, the path of an image would depend on the other images of the call; with it, the third path is
+always used."""
 _USUAL, _UNIFORM = "4:2:0", (64, 8, 1)
-"""Sample, and numbers of copies per call. With the mixed first call, these calls cover all three code paths."""
+"""Name of a sample JPEG, and the numbers of copies of it to decode in one call. Together with the first call, which
+mixes different samples, these calls cover all three code paths of ``_ONE_WAY``."""
 MOST = 128
-"""Maximum number of images per chunk. The hardware engine decodes as many images of a call as the first call had
-(rounded up to its batch size), and the CUDA decoder decodes the others. The first call therefore has this number of
-images, and no call has more, so that the decoder of an image does not depend on the other images."""
+"""Maximum number of images per chunk. In each call, the hardware engine decodes at most as many images as the first
+call contained (rounded up to the engine's batch size), and the CUDA decoder decodes the rest. The first call therefore
+contains exactly ``MOST`` images, and no later call contains more. Otherwise, the choice of the decoder for an image
+would depend on the other images of the call."""
 MAX_THREADS, MAX_STREAMS = 16, 8
-"""Maximum numbers of threads and streams of nvImageCodec. Each thread keeps memory for the largest image that it has
-decoded, twice on the host and once on the GPU. Without a limit, a machine with 96 cores would use gigabytes."""
+"""Maximum numbers of threads and streams of nvImageCodec. Each thread keeps two host buffers and one GPU buffer, each
+as large as the largest image that the thread has decoded. Without a limit, a machine with 96 cores would use gigabytes.
+"""
 KEPT_BYTES = 1 << 30
-"""Maximum number of bytes that a thread keeps for the pixels of its next images. A buffer never shrinks: if each batch
-had a large image at a different index, every buffer would become that large."""
+"""Maximum total size in bytes of the pixel buffers that a thread keeps for its next images. A buffer never shrinks.
+Therefore, if each batch had a large image at a different index, all buffers would become large."""
 SCARCE_BYTES = 256 << 20
 """If a decode fails with less free GPU memory than this, in bytes, it is reported as out of memory."""
 
@@ -97,8 +101,8 @@ SCARCE_BYTES = 256 << 20
 class NvImageCodec:
     """Decoder of JPEGs to uint8 (height, width, 3) RGB or (height, width, 1) gray on CuPy's current device.
 
-    Arguments, ``words`` and errors are those of ``GpuDecoder``. nvImageCodec uses at most 16 threads, and at most one
-    less than the number of cores.
+    The arguments, the attribute ``words`` and the errors are those of ``GpuDecoder``. nvImageCodec uses at most 16
+    threads, and leaves at least one core free.
     """
 
     def __init__(self, plan: Plan, *, codec: Codec, threads: int) -> None:
@@ -117,21 +121,21 @@ class NvImageCodec:
         self._lock = threading.Lock()  # a decoder of nvImageCodec does not support concurrent calls
         self._local = threading.local()
         self._counting = threading.Lock()
-        self._calls = 0  # number of calls whose images are being decoded or still used
+        self._calls = 0  # number of calls whose images are still being decoded or used
         self._is_used = self._has_warned = False
         self._seen: frozenset[Trait] = frozenset()
         self._kinds, self._decoder = self._checked("cpu" if is_fast_idct else codec)
         self.words = self._described()
 
     def takes(self, header: JpegHeader, structure: Structure) -> bool:
-        """Return whether nvImageCodec decodes JPEGs of this kind to the CPU's colors, according to the samples."""
+        """Return whether nvImageCodec decoded all samples with the traits of this JPEG to the CPU decoder's colors."""
         return self._is_ours(header) and self._seen.issuperset(traits_of(header, structure))
 
     @contextmanager
     def decoded(self, encoded: Sequence[U8], placed: Sequence[Placed]) -> Iterator[list[Any]]:
-        """Decode images. The pixels are valid until the next call from this thread.
+        """Decode images, and yield None for each image that nvImageCodec rejects.
 
-        Yields None for each image that nvImageCodec rejects.
+        The pixels are valid until the next call from this thread.
         """
         with self._counting:
             self._calls += 1
@@ -143,26 +147,27 @@ class NvImageCodec:
                 self._calls -= 1
 
     def trim(self) -> None:
-        """Free the memory that is kept for later images. Any thread may call this.
+        """Free the memory that is kept for later images. Any thread may call this method.
 
-        nvImageCodec does not release its own memory, so its decoder is created again between batches.
+        nvImageCodec releases its own memory only with its decoder. Therefore, the decoder is replaced by a new one,
+        unless a batch is being decoded.
         """
         self._local = threading.local()
         with self._lock:
             if self._calls or not self._is_used or self._decoder is None:
                 return
             cupy.cuda.runtime.deviceSynchronize()
-            with suppress(RuntimeError):  # perhaps out of memory; the previous decoder still works
+            with suppress(RuntimeError):  # possibly out of memory; the previous decoder is then kept
                 decoder = self._made(self._kinds)
                 self._first_call(decoder)
                 self._decoder, self._is_used = decoder, False
 
     def close(self) -> None:
-        """End the decoder. Nothing can be decoded afterwards."""
-        self._decoder = None  # releases its threads and device memory
+        """Close the decoder. Afterwards, no image can be decoded."""
+        self._decoder = None  # releases the decoder's threads and device memory
 
     def _batch(self, encoded: Sequence[U8], needs: Sequence[int]) -> list[Any]:
-        """Decode into this thread's buffers, which are reused; None for each image that failed."""
+        """Decode images into this thread's reusable buffers. The result is None for each image that failed."""
         local = self._local
         kept: list[Any] = getattr(local, "images", [])
         sizes: list[int] = getattr(local, "sizes", [])
@@ -185,7 +190,7 @@ class NvImageCodec:
             for image, need in zip(decoded[len(kept) :], needs[len(kept) :], strict=True)
             if image is not None
         ]
-        # nvImageCodec returns the passed buffers, or None for failures. Keep each buffer exactly once.
+        # nvImageCodec returns the buffers that were passed to it, or None for failures. Keep each buffer exactly once.
         local.images = [*kept, *(image for image, _ in new)]
         local.sizes = [*map(max, sizes, needs), *sizes[len(needs) :], *(need for _, need in new)]
         if None in decoded:
@@ -195,7 +200,7 @@ class NvImageCodec:
         return decoded
 
     def _warn(self, why: str) -> None:
-        """Log a failure once, because it may happen with every image."""
+        """Log only the first failure, because the same failure may occur with every image."""
         if not self._has_warned:
             self._has_warned = True
             log.warning("nvImageCodec failed, so the CPU decodes these JPEGs: %s (logged only once)", why)
@@ -220,7 +225,7 @@ class NvImageCodec:
     # Comparison before the first image
 
     def _checked(self, codec: Codec) -> tuple[Sequence[Any], Any]:
-        """Return the kinds of decoders that ``codec`` allows and that pass the comparison, and a decoder with these."""
+        """Return the first kinds of decoders of ``codec`` that pass the comparison, and a decoder of these kinds."""
         fault = ""
         for kinds in _KINDS[codec]:
             if fault:
@@ -235,7 +240,7 @@ class NvImageCodec:
         raise SetupError(f"{fault}: {REMEDY}")
 
     def _fault(self, decoder: Any) -> str:
-        """Describe how a decoder's pixels differ from the CPU's, or between calls; "" if they do not."""
+        """Describe how a decoder's pixels differ from the CPU decoder's or between calls. Return "" if they do not."""
         traits, cpu = sample_traits(), CpuDecoder(self._plan, Limits())
         seen: set[Trait] = set()
         first = self._first_call(decoder)
@@ -260,7 +265,10 @@ class NvImageCodec:
         return ""
 
     def _first_call(self, decoder: Any) -> dict[str, U8]:
-        """Decode as many samples as a chunk may have images, and copy the decoded ones of each kind to the host."""
+        """Decode ``MOST`` samples, the maximum of a chunk, and return one image of each sample that could be decoded.
+
+        The images are copied to the host. Their keys are the names of the samples.
+        """
         plan, limits = self._plan, Limits()
         ours: dict[str, tuple[bytes, Placed]] = {}
         for name, encoded in samples().items():
@@ -279,11 +287,14 @@ class NvImageCodec:
         }
 
     def _is_ours(self, header: JpegHeader) -> bool:
-        """Return whether the colors can equal the CPU's. nvImageCodec would interpret RGB components as YCbCr."""
+        """Return whether the colors can match the CPU decoder's. nvImageCodec would interpret RGB components as YCbCr.
+
+        With the fast IDCT or the fast chroma upsampling, images with an EXIF orientation differ as well.
+        """
         return not header.is_rgb and (header.orientation == 1 or self._is_for_turned)
 
     def _described(self) -> str:
-        """Describe the JPEG decoders for logs. Probes whether the hardware engine exists."""
+        """Describe the JPEG decoders for logs, after testing whether the machine has the hardware engine."""
         if _CUDA[0] not in self._kinds:
             return "libjpeg-turbo (nvImageCodec's)"
         if _HARDWARE not in self._kinds:
@@ -298,10 +309,11 @@ class NvImageCodec:
 
 
 def to_array(image: Any) -> Any:
-    """Return an nvImageCodec image as a CuPy array, without a copy or a wait. Host memory is uploaded.
+    """Return an nvImageCodec image as a CuPy array, without a copy or a wait. An image in host memory is uploaded.
 
-    nvImageCodec decodes on the lane's stream, and the image names the stream on which its pixels will be ready. If both
-    are the same stream, no synchronization is needed, whereas ``cupy.asarray`` would synchronize for each image.
+    nvImageCodec decodes on the lane's stream. The CUDA array interface of an image contains the stream on which its
+    pixels will be ready. If this is also the current stream, no synchronization is needed, whereas ``cupy.asarray``
+    would synchronize for each image.
     """
     if isinstance(image, np.ndarray):
         with span("pixprep:copy"):
@@ -318,7 +330,7 @@ def to_array(image: Any) -> Any:
 
 
 def on_host(pixels: Any) -> U8:
-    """Copy pixels with any row stride to host memory. CuPy's own copy would compile a kernel for strided rows."""
+    """Copy pixels with any row stride to host memory. For strided rows, CuPy's own copy would compile a kernel."""
     height, width, channels = pixels.shape
     assert pixels.dtype == np.uint8
     assert pixels.strides[1:] == (channels, 1)
@@ -332,5 +344,5 @@ def _stream(name: str) -> Any:
 
 
 def _is_shaped(image: Any | None, placed: Placed) -> bool:
-    """Return whether nvImageCodec has decoded an image to the height and width of its header."""
+    """Return whether nvImageCodec has decoded an image, with the height and width that the image's header declares."""
     return image is not None and tuple(image.shape[:2]) == (placed.height, placed.width)

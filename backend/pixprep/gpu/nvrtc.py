@@ -1,8 +1,8 @@
-"""Compiles CUDA code to machine code for one GPU, which need not be present, with NVRTC from its wheel.
+"""Compiles CUDA code to machine code with NVRTC from its wheel. The target GPU need not be present.
 
-CuPy can also call NVRTC. However, CuPy 13.6 does not find the wheel, and 14.2 also requires the headers of the CUDA
-runtime. Both write compiled code below HOME, which the user of a server often does not have. This module does not write
-files.
+CuPy can also call NVRTC. However, CuPy 13.6 does not find the wheel, and CuPy 14.2 also requires the headers of the
+CUDA runtime. Both versions store compiled code in the home directory, which the user account of a server often does not
+have. This module does not write files.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 _HOW = ("-std=c++11", "--fmad=false")
-"""Compiler options: each product and sum is rounded separately (no fused multiply-add), as in C."""
+"""Compiler options. Without fused multiply-add, each product and sum is rounded separately, as in C."""
 _WHEELS = {12: "nvidia.cuda_nvrtc", 13: "nvidia.cu13"}
 
 
 class Compiled(NamedTuple):
-    """Machine code or PTX for the driver, and the compiler's log.
+    """Result of a compilation.
 
-    The log of a successful compilation is empty unless an option requests more output.
+    Attributes:
+        image: Machine code, or PTX that the driver compiles.
+        remarks: The compiler's log. It is empty, unless a compiler option requests more output.
     """
 
     image: bytes
@@ -30,13 +32,13 @@ class Compiled(NamedTuple):
 
 
 def compiled(code: str, options: Sequence[str], *, capability: int, cuda: int) -> Compiled:
-    """Compile kernels to machine code for a GPU; if the GPU is newer than NVRTC, to PTX, which the driver compiles.
+    """Compile kernels to machine code for a GPU, or to PTX if the GPU is too new for NVRTC.
 
     Args:
         code: CUDA C++ without include directives.
         options: Compiler options in addition to the architecture and C++11.
-        capability: Compute capability of the GPU; 90 means 9.0.
-        cuda: Major version of CUDA, 12 or 13, whose NVRTC compiles.
+        capability: Compute capability of the GPU, times 10: 90 means 9.0.
+        cuda: Major version of CUDA whose NVRTC is used, 12 or 13.
 
     Raises:
         RuntimeError: NVRTC is missing or does not support the GPU, or the code does not compile.
@@ -57,13 +59,14 @@ def compiled(code: str, options: Sequence[str], *, capability: int, cuda: int) -
 
 
 def architecture(capability: int, known: Sequence[int]) -> str:
-    """Return the compiler's name of the best architecture for a GPU: its own, or the newest older one that it runs.
+    """Return the compiler's name of the best architecture for a GPU.
 
-    A GPU runs machine code for an earlier minor version of its own major version, and PTX for any earlier version.
+    It is the GPU's own architecture or, if the compiler does not support that, the newest older architecture. A GPU can
+    run machine code for an earlier minor version of its own major version, and PTX for any earlier version.
 
     Args:
-        capability: Compute capability of the GPU.
-        known: Compute capabilities that the compiler supports.
+        capability: Compute capability of the GPU, times 10.
+        known: Compute capabilities that the compiler supports, times 10.
 
     Raises:
         RuntimeError: The compiler supports only newer GPUs.
@@ -79,9 +82,9 @@ def architecture(capability: int, known: Sequence[int]) -> str:
 
 @cache
 def library(cuda: int) -> ctypes.CDLL:
-    """Load NVRTC of a major version of CUDA from its wheel, or from the system's library path.
+    """Load the NVRTC library of a CUDA major version from its wheel, or from the system's library path.
 
-    Afterwards CuPy's own calls of NVRTC also find the loaded library.
+    Once the library is loaded, CuPy's own calls to NVRTC also find it.
 
     Raises:
         RuntimeError: NVRTC is not installed.

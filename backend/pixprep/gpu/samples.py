@@ -1,4 +1,4 @@
-"""Sample JPEGs, with which a GPU's decoder is compared with the CPU decoder before it decodes images of users."""
+"""Sample JPEGs for comparing a GPU's decoder with the CPU decoder before the GPU's decoder is used."""
 
 from __future__ import annotations
 
@@ -17,28 +17,33 @@ U8 = npt.NDArray[np.uint8]
 
 LARGEST_MEAN = 4.0
 """Maximum mean absolute difference between a decoder's pixels and libjpeg-turbo's for a sample. On these samples,
-chroma without interpolation differs by 2.4 to 3.4. Faults differ by more: chroma or the whole image shifted by a pixel
-(5.0 and 6.9), limited-range luma of 16 to 235 (5.7), the color matrix of BT.709 (5.7), swapped channels (40)."""
+chroma without interpolation causes a difference of 2.4 to 3.4, which is tolerated. Faults cause larger differences:
+5.0 if the chroma is shifted by a pixel, 6.9 if the whole image is, 5.7 for limited-range luma of 16 to 235 or for the
+color matrix of BT.709, and 40 for swapped channels."""
 
 _CELL = 12
-"""Distance of the random colors in pixels.
+"""Distance between neighboring random colors in pixels.
 
-With a smaller one, tolerable differences would be as large as faults.
+With a smaller distance, tolerable differences would be as large as those of faults.
 """
 
 
-_PROGRESSIVE, _MEGAPIXEL = 0xC2, 1_000_000  # CUDA decodes the Huffman codes of larger images on the GPU
+_PROGRESSIVE, _MEGAPIXEL = 0xC2, 1_000_000  # above a megapixel, the CUDA decoder decodes Huffman codes on the GPU
 _LARGE = 1024, 1040
 _SAMPLINGS = ("gray", "4:2:0", "4:2:2", "4:4:4")
 
 Trait = tuple[int, bytes, bool, bool, bool] | tuple[int, int]
-"""Property of a JPEG that may select a code path of a decoder: (frame, samplings, whether over a megapixel, whether
-with restart markers, whether sequential with several scans), or (frame, orientation). Each JPEG has both."""
+"""Property of a JPEG that may select a code path of a decoder. Each JPEG has two traits: that of its coding (frame
+type, sampling factors, whether it has more than a megapixel, whether it has restart markers, whether it is sequential
+with several scans), and that of its orientation (frame type, orientation)."""
 
 
 @cache
 def samples() -> Mapping[str, bytes]:
-    """Return JPEGs by name, for every kind that may select a code path of a decoder. The first call takes 0.1 s."""
+    """Return sample JPEGs by name, one for each combination of traits that decoders may treat differently.
+
+    The first call takes 0.1 s.
+    """
     odd, upright = _colours(61, 83), _colours(48, 64)
     large = _colours(*_LARGE)
     encoded = {"RGB": _encoded(upright, keep_rgb=True)}
@@ -58,7 +63,7 @@ def samples() -> Mapping[str, bytes]:
 
 @cache
 def sample_traits() -> Mapping[str, tuple[Trait, Trait]]:
-    """Return the traits of each sample, by name; see ``traits_of``."""
+    """Return both traits of each sample by the sample's name; see ``traits_of``."""
     found = {}
     for name, encoded in samples().items():
         (structure,) = structures([np.frombuffer(encoded, np.uint8)])
@@ -70,7 +75,7 @@ def sample_traits() -> Mapping[str, tuple[Trait, Trait]]:
 
 
 def traits_of(header: JpegHeader, structure: Structure) -> tuple[Trait, Trait]:
-    """Return both traits of a JPEG: that of its data, and that of its orientation."""
+    """Return both traits of a JPEG: that of its coding, and that of its orientation."""
     is_sequential = header.frame != _PROGRESSIVE
     is_large = is_sequential and header.height * header.width > _MEGAPIXEL
     is_parted = is_sequential and structure.scans > 1
@@ -79,7 +84,7 @@ def traits_of(header: JpegHeader, structure: Structure) -> tuple[Trait, Trait]:
 
 
 def _colours(height: int, width: int) -> U8:
-    """Return an image of unrelated random colors with smooth transitions."""
+    """Return an image of random colors with smooth transitions between them."""
     rows, columns = height // _CELL + 1, width // _CELL + 1
     cells = np.random.default_rng(0).integers(0, 256, (rows, columns, 3), np.uint8)
     pixels = Image.fromarray(cells).resize((columns * _CELL, rows * _CELL), Image.Resampling.BICUBIC)

@@ -1,4 +1,4 @@
-"""NumPy dtypes and constants that the CUDA kernels and their launches share, read from the CUDA sources."""
+"""NumPy dtypes and constants that Python shares with the CUDA kernels. They are read from the CUDA sources."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pixprep.plan.output_plans import Affine, ByOwn, TensorPlan
 _FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu", "surface.cu")]
 _NUMBERS = numbers(*_FILES)
 TILE = _NUMBERS["TILE_WIDTH"], _NUMBERS["TILE_HEIGHT"]
-"""Number of threads per block of the two passes, (x, y)."""
+"""Number of threads per block in the two resize passes, (x, y)."""
 TILE_ROWS = _NUMBERS["TILE_ROWS"]
 PIXELS = _NUMBERS["PIXELS"]
 TAPS = _NUMBERS["TAPS"]
 ALIGNMENT = _NUMBERS["ALIGNMENT"]
 LEVEL_THREADS = _NUMBERS["LEVEL_THREADS"]
-"""Number of threads per block of levels.cu. One block processes one image."""
+"""Number of threads per block in levels.cu. Each block processes one image."""
 STEPS = ("affine", "subtract", "multiply", "divide", "by_own")
 
 _STRUCTS = structs(*_FILES)
@@ -51,8 +51,8 @@ def plan_struct(plan: TensorPlan, address: int, planes: Any = None) -> npt.NDArr
     Args:
         plan: Plan of the tensor.
         address: Device address of the ``constants``.
-        planes: Tensor of one image of the launch, (channels, height, width) with any strides. None: the canvases of the
-            images differ in size, and ``Canvas`` specifies them.
+        planes: Tensor of one image of the launch, (channels, height, width) with any strides. None means that the
+            canvases of the images differ in size; their sizes are then in the ``Canvas`` structs.
     """
     struct = np.zeros(1, PLAN)
     count = len(plan.channels)
