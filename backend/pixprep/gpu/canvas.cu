@@ -1,21 +1,22 @@
-// Shared by fast.cu, plain.cu and levels.cu: structs, the memory layout of the tensor, and its arithmetic steps.
+// Structs and functions that fast.cu, plain.cu and levels.cu share: the memory layout of the tensor, and the arithmetic
+// steps that compute its values.
 //
-// launch.py prepends structs.h and this file to each of them; structs.py reads the structs. x points to the right, y
-// down. Sizes and offsets are in pixels, pitches in bytes. Compiler options:
+// launch.py prepends structs.h and this file to each of the three files, and structs.py reads the structs. x points to
+// the right, and y points down. Sizes and offsets are in pixels, and pitches are in bytes. Compiler options:
 //
 //     -DCHANNELS=3|1      channels of the decoded image
-//     -DPLANES=3|1        channels of the tensor, without the constant one
+//     -DPLANES=3|1        channels of the tensor, without the constant fourth channel
 //     -DFOURTH=1          the tensor has a constant fourth channel
 //     -DINTERLEAVED=1     the channels of a pixel are adjacent in the tensor (HWC)
-//     -DVALUE=TYPE        unsigned integer of the size of a tensor value (8, 16 or 32 bits)
-//     -DCANVASES=1        the passes write canvases for levels.cu, whose sizes may differ from image to image
+//     -DVALUE=TYPE        unsigned integer type with the size of a tensor value (8, 16 or 32 bits)
+//     -DCANVASES=1        the passes write canvases for levels.cu; their sizes may differ between images
 
 #define TILE_WIDTH 64   // threads per block in x
 #define TILE_HEIGHT 4   // threads per block in y
-#define TILE_ROWS 32    // rows that a block of `first_pass` computes
+#define TILE_ROWS 32    // rows that each block of `first_pass` computes
 
 struct Step {
-    double scale[3];   // one per channel of the tensor
+    double scale[3];   // one factor per channel of the tensor
     double offset[3];
     int operation;
     int unused;
@@ -23,12 +24,12 @@ struct Step {
 
 // Input and output of levels.cu for one image.
 struct Canvas {
-    unsigned char *levels;           // canvas that the second pass has written, uint8 (height, width, CHANNELS); null if
-                                     // the second pass has written the tensor
-    unsigned char *other;            // memory for the result of steps that read other pixels
+    unsigned char *levels;           // canvas that the second pass has written, uint8 (height, width, CHANNELS); null
+                                     // if the second pass has written the tensor
+    unsigned char *other;            // memory for the result of steps that read other pixels of the canvas
     VALUE *tensor;                   // output of levels.cu
     const struct LevelStep *steps;
-    const struct Erasure *erasures;  // erasures, which are applied to the tensor
+    const struct Erasure *erasures;  // rectangles to erase in the tensor
     const VALUE *noise;              // table of 65,536 noise values
     int step_count;
     int erasure_count;
@@ -37,23 +38,23 @@ struct Canvas {
 };
 
 struct Plan {
-    const VALUE *tables;       // CHANNELS x 256, in the order of the tensor's channels
-    const struct Step *steps;  // arithmetic of the tables, for values other than integers of 0 to 255
+    const VALUE *tables;       // tensor value of each pixel value, CHANNELS x 256, in the tensor's channel order
+    const struct Step *steps;  // arithmetic of the tables, for values that are not integers from 0 to 255
     int step_count;
     int canvas_height;
     int canvas_width;
     int strides[3];            // channel, row and column stride of the tensor, in values
     int channel[3];            // decoded channel for each channel of the tensor
-    int fill[3];               // pixel value outside of the region, per channel of the tensor
-    unsigned fourth;           // -DFOURTH=1: the bits of the constant channel's value
-    const struct Canvas *canvases;  // -DCANVASES=1: replaces the size above
+    int fill[3];               // pixel value outside of the region, for each channel of the tensor
+    unsigned fourth;           // bits of the fourth channel's value, with -DFOURTH=1
+    const struct Canvas *canvases;  // canvases with the sizes to use instead of those above, with -DCANVASES=1
 };
 
 __device__ static inline int clip8(int level) {
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
-// Not static, because levels.cu does not call this function and the compiler would warn.
+// This function is not static. Otherwise, the compiler would warn in levels.cu, which does not call the function.
 __device__ inline int canvas_height(const struct Plan &plan) {
     return CANVASES ? plan.canvases[blockIdx.z].height : plan.canvas_height;
 }
@@ -62,20 +63,21 @@ __device__ static inline int canvas_width(const struct Plan &plan) {
     return CANVASES ? plan.canvases[blockIdx.z].width : plan.canvas_width;
 }
 
-// Index in the tensor of channel c of the canvas pixel (x, y). A tensor has less than 2^31 bytes, so an int suffices.
+// Return the index of a value in the tensor, or in the canvas with -DCANVASES=1: channel c of the canvas pixel (x, y).
+// A tensor has less than 2^31 bytes, so that an int suffices.
 __device__ static inline int tensor_index(const struct Plan &plan, int c, int x, int y) {
     return CANVASES ? (y * canvas_width(plan) + x) * CHANNELS + c
                     : c * plan.strides[0] + y * plan.strides[1] + x * plan.strides[2];
 }
 
-// Write the constant channel of the canvas pixel (x, y), if the tensor has one.
+// Write the constant fourth channel of the canvas pixel (x, y), if the tensor has such a channel.
 __device__ static inline void put_fourth(const struct Plan &plan, VALUE *tensor, int x, int y) {
     if (FOURTH) tensor[tensor_index(plan, CHANNELS, x, y)] = (VALUE)plan.fourth;
 }
 
-// Return the bits of the nearest float16, ties to even, for a value below 65520. From 2^exponent to 2^(exponent + 1),
-// the float16 values are the multiples of 2^(exponent - 10), and their bits are consecutive integers. The minimum
-// exponent is -14.
+// Round a value to float16, with ties to even, and return its bits. The absolute value must be below 65520. From
+// 2^exponent to 2^(exponent + 1), the float16 values are the multiples of 2^(exponent - 10), and their bits are
+// consecutive integers. The minimum exponent is -14.
 __device__ static inline unsigned half_bits(double value) {
     long long bits = __double_as_longlong(value);
     int exponent = max((int)(bits >> 52 & 2047) - 1023, -14);
@@ -85,7 +87,8 @@ __device__ static inline unsigned half_bits(double value) {
 }
 
 // Apply the arithmetic steps of the plan to a value of channel c of the tensor, and return the bits of the result.
-// `own` is the image's own statistic (maximum or mean). Not static, because not every kernel calls this function.
+// `own` is the statistic of the image (its maximum or mean) by which values are normalized. This function is not
+// static. Otherwise, the compiler would warn in files that do not call it.
 __device__ inline VALUE computed(const struct Plan &plan, int c, float value, double own) {
     double result = value;
     for (int index = 0; index < plan.step_count; ++index) {
@@ -93,7 +96,7 @@ __device__ inline VALUE computed(const struct Plan &plan, int c, float value, do
         float before = (float)result;
         float by = (float)step.scale[c];
         if (step.operation == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
-#ifdef LEVEL_OWN_MAX  // only in levels.cu: in plain.cu, a float64 division would need a stack
+#ifdef LEVEL_OWN_MAX  // defined only for levels.cu, because a float64 division in plain.cu would need a stack
         else if (step.operation == STEP_BY_OWN) result = __ddiv_rn(__ddiv_rn(before, own) - step.offset[c], step.scale[c]);
 #endif
         else if (step.operation == STEP_SUBTRACT) result = __fsub_rn(before, by);

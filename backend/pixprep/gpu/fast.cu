@@ -1,40 +1,43 @@
-// The fast resize kernels: convert decoded pixels to finished tensors in two launches, for a batch of images of any
-// sizes. They support resizes that round to uint8 after each pass and whose taps do not extend beyond the image.
-// plain.cu supports the other resizes.
+// The fast resize kernels convert decoded pixels to finished tensors in two launches, for a batch of images of any
+// sizes. The kernels support resizes that round to uint8 after each pass and whose taps do not extend beyond the image.
+// plain.cu supports all other resizes.
 //
 // The first launch resamples each image along one axis and stores uint8 values, as Pillow does. The second launch
-// resamples along the other axis, looks each pixel value up in the table of its channel, and writes the result to its
-// position on the canvas, in the tensor's type and layout. Only pixels that are visible on the canvas are computed. The
-// arithmetic is `fixed` of plan/profiles/windows.py:
+// resamples along the other axis, looks up each pixel value in the table of its channel, and writes the result to the
+// pixel's position on the canvas, in the tensor's type and layout. Only pixels that are visible on the canvas are
+// computed. The arithmetic is `fixed` of plan/profiles/windows.py:
 //
 //     value = clip8((2^(bits - 1) + sum(value_k * weight_k)) >> bits)
 //
-// Four taps are processed at a time. One instruction (`dot`) multiplies the four bytes of a word, which are pixel
-// values, by four signed bytes and adds the products. A weight consists of three signed bytes, d[0] + 256 d[1] + 65536
-// d[2], so three sums are kept and combined at the end. Taps are therefore grouped by four: `count` is the number of
-// groups, `weights` has 16 bytes per group and output position, and the last group is padded with weights of 0. The
-// intermediate image consists of words with four neighbors along the axis of the second pass,
-// [channel][middle_height][middle_width]: four rows of one column, or four columns of one row if the second pass is
-// horizontal. The first tap of each output position of the second pass is at a multiple of four.
+// Four taps are processed at a time. One instruction (`dot`) multiplies four pixel values, which are the bytes of one
+// word, by four signed bytes and adds up the products. A weight consists of three signed bytes, d[0] + 256 d[1] + 65536
+// d[2]. Therefore, three sums are accumulated, and combined at the end. Taps are grouped by four: `count` is the number
+// of groups, `weights` has 16 bytes per group and output position, and the last group is padded with weights of 0.
 //
-// An axis that keeps its length, or uses nearest neighbor, has a single tap with the weight 2^22 per output position, which
-// reproduces the pixel value. The tables contain the bits of tensor values, so the kernels do not need a float type.
+// The intermediate image is an array of words, [channel][intermediate_height][intermediate_width]. Each word contains
+// four neighbors along the axis of the second pass: four rows of one column if the second pass is vertical, or four
+// columns of one row if the second pass is horizontal. In the second pass, the first tap of each output position is at
+// a multiple of four.
 //
-// Comes after canvas.cu. Compiled with -DBITS=22 if all weights have 22 fractional bits, and in all other cases
-// with -DBITS=coefficients.bits.
+// If the length of an axis does not change, or the filter is nearest neighbor, each output position has a single tap.
+// Its weight is 2^22, which reproduces the pixel value. The tables contain the bits of tensor values, so that the
+// kernels do not need a float type.
+//
+// launch.py places this file after canvas.cu. If all weights have 22 fractional bits, the file is compiled with
+// -DBITS=22, and in all other cases with -DBITS=coefficients.bits.
 
 #define LEVELS 256
-#define THREADS 256                 // per block: TILE_WIDTH * TILE_HEIGHT, one per entry of a table
+#define THREADS 256                 // threads per block: TILE_WIDTH * TILE_HEIGHT, and one per entry of a table
 #define VECTOR 16                   // bytes that one thread copies at once
 #define LANES (THREADS / VECTOR)    // threads that copy one row
-#define WORDS (TILE_ROWS / VECTOR)  // words per channel and thread of `first_pass`
+#define WORDS (TILE_ROWS / VECTOR)  // words per channel that each thread of `first_pass` computes
 #define PART 448                    // pixels of a row that are staged in shared memory at a time
 #define VECTORS (((PART + TAPS) * CHANNELS + 2 * VECTOR) / VECTOR)  // vectors per staged row
 #define FOUR_ROWS (TAPS * VECTORS + 2)                              // vectors from a row to the fourth below it
 #define VECTOR_ROWS (VECTOR / TAPS * FOUR_ROWS)                     // vectors from a row to the VECTORth below it
 
-// Return `sum` plus the products of the unsigned bytes of `levels` and the signed bytes of `digits`. CUDA does not
-// provide a function for this mix of signed and unsigned bytes.
+// Return `sum` plus the products of the unsigned bytes of `levels` and the signed bytes of `digits`. CUDA has no
+// built-in function that multiplies unsigned by signed bytes.
 #ifdef __CUDA_ARCH__
 __device__ static inline int dot(unsigned levels, int digits, int sum) {
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(levels), "r"(digits));
@@ -49,7 +52,7 @@ __device__ static inline unsigned pack(int low, int high, unsigned above) {
 }
 #endif
 
-// Initialize the sums of an output value. The initial value is one half, so that the final shift rounds.
+// Initialize the sums of an output value. The total is initially one half, so that the final shift rounds to nearest.
 __device__ static inline void reset(int *sums, const struct Coefficients &coefficients) {
     for (int d = 0; d < DIGITS; ++d) sums[d] = d ? 0 : 1 << (BITS - 1);
 }
@@ -61,15 +64,15 @@ __device__ static inline void add(unsigned levels, uint4 digits, int *sums) {
     sums[2] = dot(levels, digits.z, sums[2]);
 }
 
-// Combine the sums of an output value to an unclipped pixel value. The total fits into an int; a partial sum may overflow, so
-// the addition is unsigned.
+// Combine the sums of an output value into an unclipped pixel value. The total fits into an int, but a partial sum may
+// overflow, so that the addition must be unsigned.
 __device__ static inline int level_of(const int *sums, const struct Coefficients &coefficients) {
     return (int)(sums[2] * 65536u + sums[1] * 256u + sums[0]) >> BITS;
 }
 
-// Split four interleaved pixels into one word per channel. The pixels begin at bit `shift` mod 32 of `first` and
-// continue in the CHANNELS words at `next`. Afterwards, `first` contains the last of these words, in which the next
-// four pixels begin.
+// Split four interleaved pixels into one word per channel. The pixels begin at bit `shift` mod 32 of `*first` and
+// continue in the CHANNELS words at `next`. Afterwards, `*first` contains the last of the words at `next`, because the
+// next four pixels begin in this word.
 __device__ static inline void split(unsigned *first, const unsigned *next, unsigned shift, unsigned *channels) {
     unsigned pixels[CHANNELS];
     for (int i = 0; i < CHANNELS; ++i) {
@@ -85,7 +88,7 @@ __device__ static inline void split(unsigned *first, const unsigned *next, unsig
 #endif
 }
 
-// Copy the bytes of a vector that are within the memory of the image.
+// Copy only those bytes of a vector that are within the memory of the image.
 __device__ static inline void copy_inside(uint4 *to, const unsigned char *from, const struct Image &image) {
     if (from >= image.begin && from + VECTOR <= image.end) {
         *to = __ldg((const uint4 *)from);
@@ -96,8 +99,8 @@ __device__ static inline void copy_inside(uint4 *to, const unsigned char *from, 
     }
 }
 
-// Copy `bytes` bytes of each of TILE_ROWS rows, beginning at `pixels`, to shared memory, with all threads of a block.
-// The alignment is kept: the first byte of a row is stored at its address mod VECTOR.
+// Copy the first `bytes` bytes of TILE_ROWS rows to shared memory, with all threads of a block. The first row begins at
+// `pixels`. The alignment is kept: the first byte of a row is stored at the offset (address mod VECTOR).
 __device__ static inline void stage(uint4 *staged, const unsigned char *pixels, int bytes, const struct Image &image) {
     int thread = threadIdx.y * TILE_WIDTH + threadIdx.x, lane = thread % LANES, row = thread / LANES;
     uint4 *to = staged + row / TAPS * FOUR_ROWS + row % TAPS * VECTORS;
@@ -118,14 +121,14 @@ __device__ static inline void stage(uint4 *staged, const unsigned char *pixels, 
     }
 }
 
-// Resample along the rows (horizontally). A block stages the section of the rows that it needs in shared memory, PART
-// pixels at a time. The offset of a row in shared memory is the same for all parts, and for rows that are VECTOR rows
-// apart. A thread computes WORDS times TAPS rows of one column. Rows below the image have arbitrary values; their
-// weight in the second pass is 0.
+// Resample along the rows (horizontally). A block stages the required section of the rows in shared memory, PART pixels
+// at a time. Within a row's shared memory, the section begins at the same offset for all parts, and for all rows whose
+// distance is a multiple of VECTOR. A thread computes WORDS times TAPS rows of one column. Rows below the image have
+// arbitrary values, because their weight in the second pass is 0.
 //
-// A warp computes 8 columns of 4 times TAPS rows, with a gap of 2 vectors between these groups of rows. This layout
-// causes 1.9-way bank conflicts on average (11 sizes from 500 x 375 to 24 megapixels, resized to 256); 32 columns would
-// cause 2.2.
+// A warp computes 8 columns of 4 groups of TAPS rows, with a gap of 2 vectors between the groups in shared memory. This
+// layout causes 1.9-way bank conflicts on average, measured for 11 image sizes from 500 x 375 to 24 megapixels that are
+// resized to 256. A warp with 32 columns would cause 2.2-way conflicts.
 __device__ static inline void across(const struct Image &image) {
     __shared__ uint4 staged[WORDS * VECTOR_ROWS];
     const struct Coefficients &coefficients = image.columns;
@@ -137,7 +140,7 @@ __device__ static inline void across(const struct Image &image) {
     int x = min(column, right);
     int first = __ldg(coefficients.first + x), count = __ldg(coefficients.count + x);
     int first_left = __ldg(coefficients.first + left), first_right = __ldg(coefficients.first + right);
-    int begin = min(first_left, first_right);  // positions increase, or decrease if mirrored
+    int begin = min(first_left, first_right);  // the input positions decrease if the axis is mirrored
     int end = max(first_left + TAPS * __ldg(coefficients.count + left), first_right + TAPS * __ldg(coefficients.count + right));
     const unsigned char *pixels = image.pixels + (image.intermediate_top + top) * image.pitch + (long long)begin * CHANNELS;
     int sums[WORDS][TAPS][CHANNELS][DIGITS];
@@ -153,7 +156,7 @@ __device__ static inline void across(const struct Image &image) {
         if (column > right || groups <= 0) continue;
         const uint4 *weights = (const uint4 *)coefficients.weights + group * coefficients.size + x;
         const unsigned *rows = (const unsigned *)staged;
-        unsigned words[TAPS], shifts[TAPS], firsts[WORDS][TAPS];  // as pointers, they are spilled (sm_120)
+        unsigned words[TAPS], shifts[TAPS], firsts[WORDS][TAPS];  // indices, because sm_120 would spill pointers
         for (int i = 0; i < TAPS; ++i) {
             unsigned byte = (unsigned)(size_t)(pixels + (line * TAPS + i) * image.pitch) % VECTOR;
             byte += (first + group * TAPS - part) * CHANNELS;
@@ -186,8 +189,8 @@ __device__ static inline void across(const struct Image &image) {
     }
 }
 
-// Resample down the columns (vertically), one pixel per thread. Few images are resampled vertically first, so this
-// function is not optimized.
+// Resample along the columns (vertically), with one pixel per thread and iteration. This function is not optimized,
+// because the first pass is vertical for few images only.
 __device__ static inline void down(const struct Image &image) {
     const struct Coefficients &coefficients = image.rows;
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
@@ -223,8 +226,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) first_pass(const struct
     else across(image);
 }
 
-// Compute the unclipped values of PIXELS pixels of row y of the region, beginning at x, by resampling the result of
-// `across` vertically.
+// Compute the unclipped values of PIXELS pixels by resampling the result of `across` vertically. The pixels begin at
+// position (x, y) of the region.
 __device__ static inline void finish_down(const struct Image &image, const struct Plan &plan, int x, int y,
                                           int levels[CHANNELS][PIXELS]) {
     const struct Coefficients &coefficients = image.rows;
@@ -250,7 +253,7 @@ __device__ static inline void finish_down(const struct Image &image, const struc
         for (int i = 0; i < PIXELS; ++i) levels[c][i] = level_of(sums[c][i], coefficients);
 }
 
-// Compute the same values by resampling the result of `down` horizontally.
+// Compute the same values as `finish_down`, but by resampling the result of `down` horizontally.
 __device__ static inline void finish_across(const struct Image &image, const struct Plan &plan, int x, int y,
                                             int levels[CHANNELS][PIXELS]) {
     const struct Coefficients &coefficients = image.columns;
@@ -298,7 +301,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
     bool is_near = CANVASES || (plan.strides[2] == (INTERLEAVED ? PLANES : 1) && plan.strides[1] % PIXELS == 0 &&
                                 (INTERLEAVED || plan.strides[0] % PIXELS == 0));
     bool is_whole = is_near && canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
-    for (int part = 0; part < PLANES; ++part) {  // if the columns are contiguous, one vector of values per iteration
+    for (int part = 0; part < PLANES; ++part) {  // each iteration writes one vector of values, if it is contiguous
         struct Values values;
         int channels[PIXELS], pixels[PIXELS];
         for (int i = 0; i < PIXELS; ++i) {

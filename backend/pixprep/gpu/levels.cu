@@ -1,17 +1,18 @@
 // Applies steps that change pixel values after the geometry, in one launch for many images. Each block processes one
 // image, which has its own list of steps.
 //
-// A block processes its image in sweeps. In a sweep, each thread reads a pixel, or computes it by a step that reads
-// other pixels (a crop, a warp, a blur), applies all following steps that need only this pixel while it is in
-// registers, and writes it: in place, to the other buffer if the sweep began with a step that reads other pixels, or,
-// in the last sweep, to the tensor. A step that needs a statistic of the whole image (the mean for a contrast, the
-// histogram for an equalize) ends the sweep. The sweep computes the statistic in integers, so the order of the threads
-// does not matter. The step then becomes a look-up table per channel.
+// A block processes its image in sweeps. In a sweep, each thread first reads a pixel, or computes the pixel by a step
+// that reads other pixels (a crop, a warp, a blur). While the pixel is in registers, the thread applies all following
+// steps that require only this pixel. Finally, the thread writes the pixel. The destination is the tensor in the last
+// sweep, the other buffer if the sweep began with a step that reads other pixels, and the same buffer in all other
+// sweeps. A step that requires a statistic of the whole image (the mean for a contrast, the histogram for an equalize)
+// ends the sweep before it. That sweep computes the statistic in integers, so that the order of the threads does not
+// matter. The step then becomes a look-up table per channel.
 //
 // The formulas are those of pixprep/plan/steps/levels.py and formulas.h. Each product and sum is rounded separately,
-// because NVRTC compiles with --fmad=false. Comes after canvas.cu, formulas.h and steps.cu.
+// because NVRTC compiles with --fmad=false. launch.py places this file after canvas.cu, formulas.h and steps.cu.
 
-// Return the maximum or the mean of the pixel values of an image; 1 instead of 0, because it is a divisor.
+// Return the maximum or the mean of an image's pixel values. The result is 1 instead of 0, because it is a divisor.
 __device__ static inline double own_statistic(const struct LevelStep &step, const struct Statistics &statistics) {
     unsigned long long sum = 0, count = 0;
     int maximum = 0;
@@ -26,8 +27,8 @@ __device__ static inline double own_statistic(const struct LevelStep &step, cons
     return own ? own : 1;
 }
 
-// Convert the statistics of the image to the step's look-up table, with all threads of the block. `sum` is the sum of
-// the lumas that this thread has read.
+// Compute a step's look-up table from the statistics of the image, with all threads of the block. `sum` is the sum of
+// the luma values of the pixels that this thread has processed.
 __device__ static inline void make_table(const struct Plan &plan, const struct LevelStep &step, unsigned long long sum,
                                        unsigned pixels, struct Statistics *statistics) {
     if (step.kind == LEVEL_BLEND_MEAN) atomicAdd(&statistics->sum, sum);
@@ -73,8 +74,8 @@ __device__ static inline void make_table(const struct Plan &plan, const struct L
     __syncthreads();
 }
 
-// Write a pixel to the tensor in the last sweep, through the plan's table or, if `own` is not null, the image's own
-// table.
+// Write a pixel to the tensor in the last sweep. The pixel values are looked up in the image's own table if `own` is
+// not null, and in the plan's table in all other cases.
 __device__ static inline void put(const struct Plan &plan, const struct Statistics *own, VALUE *tensor, int y, int x,
                                   const int *pixel) {
     for (int c = 0; c < PLANES; ++c) {
@@ -86,7 +87,7 @@ __device__ static inline void put(const struct Plan &plan, const struct Statisti
     put_fourth(plan, tensor, x, y);
 }
 
-// Apply all steps and write the tensor, with all threads of a block.
+// Apply all steps to an image and write its tensor, with all threads of a block.
 __device__ static inline void apply_steps(const struct Canvas &canvas, const struct Plan &plan) {
     __shared__ struct Statistics statistics;
     const struct LevelStep *steps = canvas.steps;
@@ -100,7 +101,7 @@ __device__ static inline void apply_steps(const struct Canvas &canvas, const str
         struct Levels result = image;
         if (next < canvas.step_count && reads_neighbors(steps[next].kind)) {
             neighborhood_step = steps + next++;
-            if (neighborhood_step->kind == LEVEL_BLUR) {  // the vertical blur then writes in place
+            if (neighborhood_step->kind == LEVEL_BLUR) {  // the vertical blur reads `other` and writes in place
                 blur_across(*neighborhood_step, image, (float *)other);
                 __syncthreads();
             } else {
@@ -148,8 +149,8 @@ __device__ static inline void apply_steps(const struct Canvas &canvas, const str
     } while (true);
 }
 
-// Fill a rectangle with noise, as in engine/kernels/kernel.py: each Philox4x32-10 output, for the counter
-// (i, values[2], 0, 0), contains the indices of eight values in the noise table.
+// Fill a rectangle with noise, as in engine/kernels/kernel.py. The Philox4x32-10 output for the counter
+// (i, values[2], 0, 0) contains eight indices into the noise table, for the values 8 i to 8 i + 7.
 __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
     int area = erasure.height * erasure.width, count = PLANES * area;
     for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {

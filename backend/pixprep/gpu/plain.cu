@@ -1,33 +1,34 @@
-// Resize kernels for every arithmetic of plan/profiles/windows.py, in two launches like those of fast.cu. The
-// intermediate image has 32 bits per value, int32 or float32.
+// Resize kernels that support every arithmetic of plan/profiles/windows.py. They run in two launches, like the kernels
+// of fast.cu. The values of the intermediate image are int32 or float32.
 //
-// The kernels are simpler than fast.cu: one thread per pixel and no shared memory. Positions outside of the image and
-// its padding are clamped to the nearest position inside. Each float32 product and sum is rounded separately, as in
-// NumPy: the compiler could fuse a * b + c into one operation, but it does not fuse the intrinsics that are used here.
+// The kernels are simpler than those of fast.cu: one thread computes one pixel, and shared memory is not used.
+// Positions outside of the padded image are clamped to the nearest position inside. Each float32 product and sum is
+// rounded separately, as in NumPy. The compiler could fuse a * b + c into one operation, but does not fuse the
+// intrinsics that these kernels use.
 //
-// Comes after canvas.cu. Compiled with -DREAL_VALUES=1 if the resize produces float32 values; the arithmetic of the
-// plan is then applied to each value, as in plan.TensorPlan.values. Otherwise the values are looked up in the plan's
-// table. launch.py defines PASSES_... and STEP_....
+// launch.py places this file after canvas.cu, and defines PASSES_... and STEP_.... If the resize produces float32
+// values, the file is compiled with -DREAL_VALUES=1. The arithmetic of the plan is then applied to each value, as in
+// output_plans.TensorPlan.values. In all other cases, the values are looked up in the plan's table.
 
-// A row or column of pixels with padding. T is the type of a value.
+// A row or a column of pixels, with padding at both ends. T is the type of a pixel value.
 template <typename T>
 struct Line {
-    const T *pixels;    // first pixel
-    long long stride;   // distance between pixels, in values
+    const T *pixels;    // first pixel after the padding
+    long long stride;   // distance between neighboring pixels, in values
     int length;         // number of positions, including the padding
-    int begin;          // position of the first pixel
-    int inside;         // number of pixels
+    int begin;          // position of the first pixel, which is the number of padding pixels before it
+    int inside;         // number of pixels without the padding
     int fill;           // color of the padding, one byte per channel
 };
 
-// A line and the filter coefficients of one output position.
+// A line of pixels, and the filter coefficients of one output position.
 template <typename T>
 struct Taps {
     const Line<T> line;
     int first;
     int count;
     const int *weights;
-    int size;           // distance between weights
+    int size;           // distance between the weights of successive taps
 
     __device__ Taps(const Line<T> &line, int begin, const struct Coefficients &coefficients, int i)
         : line(line), first(coefficients.first[i] - begin), count(coefficients.count[i]), weights(coefficients.weights + i),
@@ -48,9 +49,9 @@ __device__ static inline void add_whole(const Taps<T> &taps, int shift, int *sum
         for (int c = 0; c < CHANNELS; ++c) sums[c] += taps.value(tap, c) * taps.weight(tap) >> shift;
 }
 
-// Compute sum(value * weight) for each channel in float32. opencv_cubic begins with the last tap, and its weights are
-// integers / 2^22. float_fused adds the first tap and then groups of four taps with separate rounding, and the
-// remaining taps with fused multiply-adds.
+// Compute sum(value * weight) for each channel in float32. PASSES_OPENCV_CUBIC begins with the last tap, and its
+// weights are integers in units of 2^-22. PASSES_FLOAT_FUSED adds the first tap and then groups of four taps with
+// separate rounding of products and sums. The remaining taps are added with fused multiply-adds.
 template <typename T>
 __device__ static inline void add_real(const Taps<T> &taps, int passes, float *sums) {
     if (passes == PASSES_LERP) {
@@ -114,19 +115,21 @@ extern "C" __global__ void first_pass(const struct Image *images) {
             if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], coefficients.bits);
             else if (passes == PASSES_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
             else if (passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA) ((int *)out)[c] = sums[c];
-            else ((float *)out)[c] = passes == PASSES_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
+            else ((float *)out)[c] = passes == PASSES_OPENCV_CUBIC ? sums[c] : values[c];  // sums below 2^24 are exact
         }
     }
 }
 
-// Round a float32 value to a pixel value, with ties to even or, if `is_away`, away from 0, and clip it.
+// Round a float32 value to an integer, and clip it to a pixel value. Ties are rounded to even or, if `is_away` is true,
+// away from 0.
 __device__ static inline int level_of(float value, bool is_away = false) {
     float even = rintf(value);
     if (is_away && value - even == 0.5f) even += 1.0f;
     return (int)fminf(fmaxf(even, 0.0f), 255.0f);
 }
 
-// Compute the second pass for a pixel of the region. The results are pixel values, or float32 values if REAL_VALUES.
+// Compute the result of the second pass for a pixel of the region. The result consists of pixel values or, with
+// -DREAL_VALUES=1, of float32 values.
 __device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
     int passes = image.passes;
     bool is_down = !image.vertical_first;

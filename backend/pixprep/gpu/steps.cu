@@ -1,24 +1,27 @@
-// Steps on pixel values for levels.cu: steps on single pixels, and steps that read neighboring or other pixels. Comes
-// after canvas.cu and formulas.h. launch.py defines the constants LEVEL_....
+// Steps on pixel values for levels.cu: steps that compute each pixel only from itself, and steps that read neighboring
+// or other pixels. launch.py places this file after canvas.cu and formulas.h, and defines the constants LEVEL_....
 
 #define LEVEL_THREADS 512  // threads per block
 #define LEVELS 256
 
 // One step. The meaning of several fields depends on the kind of the step:
 //
-//   crop (take):   top, left, height and width of the crop in the input image; flips; fill; mode: PADDING_...
-//   erase:         top, left, height and width of the rectangle; fill
+//   crop (take):   top, left, height and width: crop window in the input image; flip_y and flip_x: whether the result
+//                  is mirrored; fill: color outside of the image; mode: PADDING_...
+//   erase:         top, left, height and width: rectangle; fill: its color
 //   curve:         data: 256 output values, indexed by the input value
 //   matrix:        data: float32 matrix of 3 x 4
-//   blend:         factor; rest and matrix[0]: 1 - factor
+//   blend:         factor: weight of the image; one_minus_factor and matrix[0]: 1 - factor, the weight of gray
 //   hue:           factor: rotation of the hue
 //   hsv:           data: table of 256 hues; top and left: offsets of saturation and value; width: width of the image
-//   permute:       mode: 2 bits per output channel, the index of its input channel
-//   sharpness:     factor; rest: 1 - factor
-//   blur:          data: float32 filter weights, horizontal before vertical; whole_width and whole_height: their counts
-//   warp:          matrix: coefficients of the transform; top, left, height and width of the region in the full result;
-//                  whole_height and whole_width: size of the full result; fill, -1 for black; bit 0 of mode: whether
-//                  the transform is a homography; other bits (OpenCV only): PADDING_...; data: OpenCV's bicubic weights
+//   permute:       mode: index of the input channel for each output channel, with 2 bits per output channel
+//   sharpness:     factor: weight of the image; one_minus_factor: 1 - factor, the weight of the smoothed image
+//   blur:          data: float32 filter weights, first those of the horizontal filter and then those of the vertical
+//                  filter; full_width and full_height: numbers of taps of the horizontal and the vertical filter
+//   warp:          matrix: coefficients of the transform; top, left, height and width: region of the full result that
+//                  is computed; full_height and full_width: size of the full result; fill: color outside of the image,
+//                  or -1 for black; bit 0 of mode: whether the transform is a homography; other bits of mode (OpenCV
+//                  only): PADDING_...; data: OpenCV's bicubic weights
 struct LevelStep {
     double matrix[9];
     const unsigned char *data;
@@ -38,8 +41,8 @@ struct LevelStep {
     int mode;
 };
 
-// A rectangle to erase in the tensor. `values` contains the bits of one value per channel; for noise, the key of the
-// random generator (0 and 1) and one word of its counter (2).
+// A rectangle to erase in the tensor. `values` contains the bits of one value per channel. For noise, `values` contains
+// the key of the random generator (elements 0 and 1) and one word of the generator's counter (element 2).
 struct Erasure {
     int top;
     int left;
@@ -49,12 +52,12 @@ struct Erasure {
     int is_noise;
 };
 
-// Statistics of the whole image that a step needs, and the tables that result from them.
+// Statistics of the whole image that a step requires, and the look-up tables that are computed from the statistics.
 struct Statistics {
-    unsigned long long sum;                 // sum of the lumas
+    unsigned long long sum;                 // sum of the luma values
     unsigned counts[CHANNELS][LEVELS];      // histogram of each channel
     unsigned char table[CHANNELS][LEVELS];  // result of the step for each pixel value
-    VALUE values[CHANNELS][LEVELS];         // tensor value for each pixel value, if the image's statistics matter
+    VALUE values[CHANNELS][LEVELS];         // tensor value of each pixel value, if a statistic normalizes the tensor
 };
 
 // An image with contiguous rows.
@@ -68,20 +71,21 @@ struct Levels {
     __device__ int level(int y, int x, int c) const { return at(min(max(y, 0), height - 1), min(max(x, 0), width - 1))[c]; }
 };
 
-// Return whether a step reads pixels at other positions.
+// Return whether a step reads pixels at positions other than that of the output pixel.
 __device__ static inline bool reads_neighbors(int kind) { return kind >= LEVEL_TAKE; }
 
 __device__ static inline bool needs_statistics(int kind) {
     return kind == LEVEL_BLEND_MEAN || (kind >= LEVEL_AUTOCONTRAST && kind <= LEVEL_OWN_MEAN);
 }
 
-// Return whether a step, which is always the last one, normalizes the tensor by a statistic of the image and does not change pixels.
+// Return whether a step normalizes the tensor by a statistic of the image. Such a step is always the last step, and
+// does not change the pixels of the canvas.
 __device__ static inline bool is_normalization(int kind) { return kind == LEVEL_OWN_MAX || kind == LEVEL_OWN_MEAN; }
 
-// Convert a value, whose magnitude is far below 2^31, to a pixel value: truncate and clip.
+// Convert a value to a pixel value by truncation and clipping. The magnitude of the value must be far below 2^31.
 __device__ static inline int level_of(float value) { return clip8((int)value); }
 
-// Round a value to a pixel value, ties to even, and clip.
+// Round a value to an integer, with ties to even, and clip it to a pixel value.
 __device__ static inline int rounded(float value) { return level_of(rintf(value)); }
 
 __device__ static inline int fill_value(const struct LevelStep &step, int c) { return step.fill < 0 ? 0 : step.fill >> 8 * c & 255; }
@@ -91,7 +95,7 @@ __device__ static inline int luma(const int *pixel, int like) {
     return luma_of(pixel[0], pixel[CHANNELS / 2], pixel[CHANNELS - 1], like);
 }
 
-// Apply a step that needs only the pixel (x, y), or a table of `statistics`.
+// Apply a step that requires only the pixel (x, y) and, for some kinds of steps, the look-up table in `statistics`.
 __device__ static inline void apply_pixel_step(const struct LevelStep &step, const struct Statistics &statistics, int y, int x,
                                      int *pixel) {
     switch (step.kind) {
@@ -135,7 +139,7 @@ __device__ static inline void apply_pixel_step(const struct LevelStep &step, con
         if (y >= step.top && y < step.top + step.height && x >= step.left && x < step.left + step.width)
             for (int c = 0; c < CHANNELS; ++c) pixel[c] = fill_value(step, c);
         break;
-    default:  // steps with a table from statistics of the image
+    default:  // steps whose look-up table is computed from statistics of the image
         for (int c = 0; c < CHANNELS; ++c) pixel[c] = statistics.table[c][pixel[c]];
     }
 }
@@ -145,7 +149,7 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
     for (int c = 0; c < CHANNELS; ++c) {
         int level = image.at(y, x)[c];
         if (!is_edge) {
-            int sum = 4 * level;  // the loop adds it once more, for a weight of 5
+            int sum = 4 * level;  // the loop adds the centre pixel once more, so that its weight is 5
             for (int dy = -1; dy <= 1; ++dy)
                 for (int dx = -1; dx <= 1; ++dx) sum += image.at(y + dy, x + dx)[c];
             int smooth = (2 * sum + 13) / 26;
@@ -156,7 +160,8 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
     }
 }
 
-// Compute the weighted sums of the neighbors of a position in a line of pixels, which are `stride` values apart.
+// Compute the weighted sum of the neighbors of a position in a line of pixels, for each channel. `stride` is the
+// distance between neighboring pixels in values.
 template <typename T>
 __device__ static inline void weighted_sums(const float *weights, int taps, const T *line, int stride, int position, int length,
                                     float *sums) {
@@ -170,7 +175,7 @@ __device__ static inline void weighted_sums(const float *weights, int taps, cons
     }
 }
 
-// Blur along the rows, with all threads of a block.
+// Blur the image along its rows (horizontally), with all threads of a block.
 __device__ static inline void blur_across(const struct LevelStep &step, const struct Levels &image, float *out) {
     for (int at = threadIdx.x; at < image.height * image.width; at += LEVEL_THREADS) {
         int y = at / image.width, x = at - y * image.width;
@@ -180,7 +185,7 @@ __device__ static inline void blur_across(const struct LevelStep &step, const st
     }
 }
 
-// Blur one pixel of the result of `blur_across` along the columns.
+// Compute one pixel by blurring the result of `blur_across` along the columns (vertically).
 __device__ static inline void blur_down(const struct LevelStep &step, const struct Levels &image, const float *across,
                                         int y, int x, int *pixel) {
     const float *weights = (const float *)step.data + step.full_width;
@@ -189,7 +194,7 @@ __device__ static inline void blur_down(const struct LevelStep &step, const stru
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = rounded(sums[c]);
 }
 
-// Read the pixel at (x, y), or the fill color outside of the image.
+// Read the pixel at (x, y), or the fill color if the position is outside of the image.
 __device__ static inline void read_or_fill(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     bool is_inside = image.has(y, x);
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = is_inside ? image.at(y, x)[c] : fill_value(step, c);
@@ -253,7 +258,7 @@ __device__ static inline void warp_torchvision(const struct LevelStep &step, con
     }
 }
 
-// Compute one pixel of OpenCV's warp. Positions are in units of 1/32 pixel or, for nearest neighbor, in pixels.
+// Compute one pixel of OpenCV's warp. Positions are in units of 1/32 pixel or, for nearest-neighbor filters, in pixels.
 __device__ static inline void warp_opencv(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     const double *m = step.matrix;
     const bool is_nearest = step.kind == LEVEL_WARP_OPENCV_NEAREST;
@@ -289,8 +294,8 @@ __device__ static inline void warp_opencv(const struct LevelStep &step, const st
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = clip8((sums[c] + 16384) >> 15);
 }
 
-// Compute the rows of Pillow's nearest-neighbor warp, which adds a constant to the position from pixel to pixel. Each
-// thread of a block computes one row at a time.
+// Compute the rows of Pillow's nearest-neighbor warp, which increments the input position by a constant from pixel to
+// pixel. Each thread of a block computes one row at a time.
 __device__ static inline void warp_pillow_incremental(const struct LevelStep &step, const struct Levels &image, const struct Levels &out) {
     const double *m = step.matrix;
     for (int y = threadIdx.x; y < out.height; y += LEVEL_THREADS) {
@@ -309,7 +314,8 @@ __device__ static inline void warp_pillow_incremental(const struct LevelStep &st
     }
 }
 
-// Compute the pixel (x, y) of a step that reads other pixels of the image. `other` is the result of `blur_across`.
+// Compute the pixel (x, y) of a step that reads other pixels of the image. For a blur, `other` contains the result of
+// `blur_across`.
 __device__ static inline void compute_pixel(const struct LevelStep &step, const struct Levels &image, const unsigned char *other, int y,
                                    int x, int *pixel) {
     switch (step.kind) {

@@ -24,10 +24,11 @@ struct Coefficients {
 };
 
 struct Image {
-    const unsigned char *pixels;  // the first pixel that the resize reads. On a mirrored axis it is the last one in
-                                  // memory; only fast.cu mirrors columns, by the order of their coefficients
-    unsigned char *intermediate;  // intermediate image between the passes: in plain.cu rows of pixels with 32 bits per
-                                  // value, in fast.cu words, which middle_height and middle_width count
+    const unsigned char *pixels;  // first pixel that the resize reads. On a mirrored axis, this pixel is the last one
+                                  // in memory; fast.cu instead mirrors columns by the order of their coefficients
+    unsigned char *intermediate;  // intermediate image between the passes, whose size is intermediate_height x
+                                  // intermediate_width; in plain.cu in pixels with 32 bits per value, in fast.cu in
+                                  // words
     VALUE *tensor;
     const unsigned char *begin;   // bounds of the decoded image in memory; fast.cu does not read outside of them
     const unsigned char *end;

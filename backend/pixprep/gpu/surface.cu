@@ -1,22 +1,22 @@
-// Converts an NV12 frame of NVDEC to RGB, one thread per pixel. launch.py defines TILE_WIDTH and TILE_HEIGHT, the size
-// of a block.
+// Converts an NV12 frame of NVDEC to RGB, with one thread per pixel. launch.py defines the size of a thread block,
+// TILE_WIDTH x TILE_HEIGHT.
 //
-// The integer arithmetic is that of libswscale's yuv2rgb on x86-64 for a frame whose size does not change: values are
-// multiplied by 8 and by a coefficient, and the product is shifted right by 16. Chroma is not interpolated: 2 x 2
-// pixels share one chroma value. surfaces.py contains the coefficients and the same arithmetic in NumPy.
+// The integer arithmetic is that of libswscale's yuv2rgb on x86-64 without scaling: values are multiplied by 8 and by a
+// coefficient, and the product is shifted right by 16. Chroma is not interpolated, so that 2 x 2 pixels share one
+// chroma value. surfaces.py contains the coefficients, and the same arithmetic in NumPy.
 
 #define QUARTER_TURNS 4
 
 struct Surface {
-    const unsigned char *luma;    // (height, width)
-    const unsigned char *chroma;  // (height / 2, width / 2, 2): U, V
-    unsigned char *pixels;        // contiguous RGB pixels of the rotated frame
+    const unsigned char *luma;    // plane of Y values, (height, width)
+    const unsigned char *chroma;  // plane of U and V values, (height / 2, width / 2, 2)
+    unsigned char *pixels;        // output: contiguous RGB pixels of the rotated frame
     int pitch;                    // row stride of luma and chroma in bytes
-    int height;                   // decoded size, which is even
+    int height;                   // size of the decoded frame; height and width are even
     int width;
-    int turn;                     // quarter turns, counterclockwise
-    int scale;                    // coefficient of luma; the last four fields are the coefficients of chroma
-    int offset;                   // luma of black, multiplied by 8
+    int turn;                     // number of counterclockwise rotations by 90 degrees
+    int scale;                    // coefficient of luma; the coefficients of chroma are the last four fields
+    int offset;                   // luma value of black, multiplied by 8
     int v_red;
     int u_green;
     int v_green;
