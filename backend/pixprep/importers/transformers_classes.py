@@ -1,4 +1,4 @@
-"""Image and video processors of transformers 5: each class's fields, their defaults, and the fields that it ignores."""
+"""Data about the image and video processors of transformers 5: their fields, default values, and ignored fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ def class_fields(
     crop: int | None = None,
     **others: Any,
 ) -> dict[str, Any]:
-    """Return the field values of a class. ``size`` is (height, width) or (shorter side,)."""
+    """Return the default fields of a class.
+
+    Args:
+        size: Size of the resize, (height, width) or (shorter side,).
+        resample: Pillow's number of the filter.
+        mean_std: Mean and standard deviation of each channel.
+        crop: Height and width of the center crop. None means that the class does not crop.
+        others: Default values of further fields, which may replace those above.
+    """
     common = {
         "do_convert_rgb": None,
         "do_resize": True,
@@ -54,7 +62,7 @@ DETRS: dict[str, dict[str, Any]] = {
     ),
     "YolosImageProcessor": DETR,
 }
-"""Classes that use DETR's resize and do not crop."""
+"""Default fields of the classes that use DETR's resize and do not crop."""
 
 SAM = class_fields((1024,), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True, default_to_square=True) | {
     "size": {"longest_edge": 1024},
@@ -105,7 +113,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "Idefics2ImageProcessor": {"do_image_splitting": False},
     "SuperPointImageProcessor": {"do_grayscale": False},
 }
-"""Fields that are supported with one value only."""
+"""Fields of each class that are supported with a single value only, and this value."""
 
 WITHOUT_PIL = (
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "Sapiens2ImageProcessor"),
@@ -115,7 +123,8 @@ WITHOUT_PIL = (
 )
 """Classes that transformers implements only with torchvision."""
 
-# DINOv3 is missing because it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
+# DINOv3 is not supported, because it resizes float32 values. The results differ by up to 0.96 pixel values from those
+# of a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "BeitImageProcessor": class_fields((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
     "BitImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
@@ -173,7 +182,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ViTImageProcessor": class_fields((224, 224), BILINEAR, HALF),
     **DETRS,
 }
-"""Supported processors, each with the values of all fields that its configuration may omit."""
+"""Supported image processors, with the default values of all fields that a configuration may omit."""
 
 VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
     "TimesformerVideoProcessor": class_fields(
@@ -184,7 +193,7 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
         (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
     ),
 }
-"""Supported video processors, in the same form."""
+"""Supported video processors, with the default values of all fields that a configuration may omit."""
 
 UNUSED = {
     "SegGptImageProcessor": ("do_center_crop", "crop_size", "do_convert_rgb"),
@@ -205,16 +214,17 @@ UNUSED = {
     "SamImageProcessor": ("mask_size", "mask_pad_size"),
     "SegformerImageProcessor": ("do_center_crop", "crop_size"),
 }
-"""Fields that a class accepts and ignores."""
+"""Fields that each class accepts but ignores."""
 
 NEEDED = {"crop_size": "do_center_crop", "image_mean": "do_normalize", "image_std": "do_normalize"}
-"""Fields that a flag requires, even for a class that ignores both. transformers raises an error without them."""
+"""Fields that must be set if a flag is true, and the flag. If such a field is missing, transformers raises an error,
+even for a class that ignores both the field and the flag."""
 
 COMMON = ("data_format", "do_pad", "pad_size")
-"""Fields of every class that are off by default."""
+"""Fields that every class supports, and that are not set by default."""
 
 BGR = ("LayoutLMv2ImageProcessor", "PPLCNetImageProcessor")
-"""Classes that reverse the order of the channels of the tensor."""
+"""Classes that reverse the channel order of the tensor to BGR."""
 
 HARMLESS = (
     *(
@@ -230,4 +240,5 @@ HARMLESS = (
     *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
     *("_valid_processor_keys", "_valid_kwargs_names"),
 )
-"""Fields of any configuration that do not change the pixels of an image; they affect maps, annotations or nothing."""
+"""Fields that do not change the pixels of an image in any class. They affect segmentation maps or annotations, or have
+no effect."""

@@ -1,6 +1,7 @@
-"""Image processors of transformers that return patches, as vision-language models take them.
+"""Imports image processors of transformers that return patches, which vision-language models require.
 
-Each class is a row of data: the defaults of its fields, its rule for the size, and the layout of its patches.
+``PATCHED`` describes each supported class by the defaults of its fields, its rule for the size of an image, and the
+layout of its patches.
 """
 
 from __future__ import annotations
@@ -35,20 +36,21 @@ SOFT_TOKENS = (70, 140, 280, 560, 1120)
 
 @dataclass(frozen=True)
 class Patched:
-    """A class that returns patches.
+    """Description of a class that returns patches.
 
     Attributes:
         defaults: Values of the fields that a configuration may omit.
-        small: Rule for small images, as in ``resize_to_pixels``.
-        counts_frames: Whether the limits count the pixels of all frames of a patch.
-        is_merged: Whether the patches of a merge window are adjacent.
-        layout: Order of the values within a patch.
-        is_flat: Whether a patch is one row of values.
-        filter: Filter of the class, which ignores ``resample``. None: that of the configuration.
-        max_ratio: Maximum ratio of the sides of an image.
+        small: Rule for small images, as in the op ``resize_to_pixels``.
+        counts_frames: Whether the limits apply to the pixels of all frames of a patch, instead of a single frame.
+        is_merged: Whether the patches of a merge window are adjacent in the output.
+        layout: Order of the values within a patch, as in the op ``patches``.
+        is_flat: Whether the values of a patch form a single axis of the output.
+        filter: Filter that the class uses instead of the field ``resample``. None means that the class uses
+            ``resample``.
+        max_ratio: Maximum ratio of the longer to the shorter side of an image.
         is_float: Whether the PIL backend converts pixel values to float32 even without a normalization.
-        is_halved: Whether the size is that of GLM-Image.
-        overrides_size: Whether ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
+        is_halved: Whether the size is computed by the rule ``half`` of ``resize_by_rule``, as in GLM-Image.
+        overrides_size: Whether the fields ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
     """
 
     defaults: dict[str, Any]
@@ -75,17 +77,17 @@ def _qwen(
     has_pixels: bool = False,
     **others: Any,
 ) -> dict[str, Any]:
-    """Return the defaults of a class with a minimum and a maximum number of pixels.
+    """Return the default fields of a class that limits the number of pixels of an image.
 
     Args:
-        mean_std: Mean and standard deviation per channel.
-        least: Minimum number of pixels.
-        most: Maximum number of pixels.
-        patch: Side of a patch in pixels.
-        frames: Number of frames of a patch.
-        merge: Side of a merge window in patches.
+        mean_std: Mean and standard deviation of each channel.
+        least: Minimum number of pixels of a resized image.
+        most: Maximum number of pixels of a resized image.
+        patch: Edge length of a patch in pixels.
+        frames: Number of frames in a patch.
+        merge: Edge length of a merge window in patches.
         has_pixels: Whether the class has the fields ``min_pixels`` and ``max_pixels``.
-        others: Further fields.
+        others: Default values of further fields.
     """
     pixels = dict.fromkeys(("min_pixels", "max_pixels"))
     return class_fields((1, 1), BICUBIC, mean_std, default_to_square=False, do_convert_rgb=True) | {
@@ -150,16 +152,16 @@ PATCHED: dict[str, Patched] = {
     ),
     "VideoLlama3ImageProcessor": Patched(_qwen(HALF, frames=1, merge=1, has_pixels=True), max_ratio=MAX_SIDE),
 }
-"""Supported classes that return patches."""
+"""Supported classes that return patches, by name."""
 
 
 def patched(fields: Fields, processor: str, like: Like) -> tuple[list[Op], list[Op]]:
-    """Return the resize and the outputs of a class that returns patches.
+    """Return the resize ops and the output ops of a class that returns patches.
 
     Args:
-        fields: Fields of the configuration and the defaults of the class.
+        fields: Fields of the configuration, with the defaults of the class for omitted fields.
         processor: Name of the class.
-        like: Library whose resize the backend calls.
+        like: Library whose resize the class calls.
 
     Raises:
         PipelineError: A field is not supported.
@@ -224,7 +226,7 @@ def _muse(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
 
 
 def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
-    """Return the ops of Qwen2-VL and its relatives."""
+    """Return the resize and the outputs of Qwen2-VL's class and of similar classes."""
     merge, frames = _length(fields, "merge_size"), _length(fields, "temporal_patch_size")
     if frames > 1 and row.layout == "hwc":
         fields.refuse("temporal_patch_size", "is not supported for this class unless it is 1")
@@ -264,7 +266,7 @@ _FAMILIES = {
 
 
 def _pixels(fields: Fields, row: Patched) -> tuple[int, int]:
-    """Return the minimum and the maximum number of pixels."""
+    """Return the minimum and the maximum number of pixels that a configuration specifies for a resized image."""
     size = fields.mapping("size")
     found = [size.get("shortest_edge"), size.get("longest_edge")]
     if row.overrides_size:
@@ -279,7 +281,7 @@ def _pixels(fields: Fields, row: Patched) -> tuple[int, int]:
 
 
 def _length(fields: Fields, field: str, most: int = MAX_PATCH) -> int:
-    """Return an integer of at least 1."""
+    """Return the value of a field that must be an integer from 1 to ``most``."""
     value = fields.take(field)
     if type(value) is not int or not 1 <= value <= most:
         fields.refuse(field, f"must be an integer of 1 to {most}")

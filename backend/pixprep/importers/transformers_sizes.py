@@ -1,4 +1,4 @@
-"""Image processors of transformers with a formula for the size of their own, or that divide an image into tiles."""
+"""Imports image processors of transformers that compute the size by their own rule, or split an image into tiles."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ from pixprep.plan.tile_grids import grids_of
 from pixprep.spec import Filter, Like
 
 MAX_GRANITE_SIDE = 16
-"""Maximum number of rows or columns of tiles of GraniteDocling."""
+"""Maximum number of rows, and of columns, in GraniteDocling's grid of tiles."""
 MAX_OPEN_SIDE = 4096
-"""Maximum side of a tensor whose class does not limit the size of an image, because tensors require an upper bound."""
+"""Maximum height and width of a tensor if the class does not limit the size of an image. Every tensor requires an upper
+bound."""
 
 
 class Made(NamedTuple):
-    """Ops of a class.
+    """Ops that are equivalent to a configuration of a class, except for the normalization.
 
     Attributes:
         geometry: Ops before the normalization.
-        outputs: Outputs after it.
+        outputs: Output ops after the normalization.
     """
 
     geometry: list[Op]
@@ -59,12 +60,12 @@ Make = Callable[[Fields, Filter, Like], Made]
 
 
 class Sized(NamedTuple):
-    """A supported class.
+    """Description of a supported class.
 
     Attributes:
         defaults: Values of all fields that a configuration may omit.
-        make: Function that returns the ops of a configuration.
-        is_flagged: Whether ``do_resize`` controls the resize.
+        make: Function that returns the ops for the fields of a configuration.
+        is_flagged: Whether the class has the flag ``do_resize``, which must then be true.
         crops: Whether ``make`` supports ``do_center_crop``.
     """
 
@@ -199,7 +200,11 @@ def _inside(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "ovis", "cohere", "granite"]) -> Made:
-    """Return the ops for GOT-OCR 2 and InternVL, Ovis 2, or Command A Vision."""
+    """Return the ops of a class that splits an image into tiles.
+
+    ``family`` is ``got`` for GOT-OCR 2 and InternVL, ``ovis`` for Ovis 2, ``cohere`` for Command A Vision, or
+    ``granite`` for GraniteDocling.
+    """
     size = _edges(fields, "size", ("height", "width"), is_square=True)
     if not fields.flag("crop_to_patches"):
         return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like)], [_tensor()])
@@ -394,17 +399,17 @@ SIZED: dict[str, Sized] = {
     ),
     "ViltImageProcessor": Sized(class_fields((384,), BICUBIC, HALF, do_pad=True, **_DIVISOR), _vilt),
 }
-"""Supported classes."""
+"""Supported classes, by name."""
 
 
 def sized(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
-    """Return the ops of a class.
+    """Return the ops that are equivalent to a configuration of a class in ``SIZED``.
 
     Args:
-        fields: Fields of the configuration and the defaults of the class.
+        fields: Fields of the configuration, with the defaults of the class for omitted fields.
         processor: Name of the class.
         filter_: Filter of the resize.
-        like: Library whose resize the backend calls.
+        like: Library whose resize the class calls.
 
     Raises:
         PipelineError: A field is not supported.
@@ -424,7 +429,17 @@ def _tensor(max_size: int | None = None) -> Tensor:
 
 
 def _edges(fields: Fields, field: str, *spellings: tuple[str, ...], is_square: bool = False) -> tuple[int, ...]:
-    """Return the lengths of a size that is written with one of these sets of keys, in their order."""
+    """Return the edge lengths of a size in the configuration.
+
+    Args:
+        fields: Fields of the configuration.
+        field: Name of the field that contains the size.
+        spellings: Accepted sets of keys. The lengths are returned in the order of the keys.
+        is_square: Whether the field may be a single number for a height and a width that are equal.
+
+    Raises:
+        PipelineError: The field does not have one of these sets of keys, or a length is invalid.
+    """
     value = fields.take(field)
     if is_square and type(value) is int:
         value = {"height": value, "width": value}
@@ -439,7 +454,7 @@ def _edges(fields: Fields, field: str, *spellings: tuple[str, ...], is_square: b
 
 
 def _mean_colour(fields: Fields) -> tuple[int, ...]:
-    """Return the truncated mean as a colour, which fills the padding."""
+    """Return the fill colour of the padding, which is the mean in pixel values, truncated to integers."""
     if not fields.has("image_mean"):
         return (127, 127, 127)
     mean = fields.numbers("image_mean")
@@ -450,7 +465,7 @@ def _mean_colour(fields: Fields) -> tuple[int, ...]:
 
 
 def _length(fields: Fields, field: str, most: int = MAX_SIDE) -> int:
-    """Return an integer of at least 1."""
+    """Return the value of a field that must be an integer from 1 to ``most``."""
     value = fields.take(field)
     if type(value) is not int or not 1 <= value <= most:
         fields.refuse(field, f"must be an integer of 1 to {most}")

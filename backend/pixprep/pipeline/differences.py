@@ -1,4 +1,4 @@
-"""Differences between the ops of two pipelines, including default values, without comparing pixels."""
+"""Describes the differences between the ops of two pipelines. Default values are included; pixels are not compared."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import op_label
 
 MAX_SHOWN = 200
-"""Maximum number of characters of a value in a difference."""
+"""Maximum number of characters with which a value is shown in a difference."""
 
 
 def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
-    """Return one sentence for each op and each field that differs between a pipeline and its source.
+    """Return one sentence for each difference between the ops of a pipeline and the ops of its source.
 
-    The origins are not compared, because they do not affect the pixels.
+    A difference is an additional op, a missing op, or a field with a different value. The origins of the pipelines are
+    not compared, because they do not affect the pixels.
     """
     if pipeline.ops == source.ops:
         return ()
@@ -42,12 +43,12 @@ def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
 
 
 def in_short(found: Sequence[str]) -> str:
-    """Return the first difference and the number of further differences."""
+    """Return a text with the first difference and the number of further differences."""
     return f"{found[0]}, and {len(found) - 1} more" if len(found) > 1 else found[0]
 
 
 def _fields(op: Op, other: Op) -> Iterator[str]:
-    """Describe the fields that differ between two ops of the same type."""
+    """Yield a description of each field that differs between two ops of the same type."""
     ours, theirs = (msgspec.to_builtins(each, builtin_types=()) for each in (op, other))
     for field, value in ours.items():
         if value != theirs[field]:
@@ -55,6 +56,6 @@ def _fields(op: Op, other: Op) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON, shortened to ``MAX_SHOWN`` characters."""
+    """Return a value as JSON, truncated to ``MAX_SHOWN`` characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."

@@ -1,8 +1,8 @@
-"""Compilation of random choices between crops, resizes and other geometric ops.
+"""Compiles random choices between crops, resizes and other geometric ops.
 
-A separate plan is compiled for each list of ops that can be chosen, as if the pipeline contained these ops without a
-choice. Each plan therefore has at most one crop window and one resize, and needs no additional kernels. The random
-parameters of an image select its plan.
+A separate plan is compiled for each list of ops that can be chosen, as if the pipeline contained this list instead of
+the choice. Each plan therefore has at most one crop window and one resize, and additional kernels are not required. The
+random parameters of an image select the plan for the image.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_LEAVES = 64
-"""Maximum number of plans of one side. Compiling a plan takes about a millisecond, and each has its own kernels."""
+"""Maximum number of plans of one side. Compiling a plan takes about 1 ms, and each plan has its own kernels."""
 
 
 def compiled(
     ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
 ) -> CompiledSide:
-    """Compile the ops of a side, with a plan for each combination of chosen geometric ops; see ``compile_side``."""
+    """Compile the ops of a side, with one plan for each combination of chosen geometric ops; see ``compile_side``."""
 
     def forked(side: Sequence[Item], leaves: int) -> CompiledSide:
         for place, item in enumerate(side):
@@ -55,7 +55,12 @@ def compiled(
 
 
 def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -> Iterator[Item]:
-    """Yield the ops of a side for one image; ``choose`` returns the chosen indices of each geometric choice."""
+    """Yield the ops of a side for one image. Each choice between geometric ops is replaced by the chosen ops.
+
+    Args:
+        side: Ops of the side.
+        choose: Function that returns the indices of the ops that are chosen in a random step.
+    """
     for item in side:
         choice, key = as_choice(item.op, item.key)
         if isinstance(choice, Choice) and not choice.is_levels:
@@ -65,22 +70,22 @@ def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -
 
 
 def _items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
-    """Yield the chosen ops with the index of the choice."""
+    """Yield the chosen ops of a choice, with the index of the choice as their index in the file."""
     for op, own in choice.keyed(key, chosen):
         yield Item(item.op_index, op, own, is_chosen=True)
 
 
 def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], item: Item, n_after: int) -> CompiledSide:
-    """Merge the compiled sides of all outcomes of a choice.
+    """Merge the compiled sides of all outcomes of a choice into one compiled side.
 
     Args:
-        step: Random step that selects from the choice.
-        walks: Compiled sides by the chosen indices.
-        item: The choice.
+        step: Random step that samples the outcome.
+        walks: Compiled side of each outcome. The keys are the chosen indices.
+        item: Choice op, with its index and key.
         n_after: Number of ops after the choice.
 
     Raises:
-        PipelineError: The outcomes result in tensors of different meaning.
+        PipelineError: The meaning of a tensor depends on the outcome.
     """
     first, *others = walks.values()
     for other in others:
@@ -109,7 +114,7 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], ite
 
 
 def _check_same_meaning(first: CompiledSide, other: CompiledSide) -> None:
-    """Raise PipelineError if the tensors of two outcomes have a different meaning to a model. Sizes may differ."""
+    """Raise PipelineError if the meaning of a tensor differs between two outcomes. The sizes of a tensor may differ."""
     for name, plan in first.plan.outputs.items():
         theirs = other.plan.outputs[name]
         if isinstance(plan, TensorPlan) and isinstance(theirs, TensorPlan):
@@ -123,7 +128,7 @@ def _check_same_meaning(first: CompiledSide, other: CompiledSide) -> None:
 
 
 def _image_spec(images: Sequence[ImageSpec]) -> ImageSpec:
-    """Return the spec that covers the images of all outcomes."""
+    """Return a spec whose size limits include the images of all outcomes."""
     smallest = min(image.min_height for image in images), min(image.min_width for image in images)
     sides = [(image.max_height, image.max_width) for image in images]
     height, width = (None if None in side else max(filter(None, side)) for side in zip(*sides, strict=True))
@@ -131,7 +136,7 @@ def _image_spec(images: Sequence[ImageSpec]) -> ImageSpec:
 
 
 def _tensor_spec(specs: Sequence[TensorSpec]) -> TensorSpec:
-    """Return the spec that covers the tensors of all outcomes. Sides that differ become -1."""
+    """Return a spec that includes the tensors of all outcomes. An axis whose length differs becomes -1."""
     shapes = [{*sides} for sides in zip(*(spec.shape for spec in specs), strict=True)]
     shape = tuple(next(iter(sides)) if len(sides) == 1 else -1 for sides in shapes)
     if -1 not in shape:

@@ -12,7 +12,8 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 def imagenet(*, dtype: TensorDType = "float32") -> Pipeline:
     """Return torchvision's preset for ImageNet classification.
 
-    The shorter side is resized to 256 with a bilinear filter, and the central 224 x 224 pixels are cropped.
+    The shorter side is resized to 256 pixels with a bilinear filter. The image is then cropped to the central 224 x 224
+    pixels.
     """
     normalize = Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD)
     return Pipeline([Decode(), Resize(256), CenterCrop(224), normalize, Tensor(dtype=dtype)])
@@ -21,8 +22,8 @@ def imagenet(*, dtype: TensorDType = "float32") -> Pipeline:
 def clip(*, size: int = 224, dtype: TensorDType = "float32") -> Pipeline:
     """Return the preprocessing of OpenAI's CLIP.
 
-    The shorter side is resized to ``size`` with a bicubic filter, and the central ``size`` x ``size`` pixels are
-    cropped.
+    The shorter side is resized to ``size`` pixels with a bicubic filter. The image is then cropped to the central
+    ``size`` x ``size`` pixels.
     """
     normalize = Normalize(mean=CLIP_MEAN, std=CLIP_STD)
     return Pipeline([Decode(), Resize(size, filter="bicubic"), CenterCrop(size), normalize, Tensor(dtype=dtype)])
@@ -31,9 +32,10 @@ def clip(*, size: int = 224, dtype: TensorDType = "float32") -> Pipeline:
 def efficientnet_lite0() -> Pipeline:
     """Return the preprocessing of EfficientNet-Lite0, the classifier of the demo.
 
-    The central square of 0.875 times the shorter side is resized to 224 with a bicubic filter, and normalized by
-    ``(value - 127) / 128``. The crop window is that of ``_decode_and_center_crop`` in TensorFlow's EfficientNet, which
-    begins at ``(d + 1) // 2``.
+    The image is cropped to the central square with 0.875 times the length of the shorter side. The square is resized to
+    224 x 224 pixels with a bicubic filter, and normalized by ``(value - 127) / 128``. The crop window is the same as in
+    the function ``_decode_and_center_crop`` of TensorFlow's EfficientNet: if d pixels are removed along an axis, the
+    window begins at the pixel ``(d + 1) // 2``.
     """
     return Pipeline(
         [
@@ -49,7 +51,7 @@ def efficientnet_lite0() -> Pipeline:
 def letterbox(*, size: int = 640, dtype: TensorDType = "float32") -> Pipeline:
     """Return the preprocessing of YOLO detectors.
 
-    The image is letterboxed into a gray square and scaled to 0 to 1. The output ``transform`` maps boxes back to the
-    photo.
+    The image is letterboxed into a gray square of ``size`` x ``size`` pixels, and its values are scaled to the range 0
+    to 1. The output ``transform`` contains the scale and offset with which boxes can be mapped back to the photo.
     """
     return Pipeline([Decode(), Letterbox(size, size), Normalize(), Transform(), Tensor(dtype=dtype)])

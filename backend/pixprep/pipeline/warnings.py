@@ -1,4 +1,8 @@
-"""Warnings about valid but suspicious pipelines: unusual value ranges, padding by a crop, and different sides."""
+"""Warns about pipelines that are valid but suspicious.
+
+The warnings concern unusual ranges of values, padding that a crop adds, and resize filters that differ between training
+and serving.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +18,30 @@ from pixprep.pipeline.walk import Output
 from pixprep.plan.output_plans import OutputPlan, TensorPlan
 
 _MIN_WIDTH, _MAX_VALUE = 0.5, 20.0
-"""Minimum width of a usual range, and maximum absolute value in it."""
+"""Minimum width of a usual range, and maximum absolute value in a usual range."""
 _PIXEL_WIDTH = (254.0, 256.0)
-"""Minimum and maximum width of a range of unscaled pixel values, 0 to 255, from which a mean may be subtracted."""
+"""Minimum and maximum width of a range that is recognized as pixel values of 0 to 255, possibly minus a mean."""
 _SCALES = ((1.0, "1"), (1 / 255, "1/255, the default"))
 _PHOTOS = ((480, 640), (640, 480), (3000, 4000), (4000, 3000))
-"""(height, width) of common photos."""
+"""Common sizes of photos, (height, width)."""
 
 
 def odd_ranges(pipeline: Pipeline) -> list[str]:
-    """Warn about each tensor whose values are outside the usual ranges: the op, the reason, and a suggestion.
+    """Return a warning for each tensor whose values have an unusual range: the op, the reason, and a suggested fix.
 
     The usual ranges are 0 to 1, -1 to 1, about -2 to 3, and 0 to 255 minus a mean. A range is unusual if
 
-    - its width is less than 0.5, because a mean for values of 0 to 255 was subtracted from values of 0 to 1;
-    - it exceeds -20 to 20, because a mean or std for values of 0 to 1 was applied to values of 0 to 255. Ranges of
-      width 255 are allowed, unless the subtracted mean is between 0 and 1;
-    - its distance from 0 is greater than its width.
+    - the width of the range is less than 0.5. A likely reason is that a mean and std for values of 0 to 255 were
+      applied to values of 0 to 1;
+    - the range exceeds -20 to 20. A likely reason is that a mean or std for values of 0 to 1 was applied to values of 0
+      to 255. Ranges of width 255 are allowed, unless the subtracted mean is between 0 and 1;
+    - the distance of the range from 0 is greater than the width of the range.
     """
     return [text for output in pipeline.outputs.values() if (text := _range_warning(pipeline, output))]
 
 
 def _range_warning(pipeline: Pipeline, output: Output) -> str:
-    """Return the warning about the range of a tensor; empty if the range is usual."""
+    """Return the warning about the range of a tensor, or an empty string if the range is usual."""
     places = [index for index, op in enumerate(pipeline.ops) if isinstance(op, Normalize) and op in output.chain]
     plan = pipeline.plan.outputs[output.name]
     if not places or not isinstance(plan, TensorPlan) or plan.calls:  # a custom operator may return any values
@@ -57,7 +62,7 @@ def _range_warning(pipeline: Pipeline, output: Output) -> str:
 
 
 def extremes(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
-    """Return the minimum and maximum value of each channel of an output, (channels, 2)."""
+    """Return the minimum and the maximum value of each channel of a tensor, as an array (channels, 2)."""
     plan = pipeline.plan.outputs[name]
     assert isinstance(plan, TensorPlan)
     pixels = np.tile(np.array([0, 255], np.float32), (len(plan.channels), 1))
@@ -65,7 +70,11 @@ def extremes(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
 
 
 def _problem(ranges: npt.NDArray[np.float64]) -> str:
-    """Describe the problem of the first channel with an unusual range; empty if all ranges are usual."""
+    """Describe the problem with the first unusual range, or return an empty string if all ranges are usual.
+
+    Args:
+        ranges: Minimum and maximum value of each channel, (channels, 2).
+    """
     for low, high in ranges:
         width = high - low
         if width < _MIN_WIDTH:
@@ -81,10 +90,10 @@ def _problem(ranges: npt.NDArray[np.float64]) -> str:
 
 
 def _usual_range(pipeline: Pipeline, index: int, name: str, *others: Op) -> npt.NDArray[np.float64] | None:
-    """Return the ``extremes`` of an output after the op at ``index`` is replaced by other ops.
+    """Replace the op at ``index`` by other ops, and return the ``extremes`` of the resulting output.
 
     Returns:
-        None if the resulting pipeline is invalid, or its range is unusual.
+        None if the resulting pipeline is invalid, or the range of the output is unusual.
     """
     ops = pipeline.ops
     try:
@@ -95,7 +104,7 @@ def _usual_range(pipeline: Pipeline, index: int, name: str, *others: Op) -> npt.
 
 
 def unlike_sides(pipeline: Pipeline) -> list[str]:
-    """Warn about each tensor that training and serving resize with different filters."""
+    """Return a warning for each tensor that training and serving resize with different filters."""
     if not pipeline.has_sides or len(pipeline.sides) < 2:
         return []
     training = pipeline.for_training().plan.outputs
@@ -110,7 +119,7 @@ def unlike_sides(pipeline: Pipeline) -> list[str]:
 
 
 def _filter(plan: OutputPlan) -> str:
-    """Return the fields of the filter that resizes a tensor; empty if the tensor is not resized."""
+    """Return the fields that define a tensor's resize filter, or an empty string if the tensor is not resized."""
     resize = plan.geometry.resize if isinstance(plan, TensorPlan) else None
     if resize is None:
         return ""
@@ -118,12 +127,12 @@ def _filter(plan: OutputPlan) -> str:
 
 
 def black_margins(pipeline: Pipeline) -> list[str]:
-    """Warn about each tensor that contains black padding, because ``center_crop`` is larger than a resized photo."""
+    """Return a warning for each tensor with black padding, which a crop adds to smaller photos."""
     return [text for output in pipeline.outputs.values() if (text := _padding_warning(pipeline, output))]
 
 
 def _padding_warning(pipeline: Pipeline, output: Output) -> str:
-    """Return the warning about the first common photo that is padded; empty if none is."""
+    """Return a warning with the first common photo size that is padded, or an empty string if no size is padded."""
     plan = pipeline.plan.outputs[output.name]
     is_intended = any(isinstance(op, Pad | Letterbox) for op in output.chain)
     crops = [index for index, op in enumerate(pipeline.ops) if isinstance(op, CenterCrop) and op in output.chain]
@@ -141,7 +150,7 @@ def _padding_warning(pipeline: Pipeline, output: Output) -> str:
 
 
 def _content_sizes(plan: TensorPlan) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield the size of each common photo, and the size of its visible part in the tensor."""
+    """Yield each common size of a photo, and the size of the part of the tensor that such a photo fills."""
     for photo in _PHOTOS:
         try:
             top, left, bottom, right = plan.geometry.place(*photo).region
