@@ -115,7 +115,7 @@ class Canvases:
 
         Args:
             memory: Host memory of ``n_bytes`` bytes, which is uploaded afterwards.
-            address: Device address to which the memory is uploaded, a multiple of 16.
+            address: Device address of the memory after the upload, a multiple of 16.
             scratch: Device address of each image's buffers; see ``scratch``.
             tensors: Device address of each image's output.
         """
@@ -133,7 +133,7 @@ class Canvases:
 
 
 class _Data:
-    """Collects the tables and filter weights to which steps refer."""
+    """Collects the tables and filter weights that steps refer to."""
 
     def __init__(self) -> None:
         self.whole = bytearray()

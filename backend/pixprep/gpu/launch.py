@@ -32,7 +32,7 @@ class Room(Protocol):
     """Memory for the data of a launch. The result of a method is valid until the next call of the same method."""
 
     def upload(self, n_bytes: int) -> tuple[U8, int]:
-        """Return host memory to fill, and the device address to which it is uploaded later, a multiple of 16."""
+        """Return host memory to fill, and the device address that it will have after the upload, a multiple of 16."""
 
     def middle(self, n_bytes: int) -> int:
         """Return the device address of memory for intermediate images and canvases, a multiple of ``ALIGNMENT``."""
@@ -217,7 +217,7 @@ class _Uploads:
 
 
 def _formula(plan: TensorPlan) -> Formula | None:
-    """Return the formula of a plan's filter windows, or None if there is no single formula for both axes."""
+    """Return the formula of a plan's filter windows, or None if both axes do not share a formula."""
     if plan.geometry.resize is None:  # the lengths of the axes do not change, so any formula is correct
         return Formula("box", is_widened=False, bits=IDENTITY_BITS)
     return formula(plan.geometry.resize)

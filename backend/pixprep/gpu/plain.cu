@@ -128,8 +128,8 @@ __device__ static inline int level_of(float value, bool is_away = false) {
     return (int)fminf(fmaxf(even, 0.0f), 255.0f);
 }
 
-// Compute the result of the second pass for a pixel of the region. The result consists of pixel values or, with
-// -DREAL_VALUES=1, of float32 values.
+// Compute the result of the second pass for a pixel of the region. The values are pixel values or, with
+// -DREAL_VALUES=1, float32 values.
 __device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
     int passes = image.passes;
     bool is_down = !image.vertical_first;

@@ -2,7 +2,7 @@
 
 The formula is that of libswscale on x86-64. On other processors, or with other versions of PyAV, libswscale may convert
 frames differently. The color matrix of a clip therefore does not determine the coefficients. Instead, ``coefficients``
-searches for coefficients that reproduce the RGB pixels to which the host converts a frame of noise.
+searches for coefficients with which the RGB pixels of a noise frame equal those of the host.
 """
 
 from __future__ import annotations

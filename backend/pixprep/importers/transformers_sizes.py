@@ -38,7 +38,7 @@ from pixprep.plan.tile_grids import grids_of
 from pixprep.spec import Filter, Like
 
 MAX_GRANITE_SIDE = 16
-"""Maximum number of rows, and of columns, in GraniteDocling's grid of tiles."""
+"""Maximum numbers of rows and columns in GraniteDocling's grid of tiles."""
 MAX_OPEN_SIDE = 4096
 """Maximum height and width of a tensor if the class does not limit the size of an image. Every tensor requires an upper
 bound."""

@@ -1,8 +1,8 @@
-"""Reads and writes pipeline files: a JSON object with one op per line, without code or paths.
+"""Reads and writes pipeline files. Such a file is a JSON object with one op per line, without code or paths.
 
-The rules are in docs/pipeline-file.md. The reader rejects unknown fields, and its messages contain the JSON path of the
-error. The output of the writer is canonical: equal ops result in equal bytes, and fields with default values are
-omitted. The defaults of a format version never change.
+docs/pipeline-file.md describes the format. The reader rejects unknown fields, and its messages contain the JSON path of
+the error. The writer produces a canonical text: equal ops result in equal bytes, and fields with default values are
+omitted. The default values of a format version never change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_OPS = 256
 MAX_DIGITS = 20
 MAX_OPTION = 4000
 FIELDS = ("format", "origin", "ops")
-SCHEMA_FIELD = "$schema"  # editors find the JSON Schema by this field; pixprep ignores its value
+SCHEMA_FIELD = "$schema"  # editors find the JSON Schema by this field; pixprep ignores the value of the field
 
 _SLIPS = {
     "": "the text ends early",
@@ -51,19 +51,19 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Origin of an imported pipeline.
+    """Origin of an imported pipeline, which does not affect the pixels.
 
-    It does not affect the pixels. ``pixprep verify`` imports the source again and compares the result.
+    ``pixprep verify`` imports the source again, and compares the result with the pipeline.
 
     Args:
-        library: Library that the definition comes from: ``torchvision``, ``timm``, ``transformers``, ``keras``,
-            ``ultralytics``, ``dali``.
-        version: Version of that library, as installed during the import or as stated in the definition; ``unknown`` if
-            neither exists.
+        library: Library that defines the preprocessing: ``torchvision``, ``timm``, ``transformers``, ``keras``,
+            ``ultralytics`` or ``dali``.
+        version: Version of the library that was installed during the import, or the version in the imported definition.
+            It is ``unknown`` if neither is available.
         name: Name of the model, the weights or the file.
-        profile: Library whose pixels the pipeline reproduces, which is the ``like`` of its resize.
-        source: Name of the file or folder that was imported, without its directory; default: ``name``.
-        options: Options of the importer as ``NAME=VALUE``, in the form of ``--option``.
+        profile: Library whose pixels the pipeline reproduces. It is the ``like`` of the pipeline's resize.
+        source: Name of the imported file or folder, without its directory. Default: ``name``.
+        options: Options that were passed to the importer, each as ``NAME=VALUE``, as for ``--option``.
     """
 
     library: Word
@@ -87,8 +87,8 @@ def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading.
 
     Raises:
-        OSError: The file cannot be opened, or is not a regular file. A FIFO could block forever, and a device could be
-            endless.
+        OSError: The file cannot be opened, or is not a regular file. Other files are rejected, because reading a FIFO
+            could block forever, and a device could return an endless amount of data.
     """
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -113,10 +113,11 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 
 
 def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
-    """Read the text of a pipeline file.
+    """Parse the text of a pipeline file.
 
     Returns:
-        Ops in order, and the origin or None. ``Pipeline`` checks whether the ops fit together.
+        Ops in order, and the origin or None. This function does not check whether the ops fit together; ``Pipeline``
+        does.
 
     Raises:
         PipelineError: The file is invalid. The message contains the JSON path of the error.
@@ -160,9 +161,9 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
 
 
 def not_json(error: json.JSONDecodeError) -> str:
-    """Return the message for a text that is not JSON.
+    """Return the error message for a file that is not valid JSON.
 
-    Common mistakes have specific messages. The messages do not depend on the Python version.
+    The messages for common mistakes are specific, and do not depend on the Python version.
     """
     text, at = error.doc, error.pos
     before, next_ = text[:at].rstrip(), text[at : at + 1]
@@ -179,29 +180,35 @@ def not_json(error: json.JSONDecodeError) -> str:
 
 
 def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
-    """Return the canonical text of a pipeline file, with one op per line and the fields in the order of the docs."""
+    """Return the canonical text of a pipeline file.
+
+    The text has one op per line, with the fields in the order of the documentation.
+    """
     lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
     from_ = f'  "origin": {json.dumps(_origin_fields(origin), ensure_ascii=False)},\n' if origin else ""
     return f'{{\n  "format": "{FORMAT}",\n{from_}  "ops": [\n{lines}\n  ]\n}}\n'
 
 
 def _origin_fields(origin: Origin) -> dict[str, Any]:
-    """Return the fields of an origin that are not empty."""
+    """Return the non-empty fields of an origin, by name."""
     return {field: value for field, value in msgspec.to_builtins(origin).items() if value}
 
 
 def to_dict(op: Op) -> dict[str, Any]:
-    """Return an op as in the file, without default values; ``name``, ``from`` and ``only`` are last."""
+    """Return an op as its JSON object in the file, without default values. ``name``, ``from`` and ``only`` are last."""
     fields = settings(op)
     for key in [*fields][1:]:
         fewer = {other: value for other, value in fields.items() if other != key}
-        with suppress(msgspec.ValidationError, PipelineError):  # raised if the field is required
+        with suppress(msgspec.ValidationError, PipelineError):  # raised if a required field is missing
             fields = fewer if msgspec.convert(fewer, type(op)) == op else fields
     return fields | ({"ops": _entries(op, to_dict)} if isinstance(op, Choice) else {})
 
 
 def settings(op: Op) -> dict[str, Any]:
-    """Return an op as in the file, with all fields except None; ``name``, ``from`` and ``only`` are last."""
+    """Return an op as its JSON object in the file, including fields with default values other than None.
+
+    ``name``, ``from`` and ``only`` are last.
+    """
     fields = msgspec.to_builtins(op, builtin_types=())
     first: dict[str, Any] = {"op": op_name(op)}
     last: dict[str, Any] = {}
@@ -213,17 +220,17 @@ def settings(op: Op) -> dict[str, Any]:
 
 @cache
 def _empty(kind: type[Op]) -> frozenset[str]:
-    """Return the names of the fields whose default is None."""
+    """Return the names, in the file, of an op's fields whose default is None."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind) if field.default is None)
 
 
 def _entries(choice: Choice, entry: Callable[[Op], dict[str, Any]]) -> tuple[Any, ...]:
-    """Return the list of a choice as in the file; ``entry`` converts each op."""
+    """Return the list ``ops`` of a choice as in the file. ``entry`` converts each op to its JSON object."""
     return tuple(tuple(map(entry, each)) if isinstance(each, tuple) else entry(each) for each in choice.ops)
 
 
 def convert(op: Op) -> Op:
-    """Check the fields of an op that was created in Python, as if it had been read from a file, and return the op."""
+    """Check the fields of an op that was created in Python as strictly as those of a file, and return the op."""
     try:
         fields = settings(op)
         return msgspec.convert(fields, type(op))
@@ -236,7 +243,7 @@ def convert(op: Op) -> Op:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of pipeline files.
 
-    ``loads`` and ``Pipeline`` also check rules that a schema cannot express.
+    A schema cannot express all rules of the format. ``loads`` and ``Pipeline`` check the other rules.
     """
     every: Any = Union[tuple(OPS.values())]  # noqa: UP007  (not a type annotation)
     (ops, origin), components = msgspec.json.schema_components([list[every], Origin], ref_template="#/$defs/{name}")
@@ -279,7 +286,7 @@ def _integer(digits: str) -> int:
 
 
 def _not_a_number(document: object, constant: object, text: str) -> str:
-    """Return the message for the first NaN or Infinity, with its JSON path and line."""
+    """Return the error message for the first NaN or Infinity of a document, with its JSON path, line and column."""
     places: list[tuple[str, object]] = [("$", document)]
     while (place := places.pop())[1] is not constant:
         path, value = place

@@ -1,4 +1,4 @@
-"""``Pipeline``: an immutable graph of ops, with validation, shape inference and compilation to a plan."""
+"""Implements ``Pipeline``, an immutable graph of ops that is validated and compiled to a plan."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Pipeline:
     see docs/pipeline-file.md.
 
     Args:
-        ops: Ops in the order in which they run. The first is ``decode`` or ``pixels``, and at least one is ``tensor``.
-            A call of a custom operator is also an op.
+        ops: Ops in the order in which they run. The first op must be ``decode``, ``decode_video`` or ``pixels``, and at
+            least one op must be ``tensor``. A call of a custom operator is also an op.
         origin: Origin of an imported pipeline.
         operators: Custom operators that ``extern`` ops refer to, or names of installed operators that are allowed.
 
@@ -64,17 +64,18 @@ class Pipeline:
         PipelineError: An op is invalid. The message begins with its index and type, ``ops[2] "tensor": …``.
 
     Attributes:
-        ops: Ops of both sides, with all fields checked. ``Pipeline(pipeline.ops)`` has both sides again.
-        side: Side that the attributes below describe: ``training`` if the pipeline has no serving side or was returned
-            by ``for_training``, and ``serving`` in all other cases.
-        side_ops: Ops of this side.
-        nodes: Ops of this side in order, with the spec of the result of each op.
+        ops: Validated ops of both sides. ``Pipeline(pipeline.ops)`` has the same two sides.
+        side: Side that the attributes ``side_ops``, ``nodes``, ``images``, ``outputs``, ``inputs`` and ``plan``
+            describe. It is ``training`` if the pipeline has no serving side or was returned by ``for_training``, and
+            ``serving`` in all other cases.
+        side_ops: Ops of the side.
+        nodes: Ops of the side in order, with the spec of each op's result.
         origin: Origin of an imported pipeline, or None.
-        operators: Custom operators of the constructor's ``operators`` and of the calls in ``ops``.
-        images: Spec of the image that each op of this side returns.
-        outputs: Outputs of the pipeline by name, in the order of the ops.
+        operators: Custom operators that were passed as ``operators``, or whose calls are in ``ops``.
+        images: Specs of the images that the ops of the side return.
+        outputs: Outputs of the side by name, in the order of the ops.
         inputs: Inputs that a request contains in addition to the image, by name, in the order of the ops.
-        plan: Compiled plan.
+        plan: Compiled plan of the side.
     """
 
     @explained({}, "pass the ops as one list, such as [decode(), tensor()]")
@@ -128,20 +129,21 @@ class Pipeline:
         self.inputs: Mapping[str, InputSpec] = compiled_side.plan.inputs
 
     def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
-        """Return example values of the per-request inputs, with one row per image.
+        """Return example values of the per-request inputs by name, with one row for each of ``count`` images.
 
-        A box covers the whole image, a flag is false, and other numbers are 0 or the nearest allowed value.
+        The example box is the whole image, the example flag is false, and other numbers are 0 or the allowed value that
+        is nearest to 0.
         """
         return {name: [spec.example] * count for name, spec in self.inputs.items()}
 
     def inserting(self, *ops: Op | OperatorCall, before: str | int = "tensor") -> Pipeline:
-        """Return this pipeline with additional ops, on both sides unless ``only`` restricts them to one.
+        """Return this pipeline with additional ops. They belong to both sides, unless their ``only`` restricts them.
 
         >>> segmenting = pipeline.inserting(pp.mask(), before="tensor")            # doctest: +SKIP
 
         Args:
             *ops: Ops to insert, in order.
-            before: Name, type or index of the op before which they are inserted. -1 is the last op.
+            before: Name, type or index of the op before which the new ops are inserted. -1 is the index of the last op.
 
         Raises:
             PipelineError: The name or type does not match exactly one op, or the resulting pipeline is invalid.
@@ -221,7 +223,7 @@ class Pipeline:
 
     @property
     def left_out(self) -> str:
-        """Sentence that lists the ops that this side omits; empty if there are none."""
+        """Sentence that lists the ops that this side omits. It is empty if this side omits no op."""
         ops = enumerate(self.ops)
         silent = AnnotationOp if self.side == "serving" else ()  # annotations never apply to serving
         places = [op_label(index, op) for index, op in ops if not is_on(op, self.side) and not isinstance(op, silent)]
@@ -229,12 +231,12 @@ class Pipeline:
 
     @property
     def n_bytes(self) -> int:
-        """Maximum size of all outputs of one image, in bytes."""
+        """Maximum total size of the outputs of one image in bytes."""
         return n_bytes(self.outputs)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
-        """Return the pipeline from the text of a pipeline file; see ``load``."""
+        """Create a pipeline from the text of a pipeline file; see ``load``."""
         pipeline = cls.__new__(cls)
         pipeline._make(*file.loads(text), operators)
         return pipeline
@@ -292,13 +294,19 @@ class Pipeline:
 
 
 def not_a_pipeline(value: object) -> str:
-    """Return the end of a message about a value that should be a Pipeline: its type, and how to create a Pipeline."""
+    """Return the end of an error message about a value that should be a Pipeline.
+
+    The text contains the type of the value, and how to create a Pipeline.
+    """
     fix = "use Pipeline([...])" if isinstance(value, list) else "to read a pipeline file, use pixprep.load(path)"
     return f"not {type(value).__name__}: {fix}"
 
 
 def _for_photos(op: Op) -> Op:
-    """Return the corresponding op for encoded images if the op is for pixels or clips, else the op."""
+    """Return the op for encoded images that corresponds to an op for decoded pixels or clips.
+
+    An op that also supports encoded images is returned unchanged.
+    """
     if isinstance(op, Pixels | DecodeVideo):
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
@@ -307,10 +315,11 @@ def _for_photos(op: Op) -> Op:
 
 
 def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], CompiledSide]) -> CompiledSide:
-    """Compile the serving side with all annotations that share their geometry with a serving tensor.
+    """Compile the serving side with those annotations whose geometry is also the geometry of a serving tensor.
 
-    Only a Loader uses these annotations, because Triton does not return annotations. The remaining annotations fit only
-    the training tensor. A Loader of the serving side therefore returns their fields unchanged, and reports this.
+    Only a Loader uses the annotations of the serving side, because Triton does not return annotations. The other
+    annotations match only the training tensor. Therefore, a Loader of the serving side returns their fields unchanged,
+    and reports this.
     """
     placed = [entry for entry in ops if not (isinstance(entry[1], AnnotationOp) and entry[1].only is None)]
     if len(placed) == len(ops):
@@ -329,7 +338,10 @@ def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]]
 
 
 def _size_hint(others: Sequence[Op], side: Side) -> str:
-    """Return a hint for a side without a fixed size, if an op of the other side sets the size; else an empty string."""
+    """Return a hint for a side whose tensors have no fixed size, if only the other side sets a size.
+
+    The hint is empty if the other side does not set a size either.
+    """
     for op in reversed(others):
         size = {"height": getattr(op, "height", None), "width": getattr(op, "width", None)}
         if size["height"]:
@@ -373,12 +385,12 @@ def _check_same_meaning(training: CompiledSide, serving: CompiledSide) -> None:
 
 
 def checked(index: int, op: Any, known: list[Operator | str]) -> Op:
-    """Check the fields of an op of a list.
+    """Check an entry of a list of ops, and return it as an op.
 
     Args:
         index: Index of the op, for messages.
         op: Op, or a call of a custom operator.
-        known: Custom operators, to which the operator of a call is appended.
+        known: Custom operators that are known so far. If ``op`` is a call, its operator is appended to this list.
 
     Raises:
         PipelineError: The entry is not an op, or a field is invalid.

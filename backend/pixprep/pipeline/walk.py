@@ -1,4 +1,4 @@
-"""Compilation of the ops of one side: connects them, infers their specs, lowers them, and plans the outputs."""
+"""Compiles the ops of one side: connects the ops, infers their specs, lowers them, and plans the outputs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
-"""Maximum size of the outputs of an image or of a batch, in bytes. It is the limit of gRPC for a response."""
-RESERVED_NAMES = ("image", "status")  # names of the input, and of the output that the setting on_error "zero" adds
+"""Maximum size in bytes of the outputs of an image or a batch, which is gRPC's maximum for a response."""
+RESERVED_NAMES = ("image", "status")
+"""Names that an op must not have. ``image`` is the input with the encoded images, and ``status`` is the output that the
+setting ``on_error`` adds if it is ``zero``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An op of a pipeline, with the spec of its result.
+    """Op of a pipeline, with the spec of its result.
 
     Attributes:
         index: Index of the op in the file.
-        op: The op.
+        op: Op of the node.
         key: Key of the op's random parameters.
-        source: Index of the op whose image this op receives. For the first op, it is the op's own index.
+        source: Index of the op whose image this op receives. For the first op, this is the op's own index.
         image: Spec of the image that the op returns.
         chain: Ops that change the image, from the first op to this op.
-        lowered: Lowered ops of the chain.
+        lowered: Result of lowering the ops of the chain.
         inputs: Per-request inputs of the op.
-        call: Call of the custom operator if the op is an ``extern`` after ``tensor``, else None.
+        call: Call of the custom operator if the op is an ``extern`` after ``tensor``. For all other ops it is None.
     """
 
     index: int
@@ -55,10 +57,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Output:
-    """One output of a pipeline.
+    """Output of a pipeline.
 
     Attributes:
-        name: Name of the output in Triton: the op's ``name``, or the type of the op if it has no name.
+        name: Name of the output in Triton, which is the op's ``name`` or, if the op has no name, its type.
         spec: Spec of the output for one image.
         chain: Ops from ``decode`` to the output.
     """
@@ -70,7 +72,7 @@ class Output:
 
 @dataclass(frozen=True)
 class CompiledSide:
-    """The compiled ops of one side. ``Pipeline`` describes the attributes."""
+    """Compiled ops of one side. The attributes of ``Pipeline`` with the same names are documented there."""
 
     nodes: tuple[Node, ...]
     outputs: dict[str, Output]
@@ -78,11 +80,11 @@ class CompiledSide:
 
 
 class Item(NamedTuple):
-    """An op of a side.
+    """Op of a side, with its index and key.
 
     Attributes:
-        op_index: Index of the op in the file.
-        op: The op.
+        op_index: Index of the op in the file. For an op in the list of a choice, it is the index of the choice.
+        op: Op of the side.
         key: Key of the op's random parameters.
         is_chosen: Whether the op was selected from the list of a choice.
     """
@@ -94,7 +96,7 @@ class Item(NamedTuple):
 
 
 def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
-    """Yield the ops of a side with their keys. The key is the op's name, or its type and a running number."""
+    """Yield the ops of a side with their keys. A key is the op's name, or the op's type and a running number."""
     counts: Counter[str] = Counter()
     for index, op in ops:
         yield Item(index, op, op.name or f"{op_name(op)}#{counts[op_name(op)]}")
@@ -102,19 +104,19 @@ def items(ops: Iterable[tuple[int, Op]]) -> Iterator[Item]:
 
 
 def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where: str = "") -> Iterator[Node]:
-    """Yield the ops one by one, connected, with inferred specs, and lowered.
+    """Connect the ops of a side, infer their specs and lower them, and yield a node for each op.
 
     Args:
-        ops: Result of ``items``.
-        operators: Custom operators that ``extern`` may refer to.
-        where: Side, as the prefix of error messages.
+        ops: Ops of the side, as returned by ``items``.
+        operators: Custom operators that ``extern`` ops may refer to.
+        where: Prefix of error messages, which names the side.
 
     Raises:
-        PipelineError: An op does not fit the ops before it.
+        PipelineError: An op does not match the result of the preceding ops.
     """
     by_index: dict[int, Node] = {}
     names: dict[str, int] = {}
-    tensors: set[int] = set()  # index of the op that last changed each tensor
+    tensors: set[int] = set()  # for each tensor, the index of the op that last changed it
     last: int | None = None
     for index, op, key, is_chosen in ops:
         with at(index, op, where):
@@ -148,13 +150,13 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
 def compile_side(
     ops: Iterable[Item], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
 ) -> CompiledSide:
-    """Compile the ops of a side, without random choices between geometric ops.
+    """Compile the ops of a side, which must not contain a random choice between geometric ops.
 
     Args:
-        ops: Result of ``items``.
-        operators: Custom operators that ``extern`` may refer to.
-        where: Side, as the prefix of error messages.
-        size_hint: Error message for a tensor of unlimited size. If empty, the op's own message is used.
+        ops: Ops of the side, as returned by ``items``.
+        operators: Custom operators that ``extern`` ops may refer to.
+        where: Prefix of error messages, which names the side.
+        size_hint: Error message for a tensor of unlimited size. If it is empty, the op's own message is used.
 
     Raises:
         PipelineError: An op is invalid, or the ops do not fit together.
@@ -193,7 +195,7 @@ def compile_side(
                 before = plans.pop(old.name)
                 output = Output(op.name or old.name, node.call.result(old.spec), (*old.chain, op))
                 _check_output(output.name, (*outputs, *annotations))
-                _check_size(old.spec.n_bytes, where)  # the input of the call also takes memory
+                _check_size(old.spec.n_bytes, where)  # because the input of the call also uses memory
                 assert isinstance(before, TensorPlan)
                 outputs[output.name], tensors[index] = output, output.name
                 plans[output.name] = replace(before, calls=(*before.calls, node.call))
@@ -239,7 +241,7 @@ def _check_annotations(compiled: Sequence[Node], where: str) -> None:
 
 
 def meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
-    """Return the properties of a tensor that matter to a model."""
+    """Return the properties of a tensor that affect its meaning to a model, by the name of the property."""
     return {
         "dtype": spec.dtype,
         "layout": spec.layout,
@@ -253,7 +255,7 @@ def meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
 
 @contextmanager
 def at(index: int, op: Op, where: str = "") -> Iterator[None]:
-    """Prefix the messages of PipelineErrors in the block with the index and type of the op, and ``where``."""
+    """Prefix the message of a PipelineError that the block raises with the op's index and type, and with ``where``."""
     try:
         yield
     except PipelineError as error:
@@ -261,7 +263,10 @@ def at(index: int, op: Op, where: str = "") -> Iterator[None]:
 
 
 def op_label(index: int, op: Op) -> str:
-    """Return an op's index and type, ``ops[2] "tensor"``. For a custom operator, its name replaces the type."""
+    """Return an op's index and type, such as ``ops[2] "tensor"``.
+
+    For an ``extern`` op, the name of its custom operator is used instead of the type.
+    """
     return f'ops[{index}] "{op.operator if isinstance(op, Extern) else op_name(op)}"'
 
 
@@ -274,7 +279,7 @@ def _check_size(size: int, where: str) -> None:
 
 
 def n_bytes(outputs: Mapping[str, Output]) -> int:
-    """Return the maximum size of the outputs of one image, in bytes."""
+    """Return the maximum total size of the outputs of one image in bytes."""
     return sum(output.spec.n_bytes for output in outputs.values())
 
 
@@ -288,7 +293,7 @@ def _check_output(name: str, others: Sequence[str]) -> None:
 
 
 def _add_input(spec: InputSpec, others: dict[str, InputSpec]) -> None:
-    """Add the input of an op to the inputs of the pipeline. Several ops may share an input."""
+    """Add the input of an op to the inputs of the pipeline. Several ops may use the same input."""
     _check_name(spec.name, "the name of an input")
     if spec.name in RESERVED_NAMES:
         raise PipelineError(f'the name "{spec.name}" is reserved: use a different name for the input')
