@@ -140,7 +140,8 @@ def test_avif_and_heic_are_accepted_if_the_parameter_names_them(triton):
     assert np.array_equal(infer(triton, "plain", image=images).as_numpy("tensor"), expected)
     for name, encoded in STILLS.items():
         with pytest.raises(
-            InferenceServerException, match=rf"an? {name.split()[0].upper()} is not accepted .parameter formats: jpeg, png"
+            InferenceServerException,
+            match=rf"an? {name.split()[0].upper()} is not accepted .parameter formats: jpeg, png",
         ):
             infer(triton, "pre.pixprep", image=[encoded])
 
