@@ -24,7 +24,7 @@ def running(fields: dict[str, Any], suffix: str) -> Run:
 
     def one(encoded: bytes) -> torch.Tensor:
         made = processor(Image.open(io.BytesIO(encoded)).convert("RGB"), return_tensors="pt")["pixel_values"]
-        return made[0] if made.ndim == 5 else made
+        return made[0] if made.ndim in (3, 5) else made  # without the dimension of the only image
 
     return alone(one)
 
