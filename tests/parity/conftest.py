@@ -1,18 +1,19 @@
-"""Setup of the parity tests: PyTorch with the same results on every processor, and without torchvision's C++ extension.
+"""Configures PyTorch for the parity tests: the same results on every processor, and no need for torchvision's C++
+extension.
 
-No registry has that extension for the CPU.
+No package registry has that extension for the CPU.
 """
 
 import os
 import sys
 
-# On Intel processors, MKL fuses the sums of a matrix product, so torchvision's grid would have other positions:
+# On Intel processors, MKL fuses the sums of a matrix product, which would change the positions of torchvision's grid:
 # see docs/levels.md.
 os.environ["MKL_CBWR"] = "COMPATIBLE"
 try:
     import torch
-except (ImportError, OSError):  # missing, or a build that needs CUDA's libraries
-    sys.modules["torch"] = None  # so that every test that needs it is skipped with a message
+except (ImportError, OSError):  # PyTorch is missing, or is a build that needs CUDA's libraries
+    sys.modules["torch"] = None  # all tests that need PyTorch are skipped with a message then
 else:
     # torchvision registers fake implementations of these two ops at import, which only its extension defines
     LIBRARY = torch.library.Library("torchvision", "DEF")

@@ -23,7 +23,7 @@ MEAN, STD = ([255 * x for x in values] for values in ((0.485, 0.456, 0.406), (0.
 
 
 def classic(encoded: Any, device: str = "cpu") -> Any:
-    """The pipeline of almost every classifier in DALI."""
+    """Resize, crop and normalize, as almost every classifier in DALI does."""
     pixels = fn.decoders.image(encoded, device=device, output_type=types.RGB)
     pixels = fn.resize(pixels, resize_shorter=256, interp_type=types.INTERP_LINEAR)
     return fn.crop_mirror_normalize(
@@ -32,12 +32,12 @@ def classic(encoded: Any, device: str = "cpu") -> Any:
 
 
 def classic_gpu(encoded: Any) -> Any:
-    """The same on a GPU."""
+    """Do the same on a GPU."""
     return classic(encoded, "mixed")
 
 
 def mirrored(encoded: Any) -> Any:
-    """Different filter, rounding, layout and dtype, with a scale and a shift."""
+    """Use a different filter, rounding, layout and dtype, and normalize with a scale and a shift."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_longer=48, interp_type=types.INTERP_CUBIC)
     return fn.crop_mirror_normalize(
         pixels, dtype=types.FLOAT16, output_layout="HWC", crop_h=25, crop_w=33, rounding="truncate", mirror=1,
@@ -46,7 +46,7 @@ def mirrored(encoded: Any) -> Any:
 
 
 def cover(encoded: Any) -> Any:
-    """BGR values without antialiasing, so that the two filters are equal."""
+    """Return BGR values, resized without antialiasing, so that the two filters are equal."""
     pixels = fn.decoders.image(encoded, output_type=types.BGR)
     pixels = fn.resize(
         pixels, size=[30, 40], mode="not_smaller", min_filter=types.INTERP_LANCZOS3, mag_filter=types.INTERP_LANCZOS3,
@@ -56,27 +56,27 @@ def cover(encoded: Any) -> Any:
 
 
 def gray(encoded: Any) -> Any:
-    """One channel, a fast IDCT, both sides given; separate operators for the cast and the transposition."""
+    """Decode one channel with a fast IDCT, and resize both sides. Separate operators cast and transpose the values."""
     pixels = fn.decoders.image(encoded, output_type=types.GRAY, use_fast_idct=True, adjust_orientation=False)
     pixels = fn.resize(pixels, resize_x=29, resize_y=33, subpixel_scale=False)
     return fn.transpose(fn.cast(pixels, dtype=types.FLOAT), perm=[2, 0, 1])
 
 
 def cropped(encoded: Any) -> Any:
-    """Crop during decoding, flip, and a separate operator for the normalization."""
+    """Crop during decoding, flip, and normalize in a separate operator."""
     pixels = fn.decoders.image_crop(encoded, crop=(300, 401))
     pixels = fn.flip(fn.resize(pixels, size=[24, 24], interp_type=types.INTERP_TRIANGULAR), vertical=1)
     return fn.normalize(fn.copy(pixels), mean=127.5, stddev=60, scale=2)
 
 
 def corner(encoded: Any) -> Any:
-    """The upper left corner, with nearest neighbour."""
+    """Crop the upper left corner after a resize with nearest neighbour."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=50, interp_type=types.INTERP_NN)
     return fn.crop_mirror_normalize(pixels, crop=(20, 30), crop_pos_x=0, crop_pos_y=0, std=255.0)
 
 
 def padded(encoded: Any) -> Any:
-    """Canvas, and normalization with expressions."""
+    """Place the image on a canvas, and normalize it with expressions."""
     pixels = fn.pad(
         fn.resize(fn.decoders.image(encoded), resize_longer=40), axes=(0, 1), shape=(42, 44), fill_value=114
     )
@@ -84,33 +84,35 @@ def padded(encoded: Any) -> Any:
 
 
 def turned(encoded: Any) -> Any:
-    """Rotate by half a turn, then by a quarter. Each expression has a different form."""
+    """Rotate by half a turn, then by a quarter turn. Each expression has a different form."""
     pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=180, keep_size=True)
     pixels = fn.rotate(pixels, angle=-90)
     return 0.5 * (fn.cast(pixels, dtype=types.FLOAT) / 255) + 3.0
 
 
 def two_outputs(encoded: Any) -> Any:
-    """Two outputs that branch after the resize."""
+    """Return two outputs that branch after the resize."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=40)
     thumbnail = fn.crop(pixels, crop=(16, 16), name="thumbnail")
     return thumbnail, fn.crop_mirror_normalize(pixels, crop=(32, 32), mean=127, std=128.0)
 
 
 def random_mirror(encoded: Any) -> Any:
-    """As in training: an argument that another operator computes."""
+    """Mirror at random as in training: another operator computes the argument."""
     pixels = fn.resize(fn.decoders.image(encoded), size=32)
     return fn.crop_mirror_normalize(pixels, mirror=fn.random.coin_flip())
 
 
 def stretched(encoded: Any) -> Any:
-    """The classifier of dali_backend's example for ResNet-50: both sides, whatever the aspect ratio."""
+    """Resize both sides regardless of the aspect ratio, as the ResNet-50 classifier in dali_backend's examples does."""
     pixels = fn.resize(fn.decoders.image(encoded, device="cpu", output_type=types.RGB), resize_x=224, resize_y=224)
     return fn.crop_mirror_normalize(pixels, dtype=types.FLOAT, output_layout="CHW", crop=(224, 224), mean=MEAN, std=STD)
 
 
 def letterboxed(encoded: Any) -> Any:
-    """The letterbox of Ultralytics' guide to DALI: fitted into 640 x 640, in the centre of a gray canvas."""
+    """Make the letterbox of Ultralytics' guide to DALI: the image fits into 640 x 640 and is centred on a gray
+    canvas.
+    """
     pixels = fn.decoders.image(encoded, device="cpu", output_type=types.RGB)
     pixels = fn.resize(
         pixels, resize_x=640, resize_y=640, mode="not_larger", interp_type=types.INTERP_LINEAR, antialias=False
@@ -122,14 +124,14 @@ def letterboxed(encoded: Any) -> Any:
 
 
 def small_letterbox(encoded: Any) -> Any:
-    """In the centre of a gray canvas, as detectors are served."""
+    """Make a letterbox with a centred image on a gray canvas, as served detectors use it."""
     pixels = fn.resize(fn.decoders.image(encoded), size=[60, 64], mode="not_larger", antialias=False)
     pixels = fn.crop(pixels, crop=(60, 64), out_of_bounds_policy="pad", fill_values=114)
     return fn.crop_mirror_normalize(pixels, dtype=types.FLOAT, std=[255.0, 255.0, 255.0])
 
 
 def exact_letterbox(encoded: Any) -> Any:
-    """The same with Ultralytics' padding, computed from the size in the header."""
+    """Make the same letterbox with Ultralytics' padding, computed from the size in the header."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_longer=64, antialias=False, subpixel_scale=False)
     height, width = sides(encoded)
     scale = 64 / dmath.max(height, width)
@@ -143,7 +145,7 @@ def exact_letterbox(encoded: Any) -> Any:
 
 
 def sliced_letterbox(encoded: Any) -> Any:
-    """Compute a letterbox's size and corner in floats; return the size with the tensor."""
+    """Compute the size and the corner of a letterbox in floats. Return the size together with the tensor."""
     height, width = sides(encoded)
     scale = dmath.min(64 / width, 60 / height)
     rows, columns = dmath.floor(height * scale + 0.5), dmath.floor(width * scale + 0.5)
@@ -157,7 +159,7 @@ def sliced_letterbox(encoded: Any) -> Any:
 
 
 def whole_letterbox(encoded: Any) -> Any:
-    """Sizes computed in integers; pasted on a canvas."""
+    """Compute the sizes of a letterbox in integers, and paste the image on a canvas."""
     shape = fn.peek_image_shape(encoded)
     height, width = shape[0:1], shape[1:2]
     most = fn.reductions.max(fn.cat(width, height), axes=[0])
@@ -167,7 +169,7 @@ def whole_letterbox(encoded: Any) -> Any:
 
 
 def canvas(encoded: Any) -> Any:
-    """Place a canvas of the image's own size and crop a corner; return the size before the resize."""
+    """Place the image on a canvas of its own size and crop a corner. Also return the size before the resize."""
     pixels, size = fn.resize(
         fn.decoders.image(encoded), resize_longer=40, interp_type=types.INTERP_CUBIC, save_attrs=True
     )
@@ -176,7 +178,7 @@ def canvas(encoded: Any) -> Any:
 
 
 def corner_padded(encoded: Any) -> Any:
-    """Padding with 0 after normalization, and the shorter side limited by the longer one."""
+    """Pad with 0 after normalization. The shorter side is resized, limited by the longer side."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=40, max_size=50)
     return fn.crop_mirror_normalize(
         pixels, crop=(52, 51), crop_pos_x=0, crop_pos_y=0, out_of_bounds_policy="pad", mean=MEAN, std=STD
@@ -197,14 +199,14 @@ def colours(encoded: Any) -> Any:
 
 
 def blurred(encoded: Any) -> Any:
-    """Blur with a sigma and with a window size; erase rectangles."""
+    """Blur with a sigma and with a window size, and erase rectangles."""
     pixels = fn.gaussian_blur(fn.resize(fn.decoders.image(encoded), size=[40, 44]), sigma=1.2)
     pixels = fn.gaussian_blur(pixels, window_size=3)
     return fn.erase(pixels, anchor=[2, 3, 20, 30], shape=[9, 8, 50, 7], axis_names="HW", fill_value=[9, 200, 30])
 
 
 def constants(encoded: Any) -> Any:
-    """Use arithmetic with one number per channel, subtract from a number, and exchange channels."""
+    """Compute with one number per channel, subtract values from a number, and swap channels."""
     pixels = fn.decoders.image_slice(encoded, rel_start=(0.1, 0.2), rel_shape=(0.7, 0.6), axes=(0, 1))
     pixels = fn.color_space_conversion(fn.resize(pixels, size=[40, 44]), image_type=types.RGB, output_type=types.BGR)[
         2:38, 3:-4
@@ -215,7 +217,7 @@ def constants(encoded: Any) -> Any:
 
 
 def shapes(encoded: Any) -> Any:
-    """One side given; the shape of the photo, and a ratio."""
+    """Resize with one side given. Also return the shape of the photo and a ratio."""
     pixels = fn.decoders.image(encoded)
     height, width = sides(encoded)
     small = fn.crop(fn.resize(pixels, resize_x=40), crop=(40, 40), out_of_bounds_policy="pad", fill_values=7)
@@ -223,13 +225,15 @@ def shapes(encoded: Any) -> Any:
 
 
 def sides(encoded: Any) -> tuple[Any, Any]:
-    """Use height and width of the header, in float32."""
+    """Compute with the height and width from the header, in float32."""
     shape = fn.peek_image_shape(encoded, dtype=types.FLOAT)
     return shape[0], shape[1]
 
 
 def slanted(encoded: Any) -> Any:
-    """Two rotations by angles that are not multiples of 90 degrees: one expands, and one keeps the size."""
+    """Rotate twice by angles that are not multiples of 90 degrees: one rotation expands the image, and one keeps its
+    size.
+    """
     pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=33.3, fill_value=114)
     return fn.rotate(pixels, angle=-8, keep_size=True, interp_type=types.INTERP_NN)
 
@@ -256,7 +260,7 @@ RUN = tuple(name for name in PIPELINES if name not in _LARGE)
 
 
 def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:
-    """A pipeline without a GPU. ``mixed`` operators can be serialized, but not run."""
+    """Return a pipeline for the CPU. ``mixed`` operators can be serialized, but not run."""
     pipeline = Pipeline(batch_size=batch_size, num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipeline:
         outputs = build(fn.external_source(device="cpu", name="DALI_INPUT_0", dtype=types.UINT8, ndim=1))
@@ -279,7 +283,7 @@ def without_traces(serialized: bytes) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the number, all bytes and the bytes of the value of each field."""
+    """Yield the number, all bytes, and the bytes of the value of each field in a message."""
     offset = 0
     while offset < len(message):
         start = offset
@@ -300,7 +304,7 @@ def varint(value: int) -> bytes:
 
 
 def unvarint(data: bytes, offset: int) -> tuple[int, int]:
-    """Return the number, and the offset of the next field."""
+    """Return the decoded varint and the offset of the next field."""
     value = shift = 0
     while True:
         byte = data[offset]
@@ -311,7 +315,7 @@ def unvarint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def run(pipeline: Pipeline, encoded: Sequence[bytes]) -> list[list[np.ndarray[Any, Any]]]:
-    """Return the result for each image, for each output."""
+    """Return the results for all images, as one list per output."""
     pipeline.build()
     pipeline.feed_input("DALI_INPUT_0", [np.frombuffer(image, np.uint8) for image in encoded])
     return [[np.array(array) for array in output] for output in pipeline.run()]

@@ -1,4 +1,6 @@
-"""The policies compared with torchvision v2 and timm: tables, distributions of the random parameters, and pixels."""
+"""Tests the augmentation policies against torchvision v2 and timm: tables, distributions of the random parameters, and
+pixels.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": 
 LIKES = ["pillow", "torchvision"]
 FILL = (123, 117, 104)
 DRAWS = 300
-"""Number of samples of each kind."""
+"""Number of samples that are drawn for each comparison."""
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
 
@@ -55,7 +57,9 @@ def test_aug_mix_without_all_ops_has_torchvisions_other_table():
 
 
 def test_the_middle_of_a_table_distinguishes_double_rounding():
-    """Angles computed from the nearer end differ from others, so the comparison above detects it."""
+    """Values that are computed from the nearer end differ from values that are rounded twice, so the comparison above
+    detects the difference.
+    """
     last = 150.0 / 331.0 * 640
     step = np.float32(last) / np.float32(30)
     once = [KINDS["rand"]["TranslateX"].magnitude(index, 31, 480, 640) for index in range(31)]
@@ -66,7 +70,7 @@ def test_the_middle_of_a_table_distinguishes_double_rounding():
 
 
 def expected_of(pixels, steps, op):
-    """Return the image from torchvision's own step, for the sampled kind and magnitude."""
+    """Return the image after torchvision's own step, for the sampled kind and magnitude."""
     theirs = v2.RandAugment(interpolation=InterpolationMode(op.filter), fill=op.fill)
     image = as_theirs(pixels, op.like)
     for each in steps:
@@ -120,9 +124,9 @@ def test_bicubic_warps_of_pil_images_equal_torchvision():
 
 
 def mixed(pixels, words, op, like="torchvision"):
-    """Return the image from torchvision's own AugMix for the sampled numbers.
+    """Return the image after torchvision's own AugMix, for the sampled numbers.
 
-    Shorter chains end with steps without effect.
+    Shorter chains end with steps that have no effect.
     """
     depth = max(map(len, words["chains"]))
     theirs = v2.AugMix(1, len(words["chains"]), depth, interpolation=InterpolationMode(op.filter), fill=op.fill)
@@ -162,7 +166,7 @@ def test_every_value_of_aug_mix_equals_torchvision_for_images_and_tensors(op, li
 
 
 def theirs_drawn(transform, count):
-    """Return the steps that torchvision's own generator samples, in our notation."""
+    """Return the steps that torchvision's own generator samples, in pixprep's notation."""
     torch.manual_seed(2)
     image = as_theirs(np.zeros((24, 40, 3), np.uint8), "pillow")
     samples = []
@@ -210,8 +214,8 @@ def largest_gap(ours, theirs):
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_weights_have_torchvisions_distribution(alpha):
-    """The test compares the weights of the image, of each chain, the maximum, and each chain's fraction of the chains'
-    sum.
+    """The test compares the weight of the image, the weight of each chain, the maximum, and each chain's fraction of
+    the chains' sum.
     """
 
     def drawn(alpha, count=4000):

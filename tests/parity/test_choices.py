@@ -1,6 +1,4 @@
-"""Choices compared with torchvision v2: each sample is repeated with torchvision's own functions in the sampled
-order.
-"""
+"""Tests choices against torchvision v2: torchvision's own functions repeat each sample in the sampled order."""
 
 import io
 
@@ -71,9 +69,9 @@ def expected(image, draws):
 
 
 def test_detrs_two_chains_equal_torchvisions_functions():
-    """One of: a resize; or a resize, a crop of random size, and a resize of it.
+    """DETR chooses between a resize, and a resize followed by a crop of random size and another resize.
 
-    This includes the boxes and the mask.
+    The test includes the boxes and the mask.
     """
     sizes = (48, 56, 64)
     chains = [
@@ -139,4 +137,4 @@ def test_an_imported_choice_equals_torchvision_with_the_same_parameters():
         assert np.array_equal(expected(image, draws), batch["tensor"][index]), draws
         turned = {**draws, "random_order#0": {"chosen": draws["random_order#0"]["chosen"][::-1]}}
         wrong += not np.array_equal(expected(image, turned), batch["tensor"][index])
-    assert wrong > DRAWS * 0.9  # the order is visible
+    assert wrong > DRAWS * 0.9  # most results depend on the order

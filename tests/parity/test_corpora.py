@@ -1,7 +1,8 @@
-"""Unusual images that other projects collected: pixprep and Pillow accept the same ones and decode the same pixels.
+"""Tests that pixprep and Pillow accept the same unusual images from other projects' collections, and decode the same
+pixels.
 
-If results differ, ``DIFFERENCES`` lists the file with the reason. ``PIXPREP_CORPORA=1`` (``make corpora``) runs the
-checks: 100 MB of downloads, kept in pytest's cache.
+If results differ, ``DIFFERENCES`` lists the file with the reason. The checks run only with ``PIXPREP_CORPORA=1``
+(``make corpora``). They download 100 MB, which pytest's cache keeps.
 """
 
 import os
@@ -22,10 +23,11 @@ WARNED = "Pillow alone: [CORRUPT] libjpeg-turbo:"
 DEEP = "Pillow alone: [UNSUPPORTED] 32 bits per sample"
 UNKNOWN = "Pillow alone: [UNKNOWN_FORMAT]"
 DIFFERENCES = {
-    # libjpeg-turbo warns about possible damage to pixels or colours; lenient decodes both, with Pillow's pixels
-    "hopper_bad_exif.jpg": WARNED,  # 1,214 extra bytes in the scan
-    "jpeg_ff00_header.jpg": WARNED,  # four bytes after Adobe's segment, which alone specifies the colour space
-    # modes I and F: no file specifies the range of its values, and Pillow clips them at 255
+    # libjpeg-turbo warns that pixels or colours may be damaged; with ``lenient``, both files are decoded to Pillow's
+    # pixels
+    "hopper_bad_exif.jpg": WARNED,  # the scan has 1,214 extra bytes
+    "jpeg_ff00_header.jpg": WARNED,  # four extra bytes follow Adobe's segment, which alone specifies the colour space
+    # in modes I and F, files do not specify the range of their values, and Pillow clips the values at 255
     **dict.fromkeys(
         [
             "10ct_32bit_128.tiff", "16_bit_binary_pgm.tiff", "16bit.s.tif", "gray.f4.tif", "gray.i2.tif", "gray.i4.tif",
@@ -34,7 +36,7 @@ DIFFERENCES = {
         ],
         DEEP,
     ),
-    # BigTIFF, for files over 4 GB: clients do not send it, and its tags would need separate checks
+    # BigTIFF is for files of more than 4 GB. Clients do not send such files, and the tags would need separate checks.
     "gray.bigtiff.u1.tif": UNKNOWN,
     "hopper_bigtiff.tif": UNKNOWN,
     # only XMP contains the orientation, and pixprep does not read XMP (docs/operators.md)
@@ -44,7 +46,9 @@ DIFFERENCES = {
 
 
 def compared(files):
-    """Return the findings of a separate process about each file, in order; fewer if it died."""
+    """Return the findings of a separate process about each file, in order. If the process died, there are fewer
+    findings.
+    """
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "support.corpora"], input="".join(f"{path}\n" for path in files),
         capture_output=True, text=True, check=False, timeout=600, cwd=Path(__file__).parents[1],
@@ -79,8 +83,8 @@ def test_pixprep_and_pillow_agree_on_every_file(request, source):
 
 
 def test_a_file_that_differs_is_detected(tmp_path):
-    """Negative controls of the comparison: a truncated file, one of a different format, and an intact one."""
-    from support.images import jpeg, scene  # noqa: PLC0415  (the worker needs it in its own path anyway)
+    """As negative controls, the comparison gets a truncated file, a file of a different format, and an intact file."""
+    from support.images import jpeg, scene  # noqa: PLC0415  (the worker process also needs this module in its path)
 
     whole = jpeg(scene(24, 33))
     for name, encoded in {"whole": whole, "cut": whole[:-40], "text": b"text"}.items():

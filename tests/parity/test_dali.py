@@ -1,6 +1,6 @@
-"""DALI's size rules compared with its CPU ``fn.resize``: frozen results, and DALI itself if it is installed.
+"""Tests DALI's size rules against its CPU ``fn.resize``: frozen results, and DALI itself if it is installed.
 
-test_profiles.py compares each filter between given sizes.
+test_profiles.py compares each filter for given sizes.
 """
 
 from hashlib import sha256
@@ -30,7 +30,7 @@ def op_of(height=1, width=1, **fields):
 
 
 def resized(pixels, op):
-    """Return the image from pixprep."""
+    """Return the image that pixprep has resized."""
     pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
     step = pipeline.plan.outputs["tensor"].geometry.resize
     placement = Geometry((), step, ()).place(*pixels.shape[:2])
@@ -39,7 +39,7 @@ def resized(pixels, op):
 
 
 def equals_the_installed(pairs):
-    """Yield (pixels, op) for a rule."""
+    """Assert that pixprep's results equal the installed DALI's for each (pixels, op)."""
     assert_equal((str(op), resized(pixels, op), Originals().resizer(op).run(pixels)) for pixels, op in pairs)
 
 
@@ -66,7 +66,7 @@ DIGESTS = {
     ("at most", False): "8267cdd2429aa934",
     ("at most", True): "f18c2fa017849998",
 }
-"""SHA-256 of DALI 2.4's results for noise of ``SHAPES``, by rule, with nearest neighbour, which does not have ties."""
+"""SHA-256 of DALI 2.4's results for noise of ``SHAPES`` with nearest neighbour, which has no ties, by rule."""
 
 
 def by_rule(rule, *, subpixel, filter_name="nearest"):
@@ -95,7 +95,9 @@ def test_a_rule_equals_the_installed_dali(rule, subpixel):
 
 
 def parts(filter_name, antialias):
-    """Yield (pixels, op) of regions with any edges, some reversed, some outside the image, with all rules."""
+    """Yield (pixels, op) for regions with any edges and all rules. Some regions are reversed, and some are outside the
+    image.
+    """
     rng = np.random.default_rng(len(filter_name))
     for index in range(60):
         height, width = map(int, rng.integers(2, (6, 200)[index % 5 > 0], 2))
@@ -119,7 +121,7 @@ def test_a_region_is_resized_like_the_installed_dali(filter_name, antialias):
 
 @live
 def test_sizes_of_one_scale_equal_the_given_ones():
-    """Squares, and images of the requested aspect ratio, whose nearest pixels are ties."""
+    """The images are squares, or have the requested aspect ratio. Their nearest pixels are ties."""
     for size in (31, 59, 75, 113, 115):
         rules = [ops.Resize(size, like="dali"), ops.Resize(size, side="longer", like="dali")]
         rules += [op_of(size, 2 * size, mode=mode) for mode in ("fit", "cover")] + [op_of(size, size, mode="fit")]
@@ -132,7 +134,9 @@ def test_sizes_of_one_scale_equal_the_given_ones():
 
 
 def test_a_swap_of_rows_and_columns_is_visible_in_nearest():
-    """DALI accumulates the ratio from row to row. A product would select different rows in some places."""
+    """DALI accumulates the ratio from row to row. If it computed a product for each row, it would select different rows
+    in some places.
+    """
     pixels = noise(14, 115)
     turned = resized(pixels.swapaxes(0, 1), op_of(45, 21, filter="nearest"))
     assert not np.array_equal(resized(pixels, op_of(21, 45, filter="nearest")), turned.swapaxes(0, 1))

@@ -1,4 +1,6 @@
-"""Clips in DALI graphs compared with DALI: the same frames, and pixels that are close despite its colour conversion."""
+"""Tests clips in DALI graphs against DALI: the frames are the same, and the pixels differ only by its colour
+conversion.
+"""
 
 import numpy as np
 import pytest

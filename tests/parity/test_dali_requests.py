@@ -1,4 +1,4 @@
-"""DALI graphs whose numbers or frames are per-request inputs, compared with DALI for the same inputs and 26 images."""
+"""Tests DALI graphs whose numbers or frames are per-request inputs, against DALI for the same inputs and 26 images."""
 
 import numpy as np
 import pytest
@@ -152,7 +152,7 @@ FORMS = {
 
 
 def both(build, images, numbers, change=None, **options):
-    """Return our and DALI's tensors, image by image."""
+    """Return pixprep's and DALI's tensors for each image."""
     pipe = dali.Pipeline(batch_size=COUNT, num_threads=2, device_id=None)
     with pipe:
         pipe.set_outputs(build())

@@ -1,4 +1,6 @@
-"""Options of ``decode``: the fast IDCT compared with TensorFlow's decoder, and alpha with transformers' conversion."""
+"""Tests options of ``decode``: the fast IDCT against TensorFlow's decoder, and alpha against transformers'
+conversion.
+"""
 
 import io
 import warnings
@@ -60,16 +62,19 @@ def test_chroma_of_every_sampling_equals_the_installed_tensorflow_or_is_rejected
 
 
 def odd_sampling():
-    """Return a JPEG whose chroma planes have different samplings: TurboJPEG has no name for it, Pillow decodes it."""
+    """Return a JPEG whose chroma planes have different sampling factors. TurboJPEG has no name for it, but Pillow
+    decodes it.
+    """
     encoded = bytearray(jpeg(scene(48, 64)))
     frame = encoded.index(b"\xff\xc0")
-    encoded[frame + 11], encoded[frame + 14], encoded[frame + 17] = 0x12, 0x21, 0x12  # as many blocks as 4:2:0
+    # the JPEG has as many blocks as with 4:2:0
+    encoded[frame + 11], encoded[frame + 14], encoded[frame + 17] = 0x12, 0x21, 0x12
     return bytes(encoded)
 
 
 @pytest.mark.parametrize("encoded", [jpegs()["cmyk"], jpegs()["ycck"], odd_sampling()], ids=["cmyk", "ycck", "odd"])
 def test_a_jpeg_that_only_pillow_decodes_is_rejected_with_the_fast_idct(encoded):
-    """Pillow cannot choose the IDCT, and wrong pixels are worse than an error."""
+    """Pillow does not allow the choice of an IDCT, and an error is better than wrong pixels."""
     assert str(decode(encoded, idct="fast")) == (
         '[UNSUPPORTED] this kind of JPEG, such as CMYK, is not supported with "idct": "fast"'
     )
@@ -82,7 +87,7 @@ def test_the_idct_does_not_affect_other_formats(name):
 
 
 def transparent():
-    """Return every kind of transparency that Pillow reads from a file, by name."""
+    """Return one image for each kind of transparency that Pillow reads from a file, by name."""
     pixels, alpha = scene(24, 33), Image.fromarray(noise(24, 33, 1)[:, :, 0])
     rgb = Image.fromarray(pixels)
     rgba, la = rgb.copy(), rgb.convert("L")
@@ -110,7 +115,7 @@ ROUNDED = Tolerance(1, 0.9, "Pillow divides by 255 in integers")
 
 
 def on_white(encoded):
-    """Return the definition in float64: (height, width, 3) pixel values, not rounded."""
+    """Return the definition in float64: pixel values (height, width, 3) that are not rounded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rgba = np.asarray(read(encoded).convert("RGBA")).astype(np.float64)
@@ -140,11 +145,11 @@ def test_gray_is_computed_from_the_image_on_white(name):
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="NO TRANSFORMERS: alpha was not compared")
 def test_white_equals_transformers_convert_to_rgb():
-    from transformers.image_transforms import convert_to_rgb  # noqa: PLC0415  (takes seconds)
+    from transformers.image_transforms import convert_to_rgb  # noqa: PLC0415  (this import takes seconds)
 
     for encoded in (*TRANSPARENT.values(), *OPAQUE.values()):
         image = Image.open(io.BytesIO(encoded))
-        if image.mode.startswith("I;16"):  # transformers does not convert these to 8 bits
+        if image.mode.startswith("I;16"):  # transformers does not convert these images to 8 bits
             continue
         theirs = convert_to_rgb(image, return_numpy=True)
         assert_close(decode(encoded, alpha="white"), theirs, EQUAL)

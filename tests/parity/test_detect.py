@@ -1,4 +1,6 @@
-"""docs/detection.md's recipe for a package with its own code: the same preprocessing and the same boxes."""
+"""Tests the recipe of docs/detection.md for a package with its own code: preprocessing and boxes must match the
+package.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,7 +55,7 @@ def test_the_convention_is_detected_from_the_metadata():
 
 
 def test_the_boxes_equal_the_packages(recipe):
-    """Any photos, with a higher score threshold before the suppression.
+    """Both post-process the network's own outputs for any photos, with the highest scores first.
 
     The package truncates coordinates to integers.
     """
@@ -73,7 +75,7 @@ def test_the_boxes_equal_the_packages(recipe):
             (theirs,) = nudenet._postprocess([alone], x_pad, y_pad, x_ratio, y_ratio, width, height, 320, 320)
             (ours,) = boxes_to_original(found[:, :4, index], transform, [height, width], format="cxcywh")
             left, top, *sides = convert([ours], "cxcywh", "xywh")[0]
-            if left > 0 and top > 0:  # there the package moves a box instead of clipping it
+            if left > 0 and top > 0:  # otherwise, the package moves the box instead of clipping it
                 assert np.abs(np.subtract([left, top, *sides], theirs["box"])).max() <= 1.001
                 compared += 1
     assert compared >= 20

@@ -1,4 +1,6 @@
-"""Detections compared with Ultralytics' own suppression and scaling, on random outputs in the form of its exports."""
+"""Tests detections against Ultralytics' own suppression and scaling, for random outputs in the format of its exported
+models.
+"""
 
 import sys
 
@@ -18,7 +20,7 @@ EXTRA = {"detect": 0, "segment": 8, "pose": 17 * 3, "obb": 1}
 
 
 def export(task, seed):
-    """Return a random output [4 + 3 classes + extra, 400] with few candidates of high score."""
+    """Return a random output [4 + 3 classes + extra, 400] in which few candidates have a high score."""
     rng = np.random.default_rng(seed)
     boxes = np.concatenate([rng.uniform(60, 260, (2, 400)), rng.uniform(20, 120, (2, 400))])
     scores = rng.uniform(0, 1, (3, 400)) ** 6
@@ -27,8 +29,8 @@ def export(task, seed):
 
 
 def greedily(rows):
-    """Return the rows (x, y, width, height, score, class, angle) that remain after Ultralytics' suppression, one by
-    one.
+    """Return the rows (x, y, width, height, score, class, angle) that remain if Ultralytics' suppression removes boxes
+    one by one.
     """
     scores, classes = rows[:, 4:7].max(1)
     left = [row for row in scores.argsort(descending=True).tolist() if scores[row] > 0.25]
@@ -43,7 +45,8 @@ def greedily(rows):
 @pytest.mark.parametrize("task", EXTRA)
 @pytest.mark.parametrize("seed", range(3))
 def test_detections_equal_ultralytics(task, seed, monkeypatch):
-    monkeypatch.delitem(sys.modules, "torchvision", raising=False)  # Ultralytics then suppresses with its own function
+    # without torchvision, Ultralytics suppresses boxes with its own
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     output = export(task, seed)
     rng = np.random.default_rng(seed)
     prototypes = rng.normal(size=(8, 80, 80)).astype(np.float32)

@@ -1,4 +1,6 @@
-"""The elastic transform compared with torchvision v2: the pixels for a field, and the field for noise."""
+"""Tests the elastic transform against torchvision v2: the pixels for given displacement fields, and the field for given
+noise.
+"""
 
 import math
 
@@ -38,7 +40,7 @@ FIELDS = {
 
 
 def made(fields, draws=DRAWS):
-    """Yield (photo, our pixels, our displacement in torchvision's form) per sample.
+    """Yield (photo, our pixels, our displacement field in torchvision's format) for each sample.
 
     The images are large enough for the blur.
     """
@@ -94,9 +96,9 @@ def test_positions_without_displacement_equal_pytorch_for_every_size():
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 2e-7), (torch.float32, 5e-6)], ids=str)
 @pytest.mark.parametrize("fields", [{}, {"alpha": [30.0, 80.0], "sigma": [1.7, 4.3]}, {"sigma": 0.0}], ids=str)
 def test_the_field_of_given_noise_equals_torchvision(fields, dtype, most, monkeypatch):
-    """The blur is computed in float64 and rounded, because PyTorch's float32 sum is less exact.
+    """The expected blur is computed in float64 and rounded, because PyTorch's float32 sum is less accurate.
 
-    Without a blur both are equal.
+    Without a blur, the fields are equal.
     """
     theirs = v2.ElasticTransform(**fields)
     farthest = largest = 0
@@ -135,7 +137,7 @@ def test_fields_have_the_amplitude_and_smoothness_of_torchvisions():
         said[who] = np.stack([np.sqrt(power), *along, *down])
         assert abs(field.mean()) < power.max() ** 0.5 / 20
     print(said)
-    # white noise after a Gaussian blur: exp(-lag^2 / (4 sigma^2))
+    # the autocorrelation of white noise after a Gaussian blur is exp(-lag^2 / (4 sigma^2))
     assert said["ours"][1:] == pytest.approx(np.repeat(np.exp([-0.25, -1.0] * 2), 2).reshape(4, 2), abs=0.06)
     assert said["ours"][0] == pytest.approx(said["theirs"][0], rel=0.05)
     assert said["ours"][1:] == pytest.approx(said["theirs"][1:], abs=0.06)

@@ -1,7 +1,8 @@
-"""The files of docs/models produce the tensors of the packages of their models: ``make models``.
+"""Tests that the files of docs/models produce the tensors of their models' packages: ``make models``.
 
-Each row of ``CALLS`` calls a package's own code, without its weights. For most packages this is one module, without the
-enclosing packages and their imports. ``mtcnn`` and ``retinaface`` repeat the composition in their code.
+Each row of ``CALLS`` calls a package's own code, without its weights. For most packages, only one module is imported,
+without the enclosing packages and their imports. ``mtcnn`` and ``retinaface`` repeat lines of the packages' code,
+because these lines cannot be called alone.
 """
 
 import importlib
@@ -35,7 +36,9 @@ DOCTR = ((0.798, 0.785, 0.772), (0.264, 0.2749, 0.287)), ((0.694, 0.695, 0.693),
 
 
 def module(name, *around, **stands_in):
-    """Import a module of a package. The packages ``around`` it are represented by their folders and ``stands_in``."""
+    """Import a module of a package. The packages ``around`` it are replaced by empty ones with the same folder and the
+    attributes ``stands_in``.
+    """
     if not SITE.joinpath(name.split(".")[0]).exists():
         pytest.skip(f"make models installs {name.split('.')[0]}")
     for package in around:
@@ -111,7 +114,7 @@ def doctr(height, width, mean_std, **how):
 
 
 def ultralytics(*, rect):
-    """All tasks except classification: detection, segmentation, pose and rotated boxes."""
+    """Return the preprocessing for all tasks except classification: detection, segmentation, pose and rotated boxes."""
     predictor = module("ultralytics.engine.predictor").BasePredictor
     model = SimpleNamespace(format="pt", stride=32, fp16=False)
     fake = SimpleNamespace(args=SimpleNamespace(rect=rect), imgsz=(640, 640), scale_fill=False, model=model)
@@ -125,7 +128,7 @@ def open_clip():
 
 
 def grounding_dino():
-    """Return the size that its resize requests from Paddle."""
+    """Return the preprocessing of GroundingDINO, with a Paddle whose resize returns the requested size."""
     for name in ("paddle", "paddle.vision", "paddle.vision.transforms"):
         sys.modules.setdefault(name, ModuleType(name))
     sys.modules["paddle.vision.transforms"].resize = lambda _, size: size
@@ -147,7 +150,9 @@ def parseq():
 
 
 def anomalib():
-    """Return the reader of its inferencers. An exported model contains the resize and the normalization."""
+    """Return the image reader of anomalib's inferencers. Its exported models contain the resize and the
+    normalization.
+    """
     for name in ("tifffile", "matplotlib", "matplotlib.figure"):
         vars(sys.modules.setdefault(name, ModuleType(name))).setdefault("Figure", object)
     read = module("anomalib.data.utils.image", "anomalib", "anomalib.data", "anomalib.data.utils").read_image
@@ -172,7 +177,7 @@ def deepface():
 
 
 def efficientdet():
-    """``ResizePad`` of effdet, and the line of its loader that needs a GPU."""
+    """Return ``ResizePad`` of effdet, followed by the normalization, which in effdet's loader requires a GPU."""
     resize = module("effdet.data.transforms", "effdet", "effdet.data").ResizePad(512, fill_color=(124, 116, 104))
     mean, std = (torch.tensor([255 * x for x in numbers]).view(-1, 1, 1) for numbers in IMAGENET)
 
@@ -187,18 +192,20 @@ def segmentation_models():
     package = "segmentation_models_pytorch"
     prepare = module(f"{package}.encoders._preprocessing", package, f"{package}.encoders").preprocess_input
     how = {"input_range": [0, 1], "mean": IMAGENET[0], "std": IMAGENET[1]}
-    resized = lambda encoded: cv2.resize(rgb_of(encoded), (512, 512))  # noqa: E731 - the user's own
+    resized = lambda encoded: cv2.resize(rgb_of(encoded), (512, 512))  # noqa: E731 - the user's code does this
     return lambda encoded: np.float32(prepare(resized(encoded), **how)).transpose(2, 0, 1)
 
 
 def mtcnn():
-    """The first stage at one scale, in the lines of ``MTCNN`` of mtcnn 0.1."""
+    """Return the first stage at one scale, with the lines of ``MTCNN`` of mtcnn 0.1."""
     scaled = lambda encoded: cv2.resize(rgb_of(encoded), (384, 288), interpolation=cv2.INTER_AREA)  # noqa: E731
     return lambda encoded: np.float32((scaled(encoded) - 127.5) * 0.0078125).transpose(1, 0, 2)
 
 
 def retinaface():
-    """``resize_image`` and ``preprocess_image`` of retina-face: one scale for both sides, passed to OpenCV."""
+    """Return ``resize_image`` and ``preprocess_image`` of retina-face, which pass one scale for both sides to
+    OpenCV.
+    """
 
     def prepare(encoded):
         rgb = rgb_of(encoded)
@@ -210,7 +217,7 @@ def retinaface():
     return prepare
 
 
-CALLS = {  # a file, the package's code, and a part of the file without which the result is wrong
+CALLS = {  # file, the package's code, and a part of the file that changes the result if it is removed
     "anomalib": (anomalib, ', "arithmetic": "multiply"'),
     "deepface": (deepface, ', "like": "opencv"'),
     "doctr-detector": (lambda: doctr(1024, 1024, DOCTR[0], symmetric_pad=True), '{"op": "flip"},'),
@@ -246,7 +253,7 @@ IMPORTED = {
 
 
 def apart(pipeline, theirs, photos):
-    """Return the distance of the tensors of each photo, or 1e9 if sizes or types differ."""
+    """Return the distance of the tensors for each photo, or 1e9 if sizes or types differ."""
     (name,) = (name for name, output in pipeline.outputs.items() if output.spec.layout)
     found = []
     with pp.Engine(pipeline, threads=1) as engine:

@@ -1,4 +1,4 @@
-"""Imported Albumentations pipelines compared with Albumentations on photos and noise: equal to the last bit."""
+"""Tests that imported Albumentations pipelines equal Albumentations to the last bit, on photos and noise."""
 
 import json
 import math
@@ -29,8 +29,8 @@ if find_spec("albumentations") is None:
 import cv2
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it would query PyPI for a newer version
-    import albumentations as A  # noqa: N812 - as everyone writes it
+    warnings.simplefilter("ignore")  # the import would query PyPI for a newer version
+    import albumentations as A  # noqa: N812 - this is the usual name
 import albumentations.augmentations.geometric.functional as G  # noqa: N812
 from albumentations.pytorch import ToTensorV2
 
@@ -40,7 +40,7 @@ SIZES = [(97, 61), (41, 300), (224, 224), (1, 7), (160, 33), (33, 64)]
 
 @cache
 def images():
-    """Return encoded images, each with its RGB pixels."""
+    """Return encoded images together with their RGB pixels."""
     encoded = [photo("flower"), *(png(make(*size)) for make in (noise, scene) for size in SIZES)]
     return [(image, np.asarray(read(image).convert("RGB"))) for image in encoded]
 
@@ -66,7 +66,7 @@ def affine(rng):
 
 
 def resizes(rng):
-    """Return a random resize, or transforms with the same effect."""
+    """Return a random resize, or several transforms with the same effect."""
     how = {"interpolation": rng.choice([0, 1, 1, 3, 4])}
     side, pair = rng.randint(5, 90), (rng.randint(5, 90), rng.randint(5, 90))
     position = rng.choice(["center", "top_left"])
@@ -107,11 +107,12 @@ def values(rng):
 
 
 def evaluation(seed):
-    """Return a random chain as users write it for evaluation."""
+    """Return a random chain, as users write it for evaluation."""
     rng = random.Random(seed)
     flips = [A.HorizontalFlip(p=rng.choice([0, 1])), A.VerticalFlip(p=rng.choice([0, 1])), A.NoOp(), A.Transpose(p=1)]
     sized, moved = resizes(rng), rng.sample(flips, rng.randint(0, 3))
-    if isinstance(sized[-1], A.CenterCrop) and not sized[-1].pad_if_needed:  # float32 values may be cropped
+    # a crop can also follow the conversion to float32
+    if isinstance(sized[-1], A.CenterCrop) and not sized[-1].pad_if_needed:
         moved.append(sized.pop())
     place = rng.randint(0, len(moved))
     moved[place:place] = values(rng)
@@ -157,13 +158,13 @@ def window(coords):
 
 
 def holes(rng):
-    """Return bounds in pixels, or as fractions."""
+    """Return bounds that are in pixels, or are fractions of the size."""
     spans = [rising(rng, 0, 0.9), rising(rng, 0, 0.9)] if rng.random() < 0.5 else [(1, 5), (2, 30)]
     return A.CoarseDropout((1, 9), *spans, fill=rng.choice([0, (9, 120, 250)]), p=1)
 
 
 def matrix(params, size):
-    """Return the parameters of a matrix; an affine one has two rows."""
+    """Return the parameters of a warp by a matrix. An affine matrix has two rows."""
     rows = np.array(params["matrix"])
     if "max_width" in params:
         rows = np.diag([size[1] / params["max_width"], size[0] / params["max_height"], 1.0]) @ rows
@@ -179,7 +180,7 @@ def blur(rng):
 
 
 def deviation(params, _):
-    """Return the random parameters of a blur, by the kernel's sigma in thousandths of a pixel."""
+    """Return the random parameters of a blur. They contain the kernel's sigma in thousandths of a pixel."""
     middle, *others = params["kernel"][len(params["kernel"]) // 2 :]
     return {"sigma": [round(math.sqrt(-0.5 / math.log(others[0] / middle)), 3) if others else 0.1] * 2}
 
@@ -234,7 +235,7 @@ DRAWN = {
 
 
 def replayed(transform, words, encoded, pixels):
-    """Return our tensor for one sample of the library, and the library's own tensor."""
+    """Return our tensor and the library's tensor for one sample of the library."""
     end = [] if "Crop" in type(transform).__name__ else [A.CenterCrop(440, 640, pad_if_needed=True)]
     made = A.ReplayCompose([transform, *end])(image=pixels)
     params = made["replay"]["transforms"][0]["params"]
@@ -266,7 +267,7 @@ def test_the_librarys_random_parameters_give_its_pixels(name):
 
 
 OLD = ("mask_value", "max_holes")
-"""Names of fields that version 2.0 does not read."""
+"""Names of fields that version 2.0 of Albumentations does not read."""
 TABLE = [call for call, _ in rows("importers", "imports.txt") if call.startswith("a(")]
 
 
@@ -344,7 +345,7 @@ def test_the_same_points_give_the_librarys_perspective(size):
         points = G.order_points(G.generate_perspective_points(size, 0.4, Normal()))
         found, width, height = G.compute_perspective_params(points, size)
         expected = matrix({"matrix": found, "max_width": width, "max_height": height}, size)
-        np.testing.assert_allclose(words_["matrix"], expected["matrix"], rtol=1e-3, atol=1e-5)  # float32 points
+        np.testing.assert_allclose(words_["matrix"], expected["matrix"], rtol=1e-3, atol=1e-5)  # the points are float32
 
 
 @pytest.mark.parametrize("name", [name for name, (_, words) in DRAWN.items() if words is matrix])

@@ -1,6 +1,6 @@
-"""Imported DALI pipelines compared with DALI, whose CPU operators run the same graph.
+"""Tests imported DALI pipelines against DALI, whose CPU operators run the same graph.
 
-All are equal except where colours are mixed, or a shear uses angles. ``pytest -s`` prints the differences.
+All results are equal except where colours are mixed, or a shear uses angles. ``pytest -s`` prints the differences.
 """
 
 import importlib.util
@@ -48,7 +48,7 @@ def images(name):
 
 
 def both(dali, name, encoded, pipeline=None):
-    """Return our and DALI's results, output by output and image by image."""
+    """Return pixprep's and DALI's results for each output and image."""
     pipeline = pipeline or from_dali(FROZEN / f"{name}.dali")
     theirs = dali.run(dali.make(dali.PIPELINES[name], len(encoded)), encoded)
     with pp.Engine(pipeline, threads=1) as engine:
@@ -122,7 +122,7 @@ def test_triangular_equals_linear_with_and_without_antialiasing(dali, is_antiali
 
 
 def test_dali_decodes_images_with_exif_orientation_without_the_fast_idct(dali):
-    """``use_fast_idct`` is therefore rejected with ``adjust_orientation``."""
+    """For this reason, pixprep rejects ``use_fast_idct`` together with ``adjust_orientation``."""
 
     def decoded(orientation, is_fast):
         encoded = [with_exif(orientation, size=(61, 83))]
@@ -160,7 +160,7 @@ RIGHT = (90.0, -90.0, 450.0, -450.0, 180.00001, 90.00001)
 
 
 def warped(dali, angle, matrix, index):
-    """Return our pixels and DALI's for a rotation and an affine map of the noise images."""
+    """Return pixprep's pixels and DALI's for a rotation and an affine map of the noise images."""
     way, keeps = ("INTERP_LINEAR", "INTERP_NN")[index % 4 == 3], index % 2 == 0 or index % 12 < 6
     how = {"interp_type": getattr(dali.types, way)} | ({} if index % 3 else {"fill_value": index % 256})
     builds = [
@@ -178,7 +178,9 @@ def warped(dali, angle, matrix, index):
 
 
 def test_rotations_and_affine_maps_equal_dali(dali):
-    """The 120 angles and matrices include tenths, and rotations with sampling positions halfway between two pixels."""
+    """The 120 angles and matrices include tenths of a degree, and rotations for which positions are halfway between two
+    pixels.
+    """
     rng = np.random.default_rng(3)
     wrong = 0
     for index in range(120):
@@ -289,11 +291,12 @@ GRAYS = {
 
 
 def test_ties_of_gray_equal_dali_with_the_same_number_of_channels(dali):
-    """There are one or three channels before the resize.
+    """Before the resize, there are one or three channels.
 
-    The remainder of a row, where ties are rounded away from 0, differs.
+    The remainder of a row, in which ties are rounded away from 0, depends on this number.
     """
-    encoded = [png(np.repeat(image[:, :, :1], 3, 2)) for image in TIES]  # DALI's gray has the same values
+    # three equal channels have the same values as DALI's gray
+    encoded = [png(np.repeat(image[:, :, :1], 3, 2)) for image in TIES]
     seen = []
     for size in ((48, 43), (192, 86), (24, 86), (40, 43)):
         found = {}
@@ -536,7 +539,7 @@ SCALES = {
 
 @pytest.mark.parametrize("name", SCALES)
 def test_fractional_sizes_of_a_computed_scale_equal_dali(dali, name):
-    """A size that misses 200 by one bit moves each pixel by 0.00001, which is visible in some values of noise."""
+    """If a size differs from 200 by one bit, each pixel moves by 0.00001, which changes some values of noise."""
 
     def build(data):
         height, width = dali.sides(data)
@@ -550,7 +553,7 @@ def test_fractional_sizes_of_a_computed_scale_equal_dali(dali, name):
     theirs = np.stack(dali.run(dali.make(build, len(encoded)), encoded)[0])
     with pp.Engine(pipeline, threads=1) as engine:
         assert_close(engine.run_batch(encoded)["tensor"], theirs, EQUAL)
-    if name in ("longer", "inside"):  # as DALI's own rule computes them
+    if name in ("longer", "inside"):  # DALI's own rule computes these sizes
         other = [pipeline.ops[0], pp.resize(200, side="longer", like="dali"), *pipeline.ops[2:]]
         with pp.Engine(pp.Pipeline(other), threads=1) as engine:
             assert 0 < (engine.run_batch(encoded)["tensor"] != theirs).mean() < 1e-3

@@ -1,4 +1,6 @@
-"""Comparison with Keras: the table of its applications, its loaders and its preprocessing layers, to the last bit."""
+"""Tests the import of Keras models against Keras, to the last bit: the table of applications, loaders and preprocessing
+layers.
+"""
 
 import inspect
 import io
@@ -31,8 +33,8 @@ TARGETS = [64, (96, 40), (150, 299)]
 
 
 def preprocess_input(application):
-    """Return ``preprocess_input`` of the Keras module that contains the application."""
-    if application.startswith("MobileNetV3"):  # its module does not export more
+    """Return ``preprocess_input`` from the Keras module that contains the application."""
+    if application.startswith("MobileNetV3"):  # this module does not export all of its applications
         return keras.applications.mobilenet_v3.preprocess_input
     return next(
         module.preprocess_input
@@ -42,7 +44,7 @@ def preprocess_input(application):
 
 
 def loaded(encoded, size, **options):
-    """``load_img`` and ``img_to_array``: float32 (height, width, 3)."""
+    """Return the result of ``load_img`` and ``img_to_array``: float32 (height, width, 3)."""
     return keras.utils.img_to_array(keras.utils.load_img(io.BytesIO(encoded), target_size=size, **options))
 
 
@@ -71,7 +73,7 @@ def test_every_pixel_value_equals_preprocess_input(application):
 def test_the_default_size_is_that_of_the_applications_weights(application):
     make = getattr(keras.applications, application)
     shape = from_keras(application).outputs["tensor"].spec.shape
-    if application.startswith("MobileNetV3"):  # accepts any shape; its weights are for 224
+    if application.startswith("MobileNetV3"):  # this application accepts any shape, and its weights are for 224
         assert make(weights=None).input_shape == (None, None, None, 3)
         assert shape == (224, 224, 3)
         return
@@ -94,7 +96,7 @@ def test_load_img_and_preprocess_input_are_equal_bit_for_bit(application, size):
 def test_image_dataset_from_directory_and_preprocess_input_are_equal_bit_for_bit(tmp_path, application, size):
     target = (size, size) if isinstance(size, int) else size
     for index, encoded in enumerate(IMAGES.values()):
-        (tmp_path / f"{index:02}.jpg").write_bytes(encoded)  # the contents decide, not the name
+        (tmp_path / f"{index:02}.jpg").write_bytes(encoded)  # the format depends on the contents, not on the name
     dataset = keras.utils.image_dataset_from_directory(
         tmp_path, labels=None, image_size=target, shuffle=False, batch_size=1, verbose=False
     )
@@ -133,7 +135,8 @@ def test_preprocessing_layers_are_equal_bit_for_bit(head, loader):
             assert_close(engine.run([encoded])[0], np.asarray(model(pixels[None], training=False))[0])
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # Keras saving, NumPy 2.4
+# Keras emits this when saving with NumPy 2.4
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 def test_a_saved_model_runs_its_layers_in_pixprep_or_in_keras(tmp_path):
     inputs = keras.Input((64, 48, 3))
     head = LAYERS.Rescaling(1 / 255, name="head")(LAYERS.RandomZoom(0.2)(inputs))
@@ -168,7 +171,7 @@ def test_the_comparison_detects_differences(application, options, how):
 
 
 def test_a_compiled_division_differs_in_the_last_bit():
-    """The docs say "eagerly" because TensorFlow multiplies by the reciprocal inside a graph."""
+    """The docs say "eagerly" because TensorFlow multiplies by the reciprocal inside a compiled graph."""
     levels = np.tile(np.arange(256, dtype=np.float32)[:, None, None], (1, 1, 3))
     compiled = tf.function(preprocess_input("DenseNet121"))(tf.constant(levels)).numpy()
     (plan,) = from_keras("DenseNet121").plan.outputs.values()
@@ -185,7 +188,7 @@ def augmented(*layers, height=72, width=96):
 
 
 def trained(pipeline, images, epoch=0):
-    """Return (tensors, the random parameters of each) in training."""
+    """Return the tensors and the random parameters of each image in training."""
     side = pipeline.for_training()
     drawn = side.plan.draw(seed=4, epoch=epoch, indices=range(len(images)))
     with Engine(side) as engine:
@@ -195,7 +198,7 @@ def trained(pipeline, images, epoch=0):
 
 @pytest.mark.parametrize("mode", ["horizontal", "vertical"])
 def test_a_random_flip_equals_one_of_the_layers_two_results(mode):
-    """Use several calls of the layer itself: some flip and some do not."""
+    """The layer is called several times, so that it returns both the flipped and the unchanged image."""
     layer = LAYERS.RandomFlip(mode)
     pipeline = from_keras(config(augmented()), training=config(augmented(layer)), loader="decode_image")
     images = [photo(), photo("flower")] * 10
@@ -231,7 +234,9 @@ def test_a_random_crop_equals_the_layers_with_the_same_parameters():
 
 
 def test_one_sample_of_the_layer_flips_both_axes():
-    """Two separate ops would differ: the layer either rotates the image by half a turn, or does not change it."""
+    """The layer either rotates the image by half a turn or does not change it. Two separate ops could also flip one
+    axis only.
+    """
     image = tf.constant(scene(9, 7), tf.float32)
     layer = LAYERS.RandomFlip("horizontal_and_vertical", seed=3)
     made = {np.asarray(layer(image, training=True)).tobytes() for _ in range(40)}

@@ -1,5 +1,5 @@
-"""Every ``pretrained_cfg`` of timm, imported and compared with timm's own transform on PIL images: equal to the last
-bit.
+"""Tests that every ``pretrained_cfg`` of timm is imported exactly: tensors equal those of timm's transform on PIL
+images bit for bit.
 """
 
 import json
@@ -22,7 +22,9 @@ import timm
 from timm.data import create_transform, resolve_data_config
 
 EXACT_SHARE = 1.0
-"""Measured with timm 1.0.31: 1,826 of 1,826 configurations are exact, 173 of them distinct; none is rejected."""
+"""Minimum fraction of exact configurations. With timm 1.0.31, 1,826 of 1,826 configurations are exact, 173 of them are
+distinct, and none is rejected.
+"""
 
 
 def theirs(config, images=None, **options):
@@ -32,7 +34,7 @@ def theirs(config, images=None, **options):
 
 @cache
 def configurations():
-    """Return every model's name and its ``pretrained_cfg``, as a dictionary."""
+    """Return the name of every model and its ``pretrained_cfg`` as a dictionary."""
     return {name: timm.models.get_pretrained_cfg(name).to_dict() for name in timm.list_pretrained()}
 
 

@@ -1,6 +1,4 @@
-"""Imported torchvision transforms, compared with torchvision on PIL images and on uint8 tensors: equal to the last
-bit.
-"""
+"""Tests that imported torchvision transforms equal torchvision to the last bit, on PIL images and on uint8 tensors."""
 
 from collections import defaultdict
 from functools import cache
@@ -31,7 +29,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @cache
 def all_sizes():
-    """Return photos and noise, in sizes where filters are cut off, become long, or have few positions."""
+    """Return photos and noise in sizes for which filters are cut off, become long, or have few positions."""
     sizes = [(97, 61), (41, 300), (224, 224), (1, 7), (600, 33)]
     return [*photos(), *(png(noise(height, width)) for height, width in sizes)]
 
@@ -53,7 +51,7 @@ def assert_exact(transforms, given, images):
 
 @cache
 def all_weights():
-    """Return every entry of every enumeration of weights, by its name."""
+    """Return every entry of every weights enumeration by its name."""
     found = {}
     for model in models.list_models():
         for weights in models.get_model_weights(model):
@@ -90,7 +88,7 @@ MODES = {mode.value: mode for mode in InterpolationMode}
 
 
 def classic(*, size=64, crop=56, mode="bilinear", antialias=True, mean=MEAN, std=STD):
-    """Common transforms for PIL images."""
+    """Return common transforms for PIL images."""
     return v1.Compose(
         [v1.Resize(size, MODES[mode], antialias=antialias), v1.CenterCrop(crop), v1.ToTensor(), v1.Normalize(mean, std)]
     )
@@ -117,7 +115,7 @@ def test_v1_on_pil_images(mode, size):
 @pytest.mark.parametrize("size", [64, (50, 71), 300], ids=str)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_v1_on_tensors(mode, size):
-    """The arithmetic is float32; see ``plan.profiles.torch``."""
+    """The arithmetic is float32, as described in ``plan.profiles.torch``."""
     transforms = v1.Compose([v1.Resize(size, MODES[mode]), v1.CenterCrop(56), v1.ConvertImageDtype(torch.float32)])
     pipeline = assert_exact(transforms, "tensor", all_sizes())
     assert pipeline.origin.profile == ("torchvision" if mode.startswith("nearest") else "torch")
@@ -128,7 +126,7 @@ def test_v1_on_tensors(mode, size):
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "lanczos"])
 def test_v2_on_tensors(mode, size, antialias):
     transforms = modern(mode=mode, size=size, antialias=antialias)
-    if mode == "lanczos" and not antialias:  # torchvision does not support it either
+    if mode == "lanczos" and not antialias:  # torchvision does not support this case either
         assert "lanczos" in refusal(from_torchvision, transforms, input="tensor")
         return
     assert assert_exact(transforms, "tensor", all_sizes()).origin.profile == "torchvision"
@@ -189,7 +187,7 @@ def test_a_chain_of_transforms(chain):
 
 @pytest.mark.parametrize("given", INPUTS)
 def test_images_are_decoded_like_pil(given):
-    """The EXIF orientation is not applied, and alpha is dropped."""
+    """PIL does not apply the EXIF orientation, and alpha is dropped."""
     images = [with_exif(6), others()["png alpha"], others()["png palette"], jpegs()["gray"], jpegs()["cmyk"]]
     assert_exact(models.ResNet18_Weights.DEFAULT.transforms(), given, images)
 

@@ -1,8 +1,9 @@
-"""Imported training transforms of torchvision and timm, compared with the originals.
+"""Tests imported training transforms of torchvision and timm against the originals.
 
-If every range of a transform is a single number and every p is 1, it is not random, and its own ``forward`` is compared
-with the pipeline. The ranges are compared as fields; ``test_augment``, ``test_random_geometry`` and the parity tests of
-each op compare random parameters. torchvision samples float32 numbers, so most values of float64 cannot occur.
+If every range of a transform is a single number and every p is 1, the transform is not random, and its own ``forward``
+is compared with the pipeline. Other ranges are compared as fields. Random parameters are compared by ``test_augment``,
+``test_random_geometry`` and the parity tests of each op. torchvision samples float32 numbers, so most float64 values
+cannot occur.
 """
 
 import random
@@ -43,7 +44,7 @@ def images():
 
 
 def trained(pipeline, encoded, seed=0):
-    """Return (tensors, the random parameters of each) in training."""
+    """Return the tensors and the random parameters of each image in training."""
     side = pipeline.for_training()
     drawn = side.plan.draw(seed=seed, epoch=0, indices=range(len(encoded)))
     with pp.Engine(side, threads=2) as engine:
@@ -53,7 +54,7 @@ def trained(pipeline, encoded, seed=0):
 
 
 def theirs(transform, encoded, given):
-    """Return images from the transform, as arrays."""
+    """Return the images after the transform, as arrays."""
     opened = [read(image).convert("RGB") for image in encoded]
     if given == "tensor":
         opened = [torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous() for image in opened]
@@ -103,7 +104,7 @@ KINDS = {
     "v2 on tensors": ("tensor", v2, [v2.ToDtype(torch.float32, scale=True)]),
 }
 NEAR = {"a blur": 1}
-"""Maximum number of pixel values that may differ; any other chain is exact."""
+"""Maximum number of pixel values that may differ. Chains that are not listed must be exact."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,7 +129,9 @@ def test_a_transform_with_a_single_outcome_gives_its_own_pixels(chain, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ratio", [(1.0, 1.0), (2.0, 2.0), (0.375, 0.375)])
 def test_the_fallback_of_a_resized_crop_is_equal(kind, ratio):
-    """The whole area with an aspect ratio that no image has fits nowhere, so the centre is used."""
+    """A crop of the whole area with an aspect ratio that no image has does not fit anywhere, so the transform takes the
+    centre.
+    """
     given, module, end = KINDS[kind]
     transform = module.Compose([module.RandomResizedCrop((48, 56), (1.0, 1.0), ratio), *end])
     encoded = [png(noise(97, 61)), png(noise(41, 130))]
@@ -149,7 +152,7 @@ def test_a_single_possible_size_gives_the_transforms_own_pixels_for_any_image_si
 
 
 TIES = [(s, r) for s in (0.0225, 0.2025, 0.3025, 0.9025, 0.25) for r in (1.0, 0.25, 2.25)]
-"""Fractions of the area of 10 x 10 pixels whose sides end in a half, apart from float32 errors."""
+"""Fractions of an area of 10 x 10 pixels for which a side's length ends in .5, apart from float32 errors."""
 
 
 @pytest.mark.parametrize(("share", "ratio"), [*TIES, (0.36, 0.5625)])
@@ -297,7 +300,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("source", FIELDS)
 def test_the_ranges_of_a_transform_are_the_fields_of_its_op(source):
-    transform = eval(source, {"v1": v1, "v2": v2})  # noqa: S307 - of the table above
+    transform = eval(source, {"v1": v1, "v2": v2})  # noqa: S307 - a line of the table above
     ends = [v2.Resize((64, 64)), v1.ToTensor()]
     is_bounded = any(word in source for word in ("Crop", "Size", "ScaleJitter"))
     bounded = [[], [v2.CenterCrop(64)]]["RandomResize(" in source]
@@ -447,9 +450,10 @@ def test_modes_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, ca
     assert [op.arithmetic for op in pipeline.ops if op.__struct_config__.tag == "normalize"] == [kept]
     assert pipeline.for_serving().plan == from_torchvision(serve).plan
     ours, _ = trained(pipeline, images())
-    theirs_alone, _ = trained(from_torchvision(training=train), images())  # the random parameters are equal
+    # both pipelines have the same random parameters
+    theirs_alone, _ = trained(from_torchvision(training=train), images())
     largest = max(abs(actual - expected).max() for actual, expected in zip(ours, theirs_alone, strict=True))
-    assert 0 < largest <= 7.2e-7  # the maximum over all 256 pixel values and these means
+    assert 0 < largest <= 7.2e-7  # this is the maximum over all 256 pixel values and these means
 
 
 def test_modes_with_the_same_arithmetic_give_no_note(caplog):
@@ -474,7 +478,7 @@ def test_a_python_file_can_name_both_modes(tmp_path):
 # -------------------------------------------------------------------------------------------- recipes of detection
 
 COLOUR = (123.0, 117.0, 104.0)
-RECIPES = {  # the augmentations of torchvision's references for detection, each with a fixed output size
+RECIPES = {  # augmentations of torchvision's reference scripts for detection, each with a fixed output size
     "hflip": lambda: [v2.RandomHorizontalFlip(0.5), v2.Resize(60, max_size=90)],
     "lsj": lambda: [
         v2.ScaleJitter((72, 96)),
@@ -589,7 +593,9 @@ def test_a_detection_recipe_equals_its_original_with_the_same_parameters(name, g
 
 
 def test_a_box_that_a_resize_rounds_out_of_the_image_is_kept_where_torchvision_drops_it():
-    """Except for ``ClampBoundingBoxes``: in float32, the lower edge of 51 rows becomes 60.000004."""
+    """In float32, the lower edge of a box over all 51 rows becomes 60.000004. With ``ClampBoundingBoxes``, torchvision
+    also keeps the box.
+    """
     height, width = 51, 60
     boxes = np.array([[3, 0, 50, height]], np.float32)
     parts = [v2.Resize((60, 60)), v2.SanitizeBoundingBoxes()]
@@ -644,7 +650,7 @@ def test_a_fill_by_type_uses_the_value_for_images(fill, colours):
 
 
 class PadIfSmaller(v2.Transform):
-    """As in torchvision's references: padding on the right and below, up to a size."""
+    """Transform of torchvision's reference scripts that pads on the right and below, up to a size."""
 
     def __init__(self, size, fill):
         super().__init__()
@@ -657,7 +663,7 @@ class PadIfSmaller(v2.Transform):
 
 
 class SegmentationPresetTrain:
-    """As in torchvision's references: an object that is not torchvision's, and applies its transforms."""
+    """Preset of torchvision's reference scripts, which is not a torchvision transform, but applies several."""
 
     def __init__(self, backend):
         image = tv_tensors.Image if backend == "tensor" else torch.Tensor
@@ -674,7 +680,7 @@ class SegmentationPresetTrain:
 
 @pytest.mark.parametrize("given", ["pil", "tensor"])
 def test_the_segmentation_preset_equals_its_original_with_the_same_parameters(given):
-    """Pixels and mask of 300 samples."""
+    """The test compares the pixels and the masks of 300 samples."""
     imported = from_torchvision(training=SegmentationPresetTrain(given), input=given)
     side = pp.Pipeline([*imported.ops[:-1], pp.mask(), imported.ops[-1]]).for_training()
     pixels = [scene(*size) for size in ((97, 61), (60, 80), (64, 64), (53, 131))]
@@ -793,7 +799,7 @@ def test_timms_defaults_are_the_fields_of_ops():
 @pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m7-n3-tweights", "v0r-mstd0.5"])
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_a_timm_recipe_with_a_policy_equals_its_original_with_the_same_parameters(policy, interpolation):
-    """Return timm's own transform, whose policy applies the steps that pixprep has sampled."""
+    """timm's own transform is compared, with a policy that applies the steps which pixprep has sampled."""
     arguments = {**STILL, "hflip": 1.0, "auto_augment": policy, "interpolation": interpolation, "grayscale_prob": 1.0}
     encoded = [png(noise(97, 61)), png(noise(41, 130)), *photos()] * 4
     ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=5)
@@ -809,18 +815,19 @@ def test_a_timm_recipe_with_a_policy_equals_its_original_with_the_same_parameter
 
 
 class Replay:
-    """Return timm's functions for the recorded steps."""
+    """Policy that applies timm's functions for the recorded steps."""
 
     def __init__(self, interpolation):
         self.interpolation, self.fill = interpolation, tuple(round(255 * mean) for mean in CONFIG["mean"])
 
     def __call__(self, image):
-        from timm.data.auto_augment import NAME_TO_OP  # noqa: PLC0415 - where there is a timm
+        from timm.data.auto_augment import NAME_TO_OP  # noqa: PLC0415 - only if timm is installed
 
         for each in self.steps:
             is_factor = each["op"] in ("Color", "Contrast", "Brightness", "Sharpness")
             arguments = [each["magnitude"] + is_factor] if "magnitude" in each else []
-            if each["op"] == "Posterize" and arguments[0] < 1:  # black; Pillow 13 raises, and earlier versions did not
+            # the result is black; Pillow 13 raises an error, and earlier versions did not
+            if each["op"] == "Posterize" and arguments[0] < 1:
                 image = image.point(lambda _: 0)
                 continue
             resample = Image.Resampling[each.get("filter", self.interpolation).upper()]
@@ -829,7 +836,7 @@ class Replay:
 
 
 def test_a_random_interpolation_of_timm_gives_its_own_pixels_with_the_same_parameters():
-    """Filters of the crop and of each step of the policy, as train.py has them."""
+    """The crop and each step of the policy have a random filter, as in timm's train.py."""
     arguments = {**STILL, "scale": (0.2, 0.9), "ratio": (0.6, 1.6), "interpolation": "random"}
     arguments["auto_augment"] = "rand-m9-mstd0.5-inc1"
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100
@@ -861,7 +868,7 @@ def test_a_random_interpolation_of_timm_gives_its_own_pixels_with_the_same_param
 
 @pytest.mark.parametrize("mode", ["const", "rand", "pixel"])
 def test_timms_erasing_equals_its_original_with_the_same_parameters(mode, monkeypatch):
-    """timm's loop receives its numbers in the order in which it requests them, and our noise."""
+    """timm's loop gets our noise, and our random numbers in the order in which it requests them."""
     module = pytest.importorskip("timm.data.random_erasing", reason="NO TIMM: its erasing was not compared")
     arguments = {**STILL, "re_prob": 1.0, "re_mode": mode, "re_count": 3}
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100
@@ -889,7 +896,7 @@ def test_timms_erasing_equals_its_original_with_the_same_parameters(mode, monkey
 
 
 class Numbers:
-    """Return the numbers with which timm's loop fills the given rectangles, as a replacement of ``random``."""
+    """Replacement of ``random`` that returns the numbers for which timm's loop fills the given rectangles."""
 
     def __init__(self, rectangles, area):
         self.count, self.spans = len(rectangles), []
@@ -919,7 +926,7 @@ def test_a_policy_disables_timms_jitter():
 
 
 def test_the_operator_of_the_page_equals_timms_augmix_with_the_same_numbers():
-    """This holds for any threads, because only one image at a time is processed by timm."""
+    """The result does not depend on the number of threads, because only one thread at a time calls timm."""
     timm_mix = pytest.importorskip("timm.data.auto_augment").augment_and_mix_transform
     (program,) = (each for each in programs("own-operators.md") if "timm.data" in each)
     names = {}

@@ -1,4 +1,6 @@
-"""The import of a transformers image processor equals the processor bit for bit, or is rejected by a field's name."""
+"""Tests that an imported image processor of transformers equals the original bit for bit, or is rejected by a field's
+name.
+"""
 
 import io
 from functools import cache
@@ -43,7 +45,7 @@ def processor_class(config, backend):
 def theirs(config, backend, images):
     """Return the tensors of the processor for PIL images.
 
-    If it does not convert them to RGB itself, ``load_image`` does.
+    If the processor does not convert the images to RGB, ``load_image`` does.
     """
     processor = processor_class(config, backend).from_dict(config)
     loaded = [read(image) if processor.do_convert_rgb else load_image(read(image)) for image in images]
@@ -51,14 +53,14 @@ def theirs(config, backend, images):
 
 
 def changed(pipeline, op_name, **fields):
-    """Return the same pipeline with other values in every op of that name."""
+    """Return the same pipeline with other field values in every op of this name."""
     ops = [msgspec.structs.replace(op, **fields) if op.__struct_config__.tag == op_name else op for op in pipeline.ops]
     return Pipeline(ops)
 
 
 @cache
 def images():
-    """Return the photos, one image with alpha, and one that is enlarged."""
+    """Return the photos, one image with alpha, and one image that is enlarged."""
     pixels = np.dstack([scene(301, 259), noise(301, 259, 1)])
     file = io.BytesIO()
     Image.fromarray(pixels, "RGBA").save(file, "PNG")
@@ -96,7 +98,7 @@ def test_the_defaults_equal_the_class(name, backend):
     own = {field: getattr(cls, field, None) for field in DEFAULTS[name]}
     own = {field: tuple(value) if isinstance(value, list) else value for field, value in own.items()}
     assert own == DEFAULTS[name]
-    # no other parameter of the class has a default that could change a pixel
+    # No other parameter of the class may have a default that could change a pixel.
     general = {field for field in ImagesKwargs.__annotations__ if getattr(cls, field, None) is None}
     assert set(cls.valid_kwargs.__annotations__) <= set(DEFAULTS[name]) | general | set(HARMLESS)
 
@@ -215,7 +217,7 @@ DETR_SIZE = {"size": {"shortest_edge": 60, "longest_edge": 101}}
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["Detr", "Yolos"])
 def test_500_random_sizes_are_resized_like_detr(name, backend):
-    """The images have any aspect ratio, some of them near the requested size. The processor pads the batch."""
+    """The images have any aspect ratio, and some are close to the requested size. The processor pads the batch."""
     numbers = np.random.default_rng(5)
     config = detr(name, **DETR_SIZE)
     encoded = [png(noise(*sides)) for sides in numbers.integers(50, 260, (400, 2)).tolist()]
@@ -245,7 +247,7 @@ def test_detrs_size_is_equal_for_any_image():
         odd = numbers.integers((16, sizes[1] - 2), (700, sizes[1] + 30), (20_000, 2))
         for sides in [*numbers.integers(16, 3000, (20_000, 2)).tolist(), *odd.tolist(), *odd[:, ::-1].tolist()]:
             expected = own(tuple(sides), *sizes)
-            if min(expected) >= (multiple or 1):  # for a smaller size, the processor raises
+            if min(expected) >= (multiple or 1):  # the processor raises an error for a smaller size
                 compared += 1
                 assert op._step.size(*sides) == expected, sides
                 assert size_of(op, np.broadcast_to(np.uint8(0), (*sides, 3))) == expected, sides
@@ -312,14 +314,14 @@ FORMS = [
 
 
 def flags():
-    """Return every boolean field of every imported class, so that each is also tested on the other classes."""
+    """Return every boolean field of all imported classes, so that each field is also tested on the other classes."""
     kinds = [processor_class({"image_processor_type": name}, "torchvision").valid_kwargs for name in DEFAULTS]
     found = {field for kind in kinds for field, type_ in kind.__annotations__.items() if "bool" in str(type_)}
     return sorted(found | {"pad_and_return_pixel_mask", "use_fast"})
 
 
 def sweep(name):
-    """Yield configurations of a class: its defaults, and others that differ in a flag, a form of a size, or the
+    """Yield configurations of a class: its defaults, and variants that differ in a flag, a form of the size, or the
     filter.
     """
     yield {"image_processor_type": name}

@@ -1,4 +1,6 @@
-"""Comparison with Ultralytics' own predictors: the pixels that a model receives, and the mapping of its boxes back."""
+"""Tests imports against Ultralytics' own predictors: the pixels that a model receives, and the mapping of its boxes to
+the photo.
+"""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,9 +31,9 @@ IMAGES = awkward(SIZES)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """Return the used parts of Ultralytics.
+    """Return the parts of Ultralytics that the tests use.
 
-    It is imported here, because it writes its settings into a folder at import.
+    Ultralytics is imported in this fixture, because it writes its settings into a folder on import.
     """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
@@ -60,16 +62,14 @@ def read(library, tmp_path):
 
 
 def predictor(library, task, imgsz, *, fp16=False):
-    """Return a predictor with the attributes that its ``preprocess`` needs of an exported model, but without a
-    model.
-    """
+    """Return a predictor without a model. It has those attributes of an exported model that ``preprocess`` needs."""
     cls = library.predictors[task]
     made = cls.__new__(cls)
     made.imgsz = list(canvas(imgsz))
     made.args = SimpleNamespace(rect=True)
     made.device = torch.device("cpu")
     made.model = SimpleNamespace(format="onnx", dynamic=False, stride=32, fp16=fp16, channels=3)
-    if task == "classify":  # as its ``setup_source`` splits them
+    if task == "classify":  # the predictor's ``setup_source`` splits the transforms in this way
         steps = library.classify_transforms(made.imgsz).transforms
         made.host_transforms, made.device_transform = transforms.Compose(steps[:2]), steps[-1]
     return made
@@ -123,13 +123,13 @@ def test_boxes_are_mapped_back_like_scale_boxes(library, read, imgsz):
             scale_y, scale_x, offset_y, offset_x = outputs["transform"][0].tolist()
             boxes = rng.uniform(0, [width, height] * 2, (20, 4))
             back = (boxes - [offset_x, offset_y] * 2) / ([scale_x, scale_y] * 2)
-            back = np.clip(back, 0, [size[1], size[0]] * 2)  # like scale_boxes
+            back = np.clip(back, 0, [size[1], size[0]] * 2)  # scale_boxes also clips
             np.testing.assert_allclose(back, library.scale_boxes((height, width), boxes, size), rtol=1e-6, atol=1e-4)
 
 
 @pytest.mark.parametrize(("task", "like"), [("detect", "pillow"), ("depth", "pillow"), ("classify", "opencv")])
 def test_a_similar_filter_fails(library, read, task, like):
-    """Pillow's antialiased bilinear filter instead of OpenCV's, and the reverse."""
+    """Pillow's antialiased bilinear filter is used instead of OpenCV's, or OpenCV's instead of Pillow's."""
     ops = [
         msgspec.structs.replace(op, like=like, antialias=like == "pillow") if isinstance(op, Letterbox | Resize) else op
         for op in from_ultralytics(task, imgsz=320).ops
@@ -140,7 +140,7 @@ def test_a_similar_filter_fails(library, read, task, like):
 
 
 class _EnoughError(Exception):
-    """Ends an export when the metadata are complete, before the expensive work."""
+    """Ends an export as soon as the metadata are complete, before the expensive work begins."""
 
 
 @pytest.mark.parametrize(("model", "task"), [("yolo11n.yaml", "detect"), ("yolo11n-cls.yaml", "classify")])

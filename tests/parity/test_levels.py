@@ -1,4 +1,4 @@
-"""Colour ops compared with torchvision v2, on Pillow images and on uint8 tensors: all values are equal."""
+"""Tests that colour ops equal torchvision v2 in all values, on Pillow images and on uint8 tensors."""
 
 import msgspec
 import numpy as np
@@ -29,7 +29,9 @@ if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
 
 
 def image(index, channels=3):
-    """Return uint8 (height, width, channels): a photo, a part of one, noise, noise of few values; sizes from 1 x 1."""
+    """Return uint8 (height, width, channels): a photo, a part of one, noise, or noise of few values. The sizes start at
+    1 x 1.
+    """
     rng = np.random.default_rng(index)
     height, width = (1 + index * 7 % 61, 1 + index * 13 % 53) if index % 10 else (224, 224)
     if index % 4 < 2:
@@ -44,7 +46,7 @@ def image(index, channels=3):
 
 
 def theirs(function, pixels, like):
-    """Return the result of a torchvision function on a Pillow image or a tensor."""
+    """Return the result of a torchvision function for a Pillow image or a tensor."""
     if like == "pillow":
         found = np.asarray(function(Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])))
         return found.reshape(pixels.shape)
@@ -59,7 +61,7 @@ def steps_of(op, channels=3):
 
 
 def factor(rng):
-    """Parameters as torchvision samples them, and others that a user may choose."""
+    """Return a random factor. Most are sampled like torchvision's; the others are values that a user may choose."""
     return float(
         rng.choice([0.0, 0.5, 1.0, 2.0, 50.0, 1000.0]) if rng.integers(4) == 0 else np.float32(rng.uniform(0, 2))
     )
@@ -79,16 +81,18 @@ CASES = {
     "invert": lambda _: pp.invert(),
     "permute_channels": lambda rng: pp.permute_channels(tuple(rng.permutation(3).tolist())),
 }
-"""Return an op with random fields. ``twins.TORCHVISION`` has torchvision's function for the same fields."""
+"""Functions that return an op with random fields. ``twins.TORCHVISION`` has torchvision's functions for the same
+fields.
+"""
 
 
 def of(op, like):
-    """Return the op with the rounding of a library, if it supports that."""
+    """Return the op with the rounding of a library, if the op supports a choice."""
     return msgspec.structs.replace(op, like=like) if "like" in op.__struct_fields__ else op
 
 
 def differing(name, like, *, channels=3):
-    """Return the number of values that differ, and the number of values."""
+    """Return the number of values that differ, and the total number of values."""
     wrong = count = 0
     for index in range(DRAWS):
         op, pixels = of(CASES[name](np.random.default_rng(index)), like), image(index, channels)
@@ -116,17 +120,18 @@ def test_a_gray_image_equals_torchvision(name, like):
 
 def test_every_colour_op_has_a_case():
     names = {name for name, cls in ops.OPS.items() if issubclass(cls, ops.ColorOp)}
-    elsewhere = {"sharpness", "random_sharpness", "solarize_add"}  # in test_warp.py, and among timm's policies
+    # test_warp.py and the tests of timm's policies cover these
+    elsewhere = {"sharpness", "random_sharpness", "solarize_add"}
     elsewhere |= {
         "color_matrix",
         "hue_saturation_value",
         "brightness_contrast",
-    }  # fields that only the importers of DALI and Albumentations use
+    }  # only the importers of DALI and Albumentations use these fields
     assert names - elsewhere == set(CASES) | {f"random_{name}" for name in RANDOM}
 
 
 def test_every_colour_has_torchvisions_luma_and_hue():
-    """Test 16.7 million colours, in parts; each part has its own shift of the hue."""
+    """The test covers 16.7 million colours in parts. Each part has its own shift of the hue."""
     rows, columns = (axis.astype(np.uint8) for axis in np.mgrid[:256, :256])
     for red in range(0, 256, 8):
         pixels = np.stack(
@@ -156,13 +161,13 @@ RANDOM = {
 
 
 def sometimes(name):
-    """Return torchvision's transform with given parameters."""
+    """Return torchvision's transform with the given parameters."""
     _, transform, params = RANDOM[name]
     return lambda words: lambda x: transform.transform(x, params(x)) if words["apply"] else x
 
 
 def drawn(op, like, size, color="rgb"):
-    """Yield (the pixels of the crop, the op's parameters, our tensor): a random crop, then the op."""
+    """Apply a random crop and then the op. Yield (pixels of the crop, the op's parameters, our tensor)."""
     chain = [pp.decode(color=color), pp.random_crop(*size), of(op, like), pp.crop(0, 0, *size, only="serving")]
     pipeline = pp.Pipeline([*chain, pp.tensor(dtype="uint8", layout="hwc")]).for_training()
     photos = [*PHOTO_PIXELS, noise(97, 103, seed=1), (noise(80, 90, seed=2) // 3 + 40).astype(np.uint8)]
@@ -184,7 +189,7 @@ SIZES = ((64, 61), (17, 5), (1, 3))
 
 
 def differing_draws(op, like, expected):
-    """Do the same as ``differing`` for random ops."""
+    """Return the same numbers as ``differing``, but for random ops."""
     wrong = count = 0
     for size in SIZES:
         for pixels, words, ours in drawn(op, like, size):
@@ -202,7 +207,7 @@ def test_every_value_of_a_jitter_equals_torchvision(like):
 
 
 def distorted(words):
-    """Return torchvision's functions in the order in which it applies them."""
+    """Return torchvision's functions in the order in which ``RandomPhotometricDistort`` applies them."""
 
     def of_image(image):
         image = jittered({kind: factor for kind, factor in words.items() if kind != "channels"})(image)
@@ -212,7 +217,9 @@ def distorted(words):
 
 
 def test_the_parameters_of_a_photometric_distort_match_torchvision():
-    """Parameters from our numbers give the same functions as its own transform, in the same order."""
+    """Parameters from our random numbers must lead to the same functions as torchvision's own transform, in the same
+    order.
+    """
     op = pp.random_photometric_distort()
     (step,) = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), op, pp.tensor()]).for_training().plan.random_steps
     transform, image = v2.RandomPhotometricDistort(), torch.from_numpy(noise(17, 13)).permute(2, 0, 1)
@@ -237,7 +244,7 @@ def test_the_parameters_of_a_photometric_distort_match_torchvision():
         assert list(words) == list(expected)
         assert words == {kind: pytest.approx(value, abs=1e-6) for kind, value in expected.items()}
         orders.add(tuple(words))
-    assert len(orders) > 35  # there are 44
+    assert len(orders) > 35  # 44 orders are possible
 
 
 @pytest.mark.parametrize("like", LIKES)

@@ -1,6 +1,7 @@
-"""Effect of the pixels: EfficientNet-lite0's logits for 20 labelled photos, after pixprep and after the reference.
+"""Tests the effect of the pixels on a network: EfficientNet-lite0's logits for 20 labelled photos, with pixprep and
+with a reference.
 
-The photos are those of the foolbox wheel, whose file names end in the ImageNet label. pip downloads it once into
+The photos are in the foolbox wheel, and their file names end with the ImageNet label. pip downloads the wheel once into
 pytest's cache.
 """
 
@@ -24,7 +25,7 @@ WHEEL = "foolbox==3.3.4"
 
 @pytest.fixture(scope="module")
 def photos(request):
-    """Return the bytes of each photo, and its label."""
+    """Return the bytes of each photo and its label."""
     folder = request.config.cache.mkdir("foolbox")
     if not any(folder.glob("*.whl")):
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL]
@@ -53,7 +54,9 @@ def network(tmp_path_factory):
 
 
 def reference(encoded):
-    """Reference with Pillow and NumPy: the central 0.875 of the shorter side, bicubic, (value - 127) / 128."""
+    """Return the reference preprocessing with Pillow and NumPy: the central 0.875 of the shorter side, resized with
+    bicubic, and (value - 127) / 128.
+    """
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     side = int(0.875 * min(image.size))
     left, top = ((length - side + 1) // 2 for length in image.size)

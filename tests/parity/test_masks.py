@@ -1,4 +1,4 @@
-"""Masks compared with torchvision v2's ``tv_tensors.Mask`` with the same parameters: every label of every geometric
+"""Tests masks against torchvision v2's ``tv_tensors.Mask`` with the same parameters: every label for every geometric
 op.
 """
 
@@ -134,7 +134,7 @@ CASES = {
 
 
 def made(ops, like, op):
-    """Yield (mask, random parameters, our mask) of each sample."""
+    """Yield (mask, random parameters, our mask) for each sample."""
     ops = [msgspec.structs.replace(each, like=like) if hasattr(each, "like") else each for each in ops]
     pipeline = pp.Pipeline(
         [pp.decode(), *ops, op, pp.center_crop(8), changed(op, name="cropped"), pp.tensor(only="training")]
@@ -150,7 +150,7 @@ def made(ops, like, op):
 
 
 def differing(name, like="torchvision", op=None):
-    """Return the number of labels that differ, and the number of labels."""
+    """Return the number of labels that differ, and the total number of labels."""
     ops, expected_of = CASES[name]
     op = op or pp.mask(ignore=IGNORE)
     wrong = of = 0

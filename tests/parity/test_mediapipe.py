@@ -1,6 +1,6 @@
-"""The tensor of MediaPipe's tasks for a photo, compared with ``warp``: ``make models``.
+"""Tests that ``warp`` computes the tensor that MediaPipe's tasks compute for a photo: ``make models``.
 
-MediaPipe's calculator is part of a C++ graph. A task with an identity model returns its tensor.
+MediaPipe's calculator is part of a C++ graph. A task whose model is the identity returns the calculator's tensor.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from support.images import noise, png, scene
 
 if find_spec("mediapipe") is None:
     pytest.skip("make models installs mediapipe", allow_module_level=True)
-for name in ("matplotlib", "matplotlib.pyplot"):  # needed for drawing results
+for name in ("matplotlib", "matplotlib.pyplot"):  # only drawing results needs these modules
     sys.modules.setdefault(name, ModuleType(name))
 
 import flatbuffers  # noqa: E402
@@ -35,7 +35,7 @@ def packed(thing, identifier):
 
 
 def mirror():
-    """Write a TFLite model whose output is its input, (1, SIDE, SIDE, 3), as one vector; values are divided by 255."""
+    """Write a TFLite model that returns its input (1, SIDE, SIDE, 3) as one vector. Input values are divided by 255."""
     tf = importlib.import_module("mediapipe.tasks.metadata.schema_py_generated")
     meta = importlib.import_module("mediapipe.tasks.metadata.metadata_schema_py_generated")
 
@@ -69,7 +69,9 @@ def mirror():
 
 @pytest.fixture(scope="module")
 def seen():
-    """Return a function of a photo and an optional region: the tensor (SIDE, SIDE, 3) that a task's model receives."""
+    """Return a function that maps a photo and an optional region to the tensor (SIDE, SIDE, 3) that a task's model
+    receives.
+    """
     vision = importlib.import_module("mediapipe.tasks.python.vision")
     tasks, mediapipe = importlib.import_module("mediapipe.tasks.python"), importlib.import_module("mediapipe")
     region_of = importlib.import_module("mediapipe.tasks.python.components.containers.rect").RectF

@@ -1,4 +1,4 @@
-"""The recipes of docs/models.md that warp a region of a photo, compared with the code of the packages: ``make
+"""Tests the recipes of docs/models.md that warp a region of a photo, against the code of the packages: ``make
 models``.
 """
 
@@ -29,7 +29,7 @@ COUNT = 60
 
 
 def alone(package, *path):
-    """Import a module of a package without the package around it and its imports."""
+    """Import a module of a package without the package around it and without that package's imports."""
     found = PathFinder.find_spec(package)
     if found is None or found.origin is None:
         pytest.skip(f"make models installs {package}")
@@ -49,7 +49,9 @@ def bgr_of(encoded):
 
 
 def quads(seed, height=427, width=640):
-    """Return float32 (COUNT, 4, 2): lines of text, rotated and slightly tilted, some tall, some across the edge."""
+    """Return float32 (COUNT, 4, 2): the corners of text lines, rotated and slightly tilted. Some lines are tall, and
+    some cross the edge.
+    """
     rng = np.random.default_rng(seed)
     made = []
     for index in range(COUNT):
@@ -63,7 +65,7 @@ def quads(seed, height=427, width=640):
 
 
 def rows(recipe, encoded, values, **changes):
-    """Return a separate tensor for each row, as a recognizer expects them."""
+    """Return a separate tensor for each row, as a recognizer expects."""
     text = recipe.to_json()
     for old, new in changes.values():
         assert old in text
@@ -88,12 +90,14 @@ def rapidocr():
 
 def paddlex():
     module = alone("paddlex", "inference", "pipelines", "components", "common", "crop_image_regions")
-    module.cv2 = cv2  # it imports it if its own list of installed modules contains it
+    module.cv2 = cv2  # the module imports cv2 only if its own list of installed modules contains it
     return module.CropByPolys.get_rotate_crop_image
 
 
 def insightface(dtype=np.float64):
-    """Return ArcFace's input, in float64, so that scikit-image's singular values are not rounded to float32."""
+    """Return ArcFace's input, computed in float64, so that scikit-image's singular values are not rounded to
+    float32.
+    """
     align = alone("insightface", "utils", "face_align")
     align.arcface_dst = np.array(RECIPES[ARCFACE].ops[1].template, dtype)
 
@@ -134,7 +138,7 @@ CASES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")  # scikit-image's, in InsightFace
+@pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")  # scikit-image emits this in InsightFace
 @pytest.mark.parametrize("heading", CASES)
 def test_a_region_of_a_photo_equals_its_package_and_a_wrong_one_does_not(heading):
     make, values_of, wrongs = CASES[heading]
@@ -155,7 +159,7 @@ def test_a_region_of_a_photo_equals_its_package_and_a_wrong_one_does_not(heading
 
 @pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")
 def test_a_face_differs_from_insightface_by_the_rounding_of_its_matrix():
-    """This is InsightFace without changes, with float32 up to the matrix."""
+    """The reference is InsightFace without changes, which uses float32 up to the matrix."""
     theirs, apart = insightface(np.float32), []
     for seed, encoded in enumerate(PHOTOS):
         values = faces(seed)
@@ -167,7 +171,9 @@ def test_a_face_differs_from_insightface_by_the_rounding_of_its_matrix():
 
 
 def test_a_document_is_rectified_like_imutils():
-    """imutils first sorts the corners: left ones by x, and the farthest one is the lower right corner."""
+    """imutils first sorts the corners: it finds the two left ones by x, and takes the farthest one as the lower right
+    corner.
+    """
     theirs, encoded = imutils(), PHOTOS[1]
     order = alone("imutils", "perspective").order_points
     values = [quad for quad in quads(4) if np.array_equal(order(quad), quad)]
@@ -205,12 +211,12 @@ def test_paddlex_crops_lines_like_rapidocr():
             assert np.array_equal(ours, theirs(None, bgr_of(encoded), quad))
 
 
-class Seen(Exception):  # noqa: N818 - it carries the input out of the package's own code
+class Seen(Exception):  # noqa: N818 - the exception carries the input out of the package's own code
     pass
 
 
 def scrfd():
-    """Return SCRFD's own input, at the point where its network would receive it."""
+    """Return SCRFD's own input, captured where its network would receive it."""
     detector = object.__new__(alone("insightface", "model_zoo", "scrfd").SCRFD)
     detector.input_mean, detector.input_std, detector.input_dtype = 127.5, 128.0, np.float32
 
@@ -237,7 +243,7 @@ def lore():
 
 
 def apart(pipeline, encoded, theirs):
-    """Return the maximum difference. The matrix of a table comes from docs/models.md."""
+    """Return the maximum difference. For a table, docs/models.md contains the matrix."""
     scale = 768 / max(bgr_of(encoded).shape[:2])
     inputs = {name: [[[[scale, 0, 0], [0, scale, 0]]]] for name in pipeline.inputs}
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)

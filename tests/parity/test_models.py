@@ -1,8 +1,8 @@
-"""The recipes of docs/models.md produce the tensors of the packages of their models: ``make models``.
+"""Tests that the recipes of docs/models.md produce the tensors of their models' packages: ``make models``.
 
-rapidocr, ddddocr, transformers, PaddleX and torchvision are called directly. Two formulas are copied from code that is
-not in any wheel: ``yolox`` (YOLOX's ``preproc``; ddddocr's copy of it is also called) and ``deployed`` (``Resize`` and
-``NormalizeImage`` of PaddleDetection's deploy/python/preprocess.py).
+rapidocr, ddddocr, transformers, PaddleX and torchvision are called directly. Two formulas are copied from code that no
+wheel contains: ``yolox`` (YOLOX's ``preproc``, of which ddddocr has a copy that is also called) and ``deployed``
+(``Resize`` and ``NormalizeImage`` of PaddleDetection's deploy/python/preprocess.py).
 """
 
 import importlib
@@ -28,14 +28,14 @@ from support.recipes import PAGE, RECIPES
 cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or run make models")
 
 SIZES = [(480, 640), (427, 641), (61, 331), (64, 200), (99, 101), (333, 500), (1080, 1919), (700, 197), (83, 400)]
-LONG = png(scene(39, 300))  # above 320 at a height of 48, and above 4000 if the shorter side is 736
+LONG = png(scene(39, 300))  # wider than 320 at a height of 48, and than 4000 if the shorter side is 736
 PADDLEX = find_spec("paddlex")
 DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION = RECIPES  # test_model_warps
 
 
 @cache
 def every():
-    """Return the photos. They are only read if a package is installed."""
+    """Return the photos, which are read only if a package is installed."""
     return [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
 
 
@@ -52,7 +52,7 @@ def rgb_of(encoded):
 
 
 def rapidocr(part):
-    """Return one model of rapidocr, with the settings and the files in its wheel."""
+    """Return one model of rapidocr, with the settings and files of the wheel."""
     library("omegaconf")
     return getattr(library("rapidocr").RapidOCR(), f"_load_{part}_model")()
 
@@ -68,7 +68,7 @@ def rapidocr_classifier():
 
 
 def alone(model, bgr):
-    """Return a line of text as a batch of one, by ``TextRecognizer.__call__``."""
+    """Return a text line's tensor in a batch of one, from ``TextRecognizer.__call__``."""
     return model.resize_norm_img(bgr, max(320 / 48, bgr.shape[1] * 1.0 / bgr.shape[0]))
 
 
@@ -109,7 +109,7 @@ def rtdetr_of_pillow():
 
 
 def paddlex(model):
-    """Return the processors of one kind of PaddleX's models, without the packages around them and their imports."""
+    """Return the processors for one kind of PaddleX's models, without importing the packages around them."""
     if PADDLEX is None or PADDLEX.origin is None:
         pytest.skip("make models installs paddlex")
     root = Path(PADDLEX.origin).parents[1]
@@ -126,7 +126,7 @@ def paddlex(model):
 
 
 def paddle_detection(size=(640, 640), **resize):
-    """Return (im_shape, image, scale_factor) by PaddleX, which runs PaddleDetection's exports."""
+    """Return (im_shape, image, scale_factor) from PaddleX, which runs PaddleDetection's exported models."""
     module = paddlex("object_detection")
     steps = [module.Resize(list(size), **resize), module.Normalize(1 / 255, [0.0] * 3, [1.0] * 3)]
     steps += [module.ToCHWImage(), module.ToBatch(["img_size", "img", "scale_factors"])]
@@ -146,7 +146,9 @@ def deployed(rgb, scale_y, scale_x):
 
 
 def normalized(levels, mean, std):
-    """PaddleDetection's ``NormalizeImage`` on float32 pixel values: float64 constants, and results in float32."""
+    """Return the result of PaddleDetection's ``NormalizeImage`` for float32 pixel values: constants are float64, and
+    results are float32.
+    """
     real = levels / np.float32(255.0)
     real -= np.array([mean])
     real /= np.array([std])
@@ -161,7 +163,7 @@ def torchvision_detector():
 
 
 def changed(heading, *changes):
-    """Return a recipe with other text at given positions."""
+    """Return a recipe in which some text is replaced."""
     text = RECIPES[heading].to_json()
     for old, new in changes:
         assert old in text, (old, text)
@@ -170,7 +172,7 @@ def changed(heading, *changes):
 
 
 def tensors(pipeline, photos=None):
-    """Return the image output of each photo's outputs."""
+    """Return the tensor of the image for each photo."""
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
     with pp.Engine(pipeline, threads=1) as engine:
         return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos or every()]
@@ -200,7 +202,7 @@ def test_a_recipe_gives_the_tensors_of_its_package_and_a_wrong_one_does_not(head
     original, wrong = EXACT[heading]
     theirs, photos = original(), every() if heading == DETECTOR else [*every(), LONG]
     assert equal_count(RECIPES[heading], theirs, photos) == len(photos)
-    for change in wrong:  # the negative controls
+    for change in wrong:  # negative controls
         assert equal_count(changed(heading, change), theirs, photos) < len(photos), change
 
 
@@ -238,7 +240,9 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @pytest.mark.parametrize(("mean", "std", "is_equal"), [((0.5,) * 3, (0.5,) * 3, True), (*IMAGENET, False)])
 def test_paddlex_normalizes_with_one_product_and_one_sum(mean, std, is_equal):
-    """This is the reason under "What does not fit": ``value * alpha + beta``, each rounded to float32."""
+    """ "What does not fit" on the page mentions this: PaddleX computes ``value * alpha + beta``, rounding each step to
+    float32.
+    """
     normalize = paddlex("object_detection").Normalize(1 / 255, list(mean), list(std))
     levels = np.arange(256, dtype=np.uint8)
     theirs = normalize.norm(np.repeat(levels[None, :, None], 3, axis=2)).transpose(2, 0, 1)
@@ -252,7 +256,7 @@ def test_paddlex_normalizes_with_one_product_and_one_sum(mean, std, is_equal):
 
 def test_paddleocr_recognizes_the_same_as_rapidocr():
     recognizer = paddlex("text_recognition").OCRReisizeNormImg()
-    wide = png(scene(20, 2000))  # above 3200 in rapidocr
+    wide = png(scene(20, 2000))  # wider than 3200 in rapidocr
     theirs = lambda encoded: recognizer([bgr_of(encoded)])[0]  # noqa: E731
     assert equal_count(RECIPES[RECOGNIZER], theirs, [*every(), wide]) == len(every()) + 1
 
@@ -291,7 +295,8 @@ def test_paddledetections_own_code_divides():
     divided = changed(PADDLE, (', "filter": "bicubic"', ""), ('"multiply"', '"divide"'))
     assert equal_count(divided, theirs) == len(every())
     levels = np.arange(256, dtype=np.uint8)
-    for mean, std in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225)):  # and the last bit of "What does not fit"
+    # this is the last bit that "What does not fit" mentions
+    for mean, std in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225)):
         normalize = pp.normalize(mean=mean, std=std, arithmetic="divide")
         pipeline = pp.Pipeline([pp.decode(color="gray"), pp.center_crop(1, 256), normalize, pp.tensor()])
         (ours,) = tensors(pipeline, [png(levels[None, :, None])])
@@ -300,7 +305,7 @@ def test_paddledetections_own_code_divides():
 
 
 def test_an_aspect_ratio_is_kept_like_in_paddlex_or_like_in_paddledetections_own_code():
-    """OpenCV samples at intervals of ``1 / fx`` pixels, not at the ratio of the sizes."""
+    """OpenCV samples at intervals of ``1 / fx`` pixels, which differ from the ratio of the sizes."""
     theirs = paddle_detection((800, 1333), keep_ratio=True)
     resize = pp.resize(800, mode="scale", max_size=1333, like="opencv", rounding="half_even")
     pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(arithmetic="multiply"), pp.scale_factor(), pp.tensor()])
@@ -337,7 +342,9 @@ def test_torchvisions_detectors_differ_by_a_sixtieth_of_a_pixel_value():
 
 
 def test_a_line_of_text_is_one_column_wider_in_a_batch_with_a_wider_one():
-    """This is the reason under "What does not fit": rapidocr pads to the widest of six, and rounds by it."""
+    """ "What does not fit" on the page mentions this: rapidocr pads to the widest of six lines, which also determines
+    its rounding.
+    """
     model = rapidocr("rec")
     lines = [png(scene(*size)) for size in ((40, 300), (40, 61), (30, 1000))]
     pixels = [bgr_of(line) for line in lines]
@@ -345,7 +352,7 @@ def test_a_line_of_text_is_one_column_wider_in_a_batch_with_a_wider_one():
     theirs = np.stack([model.resize_norm_img(line, widest) for line in pixels])
     with pp.Engine(RECIPES[RECOGNIZER], threads=1) as engine:
         assert np.array_equal(engine.run_batch(lines).padded("x"), theirs)
-    odd = bgr_of(png(scene(41, 301)))  # 352.4 wide
+    odd = bgr_of(png(scene(41, 301)))  # this line is 352.4 pixels wide
     filled = [
         np.nonzero(tensor.any(axis=(0, 1)))[0].size for tensor in (alone(model, odd), model.resize_norm_img(odd, 40))
     ]
@@ -353,7 +360,7 @@ def test_a_line_of_text_is_one_column_wider_in_a_batch_with_a_wider_one():
 
 
 def onnx_file(heading):
-    """Return the path of a recipe's model in its package's wheel."""
+    """Return the path of a recipe's model in the wheel of its package."""
     folder = Path(library(re.findall(r"rapidocr|ddddocr", heading)[-1]).__file__).parent
     name = {DETECTOR: "*_det_small", LINES: "*_cls_mobile", RECOGNIZER: "*_rec_small", CAPTCHA: "common"}
     return next(folder.rglob(f"{name.get(heading, 'common_det')}.onnx"))
@@ -367,7 +374,7 @@ def test_the_packages_own_model_is_built_after_its_recipe_and_runs(tmp_path, mon
         monkeypatch.chdir(tmp_path)
         Path("common.onnx").symlink_to(model)
         (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-        exec(program, {})  # noqa: S102 - the page's own
+        exec(program, {})  # noqa: S102 - this is code of our own page
         model = tmp_path / "by_image.onnx"
     batch = 1 if heading in (CAPTCHA, YOLOX) else None
     build(tmp_path / "models", pipeline=RECIPES[heading], onnx=model, max_batch_size=batch)

@@ -1,4 +1,4 @@
-"""Mosaics compared with Ultralytics' own, for square images and the same centres: pixels and boxes."""
+"""Tests mosaics against Ultralytics' own, for square images and the same centres: pixels and boxes must match."""
 
 import random
 from importlib import import_module
@@ -16,7 +16,7 @@ SIDE = 64
 
 
 class Dataset(list):
-    """The images that a mosaic reads from its data set, in order."""
+    """Provides the images of a mosaic in the order in which Ultralytics reads them."""
 
     cache = "ram"
 
@@ -26,9 +26,9 @@ class Dataset(list):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """Return Ultralytics' mosaic and boxes.
+    """Return Ultralytics' classes for mosaics and boxes.
 
-    It is imported here, because it writes its settings into a folder at import.
+    Ultralytics is imported in this fixture, because it writes its settings into a folder on import.
     """
     monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path))
     monkeypatch.setenv("YOLO_AUTOINSTALL", "false")
@@ -47,7 +47,7 @@ def sample(index):
 
 
 def theirs(library, samples, center):
-    """Return the central part of a mosaic around a point, and its boxes and labels, like Ultralytics' affine map."""
+    """Return the part of a mosaic around its centre, with its boxes and labels, as Ultralytics' affine map crops it."""
     mosaic, instances = library
     patches = [
         {

@@ -1,4 +1,4 @@
-"""``area`` and ``bicubic`` of the ``opencv`` profile compared with ``cv2.resize``, for OpenCV 4.9 to 4.14 and 5.0."""
+"""Tests ``area`` and ``bicubic`` of the ``opencv`` profile against ``cv2.resize``, for OpenCV 4.9 to 4.14 and 5.0."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its profile was not compared
 
 @pytest.fixture
 def ipp():
-    """Enable or disable Intel IPP, if the build contains it."""
+    """Enable or disable Intel IPP if the build of OpenCV contains it."""
     was_used = cv2.ipp.useIPP()
     yield lambda *, used: cv2.ipp.setUseIPP(used)
     cv2.ipp.setUseIPP(was_used)
@@ -42,7 +42,7 @@ def bicubic():
     ("size", "resized_size", "passes"),
     [
         ((64, 96), (32, 48), "opencv_linear"),  # half: (a + b + c + d + 2) >> 2
-        ((64, 96), (16, 96), "area"),  # a quarter of one axis is rounded differently from half of both
+        ((64, 96), (16, 96), "area"),  # reducing one axis to a quarter is rounded differently than halving both axes
         ((64, 96), (64, 24), "area"),
         ((60, 90), (20, 30), "area"),
         ((98, 49), (2, 1), "float_even"),  # 1 / (1 / 49) is not 49
@@ -63,8 +63,8 @@ def test_each_method_of_area_equals_opencv(size, resized_size, passes, channels)
 
 
 def test_bicubic_equals_opencv_without_ipp_except_at_the_ends_of_rows(ipp):
-    """OpenCV uses integer rounding for the remainder of a row after vectors of eight values, which sometimes differs by
-    1.
+    """OpenCV processes vectors of eight values. For the remainder of a row, it uses integer rounding, which sometimes
+    differs by 1.
     """
     ipp(used=False)
 
@@ -93,7 +93,9 @@ def test_bicubic_is_within_one_of_opencv_with_ipp(ipp):
 
 
 def by_scale(filter_name, count):
-    """Yield (pixels, op, our values): one scale for both sides, limited in some cases, never exactly a half."""
+    """Yield (pixels, op, our values), with one scale for both sides, which is sometimes limited but never exactly a
+    half.
+    """
     rng = np.random.default_rng(3)
     while count:
         sides, size, limit = rng.integers(2, 260, 2).tolist(), int(rng.integers(1, 200)), float(rng.uniform(1, 2))
@@ -112,7 +114,7 @@ def by_scale(filter_name, count):
 
 @pytest.mark.parametrize("filter_name", [name for name in PROFILES["opencv"].filters if name != "area"])
 def test_fx_and_fy_equal_opencv(ipp, filter_name):
-    """This tests 600 sizes. For ``bicubic``, the ends of rows are excluded, as for a size."""
+    """The test covers 600 sizes. For ``bicubic``, it excludes the ends of rows, as for given sizes."""
     ipp(used=False)
     pairs, others = [], 0
     for pixels, op, ours in by_scale(filter_name, 600):
@@ -126,7 +128,7 @@ def test_fx_and_fy_equal_opencv(ipp, filter_name):
 
 @pytest.mark.parametrize("size", [(32, 47), (163, 130)])
 def test_at_half_size_a_last_odd_row_or_column_differs_by_one_in_ties(size):
-    """OpenCV uses the mean there, and rounds it to even."""
+    """For such a row or column, OpenCV computes the mean and rounds ties to even."""
     pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
     op = ops.Resize(min(size) // 2, mode="scale", like="opencv", subpixel=True)
     ours = resize.resize(pixels, resampling(op._step, Geometry((), op._step, ()).place(*size))).astype(int)
@@ -137,7 +139,7 @@ def test_at_half_size_a_last_odd_row_or_column_differs_by_one_in_ties(size):
 
 
 def test_gray_of_a_png_by_imread_equals_the_matrix_of_the_page():
-    """``docs/levels.md`` contains the matrix. With a gamma chunk, the formula differs."""
+    """``docs/levels.md`` contains the matrix. If a PNG has a gamma chunk, the formula differs."""
     page = (Path(__file__).parents[2] / "docs" / "levels.md").read_text(encoding="utf-8")
     (recipe,) = [block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "0.29898" in block]
     matrix = next(op for op in file.loads(recipe)[0] if isinstance(op, ops.ColorMatrix))

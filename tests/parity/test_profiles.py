@@ -1,7 +1,7 @@
-"""Every profile compared with its library: each filter, image, size and factor; and a whole pipeline with flips.
+"""Tests every profile against its library: each filter, image, size and factor, and a whole pipeline with flips.
 
-engine/test_kernels.py compares the kernels in C with NumPy. DALI's size rules have a separate file; TensorFlow's and
-DALI's results are also frozen.
+engine/test_kernels.py compares the kernels in C with NumPy. DALI's size rules have a file of their own. The results of
+TensorFlow and DALI are also frozen.
 """
 
 import pytest
@@ -19,9 +19,9 @@ METHODS = [
     (like, *method)
     for like, profile in PROFILES.items()
     for method in profile.methods
-    # test_opencv.py tests it, because the ends of rows are rounded in integers
+    # test_opencv.py tests this filter, because the ends of rows are rounded in integers
     if (like, method.filter) != ("opencv", "bicubic")
-    and (method.antialias or profile.original.order is None)  # Pillow has no function without it
+    and (method.antialias or profile.original.order is None)  # Pillow has no function without antialiasing
 ]
 FACTORS = {"pillow": (1, 2, 3, 7, 64, 224), "torchvision": (2, 3, 7, 64), "opencv": (1, 2, 3, 7), "dali": (2, 3, 64)}
 SLOW = pytest.mark.slow(reason="half a second for each further filter, with the same formula")
@@ -29,19 +29,19 @@ each_method = pytest.mark.parametrize(("like", "filter_name", "antialias"), METH
 
 
 def need(like):
-    """Skip with a message if the library is missing or computes differently on this processor."""
+    """Skip the test with a message if the library is missing or computes differently on this processor."""
     library = find(PROFILES[like].original.key)
     if not library.version:
         pytest.skip(f"NO {library.title.upper()}: {library.problem}: {library.remedy}")
     if library.title in ("torchvision", "PyTorch"):
-        import torch  # noqa: PLC0415 - where it is
+        import torch  # noqa: PLC0415 - only if PyTorch is installed
 
         if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
             pytest.skip("NO AVX2: PyTorch rounds otherwise here")
 
 
 def pairs(some, like, filter_name, *, antialias):
-    """Yield (name, our values, the library's) for pixels and sizes."""
+    """Yield (name, our values, the library's values) for all pixels and sizes."""
     for pixels, size in some:
         op = ops.Resize(height=size[0], width=size[1], like=like, filter=filter_name, antialias=antialias)
         ours = resized(pixels, size, like, filter_name, antialias=antialias)

@@ -1,4 +1,6 @@
-"""Random geometry compared with torchvision v2: the rules from numbers to crops, and pixels and boxes of samples."""
+"""Tests random geometry against torchvision v2: how random numbers become crops, and the pixels and boxes of
+samples.
+"""
 
 from dataclasses import dataclass
 
@@ -48,12 +50,12 @@ def image_of(height, width):
 
 
 def numbers(key, blocks):
-    """Return known numbers, in rows of four."""
+    """Return known random numbers in rows of four."""
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
 def resized_crop_window(height, width, scale, ratio):
-    """Return crops of ``random_resized_crop`` with torch's own numbers in torchvision's order."""
+    """Return the window of ``random_resized_crop``, computed from torch's own random numbers in torchvision's order."""
     log_ratio = torch.log(torch.tensor(ratio))
     for _ in range(10):
         share = torch.empty(1).uniform_(*scale).item()
@@ -81,7 +83,7 @@ def test_the_crop_of_a_resized_crop_equals_torchvision():
 
 
 def test_a_resized_crop_follows_its_rule():
-    """``words`` reads the tries in order, and scales the numbers to scale and log(ratio)."""
+    """``words`` reads the attempts in order, and maps the random numbers to the ranges of scale and log(ratio)."""
     step = RandomStep("k", pp.random_resized_crop(8, scale=(0.5, 1.0), ratio=(0.5, 2.0)))
     fits, does_not = (0.0, 0.5, 0.999, 0.0), (1.0 - 1e-9, 0.0, 0.0, 0.0)
     words = step.words(100, 100, numbers("k", [does_not, fits] + [does_not] * 8))
@@ -132,9 +134,9 @@ MIN_SIZES = (24, 33, 40, 57)
 
 
 def assert_equal_sizes(theirs, op, block):
-    """Compare torchvision's sizes with ours, for images of every shape.
+    """Assert that torchvision's sizes equal pixprep's for images of every shape.
 
-    ``block`` returns numbers like torchvision's.
+    ``block`` returns random numbers like torchvision's.
     """
     step = pp.Pipeline([pp.decode(), op, pp.center_crop(8), pp.tensor(only="training")]).for_training()
     (drawn,), resize = step.plan.random_steps, step.plan.outputs["tensor"].geometry.resize
@@ -185,7 +187,7 @@ def test_an_empty_size_is_one_pixel_where_torchvision_raises():
 
 
 def iou_blocks(height, width, choices=20, trials=40):
-    """Return torch's numbers, as ``RandomIoUCrop`` requests them, in our blocks."""
+    """Return torch's random numbers as blocks, in the order in which ``RandomIoUCrop`` requests them."""
     blocks = []
     for _ in range(choices):
         blocks.append([(int(torch.randint(0, 7, (1,))) + 0.5) / 7, 0, 0, 0])
@@ -227,7 +229,7 @@ def flipped_down(image, words):
 
 @dataclass(frozen=True)
 class Case:
-    """Ops, and torchvision's functions for their recorded parameters."""
+    """Ops to test, and torchvision's functions for the recorded parameters of these ops."""
 
     ops: list
     expected: object
@@ -238,7 +240,7 @@ def zoomed(image, words):
 
 
 def of_ssd(first, then):
-    """Test torchvision's reference recipe: padding after the colour ops keeps its own colour."""
+    """Return torchvision's reference recipe for SSD. If padding follows the colour ops, its colour does not change."""
     return lambda image, words: flipped(
         F.resize(F.crop(then(first(image, words), words), *window(words["random_iou_crop#0"])), [40, 36]),
         words["random_flip#0"],
@@ -391,7 +393,7 @@ CASES = {
 
 
 def made(case, like):
-    """Yield (pixels of the photo, random parameters, our uint8 tensor) of each sample."""
+    """Yield (pixels of the photo, random parameters, our uint8 tensor) for each sample."""
     ops = [resizing(op, like) for op in case.ops]
     tensor = [pp.resize(height=40, width=36, only="serving"), pp.tensor(dtype="uint8", layout="hwc")]
     pipeline = pp.Pipeline([pp.decode(), *ops, *tensor[has_resize(ops) or 0 :]]).for_training()

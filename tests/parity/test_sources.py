@@ -1,4 +1,6 @@
-"""Sources compared with the libraries that write and read these formats: the same samples, in the same order."""
+"""Tests sources against the libraries that write and read these formats: they must find the same samples in the same
+order.
+"""
 
 import json
 import random
@@ -23,7 +25,7 @@ MISSING = "not installed: make parity, or make parity-tensorflow"
 
 
 def library(name):
-    """Return a library for the comparison, or skip with the command that installs it."""
+    """Return a library for the comparison, or skip the test with the command that installs the library."""
     return pytest.importorskip(name, reason=f"{name} is {MISSING}", exc_type=ImportError)
 
 
@@ -35,7 +37,7 @@ def bytes_of(sample):
 
 
 def random_example(tf, rng):
-    """Return an Example with features of every kind, with zero, one and many values, and its contents."""
+    """Return an Example with features of every kind, which have no, one or many values. Also return its contents."""
     values = {
         "image/encoded": [rng.randbytes(rng.randrange(1, 5000))],
         "one": [rng.choice([0, 1, -1, 127, 128, 1 << 62, -(1 << 63), (1 << 63) - 1])],
@@ -58,7 +60,7 @@ def random_example(tf, rng):
 
 @pytest.fixture
 def tensorflow_file(tmp_path):
-    """Return a file that TensorFlow wrote, and the values in it."""
+    """Return a file that TensorFlow has written, and the values in it."""
     tf = library("tensorflow")
     rng = random.Random(5)
     written = [random_example(tf, rng) for _ in range(200)]
@@ -96,7 +98,7 @@ def test_tensorflow_rejects_the_same_record(tensorflow_file):
         next(theirs)
     with pytest.raises(pp.ImageError, match=r"\[CORRUPT\] t.tfrecord, record 70: the checksum of the data is wrong"):
         source[70]
-    assert bytes(source[71]["image"]) == written[71]["image/encoded"][0]  # where TensorFlow has stopped
+    assert bytes(source[71]["image"]) == written[71]["image/encoded"][0]  # TensorFlow has stopped before this record
 
 
 def test_dalis_own_index_is_read(tensorflow_file, tmp_path):
@@ -113,7 +115,7 @@ def test_dalis_own_index_is_read(tensorflow_file, tmp_path):
 
 
 def webdatasets(path):
-    """Return the samples of a file by WebDataset's own functions. ``WebDataset`` itself leaves files open."""
+    """Return the samples of a file, read by WebDataset's own functions. ``WebDataset`` itself leaves files open."""
     iterators = library("webdataset.tariterators")
     with path.open("rb") as stream:
         return list(iterators.group_by_keys(iterators.tar_file_expander([{"url": path.name, "stream": stream}])))
@@ -171,8 +173,8 @@ def test_pycocotools_finds_the_same_boxes(tmp_path, capsys):
 
 
 def some_shapes(count):
-    """Return segmentations of an image of 90 x 120: polygons on the grid and off it, outside, doubled, in parts; run
-    lengths.
+    """Return segmentations for an image of 90 x 120: polygons on and off the pixel grid, outside, duplicated and in
+    parts, and run lengths.
     """
     generator = np.random.default_rng(11)
     for index in range(count):
@@ -195,7 +197,7 @@ def test_pycocotools_fills_the_same_pixels(tmp_path, capsys):
     coder = library("pycocotools.mask")
     content = coco_annotations(25)
     for index, (each, shape) in enumerate(zip(content["annotations"], some_shapes(300), strict=True)):
-        if index % 10 == 5:  # the short form of the run lengths
+        if index % 10 == 5:  # these run lengths are in their short form
             runs = coder.frPyObjects(shape, 90, 120)
             each["segmentation"] = {"size": [90, 120], "counts": runs["counts"].decode()}
         else:
@@ -247,7 +249,7 @@ def test_torchvisions_voc_lists_the_same_photos_and_boxes(tmp_path):
 
 
 def test_a_photo_filled_by_a_box_remains_so_after_every_geometry(tmp_path):
-    """VOC is one-based and includes the last pixel: 1, 1, width, height is the whole photo."""
+    """VOC's coordinates are one-based and include the last pixel, so (1, 1, width, height) is the whole photo."""
     write_voc(tmp_path, 1)
     sample = read.voc(tmp_path)[0]
     height, width = sample["size"]
@@ -259,8 +261,9 @@ def test_a_photo_filled_by_a_box_remains_so_after_every_geometry(tmp_path):
 
 @pytest.fixture
 def hugging_face(tmp_path, monkeypatch):
-    """Return a dataset of photos with classes."""
-    if sys.modules.get("torch", 0) is None:  # conftest sets None if it is absent; datasets tests whether the key exists
+    """Return a Hugging Face dataset of photos with classes."""
+    # conftest sets None if PyTorch is missing, but datasets tests only whether the key exists
+    if sys.modules.get("torch", 0) is None:
         monkeypatch.delitem(sys.modules, "torch")
     datasets = library("datasets")
     write_folder(tmp_path / "photos", 6)

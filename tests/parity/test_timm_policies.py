@@ -1,4 +1,4 @@
-"""timm's RandAugment and AutoAugment compared with timm: tables, pixels, and frequencies of the random parameters."""
+"""Tests timm's RandAugment and AutoAugment against timm: tables, pixels, and frequencies of the random parameters."""
 
 import random
 
@@ -25,14 +25,14 @@ WIDTH, HEIGHT = 41, 23
 
 
 def name_of(name):
-    """Return our name of an op of timm."""
+    """Return pixprep's name for an op of timm."""
     for ending in ("Increasing", "Original", "Rel"):
         name = name.removesuffix(ending)
     return name
 
 
 def magnitude_of(name, arguments):
-    """Return our name of its argument."""
+    """Return pixprep's magnitude for timm's arguments of an op."""
     if not arguments:
         return None
     factor = 1 if name_of(name) in FACTORS else 0
@@ -43,7 +43,7 @@ def magnitude_of(name, arguments):
 
 
 def kinds_of(table):
-    """timm's names of the kinds."""
+    """Return timm's names of the operations in a table."""
     if table in LISTS:
         return LISTS[table]
     return {op.name for pair in theirs.auto_augment_policy(table) for op in pair}
@@ -52,7 +52,7 @@ def kinds_of(table):
 @pytest.mark.parametrize("table", [*LISTS, *AUTO])
 def test_every_magnitude_of_every_table_equals_timm(table, monkeypatch):
     compared = 0
-    for sign in (0.0, 1.0):  # a number above one half is negative
+    for sign in (0.0, 1.0):  # a random number above one half means a negative sign
         monkeypatch.setattr(theirs.random, "random", lambda sign=sign: sign)
         for name in kinds_of(table):
             kind = KINDS[table][name_of(name)]
@@ -89,12 +89,13 @@ def test_the_kinds_and_their_weights_equal_timm():
 
 
 def expected_of(pixels, steps, op):
-    """Return the image from timm's own function, for the sampled kind and magnitude."""
+    """Return the image after timm's own function, for the sampled kind and magnitude."""
     image = Image.fromarray(pixels)
     how = {"fillcolor": op.fill, "resample": Image.Resampling[op.filter.upper()]}
     for each in steps:
         arguments = [each["magnitude"] + (each["op"] in FACTORS)] if "magnitude" in each else []
-        if each["op"] == "Posterize" and each["magnitude"] < 1:  # black; Pillow 13 raises, and earlier versions did not
+        # the result is black; Pillow 13 raises an error, and earlier versions did not
+        if each["op"] == "Posterize" and each["magnitude"] < 1:
             image = image.point(lambda _: 0)
             continue
         image = theirs.NAME_TO_OP[each["op"]](image, *arguments, **how)
@@ -142,7 +143,7 @@ RECIPES = [
 
 
 def theirs_drawn(text, count):
-    """Return the steps that timm's own generators sample, in our notation."""
+    """Return the steps that timm's own generators sample, in pixprep's notation."""
     random.seed(1)
     np.random.seed(2)  # noqa: NPY002 - timm's
     make = theirs.rand_augment_transform if text.startswith("rand") else theirs.auto_augment_transform

@@ -1,6 +1,7 @@
-"""``"like": "torch"`` compared with PyTorch's own ``interpolate`` of float32 values: all pixel values are equal.
+"""Tests that ``"like": "torch"`` equals PyTorch's own ``interpolate`` of float32 values in all pixel values.
 
-It needs a CPU with AVX2. Without it, PyTorch does not fuse operations, and a few of 10,000 values differ by one.
+The tests need a CPU with AVX2. Without AVX2, PyTorch does not fuse operations, and a few of 10,000 values differ by
+one.
 """
 
 from hashlib import sha256
@@ -28,7 +29,7 @@ def theirs(pixels, size, filter_name):
 
 @pytest.mark.parametrize("filter_name", PROFILES["torch"].antialiased)
 def test_every_value_is_equal_from_and_to_one_row_or_column(filter_name):
-    """This includes one column and many rows, where a bug in PyTorch 2.13 repeats the first row."""
+    """The sizes include one column with many rows, for which a bug in PyTorch 2.13 repeats the first row."""
     lengths, others = (1, 2, 3, 4, 5, 9, 16, 31, 64, 97, 200, 333), (1, 2, 3, 8, 17, 40)
     for n in lengths:
         for m in others:

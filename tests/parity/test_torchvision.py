@@ -1,4 +1,4 @@
-"""The ``torchvision`` profile compared with v2's ``resize`` of uint8 tensors on the CPU."""
+"""Tests the ``torchvision`` profile against v2's ``resize`` of uint8 tensors on the CPU."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ FILTERS = PROFILES["torchvision"].methods
 
 @pytest.mark.parametrize(("filter_name", "antialias"), FILTERS)
 def test_a_contiguous_tensor_gives_the_same_as_a_channels_last_tensor(filter_name, antialias):
-    """The former is the layout of ``decode_image``; test_profiles.py tests the latter.
+    """``decode_image`` returns contiguous tensors; test_profiles.py tests channels-last tensors.
 
     PyTorch 2.13 fails if the result is 1 x 1.
     """
@@ -45,7 +45,7 @@ def test_a_contiguous_tensor_gives_the_same_as_a_channels_last_tensor(filter_nam
 
 
 def test_a_batch_equals_that_of_the_detectors_transform():
-    """TensorFlow's resize is the formula of ``interpolate`` on float32 values, with a different order of additions."""
+    """TensorFlow's resize uses the formula of ``interpolate`` on float32 values, but adds in a different order."""
     from torchvision.models.detection.transform import GeneralizedRCNNTransform  # noqa: PLC0415
 
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -1,4 +1,4 @@
-"""The certificate compared with those of the real libraries that are installed; also the frozen results."""
+"""Tests certificates that are made with the real libraries, if these are installed, and the frozen results."""
 
 import importlib
 
@@ -19,7 +19,7 @@ PHOTO_FILES = [PHOTOS / "china.jpg", PHOTOS / "flower.jpg"]
 
 
 def need(like):
-    """Skip with a message if the library is not installed."""
+    """Skip the test with a message if the library is not installed."""
     library = find(PROFILES[like].original.key)
     if not library.version:
         pytest.skip(f"NO {library.title.upper()}: {library.problem}: {library.remedy}")

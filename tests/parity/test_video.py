@@ -1,4 +1,4 @@
-"""The same frames as torchcodec and decord: their indices and their pixels."""
+"""Tests that pixprep selects the same frames as torchcodec and decord, by index and by pixels."""
 
 import io
 
@@ -29,7 +29,7 @@ def encoded(request):
 def test_torchcodec(encoded):
     try:
         from torchcodec.decoders import VideoDecoder  # noqa: PLC0415
-    except (ImportError, OSError, RuntimeError) as error:  # it needs FFmpeg libraries on the system
+    except (ImportError, OSError, RuntimeError) as error:  # torchcodec needs FFmpeg libraries on the system
         pytest.skip(f"torchcodec: {str(error)[:200]}")
     theirs = VideoDecoder(encoded, dimension_order="NHWC", seek_mode="exact").get_frames_at(WANTED).data.numpy()
     np.testing.assert_array_equal(ours(encoded), theirs)

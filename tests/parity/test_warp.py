@@ -1,5 +1,5 @@
-"""Rotations, affine maps, sharpness, blur and erasing compared with torchvision v2: rules, and pixels and boxes of
-samples.
+"""Tests rotations, affine maps, sharpness, blur and erasing against torchvision v2: parameters, and the pixels and
+boxes of samples.
 """
 
 import math
@@ -35,7 +35,7 @@ FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
 WAYS = [(like, how) for like in LIKES for how in WARPS[like].filters]
 MAX_OF_A_BLUR = 30 / 1e6
-"""Maximum fraction of values that may differ, because PyTorch's convolution adds in a different order."""
+"""Maximum fraction of values that may differ. PyTorch's convolution adds in a different order."""
 torch.set_num_threads(1)
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch fuses nothing here", allow_module_level=True)
@@ -49,7 +49,7 @@ PHOTOS = [make(*size) for size in SIZES for make in (scene, noise)]
 
 
 def made(ops, draws=DRAWS):
-    """Yield (photo, random parameters, our pixels) of each sample. Each photo has its own plan."""
+    """Yield (photo, random parameters, our pixels) for each sample. Each photo has its own plan."""
     count = -(-draws // len(PHOTOS))
     for place, photo in enumerate(PHOTOS):
         height, width = photo.shape[:2]
@@ -65,8 +65,9 @@ def with_like(op, like):
 
 
 def twin_of(ops, image, words):
-    """Return torchvision's own functions for the ops; for a random op, those of the fixed ops that match its
-    parameters.
+    """Return the image after torchvision's own functions for the ops.
+
+    A random op is replaced by the fixed ops that match its parameters.
     """
     for op in ops:
         for each in op.fixed(words[f"{op_name(op)}#0"]) if op.home else [op]:
@@ -76,7 +77,10 @@ def twin_of(ops, image, words):
 
 
 def differing(ops, like, expected=None, draws=DRAWS):
-    """Return (differing values, maximum difference, number of values). ``expected`` replaces the ops' own function."""
+    """Return (differing values, maximum difference, number of values).
+
+    ``expected`` replaces torchvision's functions for the ops.
+    """
     ops = [with_like(op, like) for op in ops]
     wrong = of = most = 0
     for photo, words, ours in made(ops, draws):
@@ -118,7 +122,9 @@ def test_the_values_of_a_random_warp_equal_torchvision(name, like, how):
 @pytest.mark.parametrize("mode", get_args(PaddingMode))
 @pytest.mark.parametrize("how", WARPS["opencv"].filters)
 def test_the_values_of_a_random_affine_map_like_opencv_equal_opencv(how, mode):
-    """The matrix is torchvision's: with nearest, most pixels equal Pillow's. With different padding they differ."""
+    """The matrix is torchvision's, so with ``nearest``, most pixels equal Pillow's. With a different padding, they
+    differ.
+    """
     cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its affine maps were not compared")
     if not cv2.__version__.startswith("4."):
         pytest.skip("NO OPENCV 4: the warps of OpenCV 5 have another arithmetic")
@@ -178,7 +184,7 @@ def test_the_values_of_sharpness_equal_torchvision(like, factor):
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("size", [(1, 1), (3, 3), (5, 3), (7, 3), (5, 5)])
 def test_the_values_of_a_random_blur_equal_torchvision(like, size):
-    """torchvision converts a PIL image to a tensor, so ``like`` does not affect a blur."""
+    """torchvision converts a PIL image to a tensor before it blurs, so ``like`` does not affect a blur."""
     wrong, most, of = differing([pp.random_gaussian_blur(size, (0.1, 5.0))], like)
     print(f"{size}: {wrong} of {of:,} values differ, by {most}")
     assert of > 1_000_000
@@ -222,7 +228,7 @@ def test_a_blur_larger_than_the_image_is_rejected_by_both():
 
 
 def numbers(key, blocks):
-    """Return known numbers, in rows of four."""
+    """Return known random numbers in rows of four."""
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
@@ -261,7 +267,9 @@ def test_the_numbers_of_an_affine_map_equal_torchvision():
 
 
 def corner_draws(height, width, scale):
-    """Yield (value, least, count) for torch's numbers, in the order in which ``RandomPerspective`` requests x and y."""
+    """Yield (value, minimum, number of possible values) for torch's random numbers, in the order in which
+    ``RandomPerspective`` requests x and y.
+    """
     bounds = [int(scale * (side // 2)) + 1 for side in (width, height)]
     for is_right, is_lower in ((0, 0), (1, 0), (1, 1), (0, 1)):
         for side, bound, is_last in ((width, bounds[0], is_right), (height, bounds[1], is_lower)):
@@ -271,7 +279,9 @@ def corner_draws(height, width, scale):
 
 @pytest.mark.parametrize("scale", [0.1, 0.5, 1.0])
 def test_the_coefficients_of_a_perspective_equal_torchvision(scale):
-    """Its least-squares solution gives the same float32, and differs by up to 1e-12 where the exact solution is 0."""
+    """torchvision's least-squares solution gives the same float32 numbers. Where the exact solution is 0, it differs by
+    up to 1e-12.
+    """
     step = step_of(pp.random_perspective(scale, 1.0))
     far = of = lines = 0
     for seed in range(DRAWS):
@@ -288,7 +298,7 @@ def test_the_coefficients_of_a_perspective_equal_torchvision(scale):
         torch.manual_seed(seed)
         image = tv_tensors.Image(torch.zeros(3, height, width, dtype=torch.uint8))
         expected = v2.RandomPerspective(scale).make_params([image])["coefficients"]
-        largest = max(1.0, np.abs(ours).max())  # if the corners are nearly collinear, digits are lost
+        largest = max(1.0, np.abs(ours).max())  # nearly collinear corners lose digits
         far += np.count_nonzero(~np.isclose(expected, ours, rtol=2e-7, atol=1e-9 * largest))
         of += 8
         assert np.allclose(expected, ours, rtol=1e-3, atol=1e-6 * largest), (seed, corners)
@@ -298,7 +308,7 @@ def test_the_coefficients_of_a_perspective_equal_torchvision(scale):
 
 
 def erasing_blocks(height, width, scale, ratio):
-    """Return torch's numbers, as ``RandomErasing`` requests them, in our blocks."""
+    """Return torch's random numbers as blocks, in the order in which ``RandomErasing`` requests them."""
     blocks = [[0.0, 0.0, 0.0, 0.0]]
     for _ in range(10):
         u_area, u_ratio = torch.rand(1).item(), torch.rand(1).item()
@@ -358,13 +368,14 @@ def test_an_erased_tensor_equals_torchvision(value):
         expected = whole
         words = batch.placed[row].draws["random_erasing#0"]
         for top, left, height, width in words["rectangles"]:
-            if value == "random":  # one value per channel and pixel, as in torchvision
+            if value == "random":  # the noise has one value per channel and pixel, as in torchvision
                 values = torch.from_numpy(drawn_noise((*words["noise"], 0), (3, height, width)))
             else:
                 values = torch.tensor(value if isinstance(value, tuple) else [value])[:, None, None]
             expected = F.erase(expected, top, left, height, width, values)
             erased += 1
-        assert np.abs(batch["tensor"][row] - expected.numpy()).max() < 1e-6  # it normalizes in its own order
+        # torchvision normalizes in a different order
+        assert np.abs(batch["tensor"][row] - expected.numpy()).max() < 1e-6
     assert 30 < erased < 55
 
 
@@ -418,7 +429,9 @@ def test_boxes_and_points_through_a_warp_equal_tv_tensors(op, like):
 
 
 def test_boxes_of_an_expanding_rotation_match_their_pixels():
-    """torchvision moves boxes by the corner of the rotated image, and pixels by the centre of the whole canvas."""
+    """torchvision moves boxes by the corner of the rotated image, but moves pixels by the centre of the whole
+    canvas.
+    """
     farthest = 0
     for index in range(DRAWS):
         angle, (height, width) = -170 + index * 1.13, SIZES[index % 5]

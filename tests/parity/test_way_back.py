@@ -1,4 +1,6 @@
-"""Masks and rotated boxes compared with Ultralytics and torchvision: equal except for the order of float32 sums."""
+"""Tests that masks and rotated boxes equal those of Ultralytics and torchvision, except for the order of
+float32 sums.
+"""
 
 import numpy as np
 import pytest
@@ -42,7 +44,7 @@ def test_a_map_and_classes_after_a_resize_equal_torchvision(size):
     ].numpy()
     assert (
         pp.mask_to_original(classes, transform, size) == nearest
-    ).mean() > 0.99  # except for centres on an edge, in float32
+    ).mean() > 0.99  # except for centres that are on an edge in float32
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -58,14 +60,15 @@ def test_rotated_boxes_equal_ultralytics(size):
     theirs[:, :4] = ops.scale_boxes((640, 640), torch.from_numpy(boxes[:, :4].copy()), size, xywh=True).numpy()
     ours = pp.rotated_to_original(boxes, transform)
     scale = max(size) / 640
-    assert np.abs(ours[:, 2:4] - theirs[:, 2:4]).max() < 0.01 * 90 * scale  # the sides of a letterbox are rounded
+    # the letterbox rounds the lengths of its sides
+    assert np.abs(ours[:, 2:4] - theirs[:, 2:4]).max() < 0.01 * 90 * scale
     assert np.abs(ours[:, 4] - theirs[:, 4]).max() < 0.01
 
 
 def drawn_matrix(rng, *, is_perspective):
-    """Return a matrix from a photo of 90 x 120 to a tensor of 100 x 100.
+    """Return a random matrix that maps a photo of 90 x 120 to a tensor of 100 x 100.
 
-    Some perspectives have their horizon in the photo.
+    The horizon of some perspectives is inside the photo.
     """
     turn, scale = rng.uniform(-np.pi, np.pi), rng.uniform(0.5, 2, 2)
     matrix = np.eye(3)
@@ -97,7 +100,7 @@ def test_masks_and_points_are_mapped_back_through_matrices_like_opencv(is_perspe
             ours = pp.mask_to_original(mask, matrix, size)
             if flag == cv2.INTER_LINEAR:  # OpenCV may round positions to 1/32
                 assert np.abs(ours - theirs)[is_inside].max(initial=0) < 0.02
-            else:  # except for positions on an edge
+            else:  # positions on an edge may differ
                 assert (ours != theirs)[is_inside].sum() <= 0.005 * is_inside.sum() + 3
         points = rng.uniform(0, 100, (50, 2))
         expected = cv2.perspectiveTransform(points[None], np.linalg.inv(matrix))[0]

@@ -1,7 +1,8 @@
-"""YOLO detection, segmentation, pose and rotated boxes compared with Ultralytics' predictors on untrained networks.
+"""Tests YOLO detection, segmentation, pose and rotated boxes against Ultralytics' predictors on untrained networks.
 
-A complete predictor runs. Its tensor is compared with that of docs/models/yolo.json, and its result in pixels of the
-photo with pixprep's result for the same rows. An untrained network finds nothing, so the rows have random positions.
+A complete predictor runs. The test compares its tensor with that of docs/models/yolo.json, and its result in pixels of
+the photo with pixprep's result for the same rows. An untrained network finds no objects, so the rows get random
+positions.
 """
 
 from importlib import import_module
@@ -26,7 +27,9 @@ TASKS = {"detect": "yolov8n", "segment": "yolov8n-seg", "pose": "yolov8n-pose", 
 
 
 def places(rows, task):
-    """Return rows of a network (n, 6 or more) with boxes, keypoints and angles all over a tensor of 640 x 640."""
+    """Return rows of a network (n, 6 or more) whose boxes, keypoints and angles are spread over a tensor of 640
+    x 640.
+    """
     rng = np.random.default_rng(5)
     centre, sides = rng.uniform(0, 640, (len(rows), 2)), rng.uniform(20, 300, (len(rows), 2))
     boxes = [centre, sides] if task == "obb" else [centre - sides / 2, centre + sides / 2]
@@ -39,15 +42,16 @@ def places(rows, task):
 
 @pytest.fixture(scope="module")
 def predict(tmp_path_factory):
-    """Return a function of a task and a photo: tensor, rows (n, 6 or more), prototypes of masks, Ultralytics'
-    result.
+    """Return a function that runs Ultralytics on a photo for a task.
+
+    It returns the tensor, the network's rows (n, 6 or more), the mask prototypes, and Ultralytics' result.
     """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
         environment.setenv("YOLO_AUTOINSTALL", "false")
         environment.chdir(tmp_path_factory.mktemp("work"))
         yolo, kinds = import_module("ultralytics").YOLO, import_module("ultralytics.models.yolo")
-        surest = lambda _, scores, *__, **___: scores.argsort(descending=True)  # noqa: E731 - suppress nothing
+        surest = lambda _, scores, *__, **___: scores.argsort(descending=True)  # noqa: E731 - no box is suppressed
         environment.setattr("torchvision.ops.nms", surest)
         environment.setattr(import_module("ultralytics.utils.nms").TorchNMS, "fast_nms", surest)
         made = {}
@@ -85,7 +89,7 @@ def predict(tmp_path_factory):
 
 @pytest.fixture(params=TASKS)
 def compared(request, predict):
-    """Return a function of a photo that returns pixprep's results for the task and its predictor's."""
+    """Return a function that computes pixprep's results and the predictor's for a photo and the task."""
 
     def compare(encoded):
         tensor, rows, *prototypes, result = predict(request.param, encoded)
@@ -107,7 +111,7 @@ def test_detections_are_mapped_back_like_the_predictors(compared):
             theirs = result.obb.xywhr.numpy()
             apart = np.abs(pp.rotated_to_original(turned, transform) - theirs)
             assert apart[:, :2].max() < 1e-4
-            # Ultralytics divides a width by the scale of x, whatever the angle: the two scales differ by a rounding
+            # Ultralytics divides a width by the scale of x, whatever the angle. The two scales differ only by rounding.
             assert (apart[:, 2:4] / theirs[:, 2:4]).max() < 2e-3
             assert apart[:, 4].max() < 1e-3
             continue
@@ -118,7 +122,7 @@ def test_detections_are_mapped_back_like_the_predictors(compared):
             y, x = np.mgrid[: size[0], : size[1]]
             left, top, right, bottom = boxes.T[:, :, None, None]
             masks &= (x >= left) & (x < right) & (y >= top) & (y < bottom)
-            kept = masks.any(axis=(1, 2))  # Ultralytics omits boxes without a mask
+            kept = masks.any(axis=(1, 2))  # Ultralytics omits boxes that have no mask pixels
             assert 0.01 < masks.mean() < 0.3
             assert np.array_equal(masks[kept], result.masks.data.numpy() > 0)
         assert np.array_equal(boxes[kept], result.boxes.xyxy.numpy())

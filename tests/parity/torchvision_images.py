@@ -1,4 +1,6 @@
-"""Images for torchvision: conversion between Pillow and tensors, and its functions for recorded parameters."""
+"""Provides images for torchvision: conversion between Pillow images and tensors, and its functions for recorded
+parameters.
+"""
 
 import numpy as np
 import torch
@@ -11,14 +13,14 @@ JITTER = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.1}
 
 
 def as_theirs(pixels, like):
-    """Return an image in torchvision's form: a Pillow image or a tensor."""
+    """Return an image in the form that torchvision expects: a Pillow image or a tensor."""
     if like == "pillow":
         return Image.fromarray(pixels)
     return tv_tensors.Image(torch.from_numpy(pixels).permute(2, 0, 1).contiguous())
 
 
 def as_array(image):
-    """Return uint8 (height, width, 3)."""
+    """Return the image as uint8 (height, width, 3)."""
     return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
 
 
@@ -31,19 +33,19 @@ def flipped(image, words):
 
 
 def padded(image, words, **how):
-    """Return a part of an image or a mask in a window that may extend outside of it."""
+    """Return the part of an image or mask inside a window that may extend outside of it."""
     (height, width), (top, left, rows, columns) = F.get_size(image), window(words)
     margins = [max(0, margin) for margin in (-left, -top, left + columns - width, top + rows - height)]
     return F.crop(F.pad(image, margins, **how), max(0, top), max(0, left), rows, columns)
 
 
 def shortest(image, words, most):
-    """Return the size to which ``RandomShortestSize`` with only the sampled size resizes an image."""
+    """Return the size to which ``RandomShortestSize`` resizes an image if the sampled size is its only choice."""
     return v2.RandomShortestSize([words["size"]], most).make_params([image])["size"]
 
 
 def jittered(words):
-    """torchvision's ``ColorJitter`` with given parameters, by its own ``transform``."""
+    """Return torchvision's ``ColorJitter.transform`` with the given parameters."""
     order = list(JITTER)
     fn_idx = [order.index(kind) for kind in words] + [index for index, kind in enumerate(order) if kind not in words]
     params = {"fn_idx": torch.tensor(fn_idx)} | {f"{kind}_factor": words.get(kind) for kind in order}
