@@ -125,6 +125,7 @@ HOMES = {
         ),
         "show.drawing",
         *(f"importers.verify.{name}" for name in ("images", "originals", "twins")),
+        "importers.transformers_processor",
     },
     "pillow_heif": {"engine.decoders.heic"},
     "pyarrow": {"training.manifest", "training.sources.row_groups", "cluster.ray"},
@@ -133,8 +134,12 @@ HOMES = {
     "ray": {"cluster.ray"},
     "simplejpeg": {"engine.decoders.turbo"},
     "tensorflow": {"training.frameworks.tensorflow", "importers.verify.originals"},
-    "torch": {"training.frameworks.torch", "importers.verify.originals", "importers.verify.twins"},
+    "torch": {
+        *("training.frameworks.torch", "importers.verify.originals", "importers.verify.twins"),
+        "importers.transformers_processor",
+    },
     "tqdm": {"progress"},
+    "transformers": {"importers.transformers_processor", "importers.verify.originals"},
     "triton_python_backend_utils": {
         *("serving.repository.onnx_classifier", "serving.repository.rows_model", "serving.triton.model"),
     },

@@ -95,8 +95,8 @@ def from_transformers(
     """
     with reading({"backend": backend}, "options") as options:
         backend = options.choice("backend", {name: name for name in LIKE})
-    values, where, folder = _read(config)
-    processor = _processor(values, where)
+    values, where, folder = read_processor(config)
+    processor = processor_of(values, where)
     unused = UNUSED.get(processor, ())
     is_video = processor in VIDEO_DEFAULTS
     is_patched = processor in PATCHED
@@ -175,7 +175,7 @@ def from_transformers(
     )
 
 
-def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], str, str]:
+def read_processor(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], str, str]:
     """Return the fields of the processor, the prefix of error messages, and the name of the folder.
 
     The name of the folder is an empty string if ``config`` is a mapping.
@@ -207,7 +207,7 @@ def _inner(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else values
 
 
-def _processor(values: Mapping[str, Any], where: str) -> str:
+def processor_of(values: Mapping[str, Any], where: str) -> str:
     """Return the name of the processor's class in transformers 5, without the suffix of a backend."""
     fields = Fields(values, where)
     code = fields.mapping("auto_map")

@@ -1,0 +1,228 @@
+"""Batches of the image processors of transformers: how each class combines the images of a call.
+
+Each class is a row of data. A class without a row returns a list of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.engine.batch import Batch
+from pixprep.importers.transformers_classes import DETRS
+from pixprep.importers.transformers_patches import PATCHED
+
+Array = npt.NDArray[Any]
+Sides = tuple[int, int]
+
+
+class Processed(NamedTuple):
+    """Images of a call that a pipeline has processed.
+
+    Attributes:
+        batch: Outputs of the pipeline.
+        name: Name of the output with the pixel values.
+        counts: Number of images of each sample.
+        settings: Fields of the configuration.
+    """
+
+    batch: Batch
+    name: str
+    counts: Sequence[int]
+    settings: Mapping[str, Any]
+
+    @property
+    def original_sizes(self) -> list[Sides]:
+        """Height and width of each decoded image."""
+        return [(placed.height, placed.width) for placed in self.batch.placed if placed]
+
+    @property
+    def resized_sizes(self) -> list[Sides]:
+        """Height and width of each image before its tensor is padded."""
+        return [placed.placements[self.name].size for placed in self.batch.placed if placed]
+
+    @property
+    def grids(self) -> list[Sides]:
+        """Numbers of rows and columns of the tiles of each image."""
+        tile = self.batch.plans[self.name].spec.shape[-1]
+        return [(height // tile, width // tile) for height, width in self.resized_sizes]
+
+    def per_sample(self, values: Sequence[Any]) -> list[list[Any]]:
+        """Divide a list with one value per image into the lists of the samples."""
+        return [list(values[begin:end]) for begin, end in pairwise(accumulate(self.counts, initial=0))]
+
+
+class Form(NamedTuple):
+    """The batch that a class returns.
+
+    Attributes:
+        combine: How the pixel values are combined. ``images``: one array per image. ``concatenated``: one array with
+            the patches of all images. ``listed``: a list of the tiles of all images. ``tiles``: one array per image,
+            with tiles of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width).
+        stacks: Backends that return one array even without ``return_tensors``.
+        pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it.
+        mask: Name of the mask of the pixels or tiles that are not padding, or an empty string.
+        counted: Result of ``get_number_of_image_patches``: the number of patches or tiles, the numbers of rows and
+            columns, or all three. None means that the class does not have this method.
+        required: Values that fields must have, because the batch has a different form with other values.
+        is_single: Whether samples with several images are not supported.
+        others: Functions that return further outputs, by name. An output of the pipeline takes precedence.
+    """
+
+    combine: Literal["images", "concatenated", "listed", "tiles", "samples"] = "images"
+    stacks: tuple[str, ...] = ()
+    pads: bool = False
+    mask: str = ""
+    counted: Literal["count", "grid", "all"] | None = None
+    required: Mapping[str, Any] = {}
+    is_single: bool = False
+    others: Mapping[str, Callable[[Processed], Any]] = {}
+
+
+def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -> dict[str, Any]:
+    """Return the outputs of a class by name, as arrays, lists of arrays, and numbers.
+
+    Args:
+        form: Row of the class.
+        processed: Processed images.
+        backend: Backend of the class.
+        is_list: Whether the caller did not request tensors.
+
+    Raises:
+        ValueError: The class cannot combine images of different sizes.
+    """
+    batch, name = processed.batch, processed.name
+    values: Any = batch.outputs[name]
+    is_padded = form.pads or bool(processed.settings.get("do_pad"))
+    has_tiles = values[0].ndim == 4
+    outputs: dict[str, Any] = {}
+    if form.combine == "samples":
+        values, mask = _samples(processed)
+        outputs[form.mask] = mask
+    elif form.combine == "tiles" and is_padded:
+        values = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
+        values = list(values) if is_list else values
+    elif form.combine == "concatenated" or (form.combine == "listed" and has_tiles):
+        values = values[0] if len(values) == 1 else np.concatenate(list(values))
+        values = list(values) if is_list and form.combine == "listed" else values
+    else:
+        shapes = [image.shape[-2:] for image in values]
+        values = batch.padded(name) if is_padded else values
+        if is_padded and form.mask:
+            ones = [np.ones(shape, np.int64) for shape in shapes]
+            outputs[form.mask] = _first_rows(ones, values.shape[-2:], np.int64)
+        if isinstance(values, list) and backend in form.stacks and "do_pad" not in processed.settings:
+            raise ValueError("the images have different sizes after the resize, and the class does not pad them")
+        if is_list and not (isinstance(values, np.ndarray) and backend in form.stacks):
+            values, outputs = list(values), {key: list(mask) for key, mask in outputs.items()}
+    outputs = {"pixel_values": values, **outputs} | {key: make(processed) for key, make in form.others.items()}
+    for key in [key for key in batch.outputs if key != name]:
+        outputs[key] = _converted(key, batch.outputs[key], is_list=is_list)
+    return outputs
+
+
+def _samples(processed: Processed) -> tuple[Array, Array]:
+    """Return the values (samples, tiles, channels, height, width) and the mask (samples, tiles, height, width)."""
+    images = [image if image.ndim == 4 else image[None] for image in processed.batch.outputs[processed.name]]
+    samples = processed.per_sample(images)
+    most = max(sum(map(len, sample)) for sample in samples)
+    sides = [max(image.shape[axis] for image in images) for axis in (2, 3)]
+    values = np.zeros((len(samples), most, images[0].shape[1], *sides), np.float32)
+    mask = np.zeros((len(samples), most, *sides), np.int64)
+    for row, sample in enumerate(samples):
+        begin = 0
+        for image in sample:
+            tiles = slice(begin, begin := begin + len(image))
+            values[row, tiles, :, : image.shape[2], : image.shape[3]] = image
+            mask[row, tiles, : image.shape[2], : image.shape[3]] = 1
+    return values, mask
+
+
+def _first_rows(arrays: Sequence[Array], shape: Sequence[int], dtype: Any) -> Array:
+    """Return the arrays as one array (arrays, *shape), in which zeros follow each array."""
+    padded = np.zeros((len(arrays), *shape), dtype)
+    for target, array in zip(padded, arrays, strict=True):
+        target[tuple(map(slice, array.shape))] = array
+    return padded
+
+
+def _converted(key: str, values: Array, *, is_list: bool) -> Any:
+    """Return an output with numbers in the form of the classes that have it."""
+    if key in ("num_patches", "num_soft_tokens_per_image"):
+        values = values[:, 0]
+    if is_list and key == "pixel_attention_mask":
+        return list(values)
+    if is_list and key not in ("image_grid_thw", "image_position_ids"):
+        rows = values.tolist()
+        return [*map(tuple, rows)] if key in ("image_sizes", "spatial_shapes") else rows
+    return values
+
+
+def _canvas_mask(processed: Processed) -> Array:
+    """Return the mask of the pixels of each image on a canvas of a fixed size, at its top left."""
+    regions = [placed.placements[processed.name].region for placed in processed.batch.placed if placed]
+    ones = [np.ones((bottom - top, right - left), bool) for top, left, bottom, right in regions]
+    return _first_rows(ones, processed.batch.outputs[processed.name].shape[-2:], bool)
+
+
+def _split(processed: Processed, axis: int) -> list[list[int]]:
+    """Return the number of rows or columns of tiles of each image; 0 for an image that is not divided."""
+    return processed.per_sample([grid[axis] if grid != (1, 1) else 0 for grid in processed.grids])
+
+
+_BOTH = ("torchvision", "pil")
+_PATCHES = Form("concatenated", counted="count")
+_DETR = Form(stacks=("torchvision",), mask="pixel_mask")
+_MASKED = Form(mask="pixel_mask")
+_IDEFICS = Form("samples", mask="pixel_attention_mask", counted="all", required={"do_pad": True})
+_SIZES: dict[str, Callable[[Processed], Any]] = {"original_sizes": lambda processed: processed.original_sizes}
+_ONE_TILE: dict[str, Callable[[Processed], Any]] = {"num_patches": lambda processed: [1] * len(processed.batch)}
+
+FORMS: dict[str, Form | None] = {
+    **dict.fromkeys(PATCHED, _PATCHES),
+    **dict.fromkeys(DETRS, _DETR),
+    "AriaImageProcessor": Form(
+        stacks=_BOTH,
+        others={"pixel_mask": _canvas_mask, "num_crops": lambda processed: 1},  # noqa: ARG005
+    ),
+    "BridgeTowerImageProcessor": _MASKED,
+    "Cohere2VisionImageProcessor": Form("listed", counted="count", others=_ONE_TILE),
+    "Gemma3ImageProcessor": Form(others={"num_crops": lambda processed: [0] * len(processed.batch)}),
+    "Gemma4ImageProcessor": Form(stacks=_BOTH),
+    "GotOcr2ImageProcessor": Form("listed", counted="count", others=_ONE_TILE),
+    "HunYuanVLImageProcessor": _PATCHES._replace(counted="grid"),
+    "Idefics2ImageProcessor": _IDEFICS._replace(counted=None),
+    "Idefics3ImageProcessor": _IDEFICS,
+    "LlavaNextImageProcessor": Form("tiles"),
+    "LlavaOnevisionImageProcessor": Form("tiles", others={"batch_num_images": lambda processed: [*processed.counts]}),
+    "Mask2FormerImageProcessor": _MASKED._replace(pads=True),
+    "MaskFormerImageProcessor": _MASKED._replace(pads=True),
+    "OneFormerImageProcessor": _MASKED._replace(
+        pads=True,
+        others={"task_inputs": lambda processed: ["the task is panoptic"]},  # noqa: ARG005
+    ),
+    "Ovis2ImageProcessor": Form("listed", others={"grids": lambda processed: [[1, 1]] * len(processed.batch)}),
+    "PixtralImageProcessor": Form(stacks=_BOTH),
+    "Sam2ImageProcessor": Form(others=_SIZES),
+    "Sam3ImageProcessor": Form(others=_SIZES),
+    "SamImageProcessor": Form(others=_SIZES | {"reshaped_input_sizes": lambda processed: processed.resized_sizes}),
+    "Siglip2ImageProcessor": Form(),
+    "SmolVLMImageProcessor": _IDEFICS,
+    "VideoLlama3ImageProcessor": _PATCHES._replace(
+        others={"image_merge_sizes": lambda processed: np.full(len(processed.batch), processed.settings["merge_size"])}
+    ),
+    "ViltImageProcessor": _MASKED,
+    **dict.fromkeys(("EomtImageProcessor", "GraniteDoclingImageProcessor", "IdeficsImageProcessor")),
+}
+"""Classes that do not return a plain list of images. None means that the batch of a class is not supported."""
+SPLIT: dict[str, int] = {"rows": 0, "cols": 1}
+"""Outputs of ``return_row_col_info``, each with the axis whose tiles are counted."""
+
+
+def split_info(processed: Processed) -> dict[str, list[list[int]]]:
+    """Return the numbers of rows and columns of tiles per sample, as with ``return_row_col_info``."""
+    return {key: _split(processed, axis) for key, axis in SPLIT.items()}
