@@ -1,4 +1,4 @@
-"""Limits on the size of responses, which are checked before the memory of the tensors is allocated."""
+"""Checks the size of responses against a limit, before the memory of the tensors is allocated."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Answers:
 
     Attributes:
         parts: Slice of the batch that belongs to each response.
-        max_bytes: Maximum number of bytes of all tensors of a response, including those that the request does not ask
-            for.
+        max_bytes: Maximum total size in bytes of a response's tensors. Tensors that the request does not ask for are
+            included.
     """
 
     parts: Sequence[slice]
@@ -38,9 +38,9 @@ class Answers:
             outputs: Outputs of the plan.
 
         Returns:
-            The ``place`` functions, which reject an image once its response is too large, and the number of rows to
-            allocate for each image. If a response is too large even with the smallest possible tensors, this number is
-            1, so no memory is allocated for further rows.
+            The ``place`` functions, and the number of rows to allocate for each image. The functions reject an image if
+            its response is already too large. If a response is too large even with the smallest possible tensors, the
+            number of rows is 1, so that no memory is allocated for further rows.
         """
         bounded, rows = list(places), list(counts)
         for part in self.parts:
@@ -53,7 +53,7 @@ class Answers:
 
 
 class _Answer:
-    """Size of one response. Each tensor is padded to the largest size of the images that have been placed so far."""
+    """Tracks the size of one response, whose tensors are padded to the largest image that has been placed so far."""
 
     def __init__(self, outputs: Mapping[str, OutputPlan], images: int, rows: int, max_bytes: int) -> None:
         self._specs = {name: output.spec for name, output in outputs.items() if output.spec.is_open}
@@ -64,7 +64,7 @@ class _Answer:
         self._max_bytes = max_bytes
         self.is_open = bool(self._specs)
         self.is_too_large = self._n_bytes > max_bytes
-        self._lock = Lock()  # images of some formats are placed by the threads that decode them
+        self._lock = Lock()  # because images of some formats are placed by the threads that decode them
 
     def bound(self, place: Place) -> Place:
         """Return a ``place`` function that raises TOO_LARGE_RESPONSE if the image makes the response too large."""

@@ -70,7 +70,7 @@ def in_pixels(boxes: Any, height: int, width: int) -> Any:
 
 
 def to_xyxy(boxes: Numbers, format: BoxSource) -> F32 | Shares:
-    """Convert the boxes (n, 4) of a sample to xyxy in pixels, or to ``Shares`` if the format is normalized.
+    """Convert the boxes of a sample, (n, 4), to xyxy in pixels, or to ``Shares`` if the format is normalized.
 
     Raises:
         ImageError: BAD_RECORD: The boxes are not numbers of shape (n, 4).
@@ -93,8 +93,8 @@ def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> N
         is_converted: Whether the boxes were converted from normalized coordinates.
 
     Raises:
-        ImageError: BAD_RECORD: All boxes are outside of the image, or they appear to be normalized although they were
-            declared to be in pixels.
+        ImageError: BAD_RECORD: All boxes are outside of the image, or boxes that should be in pixels appear to be
+            normalized.
     """
     if not len(boxes):
         return
@@ -119,7 +119,7 @@ def check_source_format(format: Any) -> None:
 
 
 def checked(name: str, values: Numbers, last: int) -> F64:
-    """Convert boxes or points to float64, and check their last dimension. An empty list means zero boxes."""
+    """Convert boxes or points to float64, and check their last dimension. An empty list means no boxes or points."""
     array = np.asarray(values, np.float64)
     if array.shape == (0,):
         array = array.reshape(0, last)
@@ -129,7 +129,7 @@ def checked(name: str, values: Numbers, last: int) -> F64:
 
 
 def carried(points: F64, matrix: F64) -> F64:
-    """Apply homographies (..., 3, 3) to points (..., n, 2)."""
+    """Apply homographies, (..., 3, 3), to points, (..., n, 2)."""
     (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(matrix, (-2, -1), (0, 1))[..., None]
     x, y = points[..., 0], points[..., 1]
     moved: F64 = np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1) / (g * x + h * y + i)[..., None]
@@ -137,9 +137,9 @@ def carried(points: F64, matrix: F64) -> F64:
 
 
 def around(boxes: F64, matrix: F64) -> F64:
-    """Apply homographies (..., 3, 3) to boxes, and return the bounding boxes of the results, xyxy (..., n, 4).
+    """Apply homographies, (..., 3, 3), to boxes, and return the bounding boxes of the results, xyxy (..., n, 4).
 
-    If a box crosses the horizon of a perspective (w = 0), only its part with positive w is transformed.
+    If a box crosses the horizon of a homography (w = 0), only the part of the box with positive w is transformed.
     """
     each = matrix[..., None, :, :]
     corners = carried(_cut_at_horizon(boxes[..., [[0, 1], [2, 1], [2, 3], [0, 3]]], each), each)
@@ -150,8 +150,8 @@ def _cut_at_horizon(corners: F64, matrix: F64) -> F64:
     """Cut off the part of each box that is beyond the horizon of a homography, where w is 0 or negative.
 
     Returns:
-        The corners (..., 4, 2) unchanged, if no box crosses the horizon. Otherwise, the corners (..., 8, 2) of the
-        parts before the horizon.
+        If no box crosses the horizon, the unchanged corners, (..., 4, 2). If a box does, the corners of the remaining
+        parts, (..., 8, 2).
     """
     depths = (corners * matrix[..., 2:, :2]).sum(axis=-1) + matrix[..., 2:, 2]
     limit = _HORIZON * depths.max(axis=-1, keepdims=True)
@@ -160,7 +160,7 @@ def _cut_at_horizon(corners: F64, matrix: F64) -> F64:
         return corners
     deepest = np.take_along_axis(corners, depths.argmax(axis=-1)[..., None, None], axis=-2)
     made = []
-    for step in (1, -1):  # move each corner beyond the horizon to it, along the edge to the next or previous corner
+    for step in (1, -1):  # move corners beyond the horizon onto it, along the edge to the next or the previous corner
         others, theirs = np.roll(corners, step, axis=-2), np.roll(depths, step, axis=-1)
         t = np.divide(limit - depths, theirs - depths, where=behind & (theirs >= limit), out=np.zeros_like(depths))
         cut = np.where((theirs >= limit)[..., None], corners + t[..., None] * (others - corners), deepest)
@@ -169,7 +169,7 @@ def _cut_at_horizon(corners: F64, matrix: F64) -> F64:
 
 
 def to_corners(boxes: F64, format: BoxFormat) -> F64:
-    """Convert boxes (..., 4) in a given format to xyxy."""
+    """Convert boxes, (..., 4), from the given format to xyxy."""
     _check(format)
     first, second = boxes[..., :2], boxes[..., 2:]
     if format == "xyxy":
@@ -180,7 +180,7 @@ def to_corners(boxes: F64, format: BoxFormat) -> F64:
 
 
 def from_corners(corners: F64, format: BoxFormat) -> F64:
-    """Convert boxes (..., 4) from xyxy to a given format, in float64."""
+    """Convert boxes, (..., 4), from xyxy to the given format, in float64."""
     _check(format)
     first, last = corners[..., :2], corners[..., 2:]
     if format == "xyxy":

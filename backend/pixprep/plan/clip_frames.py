@@ -26,10 +26,10 @@ class Sampling:
             - ``segments``: one random frame from each of ``frames`` segments of equal length.
             - ``step``: every ``by``-th frame.
             - ``fps``: the frames that are displayed at ``by`` timestamps per second.
-        by: Step (number of frames) or frame rate, see ``rule``.
-        start: Start of the selection for ``step`` and ``fps``: at the ``first`` frame, in the ``middle`` (so that the
-            selection is centered), or at a ``random`` frame.
-        repeats: Whether the last frame of a clip that is too short is repeated. If False, such clips are rejected.
+        by: Number of frames per step for the rule ``step``, or number of frames per second for ``fps``.
+        start: Start of the selection for the rules ``step`` and ``fps``: at the ``first`` frame, in the ``middle`` (so
+            that the selection is centered in the clip), or at a ``random`` frame.
+        repeats: Whether the last frame is repeated if a clip is too short. If False, such clips are rejected.
     """
 
     frames: int
@@ -50,18 +50,20 @@ class Sampling:
 
     @property
     def least(self) -> int:
-        """Minimum number of frames in a clip of 25 frames per second that is long enough."""
+        """Minimum number of frames that a clip must have, if its frame rate is 25 frames per second."""
         if self.rule == "step":
             return int((self.frames - 1) * self.by) + 1
         return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
 
     def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = ()) -> list[int]:
-        """Return the indices of the selected frames in ascending order. Indices may repeat if the clip is too short.
+        """Return the indices of the selected frames in ascending order.
+
+        If the clip is too short, an index may occur several times.
 
         Args:
             times: Timestamps of all frames in seconds, in ascending order. There is at least one.
-            drawn: Uniform random numbers in [0, 1): one per segment for ``segments``, or one for a ``random`` start.
-                Missing numbers are replaced by 0.5.
+            drawn: Uniform random numbers in [0, 1): one number per segment for the rule ``segments``, or one number for
+                a ``random`` start. Missing numbers are replaced by 0.5.
 
         Raises:
             ValueError: The clip is too short. The message contains its length in frames or seconds.

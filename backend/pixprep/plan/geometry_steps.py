@@ -1,4 +1,4 @@
-"""Geometric steps of a plan, for images of any size: windows (crop or pad), flips and resizes."""
+"""Defines the geometric steps of a plan for images of any size: windows (crop or pad), flips and resizes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, Side
 Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
 PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
-"""Values of ``Window.beyond`` with which a window may add padding before the resize, which then resamples it."""
+"""Values of ``Window.beyond`` with which a window before the resize may add padding, which the resize resamples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """A crop or a padding. The window replaces the image: it crops where it is smaller, and pads where it is larger.
+    """Crop or padding. On each axis, the image is cropped if the window is smaller, and padded if the window is larger.
 
     Attributes:
-        height, width: Height and width of the window. None means a square of ``int(fraction * side)`` pixels, or with
-            ``multiple`` the size of the image, rounded up.
+        height, width: Height and width of the window. None means a square with an edge length of
+            ``int(fraction * side)`` pixels or, if ``multiple`` is given, the size of the image, rounded up.
         multiple: If given, the height and the width of the image are each padded to the next multiple of this number.
         fraction: Edge length of the square as a fraction of ``side``.
-        side: Side of the image that determines the square.
+        side: Side of the image that determines the edge length of the square.
         place: Position of the window.
 
             - ``fixed``: at the pixel (``top``, ``left``).
@@ -49,11 +49,13 @@ class Window:
               on the left of the window. Half of the padding, rounded down, is above and on the left of the image.
             - ``top_left``: at the pixel (0, 0).
         top, left: Position of the window, see ``place``.
-        rounding: Rounding of the position, and with fractions also of the end of the window.
-        beyond: What to do if the window is not inside the image or does not contain all of it. ``fill``: crop and pad,
-            which is allowed only after the resize. ``pad``: crop and pad anywhere. ``refuse_smaller``: reject images
-            that do not contain the window. ``refuse_larger``: reject images that do not fit into the window.
-            ``keep_larger``: enlarge the window, so that it contains the image.
+        rounding: Rounding of the window's position. For ``share`` and ``share32``, the end of the window is rounded in
+            the same way.
+        beyond: How to handle images that do not contain the whole window, or that are not inside the window. ``fill``:
+            crop and pad the image, which is allowed only after the resize. ``pad``: crop and pad the image, which is
+            also allowed before the resize. ``refuse_smaller``: reject images that do not contain the window.
+            ``refuse_larger``: reject images that do not fit into the window. ``keep_larger``: enlarge the window, so
+            that it contains the image.
     """
 
     height: float | None
@@ -127,7 +129,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Flip:
-    """A flip of the whole image.
+    """Flip of the whole image.
 
     Attributes:
         axis: Direction of the flip. ``horizontal`` exchanges left and right, and ``vertical`` exchanges top and bottom.
@@ -144,13 +146,13 @@ GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
 
 @dataclass(frozen=True)
 class Move(Traits):
-    """A geometric step that must stay after earlier steps on pixel values, because the order affects the result.
+    """Geometric step that must remain after earlier steps on pixel values, because the order affects the result.
 
     A step with a padding mode other than ``constant`` is always a ``Move``.
 
     Attributes:
-        step: The geometric step.
-        fill: Pixel value of the padding, per decoded channel.
+        step: Geometric step.
+        fill: Pixel value of the padding for each decoded channel.
         mode: Padding mode, as in ``levels.Take``.
         has_margin: Whether the result may contain padding.
     """
@@ -174,8 +176,8 @@ class Move(Traits):
 class Chosen(Traits):
     """Random choice between lists of steps on pixel values.
 
-    The sampled parameters ``{"chosen": [2, 0]}`` apply the steps of list 2 and then those of list 0. If there is only
-    one list, the parameters may also be ``{"apply": true}``.
+    With the sampled parameters ``{"chosen": [2, 0]}``, the steps of list 2 and then the steps of list 0 are applied. If
+    there is only one list, the parameters may also be ``{"apply": true}`` or ``{"apply": false}``.
 
     Attributes:
         step: Step that samples the choice.
@@ -186,7 +188,7 @@ class Chosen(Traits):
     parts: tuple[tuple[LevelsStep, ...], ...]
 
     def drawn(self, words: Words) -> Sequence[LevelsStep]:
-        """Return the steps that these parameters select."""
+        """Return the steps that the sampled parameters select."""
         if "apply" in words:
             return self.parts[0] if words["apply"] else ()
         return [step for part in words["chosen"] for step in self.parts[part]]
@@ -205,7 +207,7 @@ LevelsStep = Union[LevelStep, Augment, Move, "Resize", Chosen]
 
 
 def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | Resize]:
-    """Yield the steps. Each random choice is replaced by the steps of all its lists."""
+    """Yield all steps, with each random choice replaced by the steps of all its lists."""
     for step in steps:
         if isinstance(step, Chosen):
             for part in step.parts:
@@ -215,7 +217,7 @@ def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | R
 
 
 def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
-    """Yield the step that samples the choice of each ``Chosen``, including nested ones."""
+    """Yield, for each random choice, the step that samples the choice. Nested choices are included."""
     for step in steps:
         if isinstance(step, Chosen):
             yield step.step
@@ -224,7 +226,7 @@ def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
 
 
 def traits(*steps: LevelsStep) -> Iterator[Traits]:
-    """Return the traits of all steps; a random choice is replaced by the steps of all its lists."""
+    """Return the traits of all steps. Each random choice is replaced by the steps of all its lists."""
     return (step.op if isinstance(step, Augment) else step for step in flat(steps))
 
 
@@ -236,40 +238,42 @@ def are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
 
 
 REACH: Mapping[Filter, int] = dict.fromkeys(get_args(Filter), 1) | {"bicubic": 2, "lanczos": 3, "lanczos4": 4}
-"""Radius of each filter. The unit is a pixel of the result if the image shrinks, and of the input if it grows."""
+"""Radius of each filter. If the image is shrunk, the unit is a pixel of the result; if not, a pixel of the input."""
 
 Rule = Literal["both", "shorter", "longer", "nearer", "height", "width", "fit", "cover", "letterbox", "shrink"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resize(Traits):
-    """A separable resize.
+    """Separable resize.
 
     Attributes:
         rule: Rule that determines the size of the result.
 
-            - ``both``: ``height`` x ``width``.
-            - ``shorter``, ``longer``: this side of the image becomes ``height``, and the other side is computed so that
-              the aspect ratio is kept.
+            - ``both``: the size is ``height`` x ``width``.
+            - ``shorter``, ``longer``: the shorter or the longer side of the image becomes ``height``, and the other
+              side is computed so that the aspect ratio is kept.
             - ``nearer``: as ``shorter`` or ``longer``, for the side whose scale is closer to 1.
-            - ``height``, ``width``: this side is given, and the other side keeps the aspect ratio.
-            - ``fit``, ``cover``: the largest size inside, or the smallest size that covers, ``height`` x ``width``
-              with the aspect ratio of the image. One side is given, and the other side is computed.
+            - ``height``, ``width``: only the height or the width is given, and the other side is computed so that the
+              aspect ratio is kept.
+            - ``fit``, ``cover``: the largest size inside ``height`` x ``width``, or the smallest size that covers
+              ``height`` x ``width``, with the aspect ratio of the image. One side of the result has the given length,
+              and the other side is computed.
             - ``letterbox``: the same size as ``fit``, but both sides are computed from one scale.
             - ``shrink``: as ``letterbox``, but images are never enlarged.
         height, width: Requested size in pixels, see ``rule``.
         filter: Interpolation filter.
         antialias: Whether the filter is widened if the image shrinks.
         like: Library whose arithmetic the resize reproduces.
-        rounding: Rounding of a side that is computed. The result is at least 1. ``detr`` and ``detr_original`` round
-            both sides, see the op ``resize``.
+        rounding: Rounding of a computed side, whose length is at least 1. ``detr`` and ``detr_original`` round both
+            sides; see the op ``resize``.
         subpixel: Whether the pixels are sampled with the scale before rounding instead of the ratio of the two sizes.
             For DALI, this scale applies about the center of the image.
         most, multiple, up_to: The fields ``max_size``, ``multiple`` and ``up_to`` of the op ``resize``.
-        scales: (may shrink, may enlarge), if both sides are computed from one scale. None means that they are computed
-            separately.
-        drawn: Step whose per-image parameters set ``height``, ``width`` or both, or ``roi``. None means that they are
-            constant.
+        scales: Whether the resize may shrink and whether it may enlarge the image, if both sides are computed from one
+            scale. None means that the sides are computed separately.
+        drawn: Step whose per-image parameters set ``height``, ``width`` or both, or ``roi``. None means that these
+            attributes are constant.
         roi: Region of the image that is resized. None means the whole image.
         order: Channel order in which the library receives the image.
         sizer: Rule that computes the size of the result instead of ``rule``.
@@ -313,9 +317,9 @@ class Resize(Traits):
         return self.filter in PROFILES[self.like].real
 
     def keeps_padding(self, columns: int) -> bool:
-        """Return whether padding keeps its color exactly where no pixel of the image contributes to the result.
+        """Return whether the padding keeps its color exactly where no pixel of the image contributes to the result.
 
-        It does not in two cases: The weights of OpenCV's lanczos4 do not add up to one, and if the result has only one
+        There are two exceptions. The weights of OpenCV's lanczos4 do not add up to one. If the result has only one
         column, PyTorch sets every row to the first row.
 
         Args:
@@ -325,12 +329,12 @@ class Resize(Traits):
 
     @property
     def reach(self) -> int:
-        """Radius of the filter, see ``REACH``."""
+        """Radius of the filter; see ``REACH``."""
         return REACH[self.filter]
 
     @property
     def method(self) -> Method:
-        """Filter and antialiasing as one object, the key of the resize in a ``Profile``."""
+        """Filter and antialiasing as one object, by which a ``Profile`` selects its arithmetic."""
         return Method(self.filter, self.antialias)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
@@ -346,7 +350,7 @@ class Resize(Traits):
         )
 
     def canvas(self, height: int, width: int) -> tuple[int, int, int, int] | None:
-        """Return the window (top, left, height, width) that pads the result. None if the rule does not pad."""
+        """Return the window (top, left, height, width) that pads the result, or None if the rule does not pad."""
         if not isinstance(self.sizer, TileGrid) or not self.sizer.pads:
             return None
         (rows, columns), (high, wide) = self.size(height, width), self.sizer.canvas(height, width)
@@ -394,7 +398,7 @@ class Resize(Traits):
             return self._by_detr(height, width)
         is_dali = self.rounding in DALIS and self.rule not in ("height", "width")
         if is_dali and np.float32(self.height / height) == np.float32(self.width / width):
-            return self.height, self.width  # if both scales are equal in float32, DALI does not compute a side
+            return self.height, self.width  # if both scales are equal in float32, DALI uses both given sides
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
         if self.rule == "nearer":
             is_height_named = abs(1 - self.width / width) >= abs(1 - self.height / height)
@@ -403,9 +407,9 @@ class Resize(Traits):
         return self._limited(self.width, self._other(height, self.width, width))[::-1]
 
     def _scaled(self, height: float, width: float) -> tuple[float, float] | None:
-        """Return the height and width if both are computed from one scale, or None if ``rule`` applies.
+        """Return the height and width if both are computed from one scale, or None if ``rule`` determines them.
 
-        The formulas are those of torchvision's detection models, PaddleOCR (with ``multiple``), and DALI graphs.
+        The formulas are those of torchvision's detection models, PaddleOCR (if ``multiple`` is given), and DALI graphs.
         """
         scale = self._scale(height, width)
         if self.multiple == 1:
@@ -414,7 +418,7 @@ class Resize(Traits):
             limit = (self.most or inf) / max(height, width)
             if self.rounding == "half_away32":
                 limit = float(np.float32(limit))
-            if limit < float(np.float32(scale)):  # DALI's own limit is float64, and its scale float32
+            if limit < float(np.float32(scale)):  # in DALI, the limit is float64 and the scale is float32
                 return float(np.float32(height * limit)), float(np.float32(width * limit))
             if self.most is not None and self.rounding == "half_away":
                 return (height, width) if scale == 1 else None
@@ -426,7 +430,7 @@ class Resize(Traits):
         return rows, columns
 
     def _scale(self, height: float, width: float) -> float:
-        """Return the scale of both sides. For DALI, and with ``multiple``, ``most`` is not yet taken into account."""
+        """Return the scale of both sides. ``most`` is not considered for DALI, and if ``multiple`` is given."""
         longest = max(height, width)
         scale = self.height / (min(height, width) if self.rule == "shorter" else longest)
         scale = scale if self.scales is None or self.scales[scale > 1] else 1.0
@@ -439,8 +443,8 @@ class Resize(Traits):
     def _by_detr(self, height: float, width: float) -> tuple[float, float]:
         """Return the height and width as ``get_size_with_aspect_ratio`` of transformers 5 computes them.
 
-        With ``multiple``, the function is that of YOLOS. With the rounding ``detr_original``, it is DETR's own function
-        of this name, which computes the longer side from the shorter side after rounding.
+        If ``multiple`` is given, YOLOS's version of this function is used. If the rounding is ``detr_original``, the
+        function of this name in DETR's own code is used, which computes the longer side from the rounded shorter side.
 
         Raises:
             ImageError: DOES_NOT_FIT: The longer side would exceed ``past(self.most)``, because the image has only a few
@@ -475,7 +479,7 @@ class Resize(Traits):
     def _other(self, length: float, size: int, side: float) -> float:
         """Scale ``length`` by the ratio of ``size`` to ``side``."""
         if self.rule in ("fit", "cover") and self.rounding == "half_even":
-            return length / (side / size)  # timm's order of operations; ``half_even`` hides an error of 1 ulp
+            return length / (side / size)  # timm's order of operations; ``half_even`` tolerates an error of 1 ulp
         if self.rule in ("height", "width") and self.rounding not in DALIS:
             return size * (length / side) if self.rounding == "up" else length * (size / side)
         return scaled(length, size, side, self.rounding)
@@ -515,8 +519,8 @@ class Resize(Traits):
 def past(most: int) -> int:
     """Return the maximum length of the longer side after a resize with a rounding of ``DETRS``.
 
-    It exceeds ``most``, because these resizes keep images whose shorter side has the requested length after rounding:
-    with ``most=1333``, an image of 600 x 1334 is not resized. With a shorter side of n pixels, the longer side may have
-    up to ``most * n / (n - 0.5)`` pixels. The limit here is that of n = 16.
+    The maximum exceeds ``most``, because these resizes do not change images whose shorter side has the requested length
+    after rounding. For example, with ``most=1333``, an image of 600 x 1334 is not resized. If the shorter side has n
+    pixels, the longer side may have up to ``most * n / (n - 0.5)`` pixels. This function returns the limit for n = 16.
     """
     return most + most // 31

@@ -1,8 +1,8 @@
-"""Per-image inputs: numbers that are passed with each image, their validation, and the steps of a plan that use them.
+"""Validates per-image inputs, which are numbers that are passed with each image, and defines the steps that use them.
 
-An input has one row of numbers per tensor. An image is converted to a single tensor, unless the pipeline has boxes as
-an input: then it is converted to one tensor per box. A step that reads its numbers from an input is handled like a step
-with random parameters (see ``Drawing``).
+An input has one row of numbers per tensor. An image is usually converted to a single tensor. If boxes are an input of
+the pipeline, an image is converted to one tensor per box. A step that reads its numbers from an input is handled like a
+step with random parameters (see ``Drawing``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS = {"float32": "fiu", "float64": "fiu", "bool": "biu", "uint8": "iu"}
 
 
 Row = Mapping[str, npt.NDArray[Any]]
-"""One row of each input, by the name of the input. It contains the numbers for one tensor."""
+"""Numbers of all inputs for one tensor: one row of each input, by the name of the input."""
 
 
 def check_inputs(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
@@ -61,14 +61,14 @@ def check_inputs(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[A
 
 
 def needed(specs: Mapping[str, InputSpec]) -> str:
-    """Return the error message for missing inputs."""
+    """Return the error message for a call without the pipeline's inputs."""
     each = ", ".join(f'"{name}": [...]' for name in specs)
     forms = ", ".join(f'"{name}" as {spec}' for name, spec in specs.items())
     return f"the pipeline requires {forms} for each image: pass inputs={{{each}}}"
 
 
 def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Row | ImageError]:
-    """Convert the inputs of one image to rows, one per tensor.
+    """Convert the inputs of one image to rows, with one row for each tensor.
 
     Args:
         specs: Inputs of the pipeline, at least one.
@@ -184,9 +184,9 @@ class Number(NamedTuple):
         return InputSpec(name=self.input, kind="number", count=count, bounds=(*[Bound()] * self.place, self.bound))
 
     def of(self, row: Row | None) -> float:
-        """Return the number in a row, or its example value if the row is None.
+        """Return the number from a row, or the example value of the number if the row is None.
 
-        The result is an int if the limits require an integer, and a float if they do not.
+        The result is an int if the limits of the number require an integer, and a float in all other cases.
         """
         number = self.bound.example if row is None else row[self.input][self.place].item()
         return int(number) if self.bound.is_whole else float(number)
@@ -213,13 +213,13 @@ def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (a 
 
 @dataclass(frozen=True, kw_only=True)
 class Requested:
-    """A window or the size of a resize, with some fields that are read from inputs.
+    """Window, or size of a resize, with fields that are read from inputs.
 
     Attributes:
         key: Key of the op.
-        numbers: Pairs of the name of a field and the number that it is set to.
-        window: ``Window`` whose fields are set. None means that they are fields of the ``Resize`` that has this object
-            as ``drawn``.
+        numbers: Pairs (name of a field, number that replaces the field's value).
+        window: ``Window`` whose fields are set. None means that the fields of a ``Resize`` are set, whose attribute
+            ``drawn`` is this object.
     """
 
     key: str
@@ -238,7 +238,7 @@ class Requested:
         return self.window is None or self.window.beyond == "refuse_smaller"
 
     def of(self, words: Words) -> Any:
-        """Return the window with the fields of one image."""
+        """Return the window for one image, whose fields are set to ``words``."""
         return replace(self.window, **words)
 
     def __str__(self) -> str:
@@ -248,7 +248,7 @@ class Requested:
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """A crop to a box that is read from an input.
+    """Crop to a box that is read from an input.
 
     Attributes:
         key: Key of the op.
@@ -269,7 +269,7 @@ class Box:
         Args:
             height: Height of the canvas (the image after earlier steps).
             width: Width of the canvas.
-            box: Box in pixels of the canvas, float64 (4,): left, top, right, bottom. None means the whole canvas.
+            box: Box (left, top, right, bottom) in pixels of the canvas, float64 (4,). None means the whole canvas.
 
         Raises:
             ImageError: DOES_NOT_FIT: The box does not contain a pixel of the canvas, or it is too large.
@@ -296,11 +296,11 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """A flip that is applied if an input is true.
+    """Flip that is applied if an input is true.
 
     Attributes:
         key: Key of the op.
-        input: Name of the input, a boolean per image.
+        input: Name of the input, which contains one boolean per image.
         axis: Direction of the flip, as in ``geometry_steps.Flip``.
     """
 
@@ -315,11 +315,11 @@ class Flip:
 
 @dataclass(frozen=True)
 class Fill:
-    """The fill color of all padding, read from an input.
+    """Fill color of all padding, which is read from an input.
 
     Attributes:
         input: Name of the input.
-        channels: Number of values in the color. They are in the order of the tensor's channels.
+        channels: Number of values in the color. The values are in the order of the tensor's channels.
     """
 
     input: str
@@ -327,7 +327,7 @@ class Fill:
 
     @property
     def key(self) -> str:
-        """Key of the step. It is the name of the input, which differs from the keys of all ops."""
+        """Key of the step, which is the name of the input. This name differs from the keys of all ops."""
         return self.input
 
 
@@ -341,15 +341,16 @@ def is_given(step: object) -> bool:
 
 
 class Drawing:
-    """Parameters of the steps for one image, from random numbers and inputs.
+    """Determines the parameters of the steps for one image, from random numbers and from inputs.
 
-    The parameters of each op are sampled once, even if several outputs depend on the op.
+    The parameters of each op are sampled only once, even if several outputs depend on the op.
 
     Args:
         numbers: Random numbers of the sample, or the recorded parameters of each op, by its key.
         boxes: Boxes for ``random_iou_crop``, float32 (n, 4) xyxy in pixels of the image. None means that the image has
             no boxes.
-        row: One row of each input. None means example values: a box of the whole image, no flip, and black padding.
+        row: One row of each input. None means example values, such as a box of the whole image, a flag that is false,
+            and black padding.
 
     Attributes:
         draws: Parameters that have been sampled so far, by the key of the op.
@@ -374,7 +375,7 @@ class Drawing:
         rows: Span,
         columns: Span,
     ) -> Words:
-        """Return the parameters of a step. They are sampled at the first call for its key.
+        """Return the parameters of a step, which are sampled in the first call with the step's key.
 
         Args:
             step: Step with random parameters, or with numbers that are inputs.

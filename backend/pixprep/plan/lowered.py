@@ -1,4 +1,4 @@
-"""Intermediate form between a pipeline and its plan. The compiler adds the ops to it one by one (lowering)."""
+"""Intermediate representation between a pipeline and its plan. The compiler builds it op by op (lowering)."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ def colour(fill: Levels, color: Color) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The steps of all ops of a pipeline up to a given op. Methods return a copy with one more step.
+    """Steps of all ops of a pipeline up to a given op. The methods that add a step return a changed copy.
 
     Attributes:
         color: Channel order of the image that the first op produces.
         is_reduced: Whether a JPEG may be decoded at a reduced size.
         before, resize, after: Geometric steps before the resize, the resize, and the geometric steps after it.
-        fill: Color of all padding so far. None means that the image is not padded.
+        fill: Color of the padding that the steps have added so far. None means that the image is not padded.
         levels: Steps on the pixel values, after the geometric steps.
         arithmetic: Steps that convert pixel values to tensor values.
         erasures: Steps that erase rectangles of the tensor.
         operators: Custom operators that the op ``extern`` may refer to, see ``finding.find``.
         photo: Steps on the pixel values of the whole image, before the geometric steps.
-        resizes_again: Whether the next op may resize an image that is already resized, as an op in a random choice may.
+        resizes_again: Whether the next op may resize an image that has already been resized. Ops in a random choice may
+            do this.
     """
 
     color: Color
@@ -100,10 +101,10 @@ class Lowered:
         """Add a geometric step.
 
         Args:
-            step: The step.
-            fill: Color of the padding that the step may add, or the name of the input that contains it. None means that
-                the step does not pad.
-            mode: Padding mode.
+            step: Geometric step to add.
+            fill: Color of the padding that the step may add, or the name of the input that contains the color. None
+                means that the step does not pad.
+            mode: Padding mode of the step.
 
         Raises:
             PipelineError: The image is already padded with a different color, or the step must come before an earlier
@@ -141,9 +142,9 @@ class Lowered:
     def resized(self, resize: geometry_steps.Resize) -> Lowered:
         """Add a resize.
 
-        A center crop before the resize must be inside the image, but ``pad`` and random ops may add padding before it.
-        Padding is resampled together with the image at their common border, and elsewhere keeps its color exactly. This
-        requires a resize that returns uint8.
+        A center crop before the resize must be inside the image, but ``pad`` and random ops may add padding before the
+        resize. At its border with the image, the padding is resampled together with the image. Elsewhere, it keeps its
+        color exactly. Padding therefore requires a resize that returns uint8.
 
         Raises:
             PipelineError: An earlier op does not support a later resize, or does not support this resize.
@@ -204,7 +205,8 @@ class Lowered:
     def _before_geometry(self, why: str) -> Lowered:
         """Move the steps on pixel values before the geometry, so that they are applied to the whole image.
 
-        Geometric steps that followed them become part of the geometry again. The result does not change.
+        Geometric steps that followed the steps on pixel values become part of the geometry again. The result does not
+        change.
 
         Args:
             why: Reason why the new op requires this order, for the error message.
@@ -250,7 +252,7 @@ class Lowered:
 
     @property
     def is_moved(self) -> bool:
-        """Whether a pixel may have different coordinates than in the decoded image."""
+        """Whether the coordinates of a pixel may differ from those in the decoded image."""
         return bool(self.before or self.resize) or self.geometry.motion[3:] != ()
 
     @property
@@ -262,11 +264,11 @@ class Lowered:
         """Check that boxes and points can be transformed together with the image.
 
         Padding that repeats parts of the image is rejected, because objects would be repeated without their boxes.
-        torchvision accepts such padding, and does not repeat the boxes.
+        torchvision accepts such padding, but does not repeat the boxes.
 
         Raises:
-            PipelineError: Padding repeats parts of the image, an op does not support boxes, or ``check_places`` raises
-                this error.
+            PipelineError: Padding repeats parts of the image, an op does not support boxes, or the coordinate transform
+                is unknown (see ``check_places``).
         """
         self.check_places()
         if why := next(filter(None, (each.no_boxes for each in traits(*self.levels))), ""):
@@ -279,11 +281,11 @@ class Lowered:
     def check_places(self) -> None:
         """Check that the coordinate transform from the decoded image is known.
 
-        It is unknown after a custom operator that has a ``shape`` without a ``motion``, and after a weighted sum of
-        images that are transformed differently.
+        The transform is unknown after a custom operator that has a ``shape`` without a ``motion``, and after a weighted
+        sum of images that are transformed differently.
 
         Raises:
-            PipelineError: There is such a step.
+            PipelineError: The transform is unknown.
         """
         if why := next(filter(None, (each.no_places for each in traits(*self.levels))), ""):
             raise PipelineError(why)
@@ -298,8 +300,8 @@ class Lowered:
 def _check_reduced(resize: geometry_steps.Resize) -> None:
     """Raise PipelineError if a resize does not support JPEGs that are decoded at a reduced size.
 
-    These are the resizes that promise the exact values of a library, and filters that sample single pixels or have
-    discontinuous weights.
+    Resizes that guarantee the exact values of a library are not supported, and neither are filters that sample single
+    pixels or have discontinuous weights.
     """
     reducible = PROFILES[resize.like].reducible
     refused = {

@@ -1,8 +1,8 @@
-"""Matrices of warps: inverse, perspective from four points, and least-squares similarity transform.
+"""Computes matrices of warps: inverse matrices, perspectives from four points, and least-squares similarity transforms.
 
-The first two reproduce OpenCV's float64 arithmetic bit for bit. An affine matrix is the tuple (a, b, c, d, e, f), and a
-perspective is (a, ..., i), both in row-major order. A matrix maps points of the image to points of the result. The
-origin of both is the center of the first pixel.
+The functions ``inverse`` and ``perspective`` reproduce OpenCV's float64 arithmetic bit for bit. An affine matrix is the
+tuple (a, b, c, d, e, f), and a perspective is the tuple (a, ..., i), both in row-major order. A matrix maps points of
+the image to points of the result. In both, the origin is the center of the first pixel.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _SINGULAR = 100 * float(np.finfo(np.float64).eps)
 
 
 def inverse(matrix: Matrix) -> Matrix | None:
-    """Return the inverse matrix, from the result to the image, as ``warpAffine`` and ``warpPerspective`` compute it.
+    """Return the inverse of a matrix, as ``warpAffine`` and ``warpPerspective`` compute it.
 
-    The result is None if the matrix is not invertible.
+    The inverse maps points of the result to points of the image. Return None if the matrix is not invertible.
     """
     if len(matrix) == 6:
         a, b, c, d, e, f = matrix
@@ -51,8 +51,8 @@ def perspective(source: Points, target: Points) -> Matrix | None:
     """Return the perspective that maps four points to four others, as ``getPerspectiveTransform`` computes it.
 
     Args:
-        source: Four points whose coordinates are float32 numbers.
-        target: The points that they are mapped to, also float32 numbers.
+        source: Four points, whose coordinates are float32 numbers.
+        target: Points that the source points are mapped to. Their coordinates are also float32 numbers.
 
     Returns:
         The nine numbers of the perspective, or None if OpenCV does not find one.
@@ -91,7 +91,7 @@ def similarity(source: Points, target: Points) -> Matrix | None:
 
     Args:
         source: Points to align.
-        target: The points that they are aligned with.
+        target: Points with which the source points are aligned.
 
     Returns:
         The six numbers of an affine matrix, or None if all source points are equal.

@@ -1,4 +1,4 @@
-"""Plans of the outputs of a pipeline: tensors, sizes and scales, optical flow, boxes, points and masks."""
+"""Defines the plans of a pipeline's outputs: tensors, sizes and scales, optical flow, boxes, points and masks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """Plan of a tensor. For a clip, there is also a plan for the part of the tensor that a single frame fills.
+    """Plan of a tensor. For a clip, ``frame`` is the plan of the part of the tensor that a single frame fills.
 
     Attributes:
         spec: Spec of the tensor. If there are ``calls``, it is the spec of the input of the first call.
@@ -73,7 +73,7 @@ class TensorPlan:
         channels: Index of the decoded channel for each channel of the tensor: (0, 1, 2) for RGB, (2, 1, 0) for BGR,
             (0,) for gray.
         arithmetic: Steps that convert pixel values to tensor values, in this order.
-        calls: Custom operators that are then applied to the tensor, in this order.
+        calls: Calls of custom operators that are applied to the tensor after the arithmetic, in this order.
     """
 
     spec: TensorSpec
@@ -107,21 +107,21 @@ class TensorPlan:
 
     @property
     def operators(self) -> tuple[Extern, ...]:
-        """All calls of custom operators, on pixel values and on the tensor, in order."""
+        """All calls of custom operators in order: first the calls on pixel values, then the calls on the tensor."""
         return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
 
     @property
     def is_hosts(self) -> bool:
         """Whether the plan runs on the host even if the device is a GPU.
 
-        This is the case for custom operators, and for steps that have no CUDA kernel.
+        Plans with custom operators, and plans with steps that have no CUDA kernel, run on the host.
         """
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
         return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
 
     @property
     def frame(self) -> TensorPlan:
-        """Plan of a single frame of a clip. For an image, it is this plan."""
+        """Plan of a single frame of a clip. For an image, this property is the plan itself."""
         lengths = self.spec.lengths
         if "t" not in lengths:
             return self
@@ -131,17 +131,17 @@ class TensorPlan:
 
     @property
     def is_real(self) -> bool:
-        """Whether the resize returns float32 instead of uint8, so the arithmetic is applied to each value."""
+        """Whether the resize returns float32 instead of uint8, so that the arithmetic must be applied to each value."""
         return self.geometry.resize is not None and self.geometry.resize.is_real
 
     @property
     def own(self) -> Own | None:
-        """Statistic of the image that the arithmetic uses, or None."""
+        """Statistic of the image that the arithmetic uses, or None if it does not use a statistic."""
         return next((step.number for step in self.arithmetic if isinstance(step, ByOwn)), None)
 
     @property
     def has_canvas(self) -> bool:
-        """Whether the canvas is computed as a uint8 image first, because later steps modify or measure it."""
+        """Whether the canvas is first computed as a uint8 image, because later steps change or measure the canvas."""
         return bool(self.geometry.levels or self.own)
 
     @property
@@ -158,9 +158,9 @@ class TensorPlan:
 
     @property
     def lines(self) -> npt.NDArray[np.float64]:
-        """Scale and offset of the last ``Affine`` step per channel, (channels, 2).
+        """Scale and offset of the last ``Affine`` step for each channel, (channels, 2).
 
-        If this is the only step, they define the whole look-up table.
+        If the arithmetic has no other steps, these numbers define the whole look-up table.
         """
         count = len(self.channels)
         none = Affine((1.0,) * count, (0.0,) * count)
@@ -170,7 +170,7 @@ class TensorPlan:
     def values(self, levels: npt.NDArray[np.float32], own: float = 255.0) -> npt.NDArray[np.generic]:
         """Convert pixel values to tensor values, in the dtype of the tensor.
 
-        The result of each step is rounded to float32, except for that of the last step, which is rounded to the dtype.
+        The result of the last step is rounded to the tensor's dtype, and the results of all other steps to float32.
 
         Args:
             levels: Pixel values, float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
@@ -208,9 +208,9 @@ def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
 
 
 def _apply_step(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
-    """Apply one step to float32 values whose first axis is the channels.
+    """Apply one arithmetic step to float32 values, (channels, ...).
 
-    The result of ``Float32`` is float32, and that of the other steps is float64.
+    The result of a ``Float32`` step is float32. The results of all other steps are float64.
     """
     shape = (-1,) + (1,) * (values.ndim - 1)
     if isinstance(step, Affine):
@@ -250,8 +250,8 @@ class NumbersPlan:
             of the image at this op. ``scale_factor`` and ``transform`` map coordinates of the decoded image to the
             image at this op. The other kinds describe the patches or tiles of the image.
         geometry: Geometry of the image at this op. None means that the output describes the decoded image.
-        is_x_first: Whether the order is (width, height), (scale_x, scale_y) or (column, row) instead of the opposite.
-        channels: Number of channels, which is appended to the size. If it is 0, nothing is appended.
+        is_x_first: Whether the order is (width, height), (scale_x, scale_y) or (column, row) instead of the reverse.
+        channels: Number of channels, which is appended to the size. 0 means that it is not appended.
         patches: Layout of the patches or tiles, for the kinds that describe them.
     """
 
@@ -264,7 +264,7 @@ class NumbersPlan:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Names of the numbers."""
+        """Names of the numbers in the output, such as ``("height", "width")``."""
         if self.kind == "patch_grid":
             return ("frames", "rows", "columns")[-self.spec.shape[0] :]
         if self.kind == "patch_positions":
@@ -281,16 +281,16 @@ class NumbersPlan:
 
     @property
     def meaning(self) -> str:
-        """Names of the numbers and their meaning, as text."""
+        """Text with the names of the numbers in the output, and with their meaning."""
         return f"{', '.join(self.words)}: {_MEANINGS[self.kind]}"
 
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
-        """Return the numbers for one image.
+        """Return the numbers that the output contains for one image.
 
         Args:
             height: Height of the decoded image in pixels.
             width: Width of the decoded image in pixels.
-            placement: Placement of the image in ``geometry``, or None if ``geometry`` is None.
+            placement: Placement that ``geometry`` returned for the image, or None if ``geometry`` is None.
         """
         numbers: tuple[float, ...] = (height, width)
         if placement is not None and self.patches is not None:
@@ -305,7 +305,7 @@ class NumbersPlan:
         return (*numbers, self.channels) if self.channels else numbers
 
     def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | F64:
-        """Return the numbers that describe the grid of patches or tiles, for an image of this size."""
+        """Return the numbers that describe the patches or tiles of an image of this size."""
         if self.kind == "patch_grid":
             return (1, *patches.grid(height, width))[-self.spec.shape[0] :]
         if self.kind == "tile_count":
@@ -327,7 +327,7 @@ class FlowPlan:
 
     Attributes:
         spec: Spec of the output.
-        frames: Plan of the tensor of frames, which is uint8 in the layout thwc.
+        frames: Plan of the tensor with the frames between which the flow is computed. It is uint8 in the layout thwc.
         preset: Preset of OpenCV's DIS optical flow.
     """
 
@@ -364,7 +364,7 @@ class BoxesPlan:
     follow: tuple[str, ...] = ()
 
     def takes_along(self, name: str) -> bool:
-        """Return whether a field of a sample contains one value per box, which is dropped together with its box."""
+        """Return whether a field of a sample contains one value per box. A value is dropped together with its box."""
         return name in OF_EACH_BOX or name.startswith("box_") or name in self.follow
 
 
@@ -401,4 +401,4 @@ class MaskPlan:
 
 
 AnnotationPlan = BoxesPlan | PointsPlan | MaskPlan
-"""Plan of an output that is computed from a sample's annotation instead of its pixels."""
+"""Plan of an output that is computed from a sample's annotation instead of the pixels."""

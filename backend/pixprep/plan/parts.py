@@ -1,4 +1,4 @@
-"""Regions of interest of an image that are resized, with edges at subpixel positions."""
+"""Regions of interest: parts of an image, with edges at subpixel positions, that a resize reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Extent(NamedTuple):
         begin, end: Begin and end of the range, with ``begin < end``.
         is_swapped: Whether the result is flipped, because the end was requested before the begin.
         step: Number of pixels per resized pixel, if the library receives a scale (OpenCV's ``fx`` and ``fy``). None
-            means that it follows from the sizes.
+            means that this number is computed from the lengths of the range and of the result.
     """
 
     begin: float
@@ -42,11 +42,11 @@ class Extent(NamedTuple):
         return self.step or (self.end - self.begin) / resized
 
     def grown(self, resized: int, side: float) -> Extent:
-        """Return the range scaled about its center by ``resized / side``, but at most by 10, as in DALI.
+        """Scale the range about its center by ``resized / side``, but at most by a factor of 10, as in DALI.
 
         Args:
-            resized: Length of the result in pixels, which was rounded.
-            side: Length of the result before rounding.
+            resized: Length of the result in pixels after rounding.
+            side: Length of the result in pixels before rounding.
         """
         middle, growth = float(np.float32(self.begin + self.end)) / 2, resized / max(side, resized / 10)
         begin, end = (float(np.float32(middle + (edge - middle) * growth)) for edge in self[:2])
@@ -54,9 +54,9 @@ class Extent(NamedTuple):
 
 
 class Roi(NamedTuple):
-    """Region of interest, for images of any size.
+    """Region of interest in images of any size.
 
-    The result is flipped on an axis if the end of the region is before its begin.
+    If the end of the region on an axis is before the begin, the result is flipped along this axis.
 
     Attributes:
         edges: Top, left, bottom and right of the region.
@@ -67,17 +67,17 @@ class Roi(NamedTuple):
     is_share: bool
 
     def of(self, words: Words) -> Roi:
-        """Return the region for one image, with the edges that are per-image inputs."""
+        """Return the region for one image. ``words`` contains the values of edges that are per-image inputs."""
         return Roi(tuple(words.get(name, edge) for name, edge in zip(EDGES, self.edges, strict=True)), self.is_share)
 
     def extents(self, height: int, width: int, filter_: Filter) -> tuple[Extent, Extent]:
-        """Return the ranges of rows and columns in an image of this size, computed in float32 as in DALI.
+        """Return the region's ranges of rows and columns in an image of this size.
 
-        DALI's code is in resize_attr.cc.
+        The ranges are computed in float32, as in DALI's resize_attr.cc.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The region is outside of the image or nearly empty, or it is partly outside and
-                the filter is ``nearest``.
+            ImageError: DOES_NOT_FIT: The region is outside of the image or nearly empty, or the filter is ``nearest``
+                and the region is partly outside.
         """
         found = []
         units = (height, width, height, width) if self.is_share else 1

@@ -1,4 +1,4 @@
-"""Placements: the geometry of a pipeline, applied to an image of known size."""
+"""Defines placements. A placement is the geometry of a pipeline for an image of known size."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from pixprep.plan.steps.levels import Erase, LevelStep
 
 @dataclass(frozen=True)
 class Reduction:
-    """Map from an image to the pixels of a JPEG that was decoded at a reduced size.
+    """Map from the coordinates of an image to the decoded pixels of a JPEG that was decoded at a reduced size.
 
     Each decoded pixel represents ``denominator`` x ``denominator`` pixels of the image. If the size of the image is not
-    a multiple of the denominator, the last decoded row and column extend beyond the image. After an EXIF rotation, this
-    row and column may be the first.
+    a multiple of the denominator, the last decoded row and column extend beyond the image. The EXIF orientation may
+    make them the first row and column.
 
     Attributes:
-        denominator: The JPEG was decoded at 1/``denominator`` of its size: 2, 4 or 8.
-        origin: Position (y, x) of the image's upper left corner in decoded pixels, at least 0 and below 1.
+        denominator: Number 2, 4 or 8. The JPEG was decoded at 1/``denominator`` of its size.
+        origin: Position (y, x) of the image's upper left corner in decoded pixels. Both numbers are at least 0 and
+            below 1.
     """
 
     denominator: int
@@ -53,30 +54,32 @@ class Placement(NamedTuple):
     fill color. Flips before and after the resize are separate, because the filters ``nearest`` and ``box`` do not break
     ties symmetrically.
 
-    Pairs of numbers are in the order (rows, columns) or (vertical, horizontal). Pixels of the image are those at its
-    full size, even if it was decoded at a reduced size.
+    Pairs of numbers are in the order (rows, columns) or (vertical, horizontal). Coordinates in the image are in pixels
+    of the full size, even if the image was decoded at a reduced size.
 
     Attributes:
         box: Crop (top, left, bottom, right) of the image; bottom and right are exclusive.
-        mirrors: Whether the box is flipped before the resize.
+        mirrors: Whether the box is flipped before the resize, on each axis.
         resized: Size of the result of the resize.
-        ratio: Number of pixels of the padded box per resized pixel.
-        region: Crop (top, left, bottom, right) of the result of the resize. If there are ``margins``, it excludes the
-            pixels that have the fill color.
-        flips: Whether the region is flipped after the resize.
-        at: Position of the region on the canvas. If the region is empty, this is where the image would be, which may be
-            outside of the canvas.
+        ratio: Number of pixels of the padded box per resized pixel, on each axis.
+        region: Crop (top, left, bottom, right) of the result of the resize. If there are ``margins``, the region does
+            not include pixels that have the fill color.
+        flips: Whether the region is flipped after the resize, on each axis.
+        at: Position of the region on the canvas. If the region is empty, it is the position that the image would have,
+            which may be outside of the canvas.
         canvas: Size of the canvas.
         reduction: Map to the decoded pixels. None means that the image was decoded at full size.
         margins: Padding (top, left, bottom, right) that is added to the box before the resize.
-        fill: Fill color per channel of the tensor, if it is a per-image input. None means that the plan contains it.
-        levels: Steps that then change the pixel values of the canvas.
-        erasures: Steps that then erase rectangles of the tensor.
+        fill: Fill color for each channel of the tensor, if the color is a per-image input. None means that the fill
+            color is in the plan.
+        levels: Steps that change the pixel values of the canvas after the geometry.
+        erasures: Steps that erase rectangles of the finished tensor.
         photo: Steps that change the pixel values of the whole image before the geometry.
         leaf: Index of the plan in ``Plan.leaves``, if a random choice selects one of several plans.
         begin: Position in the padded box at which the first resized pixel begins. It is 0 unless the resize has a
             ``roi`` or is ``subpixel``.
-        swaps: Whether ``flips`` is due to a ``roi`` whose end is before its begin. DALI then resizes from the end.
+        swaps: Whether the flip on each axis is due to a ``roi`` whose end is before its begin. DALI then resizes the
+            axis from the end.
         thumbnail: Placement of the thumbnail that is added to the tiles of the image, or None.
     """
 
@@ -139,7 +142,7 @@ class Placement(NamedTuple):
         return self._replace(reduction=reduction, thumbnail=thumbnail)
 
     def part(self, reach: int) -> Part | None:
-        """Return the part of the image that ``region`` is computed from, or None if the region is empty.
+        """Return the part of the image that the ``region`` is computed from, or None if the region is empty.
 
         Args:
             reach: Radius of the resize filter (``Resize.reach``).
@@ -165,7 +168,7 @@ class Placement(NamedTuple):
 
     @property
     def offset(self) -> tuple[float, float]:
-        """Position (y, x) of the flipped box in the region ``read``. It is 0 unless there is a ``reduction``."""
+        """Position (y, x) of the flipped box in the region ``read``. It is (0, 0) unless there is a ``reduction``."""
         if self.reduction is None:
             return 0.0, 0.0
         offsets, read = [], self.read
@@ -213,9 +216,9 @@ def stretch(box: Sequence[int], margin: int, begin: float, ratio: float, *, is_m
 class Span:
     """State of one axis while the geometric steps are combined: the part of the source that is visible on a canvas.
 
-    The ``length`` source pixels from ``begin`` are visible on a canvas of ``canvas`` pixels, from the position ``at``.
-    The source is the image before the resize, and the resized image after it. If no pixel is visible, ``at`` may be
-    outside of the canvas.
+    The visible part consists of ``length`` source pixels, beginning with the pixel ``begin``. It is at the position
+    ``at`` on a canvas of ``canvas`` pixels. For steps before the resize, the source is the image; for steps after the
+    resize, the source is the resized image. If no pixel is visible, ``at`` may be outside of the canvas.
     """
 
     __slots__ = ("at", "begin", "canvas", "is_flipped", "length", "stretch")

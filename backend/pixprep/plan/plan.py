@@ -1,10 +1,10 @@
-"""The plan: the compiled form of a pipeline, which the CPU and the GPU execute.
+"""Defines the plan, which is the compiled form of a pipeline that the CPU and the GPU execute.
 
-A plan consists of three kinds of steps. The geometry determines which position of the image each output pixel samples:
-``Window`` steps (crop or pad) and ``Flip`` steps before and after at most one ``Resize``. Once the size of an image is
-known, they are combined into one ``Placement``. The steps in ``levels`` then change the pixel values of the resulting
-uint8 image. The arithmetic converts pixel values to tensor values; if the resize returns uint8, it is replaced by a
-look-up table of 256 entries.
+A plan consists of three kinds of steps. The geometric steps determine the position in the image that each output pixel
+samples. They consist of at most one ``Resize``, with ``Window`` steps (crop or pad) and ``Flip`` steps before and after
+it. As soon as the size of an image is known, the geometric steps are combined into one ``Placement``. The steps in
+``levels`` then change the pixel values of the resulting uint8 image. Finally, the arithmetic converts pixel values to
+tensor values. If the resize returns uint8, a look-up table with 256 entries replaces the arithmetic.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Alpha, Chroma, Frames, Idct, InputSpec
 
 SPARE = 2
-"""Minimum number of decoded pixels per resized pixel on each axis, when a JPEG is decoded at 1/2, 1/4 or 1/8.
+"""Minimum number of decoded pixels per resized pixel on each axis if a JPEG is decoded at 1/2, 1/4 or 1/8 of its size.
 
-docs/decisions-training.md compares this number with a smaller one.
+docs/decisions-training.md compares the pixels for this minimum with those for a smaller minimum.
 """
 
 NEEDS_NUMBERS = (
@@ -46,7 +46,7 @@ NEEDS_NUMBERS = (
 )
 
 RECENT_SIZES = 512
-"""Number of image sizes whose placements are cached. A placement takes 1 kB of memory, and 10 us to compute."""
+"""Maximum number of image sizes whose placements are cached. A placement takes 1 kB, and is computed in 10 us."""
 
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -58,17 +58,17 @@ Place = Callable[[int, int], "Placed"]
 If the plan applies the EXIF orientation, the height and width are those of the oriented image.
 
 Raises:
-    ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: The image does not fit one of the outputs.
+    ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: One of the outputs does not support images of this size.
 """
 
 
 @dataclass(frozen=True)
 class ClipPlan:
-    """Frames that a plan reads from a video clip, and their orientation.
+    """Selection and orientation of the frames that a plan reads from a video clip.
 
     Attributes:
         sampling: Rule that selects the frames.
-        drawn: Step that samples the random numbers of the selection. None means that the selection is not random.
+        drawn: Step that samples the random numbers for the selection. None means that the selection is not random.
         apply_rotation: Whether to rotate the frames as the metadata of the video container specifies.
     """
 
@@ -83,7 +83,7 @@ class Fork:
 
     Attributes:
         step: Step that samples the choice. Its parameters have the form ``{"chosen": [1]}``.
-        plans: Plan of each possible value of ``chosen``. A plan may contain another fork.
+        plans: Plan for each possible value of ``chosen``. Each of these plans may contain a further fork.
     """
 
     step: RandomStep
@@ -92,19 +92,19 @@ class Fork:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A compiled pipeline.
+    """Compiled pipeline.
 
     Attributes:
         is_gray: Whether images are decoded to one gray channel instead of RGB.
-        clip: Frames to read, if the encoded inputs are video clips. None means that they are images.
-        takes: Format of the input, if it consists of decoded pixels. None means that the input is encoded.
+        clip: Frames to read, if the encoded inputs are video clips. None means that the inputs are images.
+        takes: Format of the input, if the input consists of decoded pixels. None means that the input is encoded.
         apply_exif_orientation: Whether the EXIF orientation is applied.
         chroma, idct, reduced, alpha, window: The fields of the op ``decode`` with these names.
         outputs: Outputs by name, in the order of the pipeline.
         annotations: Outputs that are computed from a sample's annotation (boxes, points, masks), by name.
         inputs: Specs of the per-image inputs, by name.
-        fork: Random choice between plans with different geometries. In this case, ``outputs`` describes the properties
-            that all of these plans share, with the geometry of the first leaf.
+        fork: Random choice between plans with different geometries. If there is a fork, ``outputs`` describes the
+            properties that all of these plans share, together with the geometry of the first leaf.
         leaf: Index of this plan in the ``leaves`` of the root plan (see ``Placement.leaf``).
     """
 
@@ -141,12 +141,12 @@ class Plan:
 
     @property
     def takes_boxes(self) -> bool:
-        """Whether an image is converted to one tensor per box (or other region) of its inputs."""
+        """Whether an image is converted to one tensor per box, or per other region, in the image's inputs."""
         return any(spec.is_region for spec in self.inputs.values())
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
-        """The steps with random parameters, without duplicates."""
+        """Steps with random parameters, without duplicates."""
         if self.fork is not None:
             forked = {step.key: step for plan in self.fork.plans.values() for step in plan.random_steps}
             return tuple(({self.fork.step.key: self.fork.step} | forked).values())
@@ -165,16 +165,16 @@ class Plan:
 
     @cached_property
     def _boxes(self) -> tuple[str, ...]:
-        """The keys of the steps that crop to a box or other region of an input, without duplicates."""
+        """Keys of the steps that crop to a box, or to another region, from an input. They have no duplicates."""
         regions = {name for name, spec in self.inputs.items() if spec.is_region}
         steps: list[Any] = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
         return tuple(dict.fromkeys(step.key for step in steps if getattr(step, "input", None) in regions))
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
-        """Per geometry: the names of the outputs that use it, and whether one of these outputs is a tensor.
+        """For each geometry, the names of the outputs that use it, and whether one of these outputs is a tensor.
 
-        Each image is placed once per geometry.
+        An image is placed once per geometry, not once per output.
         """
         names: dict[Geometry, list[str]] = {}
         for name, each in (*self.outputs.items(), *self.annotations.items()):
@@ -187,14 +187,14 @@ class Plan:
 
     @cached_property
     def reaches(self) -> Sequence[tuple[str, int]]:
-        """Name of each tensor and the radius of its resize filter (``Resize.reach``)."""
+        """Name of each tensor, with the radius of the tensor's resize filter (``Resize.reach``)."""
         tensors = ((name, each.geometry.resize) for name, each in self.outputs.items() if isinstance(each, TensorPlan))
         return [(name, resize.reach if resize else 0) for name, resize in tensors]
 
     def part(self, placed: Placed) -> Part | None:
-        """Return the region of an EXIF-oriented image that its tensors are computed from.
+        """Return the region of an EXIF-oriented image that the image's tensors are computed from.
 
-        The result is None if they depend on the whole image, or on no pixel at all.
+        The result is None if the tensors depend on the whole image, or do not depend on any pixel.
         """
         parts = set[Part]()
         rows = (row for row in placed.rows or (placed,) if isinstance(row, Placed))
@@ -213,7 +213,7 @@ class Plan:
 
     @cached_property
     def place(self) -> Place:
-        """Function that places images by their size alone. It caches the placements of recent sizes.
+        """Function that places an image only by its size. The placements of recent sizes are cached.
 
         Raises:
             PipelineError: The plan has random ops or per-image inputs.
@@ -227,7 +227,7 @@ class Plan:
     def draw(
         self, *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
     ) -> list[Numbers]:
-        """Return the random numbers of samples. They are a pure function of these arguments and the keys of the ops.
+        """Return the random numbers of samples, which depend only on these arguments and the keys of the ops.
 
         Args:
             seed: Seed, 0 to 2^32 - 1.
@@ -242,13 +242,13 @@ class Plan:
         """Return the function that places one sample with its random parameters.
 
         Args:
-            numbers: Random numbers of the sample, an element of the result of ``draw``; or recorded parameters, as in
-                ``replaying``.
+            numbers: Random numbers of the sample, which are an element of the result of ``draw``, or recorded
+                parameters, as in ``replaying``.
             annotation: Fields of the sample by name. ``random_iou_crop`` requires ``boxes``, float32 (n, 4) xyxy in
                 pixels of the decoded image. Each per-image input requires one row of values.
 
         Raises:
-            PipelineError: ``random_iou_crop`` lacks its boxes, or an input is missing.
+            PipelineError: The sample lacks the boxes for ``random_iou_crop``, or an input.
         """
         if not self.is_random and not self.inputs:
             return self.place
@@ -283,11 +283,11 @@ class Plan:
         """Return the function that places one sample with recorded random parameters.
 
         Args:
-            draws: Recorded parameters of each random op, the ``Placed.draws`` of an earlier placement.
+            draws: Recorded parameters of each random op: the attribute ``draws`` of an earlier placement.
             annotation: Fields of the sample, as for ``placing``.
 
         Raises:
-            PipelineError: ``draws`` lacks the parameters of an op, or ``placing`` raises this error.
+            PipelineError: ``draws`` lacks the parameters of an op, or the sample lacks the boxes or an input.
         """
         return self.placing(draws, annotation)
 
@@ -336,17 +336,16 @@ class Placed(NamedTuple):
     """Placement of an image of known size in every output of a plan.
 
     Attributes:
-        height, width: Size of the whole image in pixels. If the plan applies the EXIF orientation, it is the size of
-            the oriented image.
-        placements: Placement in each output, by name. Outputs that only report the size of the decoded image do not
-            have a placement.
-        denominator: A JPEG may be decoded at 1/``denominator`` of its size: 1, 2, 4 or 8. It is the largest of these
-            numbers with which every tensor has at least ``SPARE`` decoded pixels per resized pixel on both axes.
-        draws: Random parameters of this image, by the key of each random op. They are JSON-serializable.
+        height, width: Size of the whole image in pixels, after the EXIF orientation if the plan applies it.
+        placements: Placement in each output, by the name of the output. Outputs that only report the size of the
+            decoded image do not have a placement.
+        denominator: Number 1, 2, 4 or 8. A JPEG may be decoded at 1/``denominator`` of its size. It is the largest of
+            these numbers for which every tensor has at least ``SPARE`` decoded pixels per resized pixel on both axes.
+        draws: Random parameters of this image, by the key of the random op. The parameters are JSON-serializable.
         kept: Mask of the annotated boxes that each ``random_iou_crop`` keeps, bool (n,), by the key of the op.
         frames: Indices of the selected frames in the video file, in presentation order.
-        rows: For an image with per-image inputs, a placement or an error for each row of the inputs. In this case,
-            ``placements`` is empty, and each element of ``rows`` has its own.
+        rows: Placement or error for each row of the image's inputs. If the plan does not have inputs, ``rows`` is
+            empty. If it does, the attribute ``placements`` is empty, because each element of ``rows`` has its own.
         leaf: Index of the plan in ``Plan.leaves``.
     """
 
@@ -368,7 +367,7 @@ class Placed(NamedTuple):
 
 
 def _check_pixels(pixels: int, left: int, max_pixels: int) -> None:
-    """Raise ImageError if a box has more pixels than are left of the limit after the earlier boxes of the image."""
+    """Raise ImageError if the earlier boxes of an image leave too few pixels of the limit for another box."""
     if pixels > left:
         raise ImageError(
             "TOO_MANY_PIXELS",

@@ -1,4 +1,4 @@
-"""Size rules of vision-language models, which compute the resized size of an image from its original size."""
+"""Implements the size rules of vision-language models, which compute the size of a resized image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SIDE = 16384
 
 
 class Bounds(NamedTuple):
-    """Limits of the size that a rule returns, for images of any size.
+    """Limits of the sizes that a rule returns for images of any size.
 
     Attributes:
         multiples: The height is a multiple of the first number, and the width is a multiple of the second.
@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
 
 
 class Sizer(Protocol):
-    """A rule that computes the height and width of a resized image from those of the original image."""
+    """Rule that computes the height and width of a resized image from the height and width of the original image."""
 
     def size(self, height: int, width: int) -> Size:
         """Return the size of the result for an image of this size.
@@ -42,7 +42,7 @@ class Sizer(Protocol):
 
     @property
     def bounds(self) -> Bounds:
-        """Limits of the result. If the rule also pads the image, they are the limits of the padded image."""
+        """Limits of the size of the resized image. If the rule also pads the image, padding is included in the size."""
 
 
 def _multiples(factor: int, max_pixels: int) -> Bounds:
@@ -53,20 +53,20 @@ def _multiples(factor: int, max_pixels: int) -> Bounds:
 
 @dataclass(frozen=True)
 class PixelBudget:
-    """Size rule: both sides are multiples of ``factor``, and the total number of pixels is limited.
+    """Size rule that rounds both sides to multiples of ``factor``, and limits the total number of pixels.
 
-    This is ``smart_resize`` of transformers. Each side is rounded to the nearest multiple (ties to even). If the result
-    has too many or too few pixels, both sides of the image are instead scaled by one factor to reach the limit, and
-    then rounded down or up to multiples.
+    This rule is ``smart_resize`` of transformers. Each side is rounded to the nearest multiple, with ties to even. If
+    the result would have too many or too few pixels, both sides of the image are instead scaled by one factor to reach
+    the limit, and then rounded down or up to multiples.
 
     Attributes:
         factor: Both sides of the result are multiples of this number.
         min_pixels, max_pixels: Minimum and maximum number of pixels of the result, in all frames together.
-        frames: Number of frames that the image counts as.
-        small: How to handle images with a side shorter than ``factor``. ``keep``: like all other images. ``truncate``:
-            first scale the image so that both sides are at least ``factor``, and truncate them to integers, as for
-            GLM-4.1V. ``round``: first scale the image so that the height is at least ``factor``, then so that the width
-            is, and round the other side each time, as for PaddleOCR-VL.
+        frames: Number of frames. The pixels of the image are counted once per frame.
+        small: How to handle images with a side shorter than ``factor``. ``keep``: handle them like all other images.
+            ``truncate``: first scale the image so that both sides are at least ``factor``, and truncate the sides to
+            integers, as for GLM-4.1V. ``round``: first scale the image so that the height is at least ``factor``, then
+            scale it so that the width is at least ``factor``, and round the other side each time, as for PaddleOCR-VL.
         max_ratio: Maximum ratio of the longer to the shorter side of an image.
     """
 
@@ -141,7 +141,7 @@ class PixelBudget:
 
 @dataclass(frozen=True)
 class PatchBudget:
-    """Size rule: the largest size with the aspect ratio of the image that has at most ``max_patches`` patches.
+    """Size rule that returns the largest size with the image's aspect ratio and at most ``max_patches`` patches.
 
     Attributes:
         patch: Edge length of a patch in pixels.

@@ -1,4 +1,4 @@
-"""Rules of vision-language models that choose a grid of tiles for an image."""
+"""Implements the rules by which vision-language models choose a grid of tiles for an image."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class TileGrid:
         choice: Criterion for the best grid.
 
             - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
-            - ``scale``: the grid that enlarges the image least, or shrinks it least if no grid enlarges it (Command A
-              Vision).
-            - ``resolution``: the grid that keeps the largest number of the image's pixels; in case of a tie, the grid
-              with the least padding (LLaVA-NeXT).
+            - ``scale``: the grid for which the image is enlarged by the smallest factor. If no grid enlarges the image,
+              it is the grid for which the image is shrunk by the smallest factor (Command A Vision).
+            - ``resolution``: the grid that keeps the largest number of the image's pixels. In case of a tie, the grid
+              with the smallest amount of padding is chosen (LLaVA-NeXT).
             - ``coverage``: the grid with the minimum number of tiles that represents 90 % of the image's pixels
               (Ovis 2).
-            - ``canvas``: the grid in which the image has the largest size, if a grid is larger than the image. If no
-              grid is, the grid with the closest aspect ratio (PerceptionLM).
-        pads: Whether the image keeps its aspect ratio and is padded with black pixels on all sides. If False, it is
-            stretched to the grid.
+            - ``canvas``: the grid in which the image has the largest size, if at least one grid is larger than the
+              image. If no grid is larger, it is the grid with the closest aspect ratio (PerceptionLM).
+        pads: Whether the image keeps its aspect ratio and is padded with black pixels on all sides. If False, the image
+            is stretched to the size of the grid.
     """
 
     tile: int
@@ -82,7 +82,7 @@ class TileGrid:
 
 
 def grids_of(fewest: int, most: int, choice: Choice) -> tuple[Grid, ...]:
-    """Return all grids that a criterion can choose, in the order in which it compares them.
+    """Return all grids that a criterion can choose, in the order in which the grids are compared.
 
     Args:
         fewest: Minimum number of tiles.
@@ -140,7 +140,7 @@ def _by_resolution(rule: TileGrid, height: int, width: int) -> Grid:
 def _by_coverage(rule: TileGrid, height: int, width: int) -> Grid:
     """Return the grid that ``get_min_tile_covering_grid`` of transformers' Ovis 2 chooses.
 
-    As in transformers, the coverage is computed with rows and columns exchanged. The result exchanges them again.
+    As in transformers, rows and columns are exchanged for computing the coverage, and exchanged again in the result.
     """
     found = [((columns, rows), _coverage(columns, rows, height, width, rule.tile)) for rows, columns in rule.grids]
     enough = [each for each in found if each[1] > _MIN_COVERAGE]
