@@ -1,6 +1,7 @@
-"""Controls a headless Chromium over the DevTools protocol, with JSON through two pipes and without other packages.
+"""Controls a headless Chromium over the DevTools protocol. Commands and responses are JSON, sent through two pipes, and
+no other package is needed.
 
-The protocol is Chromium's own: https://chromedevtools.github.io/devtools-protocol
+Protocol documentation: https://chromedevtools.github.io/devtools-protocol
 """
 
 import json
@@ -31,16 +32,16 @@ _OPTIONS = (
 
 
 def chromium():
-    """Return the path of the program, or None if it is not installed."""
+    """Return the path of the Chromium program, or None if Chromium is not installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """One tab of Chromium; a context manager.
+    """One tab of a Chromium that runs inside the context.
 
     Attributes:
         requests: URLs that the tab has requested.
-        complaints: Messages in its console, such as violations of the Content-Security-Policy.
+        complaints: Messages on the tab's console, such as violations of the Content-Security-Policy.
     """
 
     def __init__(self, *, height=1000, width=1280):
@@ -136,13 +137,13 @@ class Browser:
         self.wait("document.readyState === 'complete'")
 
     def run(self, script):
-        """Return the value of a JavaScript expression. Promises are awaited."""
+        """Evaluate a JavaScript expression and return its value. A promise is awaited."""
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
     def wait(self, script, *, within_s=TIMEOUT_S):
-        """Wait for the first true value of an expression."""
+        """Evaluate an expression repeatedly, and return its first true value."""
         deadline = time.monotonic() + within_s
         while not (value := self.run(script)):
             assert time.monotonic() < deadline, f"not in time: {script}: {self.run('document.body.innerText')!r}"
@@ -150,17 +151,17 @@ class Browser:
         return value
 
     def text(self, selector):
-        """Return the text that an element shows."""
+        """Return the visible text of an element."""
         return self.run(f"document.querySelector({json.dumps(selector)}).innerText")
 
     def choose(self, selector, *paths):
-        """Choose files as in a file dialog."""
+        """Choose files in a file input, as a user does in the file dialog."""
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(path) for path in paths])
 
     def drop(self, *paths, x=300, y=200):
-        """Drag files into the window and drop them."""
+        """Drag files into the window, and drop them there."""
         data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
@@ -177,11 +178,11 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", height=height, width=width, deviceScaleFactor=1, mobile=False)
 
     def prefer(self, scheme):
-        """Select the colour scheme ``light`` or ``dark``."""
+        """Emulate a user who prefers the colour scheme ``light`` or ``dark``."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def screenshot(self):
-        """Return a PNG of the whole page."""
+        """Return a screenshot of the whole page as a PNG."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         return b64decode(self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"])

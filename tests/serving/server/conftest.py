@@ -1,5 +1,5 @@
-"""Fixtures of all files: the demo repository, a Triton that serves one repository after the other, one `pixprep
-serve`.
+"""Fixtures shared by all files of this folder: the demo repository, one Triton server that serves the repositories of
+the tests in turn, and one `pixprep serve`.
 """
 
 import shutil
@@ -15,10 +15,10 @@ from support.serving import Oracle, Serve, client_of, wait_until, write_reposito
 
 
 class Shared:
-    """One Triton for all tests that neither stop nor configure it.
+    """One Triton server for all tests that neither stop nor configure it.
 
-    A call makes it serve only the models of a repository. Models that the previous repository also contained remain
-    loaded. A repository must not change after it has been served.
+    Calling the object makes the server serve exactly the models of the given repository, and returns the server. Models
+    that are the same in the previous repository remain loaded. A repository must not change once it has been served.
     """
 
     def __init__(self):
@@ -43,7 +43,7 @@ class Shared:
             assert control.repository(f"models/{model}/unload")[0] == 200
         wait_until(lambda: self._states().keys().isdisjoint(gone), self._states)
         ensembles = Repository(new.folder).ensembles.keys()
-        for models in (new.hashes.keys() - ensembles, ensembles):  # an ensemble needs its models
+        for models in (new.hashes.keys() - ensembles, ensembles):  # an ensemble is loaded after its models
             with ThreadPoolExecutor(4) as pool:
                 errors = [*pool.map(self._load, models - self._states().keys())]
             assert not any(errors), errors
@@ -77,26 +77,26 @@ def demo_repository(tmp_path_factory):
 
 @pytest.fixture
 def demo(shared, demo_repository):
-    """The shared Triton with the demo's models."""
+    """Return the shared server with the demo's models loaded."""
     return shared(demo_repository)
 
 
 @pytest.fixture
 def server(shared, models):
-    """The shared Triton with the ``models`` of the requesting file."""
+    """Return the shared server with the ``models`` of the test file loaded."""
     return shared(models)
 
 
 @pytest.fixture(params=["http", "grpc"])
 def triton(request, server):
-    """Triton's own client for it."""
+    """Return Triton's own client of the shared server, for HTTP or gRPC."""
     with client_of(server, request.param) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def usual(tmp_path_factory):
-    """`pixprep serve` without further options."""
+    """Run `pixprep serve` without further options."""
     folder = tmp_path_factory.mktemp("usual")
     models = write_repository(folder / "models", is_small=False)
     with Serve(models, triton_log=folder / "triton.log") as serve:
@@ -105,7 +105,7 @@ def usual(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def oracle():
-    """Result of the engine in this process."""
+    """Return an object that computes the expected results with the engine in this process."""
     oracle = Oracle()
     yield oracle
     oracle.close()

@@ -1,8 +1,11 @@
-"""Attack: a client unloads models, moves the log or enables traces, or a user looks for the key in `ps`.
+"""Attack: A client unloads models, moves the log file or enables tracing. Another user of the machine searches for the
+key in the output of `ps`.
 
-Defence: Triton's restricted APIs, with a new key at every start, which is overwritten in the process list. Outcome: 403
-for everyone except ``pixprep serve``, over HTTP and gRPC; inference and health remain accessible. Shared memory, with
-which a client can crash Triton, is only accessible with ``--allow-shared-memory``.
+Defence: These Triton APIs are restricted. They require a key that is generated at every start and is overwritten in the
+process list.
+
+Outcome: Everyone except ``pixprep serve`` gets status 403, over HTTP and gRPC, while inference and health checks remain
+accessible. Shared memory, with which a client can crash Triton, is accessible only with ``--allow-shared-memory``.
 """
 
 import http.client
@@ -41,7 +44,7 @@ def status(url, method, path, headers=()):
 
 
 def key(server):
-    """Return the key in Triton's command line."""
+    """Return the key that is visible in the command line of Triton's process."""
     words = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
     (restricted,) = (word for word in words if word.startswith("--http-restricted-api="))
     return restricted.rpartition("=")[2]

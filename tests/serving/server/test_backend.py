@@ -1,4 +1,4 @@
-"""The backend in a real Triton: the responses to all kinds of requests."""
+"""Tests of the backend in a real Triton server: the responses to all kinds of requests."""
 
 import io
 import json
@@ -84,7 +84,7 @@ def get(server, path):
 
 
 def eight_sizes():
-    """Return eight real photos of eight sizes, the first two without changes."""
+    """Return eight JPEGs of different sizes: two unchanged photos and six crops of them."""
     encoded = [path.read_bytes() for path in PHOTOS]
     for index, size in enumerate([(80, 60), (33, 200), (501, 499), (224, 224), (600, 77), (300, 427)]):
         with Image.open(PHOTOS[index % 2]) as photo:
@@ -98,8 +98,8 @@ def test_a_training_file_serves_its_serving_ops_and_the_log_reports_omitted_ops(
     images = eight_sizes()
     ours = infer(triton, "trained.pixprep", image=images).as_numpy("tensor")
     np.testing.assert_array_equal(ours, np.stack(engine.run(images)))
-    said = 'trained.pixprep: serving omits ops[1] "random_resized_crop", ops[2] "random_flip"'
-    assert said in server.log_file.read_text().replace('\\"', '"')
+    output = 'trained.pixprep: serving omits ops[1] "random_resized_crop", ops[2] "random_flip"'
+    assert output in server.log_file.read_text().replace('\\"', '"')
 
 
 def test_a_model_without_a_config_is_complete(server):
@@ -122,7 +122,7 @@ def test_the_tensor_equals_the_engines_bit_for_bit(triton, engine, model):
 
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
 def test_a_broken_image_is_rejected_with_its_index_and_the_reason(triton, model):
-    """On the CPU, ``structural`` also detects damage."""
+    """On the CPU, the policy ``structural`` also detects this damage."""
     images = eight_sizes()
     images[4] = images[4][: len(images[4]) // 2]
     with pytest.raises(InferenceServerException) as caught:
@@ -186,8 +186,8 @@ def metrics_of(server):
 
 
 def test_a_cancelled_grpc_request_is_abandoned_and_counted_and_the_next_one_is_right(server, engine):
-    """Repeat until one is counted, because cancelled requests that Triton removes from its queue do not reach the
-    model.
+    """The test is repeated until a cancellation is counted. If Triton removes a cancelled request from its queue, the
+    request does not reach the model.
     """
     (expected,) = engine.run([LARGE])
     tensor = tritonclient.grpc.InferInput("image", [1, 1], "BYTES").set_data_from_numpy(np.array([[LARGE]], np.object_))
@@ -218,7 +218,7 @@ def test_the_metrics_port_counts_images_by_outcome(server):
         r'pixprep_shared_memory_used_bytes{model="pre.pixprep",version="1"} [1-9]',
     )
     missing, deadline = lines, time.monotonic() + 10
-    while missing:  # counted every two seconds
+    while missing:  # the metrics are updated every two seconds
         assert time.monotonic() < deadline, missing
         missing = [line for line in lines if not re.search(line, metrics_of(server))]
 
@@ -233,7 +233,7 @@ def test_the_page_of_metrics_lists_every_metric_of_the_port(server):
 
 
 def test_the_self_contained_backend_directory_serves(tmp_path, engine):
-    """Test the setup for NVIDIA's container: model.py with the package in the same folder."""
+    """This is the setup for NVIDIA's container, where model.py and the package are in the same folder."""
     from pixprep.serving.embedded.wheel import assemble_backends  # noqa: PLC0415
     from pixprep.serving.repository.backend import install_backend  # noqa: PLC0415  (this test's own subject)
 
@@ -252,14 +252,16 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
 
 
 def test_an_unchecked_model_warns_about_odd_ranges_and_black_padding(server):
-    """The model is written by hand and started by Triton alone: `check` and `build` would have reported it."""
+    """The model is written by hand, and Triton is started directly. `check` and `build` would have reported the same
+    problems earlier.
+    """
     margins = (
         'ops[2] "center_crop": a photo of 480 x 640 fills only 224 x 256 pixels of "tensor", and the rest of its '
         "256 x 256 pixels is black: increase the size of the resize, or decrease the size of the crop"
     )
     lines = re.findall(r'^W\d{4} .*\] (".*")$', server.log_file.read_text(), re.MULTILINE)
-    said = [text for text in map(json.loads, lines) if text.startswith(("meant: ops[", "odd.pixprep: ops["))]
-    assert sorted(said) == [
+    output = [text for text in map(json.loads, lines) if text.startswith(("meant: ops[", "odd.pixprep: ops["))]
+    assert sorted(output) == [
         f"meant: {margins}",
         f"odd.pixprep: {margins}",
         'odd.pixprep: ops[3] "normalize": the values of "tensor" range from -2.133 to -1.767 (a range of only '

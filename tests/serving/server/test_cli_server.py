@@ -1,4 +1,4 @@
-"""`pixprep send`, `bench` and `serve` as users run them: output, streams and exit codes."""
+"""Tests of `pixprep send`, `bench` and `serve` as users run them: their output, streams and exit codes."""
 
 import csv
 import fcntl
@@ -39,7 +39,7 @@ TITLE = re.compile(r"(\S+)  \d+\.\d ms")
 
 @pytest.fixture
 def pixprep(capsys):
-    """Run one command; return its exit code, stdout and stderr."""
+    """Return a function that runs one command and returns its exit code, stdout and stderr."""
 
     def run(*arguments):
         code = main([str(argument) for argument in arguments])
@@ -61,7 +61,7 @@ def broken(tmp_path):
 
 
 def classes(text):
-    """Return the lines of ``send``'s output for each file as (score, class, label)."""
+    """Parse the output of ``send``: return (score, class, label) of each line, grouped by file."""
     found = {}
     for line in text.splitlines():
         if title := TITLE.fullmatch(line):
@@ -73,7 +73,7 @@ def classes(text):
     return found
 
 
-# send
+# Tests of ``pixprep send``.
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -102,7 +102,7 @@ def test_send_as_json_prints_the_same_in_one_object_per_file(demo, pixprep, prot
         best = [(round(entry["score"], 4), entry["class"], entry["label"]) for entry in row["outputs"]["logits"]]
         assert best == [(pytest.approx(score, abs=1e-4), *rest) for score, *rest in text[row["file"]]]
         assert row["latency_ms"] > 0
-    assert len({row["latency_ms"] for row in rows}) == 1  # all six were in one request
+    assert len({row["latency_ms"] for row in rows}) == 1  # the six images were sent in one request
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -164,7 +164,8 @@ def test_unsupported_requests_are_reported_in_one_line(demo, pixprep):
 
 def test_a_progress_bar_is_shown_only_on_a_terminal(demo):
     ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))  # the terminal has no columns at first
+    # the terminal initially has a width of 0 columns
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "wb") as stderr:
         command = [sys.executable, "-c", PROGRAM, "send", str(SIZES), "--top", "1", *target(demo)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120, check=True)
@@ -174,7 +175,7 @@ def test_a_progress_bar_is_shown_only_on_a_terminal(demo):
     assert len(classes(done.stdout)) == 6
 
 
-# bench
+# Tests of ``pixprep bench``.
 
 
 def test_bench_prints_a_table_and_writes_it_as_csv_and_json(demo, pixprep, tmp_path):
@@ -238,11 +239,13 @@ def test_bench_with_a_broken_image_names_the_command_that_finds_it_and_writes_no
     assert not table.exists()
 
 
-# only classes
+# the output contains only classes
 
 
 def save_onnx(path, outputs, shape=(3, 8, 8), **metadata):
-    """Write a model whose outputs (name, shape) are random sums of the channel means of 8 x 8 pixels."""
+    """Write a model with these outputs (name, shape). Their values are random sums of the channel means of an 8 x 8
+    image.
+    """
     rows = np.random.default_rng(0)
     axes = [index + 1 for index, side in enumerate(shape) if side != 3]
     constants = {"axes": np.array(axes)}
@@ -271,7 +274,7 @@ def letterboxed(**tensor):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Ensembles with and without labels, with one list of numbers and with several."""
+    """Return a repository of ensembles with and without labels, and with one or several score outputs."""
     folder = tmp_path_factory.mktemp("several")
     (folder / "labels.txt").write_text("cat\ndog\ncow\n")
     scores = [("score", (3,))]
@@ -322,7 +325,7 @@ def test_send_shows_classes_only_for_a_classifiers_scores(server, pixprep, proto
     unnamed = [["score", "N  class   N"]] * 2
     assert kinds == {
         "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
-        "alone": [["score", "[N, N, N]"], *transform],  # could be a box
+        "alone": [["score", "[N, N, N]"], *transform],  # four values may be a box
         "plain": unnamed,
         "one": [["sure", "[N]"]],
         "beside_one": [["sure", "[N]"], *unnamed],
@@ -333,7 +336,7 @@ def test_send_shows_classes_only_for_a_classifiers_scores(server, pixprep, proto
     code, out, _ = pixprep("send", FLOWER, "--json", "--model", "labelled", *target(server, protocol))
     outputs = json.loads(out)["outputs"]
     assert {entry["label"] for entry in outputs["score"]} == {"cat", "dog", "cow"}
-    assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # y, x
+    assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # scales along y and x
 
 
 def test_serve_prints_an_example_command_for_each_ensemble(server):
@@ -341,7 +344,7 @@ def test_serve_prints_an_example_command_for_each_ensemble(server):
     assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in server.curls] == ensembles
 
 
-# serve
+# Tests of ``pixprep serve``.
 
 
 def test_serve_prints_ready_and_a_working_example_command_and_ctrl_c_stops_it(tmp_path):

@@ -1,6 +1,7 @@
-"""Every recipe of docs/clients.md, run verbatim against a live Triton; and the errors for wrong requests.
+"""Tests that run every recipe of docs/clients.md verbatim against a live Triton server, and tests of the errors for
+invalid requests.
 
-Recipes that need third-party packages run if `make clients` has installed these, and are skipped otherwise.
+Recipes that need third-party packages run only if `make clients` has installed these packages.
 """
 
 import base64
@@ -27,10 +28,10 @@ pytestmark = pytest.mark.server
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 PHOTO, OTHER = (ROOT / "client_examples" / "images" / name for name in ("flower.jpg", "china.jpg"))
-THEIRS = ROOT / ".venv-clients"
-IS_ASKED = os.environ.get("PIXPREP_CLIENTS") == "1"  # with it, no recipe is skipped
+ENVIRONMENTS = ROOT / ".venv-clients"
+IS_ASKED = os.environ.get("PIXPREP_CLIENTS") == "1"  # if true, no recipe may be skipped
 RAW = {"Inference-Header-Content-Length": "0"}
-# Programs of each section, by the environment that runs them.
+# Each environment, and the recipes that run in it.
 WHERE = {
     "curl": ["ours"],
     "tritonclient over HTTP": ["ours", "newest"],
@@ -46,7 +47,7 @@ WHERE = {
     "Clients of dali_backend": ["ours", "newest"],
     "perf_analyzer": ["ours"],
 }
-# Lines that the tests append to a program to read its result.
+# Lines that the tests append to a program in order to save its result.
 SAVE = {
     "python": "\nimport json, numpy\n"
     "if 'tensor' in globals(): numpy.save('tensor.npy', tensor)\n"
@@ -69,8 +70,8 @@ def sections():
 SECTIONS = sections()
 
 
-def needs(path, name):
-    """Return a file of an environment that `make clients` creates, or skip the test."""
+def required_file(path, name):
+    """Return a file of an environment created by `make clients`. Skip the test if the file does not exist."""
     if not path.exists():
         if IS_ASKED:
             pytest.fail(f"{path}: not there")
@@ -80,7 +81,9 @@ def needs(path, name):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, demo_repository):
-    """The demo's repository, the one for clients of dali_backend and the one for base64, as the page builds them."""
+    """Return a repository with the demo, a model for clients of dali_backend, and a model for base64, each built as on
+    the page.
+    """
     repository = tmp_path_factory.mktemp("clients") / "models"
     shutil.copytree(demo_repository, repository)
     build(repository, name="dali", input_="dali")
@@ -90,28 +93,28 @@ def models(tmp_path_factory, demo_repository):
 
 @pytest.fixture(scope="module")
 def tensors(tmp_path_factory):
-    """Tensor that ``pixprep run`` writes for each photo: float32 (1, 3, 224, 224)."""
+    """Return the tensor that ``pixprep run`` writes for each photo: float32 (1, 3, 224, 224)."""
     folder = tmp_path_factory.mktemp("tensors")
     pipeline = folder / "pipeline.json"
     pp.presets.efficientnet_lite0().save(pipeline)
     assert main(["run", str(pipeline), str(PHOTO), str(OTHER), "--output", str(folder)]) == 0
     tensors = [np.load(folder / f"{path.stem}.npy")[None] for path in (PHOTO, OTHER)]
     assert tensors[0].dtype == np.float32
-    # a negative control: a different photo's tensor would not pass for the right one
+    # negative control: the tensor of a different photo does not pass the comparison
     assert not np.array_equal(*tensors)
     return tensors
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where a user has the photos."""
+    """Return the user's folder with the photos."""
     shutil.copy(PHOTO, tmp_path / "photo.jpg")
     shutil.copy(OTHER, tmp_path / "other.jpg")
     return tmp_path
 
 
 def run(program, name, server, folder):
-    """Run a program of the page in an environment, with the address of the test's server; return its output."""
+    """Run a program of the page in its environment, with the address of the test's server. Return the output."""
     language, text = program
     for port, url in ((8000, server.http_url.removeprefix("http://")), (8001, server.grpc_url)):
         text = text.replace(f"localhost:{port}", url)
@@ -123,9 +126,9 @@ def run(program, name, server, folder):
             assert done.returncode == 0, done.stderr
             return done.stdout
         case "python":
-            command = [needs(THEIRS / name / "bin" / "python", name), file]
+            command = [required_file(ENVIRONMENTS / name / "bin" / "python", name), file]
         case "javascript":
-            (folder / "node_modules").symlink_to(needs(THEIRS / "node" / "node_modules", "node"))
+            (folder / "node_modules").symlink_to(required_file(ENVIRONMENTS / "node" / "node_modules", "node"))
             command = ["node", file]
         case "sh":
             if shutil.which("curl") is None:
@@ -147,19 +150,20 @@ def result(folder):
     return np.fromfile(folder / "tensor.f32", np.float32).reshape(1, 3, 224, 224)
 
 
-ALONE = ("Labels", "gRPC, in Node", "Clients of dali_backend", "perf_analyzer")  # each has its own test
+# each of these recipes has its own test
+TESTED_SEPARATELY = ("Labels", "gRPC, in Node", "Clients of dali_backend", "perf_analyzer")
 PROGRAMS = [
     pytest.param(program, name, id=f"{heading}, {name}{f' {number + 1}' * bool(number)}")
     for heading, names in WHERE.items()
     for name in names
     for number, program in enumerate(SECTIONS[heading])
-    if heading not in ALONE
+    if heading not in TESTED_SEPARATELY
 ]
 
 
 def test_every_program_on_the_page_is_run():
     assert set(SECTIONS) == set(WHERE)
-    assert all(len(SECTIONS[heading]) == 1 + (heading == "gRPC, in Node") for heading in ALONE)
+    assert all(len(SECTIONS[heading]) == 1 + (heading == "gRPC, in Node") for heading in TESTED_SEPARATELY)
 
 
 @pytest.mark.parametrize(("program", "name"), PROGRAMS)
@@ -199,11 +203,11 @@ def test_perf_analyzer_runs_with_the_command_that_bench_prints(server, folder):
     assert re.search(r"^Concurrency: 2, throughput: [\d.]+ infer/sec, latency \d+ usec$", printed, re.MULTILINE)
 
 
-# wrong requests
+# Tests of invalid requests.
 
 
 def post(server, body, headers=(), *, model="preprocess", method="POST"):
-    """Return the status, and the error or the response."""
+    """Send a request. Return the status, and the error message or the response."""
     connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
     try:
         connection.request(method, f"/v2/models/{model}/infer", body, dict(headers))
@@ -221,13 +225,13 @@ def kserve(element):
 TEXT = base64.b64encode(PHOTO.read_bytes()).decode()
 FORM = b'--frontier\r\nContent-Disposition: form-data; name="file"; filename="photo.jpg"\r\n\r\n' + PHOTO.read_bytes()
 ROWS = re.findall(r"^\| (.*) \| `([^`]{30,})` \|$", DOC.partition("Errors of a malformed request")[2], re.MULTILINE)
-WRONG = {  # by the text of the page's table
+WRONG = {  # keys are the texts in the page's table
     "an image or a form without `Inference-Header-Content-Length: 0`": (400, PHOTO.read_bytes(), FORM),
     '`{"b64": …}` or `{"instances": …}` without it': (500, json.dumps({"b64": TEXT}), json.dumps({"instances": [{}]})),
     '`{"inputs": [{…, "data": [{"b64": …}]}]}`': (500, kserve({"b64": TEXT})),
 }
 REQUEST = "send the unmodified bytes of the file: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
-OURS_SAID = {
+OUR_MESSAGES = {
     "base64": (kserve(TEXT), {}, f"base64 text; {REQUEST}; or set the model's parameter accept_base64"),
     "a data: URL": (
         kserve(f"data:image/jpeg;base64,{TEXT}"),
@@ -256,9 +260,9 @@ def test_errors_for_wrong_requests_equal_those_on_the_page(server, sent):
     assert [post(server, body) for body in bodies] == [(status, rows[sent])] * len(bodies)
 
 
-@pytest.mark.parametrize("sent", OURS_SAID)
+@pytest.mark.parametrize("sent", OUR_MESSAGES)
 def test_a_wrong_request_that_reaches_pixprep_is_answered_with_the_right_one(server, sent):
-    body, headers, words = OURS_SAID[sent]
+    body, headers, words = OUR_MESSAGES[sent]
     reason = "CORRUPT" if sent == "curl -d" else "UNKNOWN_FORMAT"
     assert post(server, body, headers) == (400, f"[{reason}] image 1 of 1: {words}")
     assert post(server, PHOTO.read_bytes(), RAW)[0] == 200
@@ -268,7 +272,7 @@ def test_the_page_shows_the_actual_error():
     (shown,) = re.findall(
         r"^```\n(.*?)^```$", DOC.partition("Errors of a malformed request")[2], re.MULTILINE | re.DOTALL
     )
-    assert " ".join(shown.split()) == f"[UNKNOWN_FORMAT] image 1 of 1: {OURS_SAID['base64'][2]}"
+    assert " ".join(shown.split()) == f"[UNKNOWN_FORMAT] image 1 of 1: {OUR_MESSAGES['base64'][2]}"
 
 
 @pytest.mark.parametrize("method", ["PUT"])
@@ -302,7 +306,7 @@ def test_a_page_of_a_different_origin_gets_no_cors_headers_as_documented(server,
 
 
 def test_a_model_that_accepts_base64_returns_the_same_tensor_for_every_form(server, tensors):
-    """This includes the bytes themselves, and an ensemble."""
+    """The forms include the raw bytes, and the ensemble is also tested."""
     encoded = PHOTO.read_bytes()
     ways = [TEXT, base64.encodebytes(encoded).decode(), base64.urlsafe_b64encode(encoded).decode().rstrip("=")]
     for way in (*ways, f"data:image/jpeg;base64,{TEXT}"):

@@ -1,4 +1,6 @@
-"""The demo end to end: a real Triton returns the class of a photo, and every intermediate number is right."""
+"""Tests the demo end to end: a real Triton server returns the class of a photo, and all intermediate tensors are
+correct.
+"""
 
 import json
 from pathlib import Path
@@ -25,14 +27,14 @@ def models(demo_repository):
 
 @pytest.fixture(scope="module")
 def tensors(models):
-    """Tensors that the engine computes for the photos, without a server."""
+    """Return the tensors that the engine computes for the photos, without a server."""
     with pp.Engine(pp.load(models / "preprocess" / "1" / "pipeline.json")) as engine:
         return np.stack(engine.run(ENCODED))
 
 
 @pytest.fixture(scope="module")
 def logits(models, tensors):
-    """Scores that ONNX Runtime computes for these tensors, without a server."""
+    """Return the scores that ONNX Runtime computes for these tensors, without a server."""
     path = models / "classifier" / "1" / "model.onnx"
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(["logits"], {"input": tensors})[0]
@@ -47,7 +49,9 @@ def test_the_ensemble_returns_1000_logits_for_each_photo_with_the_right_class_fi
 
 
 def test_a_large_jpeg_can_be_posted_with_curls_default_content_type(server, tensors):
-    """Triton crashes for such a body of over 4 MB. The bytes after the end of a JPEG are ignored."""
+    """Without the front, Triton crashes if such a body has more than 4 MB. The decoder ignores bytes after the end of a
+    JPEG.
+    """
     headers = {**RAW, "Content-Type": "application/x-www-form-urlencoded"}
     path = "/v2/models/preprocess/infer"
     status, _, body = post(address(server), path, headers, ENCODED[0] + bytes(8 << 20))

@@ -1,6 +1,8 @@
-"""Clips through an ensemble of a real Triton to a label: EfficientNet-lite0 on every frame, with averaged logits.
+"""Tests that an ensemble in a real Triton server classifies clips: EfficientNet-lite0 is applied to every frame, and
+the logits are averaged.
 
-The clip is a photo with a moving crop. ``PIXPREP_CORPORA=1`` (``make corpora``) downloads a real one.
+The clips show a photo through a moving crop window. With ``PIXPREP_CORPORA=1`` (``make corpora``), a real clip is
+downloaded and also tested.
 """
 
 import io
@@ -45,7 +47,7 @@ CORPORA = os.environ.get("PIXPREP_CORPORA") == "1"
 
 
 def pan(name, *, count=30, step=8, height=320, width=400):
-    """Return a clip: a moving crop of a photo."""
+    """Return a clip that shows a photo through a moving crop window."""
     pixels = np.asarray(Image.open(io.BytesIO(photo(name))).convert("RGB"))
     memory = io.BytesIO()
     with av.open(memory, "w", format="mp4") as file:
@@ -80,8 +82,10 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wanted(clips, tmp_path_factory):
-    """Return the logits of each clip: the image classifier on each frame of the engine's tensor, and their mean."""
+def expected_logits(clips, tmp_path_factory):
+    """Return the expected logits of each clip: the engine's tensor is passed to the image classifier frame by frame,
+    and the logits are averaged.
+    """
     path = tmp_path_factory.mktemp("lite0") / "model.onnx"
     path.write_bytes(lite0.export(lite0.find_checkpoint())[0])
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -91,7 +95,7 @@ def wanted(clips, tmp_path_factory):
 
 
 def ask(server, protocol, encoded):
-    """Return the logits of clips in one request: (n, 1000)."""
+    """Send clips in one request, and return their logits (n, 1000)."""
     with client_of(server, protocol) as triton:
         return infer(triton, "ensemble", image=encoded).as_numpy("logits")
 
@@ -101,11 +105,11 @@ def is_right(logits, expected):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_the_logits_are_the_mean_over_the_frames(server, clips, wanted, protocol):
+def test_the_logits_are_the_mean_over_the_frames(server, clips, expected_logits, protocol):
     logits = ask(server, protocol, [*clips.values()])
     for row, name in zip(logits, clips, strict=True):
-        assert is_right(row, wanted[name]), name
-    assert not is_right(logits[0], wanted["short"])  # other frames of the same photo
+        assert is_right(row, expected_logits[name]), name
+    assert not is_right(logits[0], expected_logits["short"])  # the clips show different frames of the same photo
     assert logits[0].argmax() == DAISY
 
 
@@ -120,17 +124,17 @@ def test_every_model_declares_clips_and_the_same_batch_size(server):
     assert configs["preprocess"]["output"][0]["dims"] == configs["classifier"]["input"][0]["dims"] == dims
 
 
-def test_an_invalid_clip_fails_alone_in_a_mixed_load_and_clips_and_frames_are_counted(server, clips, wanted):
+def test_an_invalid_clip_fails_alone_in_a_mixed_load_and_clips_and_frames_are_counted(server, clips, expected_logits):
     whole = clips["short"]
     bad = {b"not a clip": "UNKNOWN_FORMAT", whole[: len(whole) // 2]: "TRUNCATED", photo("flower"): "UNKNOWN_FORMAT"}
-    bad[pan("flower", count=9)] = "DOES_NOT_FIT"  # fewer frames than requested
-    counts, lock, before = Counter(), threading.Lock(), settled(server)
+    bad[pan("flower", count=9)] = "DOES_NOT_FIT"  # the clip has fewer frames than the model requests
+    counts, lock, before = Counter(), threading.Lock(), settled_counts(server)
 
     def work(number):
         protocol = ("http", "grpc")[number % 2]
         for turn, (encoded, reason) in enumerate(bad.items()):
             name = [*clips][(turn + number) % len(clips)]
-            outcomes = ["good" if is_right(ask(server, protocol, [clips[name]])[0], wanted[name]) else "wrong"]
+            outcomes = ["good" if is_right(ask(server, protocol, [clips[name]])[0], expected_logits[name]) else "wrong"]
             for request in ([encoded], [clips[name], encoded]):
                 try:
                     ask(server, protocol, request)
@@ -146,26 +150,32 @@ def test_an_invalid_clip_fails_alone_in_a_mixed_load_and_clips_and_frames_are_co
     for thread in threads:
         thread.join()
     assert counts == {"good": 8, "refused": 16}
-    # in a batch of two, the valid clip also becomes a tensor, which no client receives
+    # if a batch contains both clips, the valid clip is also decoded, but no client receives its tensor
     expected = {"ok": 16, "UNKNOWN_FORMAT": 8, "TRUNCATED": 4, "DOES_NOT_FIT": 4, "frames": 16 * FRAMES}
-    wait_until(lambda: counted(server) - before == expected, lambda: f"{counted(server) - before}", within_s=60)
+    wait_until(
+        lambda: counts_by_result(server) - before == expected,
+        lambda: f"{counts_by_result(server) - before}",
+        within_s=60,
+    )
 
 
-def counted(server):
-    """Return the numbers of clips by result, and of frames, in the metrics."""
+def counts_by_result(server):
+    """Return the number of clips by result, and the number of frames, from the metrics."""
     with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
         text = answer.read().decode()
     found = re.findall(r'pixprep_(?:images|(frames))_total\{model="preprocess"(?:,result="(\w+)")?\S* (\d+)', text)
     return Counter({frames or result: int(number) for frames, result, number in found})
 
 
-def settled(server):
-    """Return the counts once all requests are counted: an empty clip is sent last and awaited."""
-    before = counted(server)["EMPTY"]
+def settled_counts(server):
+    """Return the counts once all earlier requests are counted. To find out, send an empty clip last and wait until it
+    is counted.
+    """
+    before = counts_by_result(server)["EMPTY"]
     with pytest.raises(InferenceServerException, match="EMPTY"):
         ask(server, "http", [b""])
-    wait_until(lambda: counted(server)["EMPTY"] > before, "the empty clip is not counted", within_s=60)
-    return counted(server)
+    wait_until(lambda: counts_by_result(server)["EMPTY"] > before, "the empty clip is not counted", within_s=60)
+    return counts_by_result(server)
 
 
 @pytest.fixture
@@ -244,9 +254,9 @@ def test_the_commands_that_serve_prints_send_a_clip(models, folder):
 
 
 def test_health_sends_a_clip_that_is_decoded(server):
-    before = settled(server)
+    before = settled_counts(server)
     assert client.health(url=address(server, "http"), timeout_s=60) > 0
-    wait_until(lambda: counted(server) - before == {"ok": 1, "frames": FRAMES}, within_s=60)
+    wait_until(lambda: counts_by_result(server) - before == {"ok": 1, "frames": FRAMES}, within_s=60)
 
 
 def test_bench_measures_clips_and_frames(server, clips):

@@ -1,4 +1,6 @@
-"""Repositories of dali_backend, imported as folders and served: their ensembles and clients need no changes."""
+"""Tests that imported model folders of dali_backend are served, and that their ensembles and clients do not need any
+changes.
+"""
 
 import shutil
 from pathlib import Path
@@ -34,7 +36,7 @@ class TritonPythonModel:
         return answers
 """
 """A model that returns some of its input values, as a replacement for a network."""
-TAKES = """\
+ECHO_MODEL = """\
 backend: "python"
 max_batch_size: {batch}
 input [ {{ name: "{input}" data_type: TYPE_FP32 dims: [ 3, {side}, {side} ] }} ]
@@ -81,7 +83,7 @@ REPOSITORIES = {
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Repositories that the command imported, with models and ensembles like those of dali_backend."""
+    """Return repositories that ``import`` created, with models and ensembles like those of dali_backend."""
     folder = tmp_path_factory.mktemp("dali")
     models = folder / "served"
     for facts in REPOSITORIES.values():
@@ -90,7 +92,7 @@ def models(tmp_path_factory):
         (theirs / "config.pbtxt").write_text(DALI.format(**facts))
         shutil.copy(FROZEN / f"{facts['graph']}.dali", theirs / "1" / "model.dali")
         assert main(["import", str(theirs), str(models / facts["name"])]) == 0
-        write_model(models, facts["model"], TAKES.format(**facts), {"model.py": MODEL.format(**facts)})
+        write_model(models, facts["model"], ECHO_MODEL.format(**facts), {"model.py": MODEL.format(**facts)})
         write_model(models, facts["ensemble"], ENSEMBLE.format(**facts), {".gitkeep": ""})
     assert check(models) == []
     return models
@@ -101,8 +103,8 @@ def tensors(facts, encoded):
         return np.stack(engine.run(encoded))
 
 
-def taken(facts, images):
-    """Return the values of the model that replaces a network."""
+def model_inputs(facts, images):
+    """Return the values that reach the model which replaces the network."""
     values = images.reshape(len(images), 3, -1)[:, :, :: facts["side"] ** 2 // facts["count"] or 1]
     return values.reshape(len(images), -1)[:, : facts["count"]].reshape(len(images), *facts["dims"])
 
@@ -116,7 +118,7 @@ def test_the_client_of_a_classifier_gets_its_class_over_grpc(server, tmp_path):
     with tritonclient.grpc.InferenceServerClient(url=address(server, "grpc")) as client:
         outputs = [tritonclient.grpc.InferRequestedOutput("OUTPUT")]
         scores = client.infer(model_name="ensemble_dali_resnet50", inputs=inputs, outputs=outputs).as_numpy("OUTPUT")
-    expected = taken(facts, tensors(facts, [photo()]))
+    expected = model_inputs(facts, tensors(facts, [photo()]))
     assert np.array_equal(scores, expected)
     assert scores.argmax(axis=1) == expected.argmax(axis=1)
 
@@ -130,7 +132,7 @@ def test_the_client_of_a_detector_gets_its_rows_over_http(server, tmp_path):
     with tritonclient.http.InferenceServerClient(url=address(server)) as client:
         rows = client.infer(model_name="ensemble_dali_yolo", inputs=[tensor]).as_numpy("OUTPUT")
     assert rows.shape == (1, 300, 6)
-    assert np.array_equal(rows, taken(facts, tensors(facts, [photo("flower")])))
+    assert np.array_equal(rows, model_inputs(facts, tensors(facts, [photo("flower")])))
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)

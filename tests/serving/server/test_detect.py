@@ -1,4 +1,6 @@
-"""Detection end to end: a real Triton processes a photo, and the boxes match the objects in the photo."""
+"""Tests object detection end to end: a real Triton server processes a photo, and the boxes match the objects in the
+photo.
+"""
 
 import base64
 import io
@@ -24,7 +26,9 @@ ENSEMBLES = ("ensemble", "stretch", "crop", "square")
 
 
 def tasks():
-    """Return the outputs and the metadata of an export by name of its ensemble. There is one object, 80 pixels wide."""
+    """Return the outputs and the metadata of an exported model for each task, by the name of its ensemble. Each model
+    finds one object, which is 80 pixels wide.
+    """
     box = [160, 120, 80, 80]
     maps = np.full((1, 80, 80), -1, np.float32)
     maps[0, 20:30, 30:50] = 1
@@ -65,7 +69,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(folder):
-    """Four detectors in one repository: two are imported, and two have a pipeline written as in docs/detection.md."""
+    """Return a repository of four detectors. Two of them are imported, and two have a pipeline written as in
+    docs/detection.md.
+    """
     output = ["--classifier", "onnxruntime", "--output", str(folder / "models")]
 
     def build(name, pipeline, onnx, *options):
@@ -120,7 +126,7 @@ def models(folder):
     return folder / "models"
 
 
-def printed(server, photo, *options, cwd):
+def example_output(server, photo, *options, cwd):
     """Return the output of the example."""
     done = run_program(EXAMPLE, photo, "--url", address(server), *options, cwd=cwd)
     assert (done.returncode, done.stderr) == (0, "")
@@ -128,8 +134,8 @@ def printed(server, photo, *options, cwd):
 
 
 def detect(server, photo, *options, cwd):
-    """Return the rows that the example prints, each (score, name, box), and its last line."""
-    *rows, last = printed(server, photo, *options, cwd=cwd).splitlines()
+    """Run the example. Return the detections as (score, name, box), and the last line of the output."""
+    *rows, last = example_output(server, photo, *options, cwd=cwd).splitlines()
     return [(float(row[:4]), row[6:22].strip(), [*map(float, row[22:].split())]) for row in rows], last
 
 
@@ -170,7 +176,7 @@ def test_boxes_are_accurate_to_a_pixel_and_one_per_object(server, tmp_path, mode
     assert drawn.shape == upright.shape
     changed = (drawn != upright).any(axis=2)
     assert not changed[: y - 95].any()
-    assert changed[y - 92 : y - 87, x - 60 : x - 10].any(axis=0).all()  # the upper edge of the red box
+    assert changed[y - 92 : y - 87, x - 60 : x - 10].any(axis=0).all()  # the upper edge of the red box is drawn
 
 
 def test_the_docs_show_the_examples_output_and_picture(server, tmp_path):
@@ -178,11 +184,11 @@ def test_the_docs_show_the_examples_output_and_picture(server, tmp_path):
     (tmp_path / "photo.png").write_bytes(png(things))
     (tmp_path / "names.txt").write_text("\n".join(detectors.NAMES))
     shown = "$ python client_examples/detect.py photo.png --labels names.txt\n"
-    shown += printed(server, "photo.png", "--labels", "names.txt", cwd=tmp_path)
+    shown += example_output(server, "photo.png", "--labels", "names.txt", cwd=tmp_path)
     assert f"```\n{shown}```\n" in (DOCS / "detection.md").read_text(encoding="utf-8")
     fresh, picture = (np.asarray(Image.open(folder / "detected.png")) for folder in (tmp_path, DOCS))
     assert fresh.shape == picture.shape
-    assert (fresh != picture).any(axis=2).mean() < 0.01  # Pillow versions draw letters slightly differently
+    assert (fresh != picture).any(axis=2).mean() < 0.01  # text rendering differs slightly between Pillow versions
 
 
 def test_no_detections_give_no_boxes(server, tmp_path):
@@ -202,13 +208,14 @@ def test_the_example_draws_keypoints_and_masks(server, tmp_path, model, options,
     name, more = found
     gray = np.full((480, 640, 3), 120, np.uint8)
     (tmp_path / "gray.png").write_bytes(png(gray))
-    first, *others, last = printed(server, "gray.png", "--model", model, *options, cwd=tmp_path).splitlines()
+    first, *others, last = example_output(server, "gray.png", "--model", model, *options, cwd=tmp_path).splitlines()
     assert (first[:4], first[6:22].strip(), [*map(float, first[22:].split())]) == ("0.90", name, [240, 80, 400, 240])
     assert (others, last) == (more, "detected.png: 1 box on 480 x 640 pixels")
     drawn = np.asarray(Image.open(tmp_path / "detected.png"))
-    assert (drawn[120, 300] != gray[120, 300]).any() == (model != "pose")  # in the mask, below the label
+    # this pixel is inside the mask, below the label
+    assert (drawn[120, 300] != gray[120, 300]).any() == (model != "pose")
     assert (drawn[160, 200] != gray[160, 200]).any() == (model == "pose")
-    assert (drawn[200, 300] == gray[200, 300]).all()  # in the box, outside the mask
+    assert (drawn[200, 300] == gray[200, 300]).all()  # this pixel is inside the box, but outside the mask
 
 
 @pytest.mark.parametrize(
@@ -254,13 +261,14 @@ def test_the_page_draws_the_detections(server, folder):
             assert np.abs(np.subtract(objects[name]["corners"], corners)).max() < 2
             assert objects[name]["score"] == pytest.approx(210 / 255, abs=0.02)
             assert objects[name]["points"] == []
-    corners = [[240, 80], [400, 80], [400, 240], [240, 240]]  # corners of the object in every task
+    corners = [[240, 80], [400, 80], [400, 240], [240, 240]]  # corners of the object, which are the same for every task
     for model, label in (("pose", "person"), ("seg", "red box"), ("named", "class 7")):
         (each,) = answers[model]["found"]["objects"]
         assert each["label"] == label
         assert sorted(each["corners"]) == pytest.approx(np.array(sorted(corners)), abs=1e-3)
         assert all(output["kind"] != "numbers" or "png" not in output for output in answers[model]["outputs"])
-    assert answers["pose"]["found"]["objects"][0]["points"] == [[200, 160]]  # the score of the other point is 0.2
+    # the other keypoint is omitted because its score is 0.2
+    assert answers["pose"]["found"]["objects"][0]["points"] == [[200, 160]]
     for model in ("seg", "named"):
         masks = np.asarray(Image.open(io.BytesIO(base64.b64decode(answers[model]["found"]["png"]))))
         rows, columns = np.nonzero(masks[..., 3])
@@ -273,7 +281,9 @@ def test_the_page_draws_the_detections(server, folder):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_detector_has_no_classes(server, folder, protocol):
-    """`pixprep send` requests the best classes of a classifier's scores. A transform does not contain scores."""
+    """`pixprep send` requests the top classes only of a classifier's scores. A model with a ``transform`` output is a
+    detector.
+    """
     url = address(server, protocol)
     photo = folder / "photo.png"
     photo.write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))

@@ -1,4 +1,6 @@
-"""After SIGTERM, requests in flight are completed and new ones are rejected on every path; then no process is left."""
+"""Tests that after SIGTERM, `pixprep serve` completes the requests in flight and rejects new ones over every protocol,
+and leaves no process running.
+"""
 
 import json
 import os
@@ -20,7 +22,7 @@ from support.serving import LARGE, TIMEOUT_S, Serve, body_of, said, wait_until, 
 
 pytestmark = pytest.mark.server
 
-# It is busy while it waits, like a model that computes. Its response is too large for the buffers of a connection.
+# A model that is busy while it waits, as if it computed. Its response is too large for the buffers of a connection.
 GATED = """\
 from pathlib import Path
 import numpy as np
@@ -54,7 +56,7 @@ ensemble_scheduling {
     input_map { key: "y" value: "y" } output_map { key: "z" value: "z" } }
 }
 """
-ASKED = {"gated": "y", "both": "z"}  # models, and their outputs
+OUTPUTS = {"gated": "y", "both": "z"}  # output name of each model
 
 
 def config(backend, given, length, gives, out_length=LENGTH):
@@ -62,16 +64,16 @@ def config(backend, given, length, gives, out_length=LENGTH):
 
 
 @pytest.fixture
-def gate(tmp_path):
-    """A file that makes the model `gated` wait as long as it exists."""
+def gate_file(tmp_path):
+    """Return the path of a file. While the file exists, the model `gated` waits."""
     return tmp_path / "gate"
 
 
 @pytest.fixture
-def serving(tmp_path, gate, monkeypatch):
+def serving(tmp_path, gate_file, monkeypatch):
     """Return a function that starts `pixprep serve` with options. Its temporary files are in ``tmp_path / "tmp"``."""
     models = tmp_path / "models"
-    gated = {"model.py": GATED.format(gate=str(gate), length=LENGTH)}
+    gated = {"model.py": GATED.format(gate=str(gate_file), length=LENGTH)}
     write_model(models, "gated", config('backend: "python"', "x", 1, "y"), gated)
     write_model(models, "same", config('backend: "python"', "y", LENGTH, "z"), {"model.py": SAME})
     write_model(models, "both", config('platform: "ensemble"', "x", 1, "z") + STEPS, {".gitkeep": ""})
@@ -87,16 +89,16 @@ def serving(tmp_path, gate, monkeypatch):
 
 
 class Http:
-    """A connection that sends one request after the other."""
+    """Client with one connection, over which it sends one request at a time."""
 
     def __init__(self, serve, *, stays=True):
         self._connection = HTTPConnection(serve.address, timeout=TIMEOUT_S)
         self._stays = stays
 
     def ask(self, number, model="gated", *, version=""):
-        """Return ``right``, or a description of the error."""
+        """Send a request, and return ``right`` or a description of the error."""
         given = {"name": "x", "shape": [1], "datatype": "FP32", "data": [number]}
-        wanted = {"name": ASKED[model], "parameters": {"binary_data": True}}
+        wanted = {"name": OUTPUTS[model], "parameters": {"binary_data": True}}
         try:
             body = json.dumps({"inputs": [given], "outputs": [wanted]})
             self._connection.request("POST", f"/v2/models/{model}{version and f'/versions/{version}'}/infer", body)
@@ -116,7 +118,7 @@ class Http:
 
 
 class Grpc:
-    """A channel that sends requests separately or in a stream."""
+    """Client with one gRPC channel, over which it sends separate requests or a stream of requests."""
 
     def __init__(self, serve, *, streams):
         self._client = tritonclient.grpc.InferenceServerClient(serve.grpc)
@@ -126,7 +128,7 @@ class Grpc:
             self._client.start_stream(lambda result, error: self._answers.put((result, error)))
 
     def ask(self, number, model="gated", *, version=""):
-        """Return ``right``, or a description of the error."""
+        """Send a request, and return ``right`` or a description of the error."""
         given = tritonclient.grpc.InferInput("x", [1], "FP32").set_data_from_numpy(np.float32([number]))
         try:
             if self._streams:
@@ -138,7 +140,7 @@ class Grpc:
                 result = self._client.infer(model, [given], model_version=version, client_timeout=TIMEOUT_S)
         except InferenceServerException as error:
             return f"{error.status()} {error.message()}"
-        return "right" if np.array_equal(result.as_numpy(ASKED[model]), np.full(LENGTH, number)) else "wrong"
+        return "right" if np.array_equal(result.as_numpy(OUTPUTS[model]), np.full(LENGTH, number)) else "wrong"
 
     def close(self):
         if self._streams:
@@ -156,15 +158,15 @@ WAYS = {
 REFUSALS = {"http": "404 ", "http, kept alive": "404 ", "grpc": "StatusCode.NOT_FOUND ", STREAM: "None "}
 
 
-def waiting(serve):
-    """Return how many requests wait for the model `gated`."""
+def queued_requests(serve):
+    """Return the number of requests that are queued for the model `gated`."""
     with urllib.request.urlopen(f"http://{serve.metrics}/metrics", timeout=TIMEOUT_S) as answer:
         text = answer.read().decode()
     return int(re.search(r'^nv_inference_pending_request_count{model="gated".*} (\d+)', text, re.MULTILINE)[1])
 
 
 def is_refused(serve, model):
-    """Return whether Triton rejects new requests for a model."""
+    """Return whether Triton rejects new requests for this model."""
     with closing(HTTPConnection(serve.address, timeout=TIMEOUT_S)) as connection:
         connection.request("GET", f"/v2/models/{model}/ready")
         return connection.getresponse().status == 400
@@ -172,29 +174,32 @@ def is_refused(serve, model):
 
 @contextmanager
 def clients(serve, ways=WAYS):
-    """For each protocol, a client of `gated` and one of the ensemble; each has received a response."""
+    """Yield one client per protocol and model. Each client has already received a response."""
     with ExitStack() as stack:
-        made = {
-            (way, model): stack.enter_context(closing(WAYS[way](serve))) for way in ways for model in ASKED
+        clients_by_key = {
+            (way, model): stack.enter_context(closing(WAYS[way](serve))) for way in ways for model in OUTPUTS
         }  # fmt: skip
-        for (_, model), client in made.items():
+        for (_, model), client in clients_by_key.items():
             assert client.ask(0, model) == "right"
-        yield made
+        yield clients_by_key
 
 
 @contextmanager
-def in_flight(serve, gate, ways=WAYS):
-    """Send requests from such clients: the first runs and the others wait. Return the pending responses."""
-    with clients(serve, ways) as made, ThreadPoolExecutor(len(made)) as pool:
-        gate.touch()
+def in_flight(serve, gate_file, ways=WAYS):
+    """Send one request from each of these clients. The first request runs and the others wait. Yield the pending
+    responses.
+    """
+    with clients(serve, ways) as clients_by_key, ThreadPoolExecutor(len(clients_by_key)) as pool:
+        gate_file.touch()
         try:
             answers = {
-                key: pool.submit(client.ask, number, key[1]) for number, (key, client) in enumerate(made.items())
+                key: pool.submit(client.ask, number, key[1])
+                for number, (key, client) in enumerate(clients_by_key.items())
             }
-            wait_until(lambda: waiting(serve) == len(answers) - 1)
+            wait_until(lambda: queued_requests(serve) == len(answers) - 1)
             yield answers
         finally:
-            gate.unlink(missing_ok=True)  # the shutdown of the server would wait for it
+            gate_file.unlink(missing_ok=True)  # otherwise, the server's shutdown would wait for the model
 
 
 def assert_all_right(answers):
@@ -207,18 +212,22 @@ def assert_refused(others):
         assert client.ask(9, model) == REFUSALS[way] + words
 
 
-def test_requests_in_flight_are_completed_and_new_ones_are_rejected(serving, gate, tmp_path):
+def test_requests_in_flight_are_completed_and_new_ones_are_rejected(serving, gate_file, tmp_path):
     ways = WAYS.keys() - {STREAM}
-    with serving("--grace", "60") as serve, clients(serve, ways) as others, in_flight(serve, gate, ways) as answers:
+    with (
+        serving("--grace", "60") as serve,
+        clients(serve, ways) as others,
+        in_flight(serve, gate_file, ways) as answers,
+    ):
         serve.process.terminate()
-        wait_until(lambda: all(is_refused(serve, model) for model in ASKED))
+        wait_until(lambda: all(is_refused(serve, model) for model in OUTPUTS))
         assert_refused(others)
         for way, code in (("http", "503"), ("http, kept alive", "503"), ("grpc", "StatusCode.UNAVAILABLE")):
             refusal = others[way, "gated"].ask(9, "gated", version="1")
             assert refusal == f"{code} Request for unknown model: 'gated' version 1 is not at ready state"
-        serve.process.terminate()  # a second signal has no effect
+        serve.process.terminate()  # a second SIGTERM has no effect
         assert not any(answer.done() for answer in answers.values())
-        gate.unlink()
+        gate_file.unlink()
         assert_all_right(answers)
         assert (serve.end(), serve.log) == (0, ["stopped"])
     assert serve.left() == []
@@ -226,13 +235,15 @@ def test_requests_in_flight_are_completed_and_new_ones_are_rejected(serving, gat
 
 
 @pytest.mark.slow(reason="it waits for the whole grace period")
-def test_open_streams_and_a_dead_process_use_the_grace_period_without_losing_responses(serving, gate):
-    """Triton 2.51 keeps a model that a stream has used until the stream ends, and a failed one forever."""
-    with serving("--grace", "20") as serve, clients(serve, [STREAM]) as others, in_flight(serve, gate) as answers:
+def test_open_streams_and_a_dead_process_use_the_grace_period_without_losing_responses(serving, gate_file):
+    """Triton 2.51 does not unload a model that a stream has used until the stream ends, and never unloads a model whose
+    process died.
+    """
+    with serving("--grace", "20") as serve, clients(serve, [STREAM]) as others, in_flight(serve, gate_file) as answers:
         os.kill(serve.stub("same").pid, signal.SIGKILL)
         serve.process.terminate()
         wait_until(lambda: is_refused(serve, "gated"))
-        gate.unlink()
+        gate_file.unlink()
         assert_all_right({key: answer for key, answer in answers.items() if key[1] == "gated"})
         errors = {answer.result() for (_, model), answer in answers.items() if model == "both"}
         assert not any(error.startswith(("wrong", "cut")) for error in errors), errors
@@ -241,8 +252,8 @@ def test_open_streams_and_a_dead_process_use_the_grace_period_without_losing_res
     assert serve.left() == []
 
 
-def test_unfinished_requests_are_cut_off_after_the_grace_period(serving, gate):
-    with serving("--grace", "4") as serve, in_flight(serve, gate) as answers:
+def test_unfinished_requests_are_cut_off_after_the_grace_period(serving, gate_file):
+    with serving("--grace", "4") as serve, in_flight(serve, gate_file) as answers:
         serve.process.terminate()
         assert (serve.end(), serve.log) == (0, ["stopped"])
         assert "right" not in {answer.result() for answer in answers.values()}
@@ -250,7 +261,7 @@ def test_unfinished_requests_are_cut_off_after_the_grace_period(serving, gate):
 
 
 def test_a_completely_sent_request_is_processed_although_triton_had_not_read_it(tmp_path):
-    """Sixteen large photos are sent at once, so that some are queued when the shutdown begins."""
+    """Sixteen large photos are sent at the same time, so that some of them are queued when the shutdown begins."""
     headers, body = body_of([LARGE])
     words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in words.items())

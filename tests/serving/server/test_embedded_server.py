@@ -1,4 +1,4 @@
-"""The embedded Triton as a process: it starts completely, and leaves no processes or files."""
+"""Tests of the embedded Triton server as a process: it starts completely, and leaves no processes or files behind."""
 
 import os
 import re
@@ -47,7 +47,7 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 """
-# Serves until it is killed; prints Triton's process id, and its own folder and shared memory.
+# Program that runs a server until it is killed. It prints Triton's process id, shared memory prefix and folder.
 PARENT = """\
 import sys
 from contextlib import suppress
@@ -62,21 +62,23 @@ server.poll(within_s=600)
 
 @pytest.fixture
 def repository(tmp_path):
-    """A model in a folder with a space, at which Triton splits the command line of a model, and would wait forever."""
+    """Return a repository whose path contains a space. Triton splits a model's command line at spaces, and would wait
+    forever.
+    """
     write_pipeline(tmp_path / "my models", "pre.pixprep", pp.presets.imagenet())
     return tmp_path / "my models"
 
 
 @pytest.fixture
 def double(tmp_path):
-    """A model that loads quickly."""
+    """Return a repository with a small model that loads quickly."""
     write_model(tmp_path / "models", "double", CONFIG, {"model.py": DOUBLE})
     return tmp_path / "models"
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    """A model, in an environment with an unreachable proxy."""
+    """Run a server with one model, in an environment whose HTTP proxy is unreachable."""
     models = tmp_path_factory.mktemp("models")
     write_pipeline(models, "pre.pixprep", pp.presets.imagenet())
     with pytest.MonkeyPatch.context() as patch:
@@ -102,9 +104,11 @@ def family(pid):
 
 
 def prefix_of(pid):
-    """Return the shared memory prefix of the Triton that this process started; empty before one starts."""
+    """Return the shared memory prefix of the Triton server that this process started, or an empty string before the
+    start.
+    """
     for child in psutil.Process(pid).children():
-        # a child may end meanwhile, because the first one only tests whether a stub starts
+        # a child may exit meanwhile, because the first child only tests whether a stub starts
         with suppress(psutil.NoSuchProcess):
             if found := re.search(r"shm-region-prefix-name=(\w+)", " ".join(child.cmdline())):
                 return found[1]
@@ -120,7 +124,7 @@ def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
     server.start(on_progress=lambda *numbers: seen.append(numbers))
     try:
         processes, log = family(server.pid), server.log_file
-        assert len(processes) >= 2  # Triton and its Python stub
+        assert len(processes) >= 2  # these are Triton and its Python stub
         regions = list(SHARED_MEMORY.glob(f"{server._prefix}*"))
         assert regions
     finally:
@@ -145,26 +149,26 @@ def test_a_killed_tritons_shared_memory_is_removed_and_its_log_kept(double):
     server.log_file.unlink()
 
 
-@pytest.mark.parametrize("first", [[], ["sh"], ["sh", "tritonserver"]])
-def test_triton_does_not_outlive_a_killed_parent_whatever_was_killed_before(double, tmp_path, first):
+@pytest.mark.parametrize("killed_first", [[], ["sh"], ["sh", "tritonserver"]])
+def test_triton_does_not_outlive_a_killed_parent_whatever_was_killed_before(double, tmp_path, killed_first):
     command = [sys.executable, "-c", PARENT, str(double), str(tmp_path / "triton.log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid, prefix, folder = parent.stdout.readline().split()
         processes, children = family(int(pid)), {child.name(): child for child in psutil.Process(parent.pid).children()}
         assert list(SHARED_MEMORY.glob(f"{prefix}*"))
-        for name in first:
+        for name in killed_first:
             children[name].kill()
         parent.kill()
     assert not psutil.wait_procs(processes, timeout=60)[1]
-    if not first:  # without it, the process that removes the memory and the folder has ended
+    if not killed_first:  # "sh" is the process that removes the shared memory and the folder
         wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
 
 
 def test_the_folders_of_a_killed_triton_are_removed_at_the_next_start(double, tmp_path):
-    """Triton creates one for each backend, in the server's folder, because /tmp may be read-only."""
-    with Server(double, **PORTS, log_file=tmp_path / "log") as beside, Server(double, **PORTS) as server:
-        old, kept = folders_of(server), folders_of(beside)
+    """Triton creates one folder per backend. They are in the server's folder, because /tmp may be read-only."""
+    with Server(double, **PORTS, log_file=tmp_path / "log") as other_server, Server(double, **PORTS) as server:
+        old, kept = folders_of(server), folders_of(other_server)
         assert len(old) == len(kept) == 1
         (next(iter(old)) / "unpacked").mkdir()
         os.kill(server.pid, signal.SIGKILL)
@@ -173,7 +177,7 @@ def test_the_folders_of_a_killed_triton_are_removed_at_the_next_start(double, tm
         server.restart()
         assert len(folders_of(server)) == 1
         assert folders_of(server).isdisjoint(old)
-        assert folders_of(beside) == kept
+        assert folders_of(other_server) == kept
     assert not any(path.exists() for path in old | kept)
 
 
@@ -210,7 +214,7 @@ def test_ipv6_is_supported(double):
 
 
 def test_another_server_on_the_port_is_not_mistaken_for_triton(tmp_path):
-    """This is a race: the port was free when it was checked, and taken when Triton opens it."""
+    """This is a race condition: the port is free when it is checked, but in use when Triton opens it."""
     slow = INITIALIZE.format(f"import time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(2)")
     write_model(tmp_path / "models", "slow", CONFIG, {"model.py": slow})
     server = Server(tmp_path / "models", **PORTS, log_file=tmp_path / "triton.log")
@@ -261,7 +265,7 @@ def test_a_failing_model_stops_the_start_and_its_log_is_kept(repository, tmp_pat
         f"Triton's complete log: {log}"
     )
     assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
-    assert "model.py" in log.read_text()  # the log contains the traceback for debugging
+    assert "model.py" in log.read_text()  # the log contains the complete traceback
 
 
 AUTO_COMPLETE = """\
@@ -324,12 +328,13 @@ def test_a_process_killed_while_its_model_is_reloaded_is_reported_as_killed(repo
             loading = pool.submit(server.load, "pre.pixprep")
             while not loading.done():
                 for stub in stubs(server.pid) - old:
-                    time.sleep(0.3)  # so that it has been seen
+                    time.sleep(0.3)  # gives the server time to notice the new stub
                     stub.kill()
                 time.sleep(0.02)
             try:
-                return loading.result()  # nothing, if it had loaded before it was killed
-            except TimeoutError as stuck:  # it was in the early phase of a load in which Triton does not notice
+                return loading.result()  # an empty string if the model was already loaded when the stub was killed
+            # the stub was killed in an early phase of the load, which Triton does not notice
+            except TimeoutError as stuck:
                 return str(stuck).partition(": ")[2]
 
         error = wait_until(killed, "no load is slow enough to be killed")

@@ -1,4 +1,6 @@
-"""A model under `pixprep serve` without requests: it frees its memory, and its metrics do not change."""
+"""Tests that a model under `pixprep serve` frees its memory when it receives no requests, and that its metrics do not
+change.
+"""
 
 import re
 import urllib.request
@@ -10,7 +12,7 @@ from support.serving import LARGE, PIPELINE, TIMEOUT_S, Clients, Serve, wait_unt
 
 pytestmark = pytest.mark.server
 
-KEPT_MIB = 40  # 12 million pixels of four bytes are 46
+KEPT_MIB = 40  # a decoded image of 12 megapixels takes 46 MiB
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def private_mib(pid):
 
 
 def counted(serve, name):
-    """Return a counter of preprocess, summed over all labels."""
+    """Return the sum of a counter of preprocess over all labels."""
     with urllib.request.urlopen(f"http://{serve.metrics}/metrics", timeout=TIMEOUT_S) as answer:
         found = re.findall(rf'^{name}{{.*model="preprocess".*}} (\d+)', answer.read().decode(), re.MULTILINE)
     return sum(map(int, found))

@@ -1,4 +1,6 @@
-"""Per-request inputs of a real Triton: the responses to all kinds of requests, and two stages in one ensemble."""
+"""Tests of per-request inputs in a real Triton server: the responses to all kinds of requests, and two stages in one
+ensemble.
+"""
 
 import io
 import json
@@ -381,7 +383,7 @@ def test_bench_measures_with_inputs(server, model, inputs):
     assert row.images_per_s > 0
 
 
-# two stages in one ensemble, as in docs/boxes.md
+# Tests of two stages in one ensemble, as in docs/boxes.md.
 
 
 RED, BLUE = (130, 90, 290, 330), (380, 180, 510, 410)
@@ -419,7 +421,7 @@ def blocks(language):
 
 
 def commands(folder, *models):
-    """Run the commands of the page that build these models in a folder."""
+    """Run the page's commands, which build these models, in a folder."""
     lines = re.findall(r"^pixprep ((?:import|build) .*)$", DOC.replace("\\\n", ""), re.MULTILINE)
     for line in lines:
         if any(model in line for model in models):
@@ -429,7 +431,7 @@ def commands(folder, *models):
 
 @pytest.fixture(scope="module")
 def two_stages(tmp_path_factory):
-    """A folder with the photo and the repository of both ensembles of the page."""
+    """Return a folder with the photo, and with a repository that contains both ensembles of the page."""
     folder = tmp_path_factory.mktemp("stages")
     (folder / "photo.png").write_bytes(png(detectors.photo(480, 640, red=RED, blue=BLUE)))
     (folder / "gray.png").write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))
@@ -448,14 +450,14 @@ def two_stages(tmp_path_factory):
         places = [str(folder / word) if "." in word else word for word in files]
         with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
             assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
-        assert "clients must send" not in out.getvalue()  # clients that send a photo
+        assert "clients must send" not in out.getvalue()  # no message asks for changes to clients that send a photo
     assert main(["check", str(models)]) == 0
     return folder
 
 
 @pytest.fixture
 def stages(shared, two_stages):
-    """The folder, and the server."""
+    """Return the folder, and the server that serves its repository."""
     return two_stages, shared(two_stages / "models")
 
 
@@ -560,7 +562,7 @@ def test_a_build_limits_boxes_to_the_batch_of_the_classifier(stages, tmp_path, c
     dims = re.findall(r'name: "(\w+)"\n.*\n  dims: \[ (.*) \]', ensemble)
     assert dims == [("image", "1"), ("boxes", "-1, 4"), ("scores", "-1, 3"), ("status", "-1, 1")]
     assert main(["check", str(models)]) == 0
-    assert main(["build", *files, "--output", str(models)]) == 0  # and repeats it
+    assert main(["build", *files, "--output", str(models)]) == 0  # building again gives the same result
     assert 'string_value: "5"' in (models / "preprocess" / "config.pbtxt").read_text()
 
 

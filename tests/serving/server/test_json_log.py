@@ -1,4 +1,6 @@
-"""`pixprep serve --log-format json`: every line is an object, and the log never contains data of clients."""
+"""Tests of `pixprep serve --log-format json`: every line is a JSON object, and the log never contains data from
+clients.
+"""
 
 import json
 import subprocess
@@ -30,7 +32,7 @@ SERVE = [sys.executable, "-c", PROGRAM, "serve", *PORTS, "--log-format", "json",
 
 
 class JsonServe:
-    """A server whose stdout and stderr are read as one stream, as in a container."""
+    """Runs a server and reads its stdout and stderr as one stream, as a container runtime does."""
 
     def __init__(self, repository, *arguments):
         self.lines = []
@@ -44,14 +46,16 @@ class JsonServe:
         for line in self.process.stdout:
             self.lines.append(line)
 
-    def rows(self, **wanted):
-        """Return the objects so far that have these values. A message must only contain the given text."""
+    def rows(self, **expected):
+        """Return the objects logged so far that have these values. For ``message``, it is sufficient to contain the
+        given text.
+        """
         rows = [json.loads(line) for line in [*self.lines]]
-        words = wanted.pop("message", "")
-        return [row for row in rows if words in row["message"] and wanted.items() <= row.items()]
+        words = expected.pop("message", "")
+        return [row for row in rows if words in row["message"] and expected.items() <= row.items()]
 
-    def wait(self, **wanted):
-        return wait_until(lambda: self.rows(**wanted), lambda: f"no {wanted} in {self.lines}", within_s=60)[0]
+    def wait(self, **expected):
+        return wait_until(lambda: self.rows(**expected), lambda: f"no {expected} in {self.lines}", within_s=60)[0]
 
     def end(self):
         code = self.process.wait(60)
@@ -68,8 +72,8 @@ class JsonServe:
             self.end()
 
 
-def send_everything_wrong(address):
-    """Send requests with the secret in every place that a client controls, except the id."""
+def send_invalid_requests(address):
+    """Send requests with the secret in every part of a request that a client controls, except the id."""
     named = {"name": SECRET, "shape": [1, 1], "datatype": "BYTES", "data": [SECRET]}
     image = named | {"name": "image"}
     bodies = [
@@ -97,7 +101,7 @@ def test_every_line_is_an_object_without_a_clients_data(tmp_path):
         triton_log = Path(ready["triton_log"])
         assert "successfully loaded 'preprocess'" in triton_log.read_text()
         ask_http(address, "ensemble", [PHOTO])
-        send_everything_wrong(address)
+        send_invalid_requests(address)
         (triton,) = (each for each in psutil.Process(serve.process.pid).children() if each.name() == "tritonserver")
         (stub,) = (stub for stub in stubs(triton.pid) if stub.model == "preprocess")
         stub.kill()

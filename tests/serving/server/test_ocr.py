@@ -1,4 +1,4 @@
-"""The OCR of docs/ocr.md on a real Triton reads a page like rapidocr: ``make models``."""
+"""Tests that the OCR of docs/ocr.md on a real Triton server reads a page as rapidocr does (see ``make models``)."""
 
 import json
 import re
@@ -38,7 +38,7 @@ pytestmark = [
 
 
 def page():
-    """Return five lines in Pillow's own font. The last line is rotated by 7 degrees."""
+    """Return a page with five lines of text in Pillow's default font. The last line is rotated by 7 degrees."""
     straight, turned = (Image.new("RGB", (900, 760), "white") for _ in range(2))
     for row, (line, size) in enumerate(LINES.items()):
         ImageDraw.Draw(straight).text((60, 50 + 120 * row), line, "black", ImageFont.load_default(size))
@@ -84,5 +84,5 @@ def test_a_page_is_read_like_rapidocr_reads_it(tmp_path):
 
 
 def top(line):
-    """Return the y of its upper left corner."""
+    """Return the y coordinate of the line's upper left corner."""
     return line[0][0][1]

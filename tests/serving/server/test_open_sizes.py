@@ -1,4 +1,6 @@
-"""Sizes that depend on the image, in a real Triton: concurrent requests of several widths, followed by a model."""
+"""Tests of tensors whose sizes depend on the image, in a real Triton server: concurrent requests with several widths,
+and a model that processes the tensors.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,7 +26,7 @@ PIPELINE = pp.Pipeline(
         pp.tensor(min_width=160, multiple=16, pad_value=-3.0),
     ]
 )
-ONE = 3 * 48 * 640 * 4 + 8  # bytes of the widest tensor and of its size
+MAX_BYTES = 3 * 48 * 640 * 4 + 8  # bytes of the widest tensor, and of the output with its size
 WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 
 
@@ -32,12 +34,12 @@ WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("open")
     onnx = save_echo(folder / "line.onnx", {"x": ("FLOAT", ["n", 3, 48, "w"])})
-    build(folder / "models", pipeline=PIPELINE, onnx=onnx, parameters={"max_response_bytes": str(8 * ONE)})
+    build(folder / "models", pipeline=PIPELINE, onnx=onnx, parameters={"max_response_bytes": str(8 * MAX_BYTES)})
     return folder / "models"
 
 
 def shared_bytes(server):
-    """Return the bytes that the server's regions use in /dev/shm."""
+    """Return the size of the server's shared memory regions in /dev/shm, in bytes."""
     return sum(region.stat().st_size for region in SHARED_MEMORY.glob(f"{server._prefix}*"))
 
 
@@ -81,7 +83,7 @@ def test_an_oversized_request_is_rejected_and_concurrent_requests_succeed(server
         assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
         message = caught.value.message()
         assert "[TOO_LARGE_RESPONSE] the tensors of the request take at least " in message
-        assert message.endswith(f"{8 * ONE:,} (parameter max_response_bytes): send fewer images in a request")
+        assert message.endswith(f"{8 * MAX_BYTES:,} (parameter max_response_bytes): send fewer images in a request")
 
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(refused) for _ in range(6)]
@@ -89,4 +91,4 @@ def test_an_oversized_request_is_rejected_and_concurrent_requests_succeed(server
         for each in asked:
             each.result()
         assert [each.result()[0].shape for each in answered] == [(1, 3, 48, 160)] * 30
-    assert shared_bytes(server) < before + 4 * ONE
+    assert shared_bytes(server) < before + 4 * MAX_BYTES

@@ -1,4 +1,6 @@
-"""The page of `pixprep serve --page`: its report on a photo, its shutdown, and its rendering in a real Chromium."""
+"""Tests of the page of `pixprep serve --page`: its report on a photo, its shutdown, and its rendering in a real
+Chromium.
+"""
 
 import base64
 import io
@@ -51,7 +53,7 @@ NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 
 
 class Page:
-    """The page of a server, as a program requests it."""
+    """Client of a server's page that sends the same requests as the browser."""
 
     def __init__(self, serve):
         lines = iter(serve.process.stdout.readline, "")
@@ -59,7 +61,7 @@ class Page:
         self.address = self.url.removeprefix("http://")
 
     def ask(self, path, body=None):
-        """Return the status and the body."""
+        """Send a request, and return the status and the body of the response."""
         connection = HTTPConnection(self.address, timeout=TIMEOUT_S)
         try:
             method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/octet-stream"})
@@ -70,20 +72,20 @@ class Page:
             connection.close()
 
     def photo(self, model, photo, name="photo.jpg"):
-        status, said = self.ask(f"/photo?model={model}&name={quote(name)}", photo)
-        assert status == 200, said
-        return said
+        status, report = self.ask(f"/photo?model={model}&name={quote(name)}", photo)
+        assert status == 200, report
+        return report
 
     def stages(self, model, photo):
-        status, said = self.ask(f"/stages?model={model}", photo)
-        assert status == 200, said
-        return said["stages"]
+        status, report = self.ask(f"/stages?model={model}", photo)
+        assert status == 200, report
+        return report["stages"]
 
 
 @pytest.fixture(scope="module")
 def repository(demo_repository, tmp_path_factory):
-    """The demo, a classifier without labels, a pipeline with outputs for boxes, one with ``on_error`` zero, one with
-    limits.
+    """Return a repository with the demo, a classifier without labels, a pipeline with outputs for boxes, a model with
+    ``on_error`` zero, and a model with limits.
     """
     folder = tmp_path_factory.mktemp("page") / "models"
     shutil.copytree(demo_repository, folder)
@@ -121,7 +123,7 @@ def page(serve):
 
 
 def page_process(serve):
-    """Return the process of the current page."""
+    """Return the current process of the page."""
 
     def found():
         for process in psutil.Process(serve.process.pid).children():
@@ -138,14 +140,14 @@ def tensor_of(pipeline, photo):
     return tensor
 
 
-# text of the page
+# Tests of the page's text.
 
 
 def test_models_that_accept_a_photo_are_listed_with_ensembles_first(page):
-    status, said = page.ask("/models")
+    status, report = page.ask("/models")
     assert status == 200
     names = ["ensemble", "infinite", "unlabelled", "bare", "boxes", "dali", "preprocess", "strict"]
-    assert [(model["name"], len(model["inputs"]), model["limit_bytes"]) for model in said["models"]] == [
+    assert [(model["name"], len(model["inputs"]), model["limit_bytes"]) for model in report["models"]] == [
         (name, 1, 150_000 if name == "strict" else pp.Limits().max_image_bytes) for name in names
     ]
 
@@ -192,7 +194,7 @@ def test_additional_outputs_of_a_pipeline_are_not_shown_as_classes(page):
 
 
 def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
-    """The times are the classifier's, which no probe of the supervisor reaches."""
+    """The test compares the times of the classifier, because the supervisor does not send probes to it."""
 
     def spent():
         with tritonclient.http.InferenceServerClient(serve.address) as client:
@@ -202,12 +204,13 @@ def test_the_times_are_those_that_triton_counts_for_this_request(page, serve):
         return parts["success"]["count"], parts["queue"]["ns"], compute
 
     def as_counted():
-        before, said, after = spent(), page.photo("ensemble", FLOWER.read_bytes()), spent()
-        steps = {step["model"]: step for step in said["steps"]}
-        assert said["request_ms"] > 0
-        counted = sum(step["queue_ms"] + step["compute_ms"] for step in said["steps"])
-        if list(steps) != ["preprocess", "classifier"] or counted > 0.99 * said["request_ms"]:
-            return False  # not counted in time, or more than the request took, which the page scales
+        before, report, after = spent(), page.photo("ensemble", FLOWER.read_bytes()), spent()
+        steps = {step["model"]: step for step in report["steps"]}
+        assert report["request_ms"] > 0
+        counted = sum(step["queue_ms"] + step["compute_ms"] for step in report["steps"])
+        if list(steps) != ["preprocess", "classifier"] or counted > 0.99 * report["request_ms"]:
+            # Triton counted the request too late, or the sum exceeds the request's time and is scaled by the page
+            return False
         assert [new - old for new, old in zip(after, before, strict=True)] == [
             1,
             round(1e6 * steps["classifier"]["queue_ms"]),
@@ -227,8 +230,8 @@ def test_missing_normalization_is_reported(page):
 
 
 def test_a_difference_from_the_source_next_to_a_pipeline_is_reported(page):
-    (said,) = page.stages("boxes", FLOWER.read_bytes())["notes"]
-    assert re.fullmatch(r'boxes differs from its source config\.json: ops\[0\] "decode": .*, and \d+ more', said)
+    (report,) = page.stages("boxes", FLOWER.read_bytes())["notes"]
+    assert re.fullmatch(r'boxes differs from its source config\.json: ops\[0\] "decode": .*, and \d+ more', report)
 
 
 @pytest.mark.parametrize(("model", "is_upright"), [("ensemble", True), ("boxes", True), ("bare", False)])
@@ -239,15 +242,17 @@ def test_a_photo_is_shown_as_the_model_sees_it(page, model, is_upright):
 @pytest.mark.parametrize(("model", "pipeline"), [("ensemble", "preprocess"), ("boxes", "boxes"), ("dali", "dali")])
 def test_the_stages_equal_those_that_explain_draws_for_the_served_pipeline(page, repository, model, pipeline):
     photo = CHINA.read_bytes()
-    said = page.stages(model, photo)
-    assert (said["pipeline"], said["height"], said["width"]) == (pipeline, 427, 640)
-    assert said["decode_ms"] > 0
-    assert said["transform_ms"] > 0
-    assert said["decode_ms"] + said["transform_ms"] <= said["engine_ms"]
-    assert len(said["notes"]) == (model == "boxes")  # the model differs from its source, as a test above reports
+    report = page.stages(model, photo)
+    assert (report["pipeline"], report["height"], report["width"]) == (pipeline, 427, 640)
+    assert report["decode_ms"] > 0
+    assert report["transform_ms"] > 0
+    assert report["decode_ms"] + report["transform_ms"] <= report["engine_ms"]
+    assert len(report["notes"]) == (
+        model == "boxes"
+    )  # this model differs from its source, which an earlier test covers
     loaded = pp.load(repository / pipeline / "1" / "pipeline.json")
     found = preview(loaded, photo)
-    (shown,), (tensor,) = found.tensors, said["tensors"]
+    (shown,), (tensor,) = found.tensors, report["tensors"]
     drawn = panels(loaded, found, photo_of(loaded, photo, found), shown)
     assert len(tensor["panels"]) == len(drawn) == 3
     for got, expected in zip(tensor["panels"], drawn, strict=True):
@@ -267,11 +272,11 @@ def test_the_stages_equal_those_that_explain_draws_for_the_served_pipeline(page,
 
 def test_a_rejected_photo_shows_the_models_message(page):
     for model in ("ensemble", "preprocess"):
-        status, said = page.ask(f"/photo?model={model}", b"not an image")
+        status, report = page.ask(f"/photo?model={model}", b"not an image")
         assert status == 400
-        assert said["error"].endswith(NOT_AN_IMAGE)
-        status, said = page.ask(f"/stages?model={model}", b"not an image")
-        assert (status, said["error"]) == (400, NOT_AN_IMAGE.replace("image 1 of 1: ", ""))
+        assert report["error"].endswith(NOT_AN_IMAGE)
+        status, report = page.ask(f"/stages?model={model}", b"not an image")
+        assert (status, report["error"]) == (400, NOT_AN_IMAGE.replace("image 1 of 1: ", ""))
     assert page.ask("/photo?model=ensemble", b"")[0] == 400
 
 
@@ -286,8 +291,8 @@ def test_a_damaged_photo_is_shown_if_the_model_accepts_damage(page):
     assert page.photo("boxes", damaged)["outputs"]
     assert page.stages("boxes", damaged)["width"] == 640
     for path in ("/photo", "/stages"):
-        status, said = page.ask(f"{path}?model=preprocess", damaged)
-        assert (status, "[TRUNCATED]" in said["error"]) == (400, True)
+        status, report = page.ask(f"{path}?model=preprocess", damaged)
+        assert (status, "[TRUNCATED]" in report["error"]) == (400, True)
 
 
 def test_non_finite_scores_are_not_shown_as_classes(page):
@@ -299,12 +304,12 @@ def test_the_limits_are_those_of_the_model(page):
     with io.BytesIO() as file:
         Image.new("RGB", (1000, 400)).save(file, "PNG")
         large = file.getvalue()
-    status, said = page.ask("/stages?model=strict", large)
+    status, report = page.ask("/stages?model=strict", large)
     assert status == 400
-    assert said["error"].startswith("[TOO_MANY_PIXELS]")
+    assert report["error"].startswith("[TOO_MANY_PIXELS]")
     assert page.stages("preprocess", large)["width"] == 1000
-    status, said = page.ask("/photo?model=strict", CHINA.read_bytes())
-    assert (status, said) == (413, {"error": "the photo has 196,653 bytes, but the limit is 150,000"})
+    status, report = page.ask("/photo?model=strict", CHINA.read_bytes())
+    assert (status, report) == (413, {"error": "the photo has 196,653 bytes, but the limit is 150,000"})
 
 
 @pytest.mark.parametrize("model", ["ensemble", "unlabelled", "boxes", "dali"])
@@ -323,13 +328,13 @@ def test_the_commands_run_without_changes(page, model, tmp_path):
 
 @pytest.mark.parametrize("name", ["", "-", "../x.jpg", "a\nb.jpg", "a\x1b[31m.jpg", "a\u202egpj.jpg"])
 def test_a_name_that_is_unsafe_in_a_command_is_omitted(page, name):
-    status, said = page.ask(f"/photo?model=boxes&name={quote(name)}", FLOWER.read_bytes())
+    status, report = page.ask(f"/photo?model=boxes&name={quote(name)}", FLOWER.read_bytes())
     assert status == 200
-    assert " @photo.jpg " in said["lines"]["curl"]
-    assert "Path('photo.jpg')" in said["lines"]["python"]
+    assert " @photo.jpg " in report["lines"]["curl"]
+    assert "Path('photo.jpg')" in report["lines"]["python"]
 
 
-# shutdown
+# Tests of the shutdown.
 
 
 def test_a_page_that_dies_is_restarted_and_the_server_continues(page, serve):
@@ -338,7 +343,7 @@ def test_a_page_that_dies_is_restarted_and_the_server_continues(page, serve):
     first.kill()
     how = r"was ended by signal 9 \(SIGKILL: killed, or out of memory\)"
     serve.wait_for(rf"^pixprep: the process of the page {how}; it is restarted", after=after)
-    assert page.photo("boxes", FLOWER.read_bytes())["outputs"]  # over the same port
+    assert page.photo("boxes", FLOWER.read_bytes())["outputs"]  # the new process uses the same port
     assert page_process(serve).pid != first.pid
     assert serve.triton.pid == triton
 
@@ -363,8 +368,8 @@ def test_the_page_survives_a_restart_of_triton_and_ends_with_the_supervisor(tmp_
         seen = set()
 
         def is_back():
-            status, said = page.ask("/photo?model=boxes", FLOWER.read_bytes())
-            seen.add((status, said.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
+            status, report = page.ask("/photo?model=boxes", FLOWER.read_bytes())
+            seen.add((status, report.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
             return status == 200 and any("all models are ready again" in line for line in serve.log)
 
         wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=3 * TIMEOUT_S)
@@ -388,7 +393,7 @@ def test_a_port_in_use_is_named_before_anything_starts(tmp_path, capsys):
     )
 
 
-# in Chromium
+# Tests in Chromium.
 
 
 @pytest.fixture(scope="module")
@@ -401,7 +406,7 @@ def window():
 
 @pytest.fixture
 def browser(window, page):
-    """The newly opened page."""
+    """Return the browser after it has opened the page."""
     window.complaints.clear()
     window.requests.clear()
     window.open(page.url)
@@ -418,10 +423,10 @@ def test_a_dropped_photo_shows_its_classes_stages_times_and_commands(browser, pa
     browser.drop(FLOWER)
     is_done(browser)
     labels = browser.run("[...document.querySelectorAll('#outputs .label')].map(label => label.innerText)")
-    said = page.photo("ensemble", FLOWER.read_bytes(), "flower.jpg")
-    assert labels == [entry["label"] for entry in said["outputs"][0]["classes"]]
+    report = page.photo("ensemble", FLOWER.read_bytes(), "flower.jpg")
+    assert labels == [entry["label"] for entry in report["outputs"][0]["classes"]]
     widths = browser.run("[...document.querySelectorAll('#outputs .bar i')].map(bar => parseFloat(bar.style.width))")
-    assert widths == pytest.approx([100 * entry["share"] for entry in said["outputs"][0]["classes"]], abs=0.01)
+    assert widths == pytest.approx([100 * entry["share"] for entry in report["outputs"][0]["classes"]], abs=0.01)
     pictures = browser.run(
         "[...document.querySelectorAll('#stages .picture img')].map(image => [image.naturalHeight, image.naturalWidth])"
     )
@@ -433,9 +438,10 @@ def test_a_dropped_photo_shows_its_classes_stages_times_and_commands(browser, pa
         assert re.fullmatch(r"\d+\.\d+ ms", times[times.index(name) + 1]), times
     bars = browser.run("[...document.querySelectorAll('#times .bar i')].map(bar => parseFloat(bar.style.width))")
     numbers = [float(number.removesuffix(" ms")) for number in times if number.endswith(" ms")]
-    assert bars == pytest.approx([100 * number / max(numbers) for number in numbers], abs=1)  # all with one scale
-    assert browser.text("#curl pre") == said["lines"]["curl"]
-    assert browser.text("#python pre") == said["lines"]["python"]
+    # all bars have the same scale
+    assert bars == pytest.approx([100 * number / max(numbers) for number in numbers], abs=1)
+    assert browser.text("#curl pre") == report["lines"]["curl"]
+    assert browser.text("#python pre") == report["lines"]["python"]
 
 
 def test_everything_is_loaded_from_the_page_itself(browser, page):
@@ -498,8 +504,8 @@ def test_boxes_keypoints_and_masks_are_drawn_over_the_photo_at_their_positions(b
         png = base64.b64encode(file.getvalue()).decode()
     corners = [[160, 213.5], [480, 213.5], [480, 320.25], [160, 320.25]]
     each = {"label": "a cat", "score": 0.5, "color": "rgb(1, 2, 3)", "corners": corners, "points": [[320, 106.75]]}
-    said = {"height": 427, "width": 640, "png": png, "has_points": True, "objects": [each]}
-    browser.run(f"document.querySelector('#outputs').prepend(found({json.dumps(said)}))")
+    report = {"height": 427, "width": 640, "png": png, "has_points": True, "objects": [each]}
+    browser.run(f"document.querySelector('#outputs').prepend(found({json.dumps(report)}))")
     shown = browser.text("#outputs .output").split("\n")
     assert shown == [
         "1 object",
@@ -516,7 +522,7 @@ def test_boxes_keypoints_and_masks_are_drawn_over_the_photo_at_their_positions(b
         )
 
     left, top, width, height = place("#photo")
-    assert width / height == pytest.approx(640 / 427, rel=0.01)  # the image shows the photo without padding
+    assert width / height == pytest.approx(640 / 427, rel=0.01)  # the displayed image has no padding
     assert place(".shot path") == pytest.approx([left + width / 4, top + height / 2, width / 2, height / 4], abs=1)
     assert place(".shot .points")[:2] == pytest.approx([left + width / 2, top + height / 4], abs=1)
     assert place(".shot .over") == pytest.approx([left, top, width, height], abs=1)
@@ -526,11 +532,11 @@ def test_boxes_keypoints_and_masks_are_drawn_over_the_photo_at_their_positions(b
 
 
 def test_the_menu_of_48_models_shows_that_it_loads_and_can_be_filtered(browser):
-    assert browser.run("document.querySelector('#filter').hidden")  # eight models fit without it
+    assert browser.run("document.querySelector('#filter').hidden")  # a menu of eight models does not need a filter
     assert "<option>loading" in browser.run("fetch('/').then(response => response.text())")
     names = [f"{kind}_{number:02}" for kind in ("cat", "dog") for number in range(24)]
-    said = {"models": [{"name": name, "inputs": ["image"], "limit_bytes": 9} for name in names]}
-    browser.run(f"window.fetch = async () => new Response({json.dumps(json.dumps(said))}), void findModels()")
+    report = {"models": [{"name": name, "inputs": ["image"], "limit_bytes": 9} for name in names]}
+    browser.run(f"window.fetch = async () => new Response({json.dumps(json.dumps(report))}), void findModels()")
     listed = "[...document.querySelector('#model').options].map(option => option.value)"
     browser.wait(f"{listed}.length === 48")
     assert browser.run(listed) == names
@@ -631,7 +637,9 @@ def test_a_page_on_a_different_port_is_rejected(browser, page, tmp_path):
         )
         browser.run(f"(() => {{ {frame} }})()")
         refused = "frame-ancestors 'none'"
-        wait_until(lambda: browser.run("1") and any(refused in said for said in browser.complaints), "it was framed")
+        wait_until(
+            lambda: browser.run("1") and any(refused in report for report in browser.complaints), "it was framed"
+        )
         browser.complaints.clear()  # Chromium logs each rejected request
     finally:
         server.terminate()

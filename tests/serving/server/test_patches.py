@@ -1,4 +1,6 @@
-"""Patches through a real Triton: several images per request without a batch dimension, then a vision tower."""
+"""Tests of patches in a real Triton server: several images per request without a batch dimension, followed by a vision
+tower.
+"""
 
 import json
 import subprocess
@@ -32,7 +34,9 @@ WEIGHTS = np.random.default_rng(0).normal(size=(1176, 6)).astype(np.float32) / 3
 
 
 def save_tower(path, *, values=1176, grid="INT64", batch=()):
-    """Save a small vision tower without a batch dimension: features per patch, and the number of patches per image."""
+    """Save a small vision tower without a batch dimension. It returns features per patch, and the number of patches per
+    image.
+    """
     nodes = [
         helper.make_node("MatMul", ["pixel_values", "weights"], ["features"]),
         helper.make_node("ReduceProd", ["image_grid_thw"], ["counts"], axes=[1], keepdims=1),

@@ -1,4 +1,6 @@
-"""perf_analyzer, `pixprep send`'s client, and every program of client_examples/, with a live Triton."""
+"""Tests of perf_analyzer, of the client in `pixprep send`, and of every program in client_examples/, with a live Triton
+server.
+"""
 
 import os
 import re
@@ -52,7 +54,9 @@ class TritonPythonModel:
 
 
 def regions_left():
-    """Return the shared memory regions of examples that have ended. One example may still run in a concurrent test."""
+    """Return the shared memory regions whose example has ended. An example in a concurrent test may still be
+    running.
+    """
     ended = [path for path in SHARED_MEMORY.glob("pixprep-*") if not Path("/proc", path.name.split("-")[1]).exists()]
     return [path for path in ended if path.exists()]
 
@@ -146,10 +150,11 @@ def test_images_are_not_sent_to_a_model_that_accepts_tensors(demo):
 @pytest.mark.parametrize("batch", [1, 4])
 def test_one_invalid_file_does_not_stop_the_others_with_any_batch_size(demo, broken, protocol, batch):
     unreadable = broken.with_name("gone.jpg")
-    unreadable.symlink_to("/proc/self/mem")  # opens, and fails to read
-    paths = [PHOTOS[0], broken, *PHOTOS[1:3], unreadable, *PHOTOS]  # not both in one request
-    alone = {answer.path: answer.outputs["logits"] for answer in client.send(PHOTOS, url=address(demo, "http"))}
-    assert not np.array_equal(*[alone[photo] for photo in PHOTOS[:2]])
+    unreadable.symlink_to("/proc/self/mem")  # this file can be opened, but reading it fails
+    # the unreadable files are sent in different requests
+    paths = [PHOTOS[0], broken, *PHOTOS[1:3], unreadable, *PHOTOS]
+    separate = {answer.path: answer.outputs["logits"] for answer in client.send(PHOTOS, url=address(demo, "http"))}
+    assert not np.array_equal(*[separate[photo] for photo in PHOTOS[:2]])
     progress = []
     answers = list(
         client.send(
@@ -166,11 +171,13 @@ def test_one_invalid_file_does_not_stop_the_others_with_any_batch_size(demo, bro
     assert errors == {broken: f"in ensemble 'ensemble', {NOT_AN_IMAGE}", unreadable: "Input/output error"}
     for answer in answers:
         assert set(answer.outputs) == (set() if answer.error else {"logits"})
-        assert answer.error or (np.array_equal(answer.outputs["logits"], alone[answer.path]) and answer.latency_ms > 0)
+        assert answer.error or (
+            np.array_equal(answer.outputs["logits"], separate[answer.path]) and answer.latency_ms > 0
+        )
 
 
 def run_example(name, server, *arguments, cwd, is_alone=False):
-    """Run an example in a different folder. With ``is_alone``, run it in its own process, as users do."""
+    """Run an example in a different folder. With ``is_alone``, run it in a separate process, as users do."""
     url = server["grpc" if name.startswith("grpc") else "http"]
     if name.endswith(".py") and not is_alone:
         return run_program(EXAMPLES / name, "--url", url, *arguments, cwd=cwd)
@@ -187,7 +194,9 @@ def run_example(name, server, *arguments, cwd, is_alone=False):
 
 @pytest.fixture
 def short_folder():
-    """PyTriton creates a socket there, whose path may have at most 107 characters."""
+    """Return a folder with a short path. PyTriton creates a socket in it, whose path may have at most 107
+    characters.
+    """
     with TemporaryDirectory(prefix="pt-") as folder:
         yield folder
 
@@ -266,7 +275,7 @@ def test_an_example_fails_with_the_servers_message_for_a_broken_photo(example, b
 def test_an_example_without_a_server_fails_with_a_message(name, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"127.0.0.1:{unused.getsockname()[1]}"
-    photo = [PHOTOS[0]] if name in ("detect.py", "clip.py") else []  # the others have their own
+    photo = [PHOTOS[0]] if name in ("detect.py", "clip.py") else []  # other examples contain their own images
     done = run_example(name, {"http": url, "grpc": url}, *photo, cwd=tmp_path, is_alone=True)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -326,5 +335,8 @@ def test_an_example_is_short_and_needs_only_tritonclient_and_numpy(path):
         "spark_batch.py": {"pandas", "pixprep", "pyspark"},
     }
     assert imported - sys.stdlib_module_names == others.get(path.name, {"numpy", "tritonclient"})
-    longer = {"detect.py": 85, "shared_memory.py": 80}  # one draws boxes, one cleans up
-    assert len(text.splitlines()) <= longer.get(path.name, 70)
+    line_limits = {
+        "detect.py": 85,
+        "shared_memory.py": 80,
+    }  # limits of lines; these examples also draw boxes or clean up
+    assert len(text.splitlines()) <= line_limits.get(path.name, 70)

@@ -1,4 +1,6 @@
-"""Frames and operators on the real server: UINT8 tensors in, tensors that equal the engine's bit for bit out."""
+"""Tests of decoded frames and custom operators on a real server: clients send UINT8 tensors, and the responses match
+the engine's tensors bit for bit.
+"""
 
 import importlib
 import io
@@ -58,9 +60,9 @@ def parameters(**values):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """A Python environment with the packages of this one, and the example package as pip installs it.
+    """Return a Python environment with the packages of the current one, and with the example package installed by pip.
 
-    Triton's Python ignores PYTHONPATH.
+    It is needed because Triton's Python ignores PYTHONPATH.
     """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
@@ -76,7 +78,7 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def acme(environment):
-    """Install the example package for this process as well."""
+    """Make the example package importable in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(environment.site)
         yield importlib.import_module("acme_operators")
@@ -111,7 +113,7 @@ def expected(pipeline, images):
 
 
 def frame(height, width, seed=0):
-    """Pixels in the order of OpenCV."""
+    """Return random pixels in OpenCV's channel order."""
     return np.ascontiguousarray(scene(height, width, seed)[:, :, ::-1])
 
 
@@ -158,7 +160,7 @@ def test_frames_of_any_size_share_a_batch(grpc, model):
         assert all(pool.map(one, range(240)))
     sent, executions = (now - then for now, then in zip(counts(), before, strict=True))
     assert sent == 240
-    assert executions < 230  # 62 to 110 if nothing else runs on the machine
+    assert executions < 230  # 62 to 110 executions were observed on an idle machine
 
 
 def test_gray_frames_have_one_channel(grpc):
@@ -167,7 +169,7 @@ def test_gray_frames_have_one_channel(grpc):
 
 
 def is_unregistered(grpc, name):
-    """Return whether the region is released. Triton may hold it for a moment after its response."""
+    """Return whether the shared memory region is released. Triton may keep it for a moment after the response."""
     try:
         grpc.unregister_system_shared_memory(name)
     except InferenceServerException as error:
@@ -242,7 +244,7 @@ def test_the_recipes_of_the_page_give_the_engines_tensor(server, recipe):
     assert np.array_equal(names["tensor"][0], result)
 
 
-# clients that send files
+# Tests of clients that send files.
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -271,7 +273,7 @@ def test_health_and_the_supervisors_probe_send_pixels(server):
     assert client.health(url=server.grpc_url, protocol="grpc", model="both") > 0
     for model in ("frames", "gray", "files"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
-    assert server.curls == []  # the ensemble accepts pixels, so there is no curl command
+    assert server.curls == []  # the ensemble accepts pixels, which curl cannot send
 
 
 def test_bench_measures_with_pixels(server):
@@ -315,12 +317,12 @@ def test_build_writes_an_ensemble_for_pixels(shared, tmp_path, demo_repository):
     assert all(np.array_equal(ours.outputs[name], theirs.outputs[name]) for name in theirs.outputs)
 
 
-# operators
+# Tests of custom operators.
 
 
 @pytest.fixture(scope="module")
-def called(acme):
-    """Pipelines that call operators, by the model that serves them."""
+def pipelines_with_operators(acme):
+    """Return pipelines that use custom operators, by the name of the model that serves them."""
     return {
         "denoised": pp.Pipeline([pp.decode(), *CROP, acme.denoise(strength=0.8), pp.flip(), pp.tensor()]),
         "patched": pp.Pipeline([pp.pixels(), *CROP, pp.tensor(), acme.patches(backwards=True)]),
@@ -331,11 +333,11 @@ def called(acme):
 
 
 @pytest.fixture(scope="module")
-def calling(tmp_path_factory, called):
+def operator_models(tmp_path_factory, pipelines_with_operators):
     models = tmp_path_factory.mktemp("operators") / "models"
-    for name, pipeline in called.items():
+    for name, pipeline in pipelines_with_operators.items():
         allowed = "" if name == "denoised" else parameters(allow_operators="acme.patches, acme.corner, acme.faulty")
-        if name == "cornered":  # the same parameter in a different notation, which Triton's own parser also accepts
+        if name == "cornered":  # the same parameter in a different notation that Triton's parser also accepts
             allowed = (
                 "parameters [ < value: { string_value: 'acme.' \"corner\" } # {\n key: 'allow\\137operators' > ]\n"
             )
@@ -344,40 +346,44 @@ def calling(tmp_path_factory, called):
 
 
 @pytest.fixture(scope="module")
-def serve(tmp_path_factory, calling, environment):
-    """`pixprep serve` in the environment, which allows one operator; the configurations allow the others."""
+def serve(tmp_path_factory, operator_models, environment):
+    """Run `pixprep serve` in the environment. Its option allows one operator, and the configurations allow the
+    others.
+    """
     log = tmp_path_factory.mktemp("log") / "triton.log"
-    with Serve(calling, "--allow-operators", "acme.denoise", triton_log=log, python=environment.python) as serve:
+    with Serve(
+        operator_models, "--allow-operators", "acme.denoise", triton_log=log, python=environment.python
+    ) as serve:
         yield serve
 
 
 @pytest.fixture(scope="module")
-def asked(serve):
+def operator_client(serve):
     with tritonclient.grpc.InferenceServerClient(serve.grpc) as grpc:
         yield grpc
 
 
-def test_an_installed_operator_serves(asked, called):
+def test_an_installed_operator_serves(operator_client, pipelines_with_operators):
     array = frame(90, 120)
     encoded = np.array([[png(array)]], np.object_)
-    served = ask(asked, "denoised", encoded, datatype="BYTES")[0]
-    assert np.array_equal(served, expected(called["denoised"], [png(array)])[0])
-    plain = pp.Pipeline([op for op in called["denoised"].ops if not isinstance(op, pp.extern)])
+    served = ask(operator_client, "denoised", encoded, datatype="BYTES")[0]
+    assert np.array_equal(served, expected(pipelines_with_operators["denoised"], [png(array)])[0])
+    plain = pp.Pipeline([op for op in pipelines_with_operators["denoised"].ops if not isinstance(op, pp.extern)])
     assert not np.array_equal(served, expected(plain, [png(array)])[0])
-    rows = ask(asked, "patched", array[None])[0]
+    rows = ask(operator_client, "patched", array[None])[0]
     assert (rows.shape, rows.dtype) == ((16, 192), np.float16)
-    assert np.array_equal(rows, expected(called["patched"], [array])[0])
-    corner = ask(asked, "cornered", array[None])[0]
+    assert np.array_equal(rows, expected(pipelines_with_operators["patched"], [array])[0])
+    corner = ask(operator_client, "cornered", array[None])[0]
     assert corner.shape == (3, 24, 20)
-    assert np.array_equal(corner, expected(called["cornered"], [array])[0])
+    assert np.array_equal(corner, expected(pipelines_with_operators["cornered"], [array])[0])
 
 
-def test_an_operators_error_fails_its_request_alone_and_is_logged(asked, serve):
+def test_an_operators_error_fails_its_request_alone_and_is_logged(operator_client, serve):
     good, bad = (np.full((1, 40, 40, 3), level, np.uint8) for level in (200, 3))
 
     def one(number):
         try:
-            return ask(asked, "faulty", bad if number % 2 else good)[0, 0, 0, 0]
+            return ask(operator_client, "faulty", bad if number % 2 else good)[0, 0, 0, 0]
         except InferenceServerException as error:
             return error.message()
 
@@ -387,18 +393,18 @@ def test_an_operators_error_fails_its_request_alone_and_is_logged(asked, serve):
     said = "[OPERATOR] image 1 of 1: acme.faulty 1 failed on this image (RuntimeError); see the log"
     assert results[1::2] == [said] * 20
     with pytest.raises(InferenceServerException, match=r"\[OPERATOR\] image 1 of 1: acme.faulty 1: too dark"):
-        ask(asked, "saying", bad)
+        ask(operator_client, "saying", bad)
     text = serve.triton_log.read_text()
     assert "RuntimeError: /secret/path of the operator" in text
     assert "Traceback" in text
 
 
-def test_check_knows_the_operators_that_the_configuration_allows(calling, tmp_path, capsys):
+def test_check_knows_the_operators_that_the_configuration_allows(operator_models, tmp_path, capsys):
     copy = tmp_path / "models"
     for name in ("patched", "faulty"):
-        shutil.copytree(calling / name, copy / name)
+        shutil.copytree(operator_models / name, copy / name)
     assert main(["check", str(copy)]) == 0
-    assert main(["check", str(calling)]) == 1
+    assert main(["check", str(operator_models)]) == 1
     assert "needs operator acme.denoise 1: allow it with operators=[...] in pixprep.load" in capsys.readouterr().out
     (copy / "patched" / "config.pbtxt").write_text(BACKEND + parameters(allow_operators="os:system"))
     assert main(["check", str(copy), "--json"]) == 1
@@ -406,15 +412,15 @@ def test_check_knows_the_operators_that_the_configuration_allows(calling, tmp_pa
     assert problem["what"] == 'parameters: allow_operators must contain names such as acme.denoise, not "os:system"'
 
 
-def test_serve_rejects_operators_that_are_not_allowed(calling, environment):
-    command = [str(environment.python), "-c", PROGRAM, "serve", "--model-repository", str(calling), *PORTS]
+def test_serve_rejects_operators_that_are_not_allowed(operator_models, environment):
+    command = [str(environment.python), "-c", PROGRAM, "serve", "--model-repository", str(operator_models), *PORTS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "needs operator acme.denoise 1: allow it" in done.stderr
 
 
-def test_triton_loads_no_operator_that_is_not_allowed(calling, tmp_path):
-    shutil.copytree(calling / "denoised", tmp_path / "models" / "denoised")
+def test_triton_loads_no_operator_that_is_not_allowed(operator_models, tmp_path):
+    shutil.copytree(operator_models / "denoised", tmp_path / "models" / "denoised")
     with (
         pytest.raises(pp.PixprepError, match=r"needs operator acme.denoise 1: install it and allow it"),
         Server(tmp_path / "models", http_port=0, grpc_port=0, metrics_port=0),

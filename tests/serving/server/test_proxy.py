@@ -1,7 +1,8 @@
-"""HAProxy and Envoy in front of the embedded Triton: forwarded requests are unchanged, and rejected ones are counted.
+"""Tests of HAProxy and Envoy as proxies of the embedded Triton server: accepted requests are forwarded unchanged, and
+rejected requests are counted.
 
-A rejection is read from the proxy's log, by the port of the client: if a body is still being sent, the client may see a
-closed connection instead of the status.
+The tests read the status of a rejection from the proxy's log, where they identify the client by its port. A client that
+is still sending its body may only see a closed connection instead of the status.
 """
 
 import gzip
@@ -56,8 +57,8 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The beginning of HTTP/2: its preface, and an empty settings frame."""
 INFER = "/v2/models/preprocess/infer"
 TAIL = [pp.resize(height=32, width=32), pp.tensor()]
-MOST = 64 << 20
-HELD = 128
+MAX_BODY_BYTES = 64 << 20
+MAX_CONNECTIONS = 128
 """Maximum numbers of concurrent connections and requests per address."""
 
 pytestmark = pytest.mark.server
@@ -66,7 +67,9 @@ haproxy_alone = pytest.mark.parametrize("proxy", KINDS[:1], indirect=True)
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory):
-    """A server with models whose input is not an encoded image: frames, those of DALI's clients, and boxes."""
+    """Run a server with models whose input is not an encoded image: decoded frames, the input format of DALI's clients,
+    and boxes.
+    """
     folder = write_repository(tmp_path_factory.mktemp("behind") / "models")
     dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     write_model(folder, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
@@ -85,7 +88,7 @@ def proxy(request, triton):
 
 @pytest.fixture
 def clients(triton, proxy, oracle):
-    """Clients of the proxy. At the end, Triton must be the same process, and right."""
+    """Yield clients of the proxy. Afterwards, check that the same Triton process is running and responds correctly."""
     with Clients(proxy, oracle) as clients:
         yield clients
         before = clients.counts["right"]
@@ -95,7 +98,7 @@ def clients(triton, proxy, oracle):
 
 
 def connect(proxy, host="127.0.0.1", *, is_grpc=False):
-    """Connect from an address of this machine."""
+    """Connect to the proxy from a local address."""
     name, port = (proxy.grpc if is_grpc else proxy.address).split(":")
     return socket.create_connection((name, int(port)), timeout=30, source_address=(host, 0))
 
@@ -105,10 +108,10 @@ def head(method, path, headers):
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-def say(proxy, request):
-    """Send the bytes of a request as far as they are accepted.
+def send_raw(proxy, request):
+    """Send the bytes of a request until they are sent or the proxy closes the connection.
 
-    Return the status, and whether Triton got the request.
+    Return the status, and whether Triton received the request.
     """
     after = len(proxy.log)
     with connect(proxy) as connection:
@@ -116,13 +119,14 @@ def say(proxy, request):
         try:
             connection.sendall(request)
             connection.recv(1 << 16)
-        except ConnectionError:  # rejected and closed while the body was being sent
+        # the proxy rejected the request and closed the connection while the body was being sent
+        except ConnectionError:
             pass
         return proxy.said(port, after=after)
 
 
 def ends(connection, *, within_s=30):
-    """Return whether the other side closes the connection."""
+    """Return True once the other side closes the connection. Raise TimeoutError if it does not."""
     connection.settimeout(within_s)
     try:
         while connection.recv(1 << 16):
@@ -133,18 +137,18 @@ def ends(connection, *, within_s=30):
 
 
 NAMES = [f"PIXPREP_{name}" for name in ("LISTEN_HTTP", "LISTEN_GRPC", "HTTP", "GRPC")]
-SECOND, THIRD = ([f"PIXPREP_{name}_{number}" for name in ("HTTP", "GRPC")] for number in (2, 3))
+SECOND_SERVER, THIRD_SERVER = ([f"PIXPREP_{name}_{number}" for name in ("HTTP", "GRPC")] for number in (2, 3))
 
 
 def checked_haproxy(names, **values):
-    """Return HAProxy's output when it checks its file, with the variables of these names set."""
+    """Run HAProxy's configuration check with these environment variables set, and return its output."""
     addresses = {name: f"127.0.0.1:{8000 + number}" for number, name in enumerate(names)} | values
     command = [HAPROXY, "-c", "-f", DEPLOY / "haproxy.cfg"]
     return subprocess.run(command, env=os.environ | addresses, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
-@pytest.mark.parametrize("more", [[], SECOND, [*SECOND, *THIRD]])
+@pytest.mark.parametrize("more", [[], SECOND_SERVER, [*SECOND_SERVER, *THIRD_SERVER]])
 def test_the_configuration_of_haproxy_has_no_warning(more):
     done = checked_haproxy([*NAMES, *more])
     assert done.returncode == 0, done.stderr
@@ -152,9 +156,9 @@ def test_the_configuration_of_haproxy_has_no_warning(more):
 
 
 @pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
-@pytest.mark.parametrize("missing", [*NAMES, *SECOND, *THIRD])
+@pytest.mark.parametrize("missing", [*NAMES, *SECOND_SERVER, *THIRD_SERVER])
 def test_haproxy_names_a_missing_address(missing):
-    names = [name for name in (*NAMES, *SECOND, *THIRD) if name != missing]
+    names = [name for name in (*NAMES, *SECOND_SERVER, *THIRD_SERVER) if name != missing]
     for values in ({}, {missing: ""}) if missing in NAMES else ({},):
         done = checked_haproxy(names, **values)
         assert done.returncode == 1
@@ -176,12 +180,12 @@ def test_every_response_equals_tritons_bit_for_bit(clients):
             for protocol in ("http", "grpc"):
                 clients.ask(images, model=model, protocol=protocol)
     for protocol in ("http", "grpc"):
-        clients.ask(GOOD * 12, protocol=protocol)  # 60 images
+        clients.ask(GOOD * 12, protocol=protocol)  # the request contains 60 images
     assert clients.counts == {"right": 4 * (len(GOOD) + len(BAD) + 1) + 2}, clients.notes
 
 
 def test_an_image_as_the_whole_body_gets_tritons_response_byte_for_byte(triton, proxy, clients):
-    bracket = PHOTO + b"[{" * 5000  # data after the end of a JPEG does not belong to it
+    bracket = PHOTO + b"[{" * 5000  # the data after the end of the JPEG is not JSON
     equal = [
         [post(address, INFER, RAW, image)[::2] for address in (proxy.address, triton.http_url.removeprefix("http://"))]
         for image in (*GOOD, *BAD, LARGE, bracket)
@@ -231,23 +235,24 @@ def test_no_client_can_make_triton_compress_its_response(triton, proxy, clients)
 
 
 def nested(count, *, around=b"%s"):
+    """Return data nested to this depth."""
     return around % (b"[" * count + b"]" * count)
 
 
 def inference_json(count):
-    """Return the JSON of an inference whose data is nested this deeply."""
+    """Return the JSON of an inference request whose data is nested to this depth."""
     return nested(count, around=b'{"inputs":[{"name":"image","shape":[1,1],"datatype":"BYTES","data":%s}]}')
 
 
 def with_json(text, *more):
-    """Return the headers and the body of an inference."""
+    """Return the headers and the body of an inference request."""
     length = ("Inference-Header-Content-Length", len(text))
     body = text + b"".join(more)
     return [length, ("Content-Length", len(body))], body
 
 
 DEEP = inference_json(40_000)
-BOMB = gzip.compress(bytes(MOST))
+BOMB = gzip.compress(bytes(MAX_BODY_BYTES))
 CHUNKS = b"1\r\nx\r\n" * 800_000 + b"0\r\n\r\n"
 RAW_ZERO = ("Inference-Header-Content-Length", "0")
 
@@ -307,29 +312,37 @@ REFUSED = {
     ),
     "no length": (411, "POST", INFER, [RAW_ZERO], b""),
     "two lengths": (400, "POST", INFER, [RAW_ZERO, ("Content-Length", 1), ("Content-Length", 2)], b"xx"),
-    "a body over the limit": (413, "POST", INFER, [RAW_ZERO, ("Content-Length", MOST + 1)], bytes(MOST + 1)),
+    "a body over the limit": (
+        413,
+        "POST",
+        INFER,
+        [RAW_ZERO, ("Content-Length", MAX_BODY_BYTES + 1)],
+        bytes(MAX_BODY_BYTES + 1),
+    ),
     "a body of 4 GiB": (413, "POST", INFER, [RAW_ZERO, ("Content-Length", 1 << 32)], b"x"),
     "a body of exabytes": (413, "POST", INFER, [RAW_ZERO, ("Content-Length", 1 << 62)], b"x"),
     "a gzip bomb": (415, "POST", INFER, [RAW_ZERO, *with_length(BOMB)[0], ("Content-Encoding", "gzip")], BOMB),
     "a deflate bomb": (415, "POST", INFER, [RAW_ZERO, *with_length(BOMB)[0], ("Content-Encoding", "deflate")], BOMB),
     "headers of 20 kB": (400, "POST", INFER, [RAW_ZERO, ("Content-Length", 1), ("X", "x" * 20_000)], b"x"),
 }
-# "no length" above also applies to these, whose other fault comes later
+# These requests would otherwise be rejected for a missing length, before their actual fault is found.
 for name in ("two lengths in one", "a length in another base"):
     status, method, path, headers, _ = REFUSED[name]
     REFUSED[name] = (status, method, path, [*headers, ("Content-Length", 2)], b"{}")
-OF_ENVOY = {"chunks with a length": 400, "a chunked body that is read": 413, "headers of 20 kB": 431}
+ENVOY_STATUSES = {"chunks with a length": 400, "a chunked body that is read": 413, "headers of 20 kB": 431}
 
 
 def test_restricted_requests_are_rejected_by_the_proxy_with_their_status(proxy, clients):
-    said = {name: say(proxy, head(*parts[:2], parts[2]) + parts[3]) for name, (_, *parts) in REFUSED.items()}
-    statuses = {name: status for name, (status, *_) in REFUSED.items()} | (OF_ENVOY if proxy.kind == "envoy" else {})
+    said = {name: send_raw(proxy, head(*parts[:2], parts[2]) + parts[3]) for name, (_, *parts) in REFUSED.items()}
+    statuses = {name: status for name, (status, *_) in REFUSED.items()} | (
+        ENVOY_STATUSES if proxy.kind == "envoy" else {}
+    )
     assert said == {name: (status, False) for name, status in statuses.items()}
     assert clients.ask([PHOTO]) == "right"
 
 
 def test_http2_is_only_accepted_for_grpc(proxy, clients):
-    assert say(proxy, HELLO) == (400, False)
+    assert send_raw(proxy, HELLO) == (400, False)
     assert clients.ask([PHOTO]) == "right"
 
 
@@ -340,7 +353,7 @@ def test_json_of_64_brackets_is_forwarded_with_any_images(proxy, clients):
     text = body[: length - 1] + extra
     assert sum(text.count(c) for c in b"[{") == 64
     request = head("POST", INFER, with_json(text, body[length:])[0]) + text + body[length:]
-    assert say(proxy, request) == (200, True)
+    assert send_raw(proxy, request) == (200, True)
     assert clients.ask([PHOTO + b"[{" * 5000]) == "right"
 
 
@@ -358,7 +371,7 @@ ADMIN = (
 
 
 def ask_grpc(proxy, method, message, *, metadata=()):
-    """Return the code and the message of an error, or an empty string for a response."""
+    """Send a message. Return the code and the message of the error, or empty strings for a successful response."""
     with grpc.insecure_channel(proxy.grpc, [("grpc.max_send_message_length", -1)]) as channel:
         call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
         try:
@@ -368,7 +381,7 @@ def ask_grpc(proxy, method, message, *, metadata=()):
         return "", ""
 
 
-def a_message(**fields):
+def infer_message(**fields):
     return service_pb2.ModelInferRequest(model_name="preprocess", **fields).SerializeToString()
 
 
@@ -381,14 +394,14 @@ def test_restricted_grpc_requests_are_rejected_by_the_proxy(proxy, clients):
 
 
 MESSAGES = {
-    "many inputs": a_message() + b"\x2a\x00" * 500,
-    "many outputs": a_message() + b"\x32\x00" * 500,
-    "many parameters": a_message() + b"\x22\x00" * 500,
-    "many tensors": a_message() + b"\x3a\x00" * 500,
-    "fields behind the tensor": a_message(raw_input_contents=[bytes(1 << 20)]) + b"\x2a\x00" * 500,
+    "many inputs": infer_message() + b"\x2a\x00" * 500,
+    "many outputs": infer_message() + b"\x32\x00" * 500,
+    "many parameters": infer_message() + b"\x22\x00" * 500,
+    "many tensors": infer_message() + b"\x3a\x00" * 500,
+    "fields behind the tensor": infer_message(raw_input_contents=[bytes(1 << 20)]) + b"\x2a\x00" * 500,
     "a long name": service_pb2.ModelInferRequest(model_name="x" * 100_000).SerializeToString(),
-    "a long parameter": a_message(parameters={"x": service_pb2.InferParameter(string_param="x" * 100_000)}),
-    "a tensor that is not raw": a_message(
+    "a long parameter": infer_message(parameters={"x": service_pb2.InferParameter(string_param="x" * 100_000)}),
+    "a tensor that is not raw": infer_message(
         inputs=[
             service_pb2.ModelInferRequest.InferInputTensor(
                 name="image", contents=service_pb2.InferTensorContents(int_contents=[0] * 100_000)
@@ -403,43 +416,43 @@ MESSAGES = {
 
 def test_a_message_that_is_more_than_an_image_is_rejected_by_the_proxy(proxy, clients):
     said = {name: ask_grpc(proxy, "ModelInfer", message) for name, message in MESSAGES.items()}
-    # a message that is still being sent is cut off, and its client may miss the error
+    # The proxy may cut off a message that is still being sent, and the client may then miss the error.
     assert {name for name, (code, _) in said.items() if code not in ("INVALID_ARGUMENT", "CANCELLED")} == set()
     words = {said for code, said in said.values() if code == "INVALID_ARGUMENT"}
     assert words == {"proxy: send one image input, as raw contents"}
     assert clients.ask([LARGE] * 2, protocol="grpc") == "right"
 
 
-SMALL = GOOD[1]  # the proxy has received all of it before it rejects it
+SMALL = GOOD[1]  # so small that the proxy receives the whole request before it rejects it
 ROW = len(SMALL).to_bytes(4, "little") + SMALL
 FRAME, BOX = ("image", [1, 4, 4, 3], "UINT8", bytes(48)), ("boxes", [1, 4], "FP32", np.float32([0, 0, 9, 9]).tobytes())
-ONE = ("image", [1], "BYTES", ROW)
-HONEST = {
+IMAGE_INPUT = ("image", [1], "BYTES", ROW)
+VALID_REQUESTS = {
     "a frame": ("frames", FRAME),
     "a client of DALI": ("dali", ("image", [1, len(PHOTO)], "UINT8", PHOTO)),
-    "a box": ("crops", ONE, BOX),
-    "three boxes": ("crops", ONE, ("boxes", [3, 4], "FP32", 3 * BOX[3])),
+    "a box": ("crops", IMAGE_INPUT, BOX),
+    "three boxes": ("crops", IMAGE_INPUT, ("boxes", [3, 4], "FP32", 3 * BOX[3])),
 }
-WRAPPED = {  # without the proxy, each ends the process of its model, the last one only over gRPC
+OVERFLOWING = {  # without the proxy, each of these crashes the process of its model, the last one only over gRPC
     "64 rows of nothing": ("dali", ("image", [64, 2**58], "UINT8", b"")),
     "a frame of nothing": ("frames", ("image", [1, 2**62, 4, 3], "UINT8", b"")),
-    "boxes of nothing": ("crops", ONE, ("boxes", [2**61, 4], "FP32", b"")),
+    "boxes of nothing": ("crops", IMAGE_INPUT, ("boxes", [2**61, 4], "FP32", b"")),
     "a side of 0 beside a huge one": ("frames", ("image", [1, 0, 2**62, 3], "UINT8", b"")),
     "three rows that are one, times 2^64": ("dali", ("image", [3, (2**64 + 2) // 3], "UINT8", bytes(2))),
     "sides below 0": ("frames", ("image", [1, -2, -2, 3], "UINT8", bytes(12))),
 }
-OTHER_SIZES = {  # Triton rejects it itself if nothing overflows
+OTHER_SIZES = {  # Triton itself rejects these, because their sizes do not overflow
     "a byte too few": ("frames", (*FRAME[:3], bytes(47))),
     "a byte too many": ("frames", (*FRAME[:3], bytes(49))),
     "a row too many": ("dali", ("image", [2, 24], "UINT8", bytes(24))),
-    "a box too many": ("crops", ONE, ("boxes", [2, 4], "FP32", BOX[3])),
+    "a box too many": ("crops", IMAGE_INPUT, ("boxes", [2, 4], "FP32", BOX[3])),
     "a list of another length": ("frames", ("image", [1, 1, 4, 4, 3], "UINT8", bytes(48))),
 }
 TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is not a list of integers"
 
 
 def over_http(proxy, model, *tensors, change=lambda text: text):
-    """Return the status and the error message; ``change`` is a function that changes the JSON."""
+    """Send a request, and return the status and the error message. ``change`` is a function that modifies the JSON."""
     inputs = [
         {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(data)}}
         for name, shape, datatype, data in tensors
@@ -452,7 +465,7 @@ def over_http(proxy, model, *tensors, change=lambda text: text):
 
 
 def over_grpc(proxy, model, *tensors):
-    """Return the code and the message."""
+    """Send a request, and return the code and the message of the error."""
     input_of = service_pb2.ModelInferRequest.InferInputTensor
     inputs = [input_of(name=name, shape=shape, datatype=datatype) for name, shape, datatype, _ in tensors]
     raw = [data for *_, data in tensors]
@@ -462,7 +475,7 @@ def over_grpc(proxy, model, *tensors):
 
 @contextmanager
 def no_process_ends(triton, clients):
-    """Check that honest clients get correct responses during the block."""
+    """Check that no process ends inside the block, and that valid requests still get correct responses."""
     before = stubs(triton.pid)
     with clients.load(2, images=GOOD):
         yield
@@ -479,9 +492,11 @@ def test_an_overflowing_shape_is_rejected_by_the_proxy_and_a_wrong_size_by_trito
     ):
         with no_process_ends(triton, clients):
             for _ in range(10):
-                assert {name: ask(proxy, *parts) for name, parts in HONEST.items()} == dict.fromkeys(HONEST, passed)
-                got = {name: ask(proxy, *parts) for name, parts in WRAPPED.items()}
-                assert got == dict.fromkeys(WRAPPED, refused)
+                assert {name: ask(proxy, *parts) for name, parts in VALID_REQUESTS.items()} == dict.fromkeys(
+                    VALID_REQUESTS, passed
+                )
+                got = {name: ask(proxy, *parts) for name, parts in OVERFLOWING.items()}
+                assert got == dict.fromkeys(OVERFLOWING, refused)
                 others = {name: ask(proxy, *parts) for name, parts in OTHER_SIZES.items()}
                 assert {code for code, _ in others.values()} == {refused[0]}, others
                 assert not any(words.startswith("proxy: ") for _, words in others.values())
@@ -516,7 +531,7 @@ def test_a_shape_disguised_in_json_is_rejected_by_the_proxy(triton, proxy, clien
             ":",
             "\u00e9: [",
             "\\u0073hape",
-        ):  # requests of an unusual but honest client
+        ):  # unusual but valid requests
             words = json.dumps(name)
             assert (
                 over_http(proxy, "frames", FRAME, change=lambda text, id_=words: f'{{"id": {id_}, {text[1:]}')[0] == 200
@@ -524,7 +539,7 @@ def test_a_shape_disguised_in_json_is_rejected_by_the_proxy(triton, proxy, clien
 
 
 def wire(number, *parts):
-    """Encode a field of bytes."""
+    """Encode a length-delimited field of a Protocol Buffers message."""
     body = b"".join(parts)
     return number_of(number << 3 | 2) + number_of(len(body)) + body
 
@@ -562,16 +577,16 @@ def test_a_shape_disguised_in_a_message_is_rejected_by_the_proxy(triton, proxy, 
 
 
 def test_a_message_over_the_limit_is_rejected_by_the_proxy(proxy, clients, tmp_path):
-    large = a_message(raw_input_contents=[bytes(MOST)])
+    large = infer_message(raw_input_contents=[bytes(MAX_BODY_BYTES)])
     code = {"haproxy": "RESOURCE_EXHAUSTED", "envoy": "UNKNOWN"}[proxy.kind]
     assert ask_grpc(proxy, "ModelInfer", large)[0] in (code, "CANCELLED")
-    tensor = b"\x3a\xf9\xff\xff\xff\x0f"  # the next length claims 4 GiB
+    tensor = b"\x3a\xf9\xff\xff\xff\x0f"  # the length of the following field claims 4 GiB
     (tmp_path / "message").write_bytes(b"\0\xff\xff\xff\xff" + tensor + bytes(9000))
     target = f"http://{proxy.grpc}/inference.GRPCInferenceService/ModelInfer"
     options = ["-sS", "--http2-prior-knowledge", "-H", "te: trailers", "-D", "-", "-o", "/dev/null"]
     command = ["curl", *options, "--data-binary", f"@{tmp_path}/message", target]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    # Envoy checks the received size, HAProxy the declared size
+    # Envoy checks the received size, and HAProxy checks the declared size.
     words = {"haproxy": "the message exceeds 64 MiB", "envoy": "send one image input, as raw contents"}[proxy.kind]
     assert f"grpc-message: proxy: {words}" in done.stdout, done.stderr
     assert clients.ask([PHOTO], protocol="grpc") == "right"
@@ -593,19 +608,21 @@ def test_even_without_a_proxy_no_http_request_ends_a_process(triton, oracle):
     refused = Counter()
     with Clients(own, oracle) as clients, no_process_ends(triton, clients):
         for _ in range(5):
-            assert {name: over_http(own, *parts) for name, parts in HONEST.items()} == dict.fromkeys(HONEST, (200, ""))
-            got = [over_http(own, *parts) for parts in WRAPPED.values()]
+            assert {name: over_http(own, *parts) for name, parts in VALID_REQUESTS.items()} == dict.fromkeys(
+                VALID_REQUESTS, (200, "")
+            )
+            got = [over_http(own, *parts) for parts in OVERFLOWING.values()]
             got += [over_http(own, "frames", FRAME, change=change) for change in DISGUISES.values()]
             assert {status for status, _ in got} == {400}, got
             assert all(words.startswith("front: ") for _, words in got), got
             for name, (status, path, headers, body) in attacks.items():
                 answer = post(own.address, path, headers, body)
                 assert (answer[0], said(answer[2]).split()[0]) == (status, "front:"), name
-            # it has complete rows of numbers, so Triton itself responds
+            # the rows are complete, so Triton itself responds
             status, _, answer = post(own.address, "/v2/models/ensemble/infer", {}, json.dumps(classes).encode())
             assert (status, "front: " in said(answer)) == (400, False)
             refused.update(status for status, *_ in [*got, *attacks.values()])
-    assert refused == {400: 5 * (len(WRAPPED) + len(DISGUISES) + 4), 413: 5, 403: 10}
+    assert refused == {400: 5 * (len(OVERFLOWING) + len(DISGUISES) + 4), 413: 5, 403: 10}
     metrics = triton.metrics_url.removeprefix("http://").removesuffix("/metrics")
     statuses = [get(metrics, "/metrics", {"Host": host}) for host in ("localhost", "evil.example")]
     assert statuses == [200, 403]
@@ -628,16 +645,16 @@ def test_without_the_proxy_a_grpc_message_makes_triton_allocate_its_memory(tmp_p
         with grpc.insecure_channel(server.grpc_url) as channel:
             call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
             with pytest.raises(grpc.RpcError):
-                call(a_message() + b"\x2a\x00" * (1 << 20), timeout=60)
-        assert process.memory_info().rss - before > 100 << 20  # for a message of 2 MiB
+                call(infer_message() + b"\x2a\x00" * (1 << 20), timeout=60)
+        assert process.memory_info().rss - before > 100 << 20  # the message itself has 2 MiB
 
 
 @pytest.mark.slow(reason="it waits for the proxy's time limits")
 def test_slow_clients_are_cut_off_and_the_others_are_served(proxy, clients):
     halves = [
-        *20 * [b"POST " + INFER.encode()],  # no end of the headers
-        *20 * [head("POST", INFER, with_json(b"{" + b" " * 5000)[0]) + b"{"],  # no end of the JSON
-        *20 * [head("POST", INFER, [RAW_ZERO, ("Content-Length", 100)]) + b"x"],  # no end of the image
+        *20 * [b"POST " + INFER.encode()],  # incomplete headers
+        *20 * [head("POST", INFER, with_json(b"{" + b" " * 5000)[0]) + b"{"],  # incomplete JSON
+        *20 * [head("POST", INFER, [RAW_ZERO, ("Content-Length", 100)]) + b"x"],  # incomplete image
     ]
     after = len(proxy.log)
     with ExitStack() as stack:
@@ -674,16 +691,17 @@ def test_a_slow_message_is_cut_off(proxy, clients):
 
 
 @contextmanager
-def held(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
-    """Open connections that stay open after a first response, until every kind of rejection was seen; return the
-    statuses.
+def held_connections(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
+    """Open connections and keep them open after the first response, until every kind of rejection has occurred. Yield
+    the statuses.
 
-    0 means a closed connection. Over gRPC, the first response is to the connection itself, and its status is 1.
+    Status 0 means that the connection was closed. Over gRPC, the first response acknowledges the connection and counts
+    as status 1.
     """
     hello = HELLO if is_grpc else head("GET", "/v2/health/live", [])
     statuses = []
     with ExitStack() as stack:
-        while not refusals <= set(statuses) and len(statuses) < 2 * HELD:
+        while not refusals <= set(statuses) and len(statuses) < 2 * MAX_CONNECTIONS:
             try:
                 connection = stack.enter_context(connect(proxy, host, is_grpc=is_grpc))
                 connection.sendall(hello)
@@ -696,23 +714,23 @@ def held(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
 
 @haproxy_alone
 def test_connections_and_concurrent_requests_per_address_are_limited(proxy, clients):
-    slack = 8  # a request may still count just after its response
-    with held(proxy, {429, 0}, "127.0.0.2") as statuses:
-        assert clients.ask([PHOTO]) == "right"  # from a different address
-    assert set(statuses[: HELD - slack]) == {200}
-    assert statuses.count(200) < HELD
+    slack = 8  # a request may still be counted for a moment after its response
+    with held_connections(proxy, {429, 0}, "127.0.0.2") as statuses:
+        assert clients.ask([PHOTO]) == "right"  # this client has a different address
+    assert set(statuses[: MAX_CONNECTIONS - slack]) == {200}
+    assert statuses.count(200) < MAX_CONNECTIONS
     assert set(statuses) == {200, 429, 0}
-    with held(proxy, {0}, "127.0.0.3", is_grpc=True) as statuses:
+    with held_connections(proxy, {0}, "127.0.0.3", is_grpc=True) as statuses:
         assert clients.ask([PHOTO], protocol="grpc") == "right"
-    assert statuses == [*HELD * [1], 0]
+    assert statuses == [*MAX_CONNECTIONS * [1], 0]
 
 
 @pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")
 def test_envoy_without_memory_returns_an_error_that_clients_retry(triton):
     tritons = [(triton.http_url.removeprefix("http://"), triton.grpc_url)]
-    with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than it uses at the start
+    with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than Envoy uses after its start
         wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "it has room")
-        assert ask_grpc(proxy, "ModelInfer", a_message()) == ("UNAVAILABLE", "envoy overloaded")
+        assert ask_grpc(proxy, "ModelInfer", infer_message()) == ("UNAVAILABLE", "envoy overloaded")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -731,8 +749,10 @@ def test_tritons_client_receives_the_reason_why_triton_is_unavailable(kind):
     assert said[1].status() == "StatusCode.UNAVAILABLE"
 
 
-class HalfATriton(http.server.BaseHTTPRequestHandler):
-    """A server that is ready. It closes the connection on an inference of ``ends``, and never responds to ``hangs``."""
+class FailingTriton(http.server.BaseHTTPRequestHandler):
+    """Request handler of a server that is ready but fails at inference: it closes the connection for ``ends``, and
+    never responds to ``hangs``.
+    """
 
     def do_GET(self):
         self.send_response(200)
@@ -741,7 +761,7 @@ class HalfATriton(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         if "hangs" in self.path:
-            self.connection.recv(1)  # until HAProxy gives up
+            self.connection.recv(1)  # waits until HAProxy closes the connection
 
     def log_message(self, *_):
         pass
@@ -762,7 +782,7 @@ def test_haproxys_own_errors_are_json(tmp_path):
             assert response.headers["Content-Type"] == "application/json", text
             return response.status, json.loads(text)["error"]
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), HalfATriton) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FailingTriton) as server:
         threading.Thread(target=server.serve_forever).start()
         address = f"127.0.0.1:{server.server_port}"
         try:
@@ -790,7 +810,7 @@ def test_the_limit_also_applies_to_grpc_requests(proxy, clients):
                 return error.status()
 
         assert code() == ""
-        with held(proxy, {429, 0}):
+        with held_connections(proxy, {429, 0}):
             assert code() == "StatusCode.RESOURCE_EXHAUSTED"
         wait_until(lambda: code() == "", "the places are not given back")
     assert clients.ask([PHOTO], protocol="grpc") == "right"

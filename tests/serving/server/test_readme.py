@@ -1,4 +1,6 @@
-"""The README, followed literally: its blocks in order, in a folder with the contents of a clone."""
+"""Tests that follow the README literally: its blocks of commands run in order, in a folder with the contents of a
+clone.
+"""
 
 import os
 import re
@@ -29,7 +31,7 @@ def scores(text):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Run lines like a shell after `activate`; return their output."""
+    """Return a function that runs lines in a shell, as after `activate`, and returns their output."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(ROOT / "client_examples", folder / "client_examples")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -42,7 +44,7 @@ def run(tmp_path_factory):
         return done.returncode, done.stdout, done.stderr
 
     run.folder, run.path = folder, path
-    # like `make demo` if .venv exists
+    # runs the same commands as `make demo` if .venv exists
     run.demo = run("pixprep demo client_examples/images --model-repository model_repository")
     return run
 
@@ -55,7 +57,7 @@ def test_the_two_commands_and_the_install_match_the_makefile_and_the_package():
     makefile = (ROOT / "Makefile").read_text()
     assert [line.split()[:2] for line in BLOCKS[MAKE][1].splitlines()] == [["make", "demo"], ["make", "test"]]
     assert "pixprep demo $(PHOTOS) --model-repository model_repository" in makefile
-    assert BLOCKS[INSTALL][1] == 'pip install ".[demo]"\npixprep demo\n'  # tests/package installs it
+    assert BLOCKS[INSTALL][1] == 'pip install ".[demo]"\npixprep demo\n'  # tests/package tests the installation
     assert re.search(r"^demo = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 

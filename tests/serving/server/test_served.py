@@ -1,4 +1,4 @@
-"""Rehearsal of the served part of ``make gpu``: a few of the same requests and checks, on the CPU."""
+"""Tests that rehearse the served part of ``make gpu`` on the CPU, with fewer requests and the same checks."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def it(tmp_path_factory, oracle, models):
-    """Use the memory pools of a GPU server, which Triton also accepts here."""
+    """Run the server with the memory pools of a GPU server. Triton accepts these options also without a GPU."""
     folder = tmp_path_factory.mktemp("served") / "it"
     with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
         yield it
@@ -47,11 +47,11 @@ def test_triton_has_the_requested_pools(it):
 
 
 def test_wrong_responses_are_counted(it, images):
-    class Deceived(Oracle):
+    class WrongOracle(Oracle):
         def logits(self, tensors):
             return super().logits(tensors) + 1
 
-    oracle = Deceived()
+    oracle = WrongOracle()
     with Clients(it, oracle) as clients:
         assert clients.ask(images[:1], model="ensemble") == "wrong"
         assert clients.ask(images[:1]) == "right"

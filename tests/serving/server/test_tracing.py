@@ -1,4 +1,6 @@
-"""`pixprep serve --trace`: an OpenTelemetry collector receives the spans of requests, as one tree for an ensemble."""
+"""Tests of `pixprep serve --trace`: an OpenTelemetry collector receives the spans of requests, and the spans of an
+ensemble form one tree.
+"""
 
 import json
 import subprocess
@@ -17,11 +19,11 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class Collector(ThreadingHTTPServer):
-    """Receives OTLP over HTTP.
+    """Server that receives OTLP over HTTP.
 
     Attributes:
-        spans: Spans, each with the name of its service.
-        paths: Paths of the requests.
+        spans: Received spans, each with the name of its service.
+        paths: Paths of the received requests.
     """
 
     daemon_threads = True
@@ -75,7 +77,7 @@ def model_of(span):
 
 
 def children(spans, parent):
-    """Return the names below a span, as nested dicts."""
+    """Return the names of the spans below a span, as nested dicts."""
     below = [span for span in spans if span.get("parentSpanId", "").lower() == parent.lower()]
     return {span["name"]: children(spans, span["spanId"]) for span in below}
 
@@ -88,10 +90,10 @@ def test_the_spans_of_an_ensembles_request_are_one_tree_below_the_clients_span(r
         headers |= {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-secret": "of the client"}
         status, _, _ = post(serve.address, "/v2/models/ensemble/infer", headers, body)
         assert status == 200
-        serve.stop()  # sends the pending spans, for which Triton would otherwise wait 5 s
+        serve.stop()  # Triton sends pending spans when it stops; otherwise, it waits 5 s
     tree = children(collector.spans, PARENT)
     assert tree == {"InferRequest": {"ensemble": {"preprocess": {"compute": {}}, "classifier": {"compute": {}}}}}
-    assert len(collector.spans) == 6  # one in a million is traced, plus every request with a traceparent
+    assert len(collector.spans) == 6  # one request in a million is traced, and also every request with a traceparent
     assert {span["traceId"].lower() for span in collector.spans} == {TRACE}
     assert {span["service"]["stringValue"] for span in collector.spans} == {"pixprep"}
     models = {span["name"]: model_of(span) for span in collector.spans if model_of(span)}

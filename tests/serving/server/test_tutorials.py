@@ -1,4 +1,4 @@
-"""Every tutorial of docs/, followed command by command, as far as the environments that it needs exist."""
+"""Tests that follow every tutorial in docs/ command by command, as far as the required environments exist."""
 
 import shutil
 import sys
@@ -27,7 +27,7 @@ processor to processor; further libraries of its environments.
 
 @pytest.fixture
 def checkout(tmp_path, demo_repository):
-    """A folder with the files of a checkout that the pages name, after `make demo`."""
+    """Return a folder with the files of a checkout that the pages refer to, after `make demo`."""
     folder = tmp_path / "checkout"
     shutil.copytree(demo_repository, folder / "model_repository")
     for name in ("client_examples", "training_examples", "tests"):

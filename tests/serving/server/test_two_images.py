@@ -1,4 +1,6 @@
-"""A model that compares two images: the files that `build` writes, and its use with `send`, the page and clients."""
+"""Tests of a model that compares two images: the files that `build` writes, and the use of the model with `send`, the
+page and clients.
+"""
 
 import json
 import subprocess
@@ -38,9 +40,9 @@ compare (float[n, 3, 16, 16] left, float[n, 3, 16, 16] right) => (float[n, 2] di
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a user's files and a repository of two ensembles.
+    """Return a folder with a user's files and a repository of two ensembles.
 
-    One has two images, the other uses one image for both inputs.
+    The first ensemble has two image inputs. The second one passes a single image to both inputs of the model.
     """
     folder = tmp_path_factory.mktemp("pairs")
     onnx.save(onnx.parser.parse_model(COMPARE), folder / "siamese.onnx")

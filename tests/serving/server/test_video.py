@@ -1,4 +1,6 @@
-"""Clips in a real Triton: curl, both protocols, invalid ones among valid ones, equal to the engine bit for bit."""
+"""Tests of clips in a real Triton server: requests with curl and over both protocols, invalid clips among valid ones,
+and tensors that match the engine's bit for bit.
+"""
 
 import re
 import urllib.request
@@ -25,7 +27,7 @@ PIPELINE = pp.Pipeline(
 )  # fmt: skip
 NAMES = ("h264.mp4", "vp9.webm")
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
-SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  # the clips have 40
+SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  # the clips have 40 frames
 
 
 @pytest.fixture(scope="module")
