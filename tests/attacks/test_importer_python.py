@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def python(tmp_path):
-    """Return a Python environment without DALI, regardless of what is installed in the current environment."""
+    """Return a Python environment without DALI, even if DALI is installed in the current one."""
     program = tmp_path / "bare"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     program.chmod(0o755)

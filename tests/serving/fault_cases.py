@@ -67,12 +67,12 @@ class Row:
     """Row of the fault table: the outcomes of all requests of one case.
 
     Attributes:
-        right: Number of tensors that match the engine's bit for bit, and of invalid requests that were rejected as
-            specified.
+        right: Number of correct outcomes: tensors that match the engine's bit for bit, and invalid requests that were
+            rejected as specified.
         errors: Number of requests that failed with a clear error instead of the expected response.
         lost: Number of requests without a response, plus the neighbours' errors.
-        wrong: Number of wrong tensors, of invalid requests that succeeded, and of error messages that should not be
-            shown to clients.
+        wrong: Number of wrong tensors, invalid requests that succeeded, and error messages that should not be shown to
+            clients.
         recovery_s: Seconds from the end of the fault until every model responded correctly again.
         remark: Measurements of the case, or descriptions of the lost or wrong responses.
     """

@@ -1,4 +1,4 @@
-"""Tests of the model repositories that `build` writes, and of the notes that it prints."""
+"""Tests of the model repositories that `build` writes and the notes that it prints."""
 
 import difflib
 import re

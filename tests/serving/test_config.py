@@ -1,6 +1,4 @@
-"""Tests that config.pbtxt is completed with fields derived from the pipeline, that invalid files are rejected, and of
-the error messages.
-"""
+"""Tests of config.pbtxt: fields are derived from the pipeline, and invalid files are rejected with clear messages."""
 
 import pytest
 

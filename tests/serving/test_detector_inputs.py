@@ -1,4 +1,4 @@
-"""Tests of a detector's additional inputs (sizes and scales in every type and order), and of YOLOX's letterbox."""
+"""Tests of YOLOX's letterbox and a detector's additional inputs: sizes and scales in every type and order."""
 
 import cv2
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests of the arguments passed to perf_analyzer, and of the parser for its reports."""
+"""Tests of the arguments passed to perf_analyzer and the parser for its reports."""
 
 import json
 import re

@@ -66,7 +66,7 @@ def test_an_idle_period_is_reported_once_and_again_after_another_batch():
         idle_events.release()
 
     watchdog = Watchdog(print, on_idle, idle_s=0.05, period_s=0.01)
-    assert not idle_events.acquire(timeout=0.3)  # no batch has been run, so there is no memory to free
+    assert not idle_events.acquire(timeout=0.3)  # no batch has been run, so no memory can be freed
     for count in (1, 2):
         with watchdog.limit(60):
             assert not idle_events.acquire(timeout=0.2)  # a long batch does not count as idle time

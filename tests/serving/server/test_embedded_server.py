@@ -1,4 +1,6 @@
-"""Tests of the embedded Triton server as a process: it starts completely, and leaves no processes or files behind."""
+"""Tests that the embedded Triton server, as a process, starts completely and removes all its processes and files when
+it stops.
+"""
 
 import os
 import re

@@ -48,12 +48,12 @@ def test_a_wrong_response_is_detected(usual, oracle):
             assert clients.ask([GOOD[0]], protocol=protocol) == "wrong"
 
 
-@pytest.mark.parametrize("dead_id", [0.5, 1.5])
-def test_one_outlier_of_memory_is_not_growth_and_a_leak_is(dead_id):
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_one_outlier_of_memory_is_not_growth_and_a_leak_is(factor):
     steady, leak = [100.0] * 12, [100.0 + step for step in range(12)]
     for place in range(12):
-        assert growth([*steady[:place], dead_id * 100, *steady[place + 1 :]]) == 0
-        assert growth([*leak[:place], dead_id * leak[place], *leak[place + 1 :]]) > 0.015
+        assert growth([*steady[:place], factor * 100, *steady[place + 1 :]]) == 0
+        assert growth([*leak[:place], factor * leak[place], *leak[place + 1 :]]) > 0.015
     assert growth([1.0, 2.0]) == 1
 
 

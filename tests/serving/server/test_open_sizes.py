@@ -26,7 +26,7 @@ PIPELINE = pp.Pipeline(
         pp.tensor(min_width=160, multiple=16, pad_value=-3.0),
     ]
 )
-MAX_BYTES = 3 * 48 * 640 * 4 + 8  # bytes of the widest tensor, and of the output with its size
+MAX_BYTES = 3 * 48 * 640 * 4 + 8  # total bytes of the widest tensor and its size output
 WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 
 

@@ -1,5 +1,5 @@
-"""Tests of perf_analyzer, of the client in `pixprep send`, and of every program in client_examples/, with a live Triton
-server.
+"""Tests with a live Triton server: perf_analyzer, the client in `pixprep send`, and every program in
+client_examples/.
 """
 
 import os

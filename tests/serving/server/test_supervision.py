@@ -1,5 +1,5 @@
-"""Tests of the supervision by `pixprep serve`: dead processes are restarted, pending requests are completed before a
-shutdown, and nothing is left behind.
+"""Tests of the supervision by `pixprep serve`: it restarts dead processes, completes pending requests before a
+shutdown, and removes everything that it created.
 """
 
 import json
@@ -340,7 +340,7 @@ def test_the_delays_grow_and_end_only_for_triton_and_are_reset_after_a_quiet_per
     assert [waits.count(ran_s=11), waits.count(ran_s=0)] == [0, 1]
 
 
-# Tests of models that never finish loading, and of restarts of Triton itself.
+# Tests of models that never finish loading and restarts of Triton itself.
 
 RESTARTED = r"^pixprep: {}; it is restarted( in (\d+) s)?$"
 ALL_BACK = r"^pixprep: all models are ready again after \d+\.\d s$"
@@ -599,7 +599,7 @@ def test_health_meets_its_deadline_if_a_model_hangs_and_is_1_if_its_process_is_d
     assert post(alone.http_url.removeprefix("http://"), "/v2/health/ready", {}, b"")[0] in (200, 400, 405)
 
 
-# Tests of the resources that a dead stub leaves behind.
+# Tests that the resources of a dead stub are freed.
 
 
 def test_memory_of_a_stub_that_triton_keeps_mapped_is_freed(tmp_path):
