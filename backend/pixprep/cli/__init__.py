@@ -1,4 +1,4 @@
-"""The command line: ``pixprep``."""
+"""The command-line program ``pixprep``."""
 
 from pixprep.cli.parser import main
 

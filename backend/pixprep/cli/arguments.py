@@ -1,4 +1,4 @@
-"""Parsers of command-line values, and options that several commands share."""
+"""Parses the values of command-line options, and defines the options that several commands share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pixprep.formats import FORMATS
 
 
 def read_parameter(text: str, example: str = "threads=2") -> tuple[str, str]:
-    """Parse ``NAME=VALUE``. An error message shows ``example``."""
+    """Parse ``NAME=VALUE``. The error message for invalid text contains ``example``."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals):
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE such as {example}, not {text!r}")
@@ -20,7 +20,7 @@ def read_parameter(text: str, example: str = "threads=2") -> tuple[str, str]:
 
 
 def read_option(text: str) -> tuple[str, Any]:
-    """Parse ``NAME=VALUE``; a value that is valid JSON is converted to a Python object."""
+    """Parse ``NAME=VALUE``. If the value is valid JSON, convert it to a Python object."""
     from pixprep.importers import assembly
 
     _, written = read_parameter(text, "input=tensor")
@@ -31,7 +31,7 @@ def read_option(text: str) -> tuple[str, Any]:
 
 
 def read_named_file(text: str) -> tuple[str, Path]:
-    """Parse ``FILE`` or ``NAME=FILE``. If a file named like the whole text exists, the text is a ``FILE``."""
+    """Parse ``FILE`` or ``NAME=FILE``. If the whole text is the path of an existing file, it is parsed as ``FILE``."""
     name, equals, file = text.partition("=")
     if not equals or Path(text).exists():
         return "", Path(text)
@@ -50,7 +50,7 @@ def read_formats(text: str) -> tuple[str, ...]:
 
 
 def read_size(text: str) -> tuple[int, int]:
-    """Parse ``HEIGHTxWIDTH`` and check the size against the default ``Limits``."""
+    """Parse ``HEIGHTxWIDTH``, and check that the size is within the default ``Limits``."""
     from pixprep.engine.decoders import Limits
     from pixprep.errors import ImageError
 
@@ -76,7 +76,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def read_collector(text: str) -> str:
-    """Check that a text is an HTTP(S) URL with a path, as for an OTLP collector, and return it."""
+    """Check that a string is an HTTP(S) URL with a path, as the URL of an OTLP collector must be, and return it."""
     try:
         url = urlsplit(text)
         is_complete = url.scheme in ("http", "https") and url.hostname and url.path.strip("/") and url.port != 0
@@ -141,17 +141,17 @@ DEFAULT = "default: %(default)s"
 
 
 def one_of(choices: tuple[str, ...]) -> dict[str, Any]:
-    """Return the settings of an option with fixed choices. The first choice is the default."""
+    """Return the ``add_argument`` settings of an option with fixed choices. The first choice is the default."""
     return {"choices": choices, "default": choices[0]}
 
 
 def as_json(text: str) -> dict[str, Any]:
-    """Return the settings of ``--json``; ``text`` describes the JSON output for ``--help``."""
+    """Return the ``add_argument`` settings of ``--json``. ``text`` describes the JSON output in ``--help``."""
     return {"action": "store_true", "dest": "as_json", "help": f"print {text}"}
 
 
 def add_request(command: argparse.ArgumentParser, *, has_images: bool) -> None:
-    """Add the arguments of a command that sends requests. With ``has_images``, the command takes image paths."""
+    """Add the arguments of a command that sends requests; with ``has_images``, also the paths of images."""
     if has_images:
         command.add_argument("paths", **IMAGES)
     command.add_argument("--protocol", **one_of(("http", "grpc")), help=f"protocol of the requests; {DEFAULT}")

@@ -1,4 +1,4 @@
-"""File handling that commands share: write pictures, report skipped files, read numeric inputs from JSON."""
+"""Functions that several commands use to write pictures, report skipped files, and read numeric inputs from JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_picture(output: Path, picture: Any) -> None:
 
 
 def check_picture(output: Path | None, photos: Sequence[Path]) -> None:
-    """Raise ``PixprepError`` if an output is not a .png file, or would overwrite one of the photos."""
+    """Raise ``PixprepError`` if the output does not end in .png, or would overwrite one of the photos."""
     if output is None:
         return
     if output.suffix.lower() != ".png":
@@ -32,13 +32,13 @@ def check_picture(output: Path | None, photos: Sequence[Path]) -> None:
 
 
 def say_skipped(paths: Sequence[Path]) -> None:
-    """Print to stderr which files in the folders are skipped."""
+    """Print to stderr which files in the given folders are skipped."""
     for text in skipped(paths):
         say(text, file=sys.stderr)
 
 
 def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the values of the ``--input`` options by name. A text value is the path of a JSON file to read."""
+    """Return the values of the ``--input`` options by name. If a value is a string, read it from that JSON file."""
     found = {}
     for name, value in inputs:
         found[name] = value

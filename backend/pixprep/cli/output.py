@@ -1,7 +1,7 @@
-"""Print results on the command line, as one line or one JSON object per file.
+"""Prints the results of commands, as one line or one JSON object per file.
 
-The output may contain untrusted text, such as file names. Control characters are escaped before printing, so they
-cannot change the terminal.
+The output may contain untrusted text, such as file names. Control characters are escaped before printing, so that they
+cannot change the state of the terminal.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from pixprep.serving.embedded.client import Answer
 
 _EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
-"""Extra fields of a log record that are written to its JSON object."""
+"""Names of the extra fields of a log record that are included in the JSON object of the record."""
 # A result of Triton's classification extension: score:class:label, without the label if the model has no label file
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
 
 
 def say(*lines: object, file: IO[str] | None = None) -> None:
-    """Print lines in one write; characters that are not printable, including line breaks, are escaped.
+    """Print lines in one write, and escape characters that are not printable, including line breaks.
 
     Args:
         lines: One or more lines.
-        file: Stream to print to; default: stdout.
+        file: Stream to which the lines are printed. Default: stdout.
     """
     print("\n".join(map(printable, lines)), file=file, flush=True)
 
 
 def say_text(text: str, *, file: IO[str] | None = None) -> None:
-    """Print a text like ``say``, but preserve its line breaks."""
+    """Print a string like ``say``, but preserve its line breaks."""
     say(*text.removesuffix("\n").split("\n"), file=file)
 
 
 def forget_output() -> None:
-    """Discard buffered output that cannot be written. Python would retry at exit and print an error."""
+    """Discard buffered output that cannot be written; otherwise, Python would retry at exit and print an error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -55,7 +55,7 @@ def forget_output() -> None:
 
 
 def called() -> str:
-    """Return how to call pixprep in a shell: ``pixprep`` if it is on the PATH, or the path of the script."""
+    """Return the shell command that starts pixprep: ``pixprep`` if it is on the PATH, or the path of its script."""
     ours, found = Path(sys.executable).with_name("pixprep"), which("pixprep")
     if not ours.exists():
         return f"{shlex.quote(sys.executable)} -m pixprep"
@@ -66,7 +66,7 @@ def called() -> str:
 
 
 class _Formatter(logging.Formatter):
-    """Log formatter that escapes control characters in the message but not in a traceback."""
+    """Log formatter that escapes control characters in messages, but not in tracebacks."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (name defined by logging)
         return printable(super().formatMessage(record))
@@ -75,7 +75,8 @@ class _Formatter(logging.Formatter):
 class _JsonFormatter(logging.Formatter):
     """Log formatter that writes one JSON object per line.
 
-    The keys are time (UTC), level, logger, message, those of ``_EXTRA`` that are set, and traceback if there is one.
+    The keys are ``time`` (UTC), ``level``, ``logger`` and ``message``, the fields in ``_EXTRA`` that the record has,
+    and ``traceback`` if the record has an exception.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -88,7 +89,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(*, as_json: bool = False) -> None:
-    """Send log records from level WARNING on to stderr; with ``as_json``, from level INFO on."""
+    """Write log records of level WARNING and higher to stderr; with ``as_json``, of level INFO and higher."""
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter() if as_json else _Formatter("pixprep: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO if as_json else logging.WARNING)
@@ -97,7 +98,7 @@ def log_to_stderr(*, as_json: bool = False) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress pixprep's log warnings inside the block. For callers that print the same information themselves."""
+    """Suppress the warnings that pixprep logs inside the block, for callers that print this information themselves."""
     logger = logging.getLogger("pixprep")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -115,9 +116,9 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
     """Print one result of ``pixprep run``: the summary of one output of a file, or an error.
 
     Args:
-        row: ``file``, and either ``error`` or the values of ``summary``. Optional keys: ``name`` of the output if there
-            are several, path of the written file as ``output``, and the number of the ``box`` if the pipeline has one
-            output per box.
+        row: Dict with the key ``file``, and either ``error`` or the keys of ``summary``. Optional keys: ``name``, the
+            name of the output if there are several outputs; ``output``, the path of the written file; and ``box``, the
+            number of the box if the pipeline returns one tensor per box.
         as_json: Whether to print the row as JSON.
     """
     file = f"{row['file']} {row['box']}" if "box" in row else row["file"]
@@ -132,7 +133,7 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
 
 
 def print_answer(answer: Answer, *, as_json: bool) -> None:
-    """Print the server's response to one image file, or to one file per input of a model that compares images."""
+    """Print the server's response to one image file, or to several files if the model compares images."""
     files = " ".join(map(str, (answer.path, *answer.others)))
     if as_json:
         row: dict[str, Any] = {"file": str(answer.path), "latency_ms": answer.latency_ms}

@@ -1,6 +1,7 @@
-"""Argument parsers and entry point of the ``pixprep`` command.
+"""Defines the argument parsers and the entry point of the ``pixprep`` command.
 
-Exit codes: 0 for success, 1 for failure, 2 for wrong usage. Results go to stdout; all other output goes to stderr.
+The exit code is 0 for success, 1 for failure, and 2 for wrong usage. Results are printed to stdout, and all other
+output is printed to stderr.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed, unknown = command_line().parse_known_args(argv)
     options = vars(parsed)
     command, (module, _, name) = options.pop("command"), options.pop("run").partition(".")
-    if unknown:  # report it with the usage of this command, not that of all commands
+    if unknown:  # report unknown arguments with the usage of this command, not with the usage of ``pixprep``
         command.error(f"unrecognized arguments: {' '.join(unknown)}")
     from pixprep.cli.output import forget_output, say
 
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that escapes control characters in its error messages, which quote arguments."""
+    """Argument parser that escapes control characters in error messages, because the messages quote arguments."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
@@ -90,7 +91,7 @@ def command_line() -> argparse.ArgumentParser:
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: str, text: str, example: str, among: Any = parsers) -> argparse.ArgumentParser:
-        """Add a command. ``run`` is the ``module.function`` to call; it is imported only if the command runs."""
+        """Add a command that calls ``run``, a ``module.function``. The module is imported only if the command runs."""
         sub: argparse.ArgumentParser = among.add_parser(
             name,
             help=text,

@@ -1,6 +1,6 @@
-"""Commands for a pipeline or a repository: build, check, import, verify, explain.
+"""Implements the commands for a pipeline or a model repository: build, check, import, verify, explain.
 
-The commands import their modules inside functions, so that ``pixprep run`` works without Triton's packages.
+Modules are imported inside the functions of the commands, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _compared(path: Path, source: str, options: dict[str, Any]) -> tuple[list[Pr
     """Compare a pipeline file with its source.
 
     Returns:
-        The differences as problems. If the pipeline does not differ, a line that confirms this.
+        The differences as a list of problems. If there are none, the second list contains a line that confirms this.
     """
     from pixprep.importers.source import imported_again, is_equal
     from pixprep.serving.repository import Problem
@@ -237,7 +237,8 @@ def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, di
     """Convert one version of a dali_backend model.
 
     Returns:
-        The pipeline, the files to write by name, and notes about omitted fields of the configuration.
+        The pipeline; a dict from file names to the contents of the files to write; and notes about fields of the
+        configuration that are omitted.
     """
     from pixprep.importers import importer_of
     from pixprep.importers.dali import interface, read_graph
@@ -271,7 +272,7 @@ def _source(source: str | None, options: dict[str, Any]) -> str | Pipeline | Non
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
-    """Return a name and the bytes of the photo for a preview: the given image, or a built-in photo."""
+    """Return the name and the bytes of the photo for a preview. Default: a built-in photo."""
     path = image or PHOTOS / "china.jpg"
     if path.is_dir():
         raise PixprepError(f"{path} is a folder: pass the path of a photo")
@@ -286,7 +287,7 @@ def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
 
 
 def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
-    """Print a preview of one photo to stderr. An error of the photo is printed and does not fail the command.
+    """Print a preview of one photo to stderr. If the photo cannot be processed, print the error instead.
 
     Raises:
         PipelineError: The pipeline would fail for every photo.

@@ -1,6 +1,7 @@
-"""Commands that run a pipeline on files and data sets: run, batch, preview, data check.
+"""Implements the commands that run a pipeline on files and data sets: run, batch, preview, data check.
 
-The commands import optional modules inside functions, so that ``pixprep run`` works without Triton's packages.
+Optional modules are imported inside the functions of the commands, so that ``pixprep run`` works without Triton's
+packages.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any
 def _results(
     engine: Engine, paths: Sequence[Path], numbers: dict[str, Any]
 ) -> Iterator[list[dict[str, Any] | str | ImageError]]:
-    """Yield the results of each file: one per image, or one per box. A result is a dict of outputs or an error.
+    """Yield a list of results per file: one result, or one per box. A result is a dict of outputs, or an error.
 
     Several files are processed at once to keep all threads busy.
     """
@@ -104,7 +105,7 @@ def _results(
 
 
 def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
-    """Return the results of one image, a slice of the batch. Tensors on a GPU are copied to the host."""
+    """Return the results of one image, which are the ``span`` of the batch. Copy GPU tensors to host memory."""
     return [
         batch.errors[row]
         or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}
@@ -113,7 +114,10 @@ def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageErr
 
 
 def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
-    """Yield one row for ``print_row`` per output. With ``stem``, write it to ``STEM.npy`` or ``STEM.NAME.npy``."""
+    """Yield one row for ``print_row`` per output. With ``stem``, also write each output to a file.
+
+    The file is ``STEM.npy``, or ``STEM.NAME.npy`` if there are several outputs.
+    """
     import numpy as np
 
     if not isinstance(result, dict):
@@ -188,7 +192,7 @@ def check_data(
 
 
 def _served_side(path: Path) -> Pipeline:
-    """Load the serving side of a pipeline file for input from files, and print which ops it omits."""
+    """Load the serving side of a pipeline, adapted to input from files, and print to stderr which ops it omits."""
     pipeline = Pipeline.load(path).for_serving().for_files()
     if pipeline.left_out:
         say(f"{path}: {pipeline.left_out}", file=sys.stderr)

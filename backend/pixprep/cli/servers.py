@@ -1,6 +1,6 @@
-"""Commands for a server: serve, send, health, bench, demo, doctor, install-backend.
+"""Implements the commands for a server: serve, send, health, bench, demo, doctor, install-backend.
 
-The commands import their modules inside functions, so that ``pixprep run`` works without Triton's packages.
+Modules are imported inside the functions of the commands, so that ``pixprep run`` works without Triton's packages.
 """
 
 from __future__ import annotations

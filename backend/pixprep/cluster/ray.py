@@ -1,8 +1,8 @@
 """Runs a pipeline on many images with Ray, on a cluster or on all cores of this machine. Requires the extra ``ray``.
 
-``preprocess`` is a step of a Ray Data pipeline. ``batch`` converts a list of files to a folder of Parquet files, and
-can be resumed after an interruption. In both, a row that fails contains the reason in its column ``error``, and the run
-continues.
+``preprocess`` adds a preprocessing step to a Ray Data pipeline. ``batch`` converts a list of files to a folder of
+Parquet files, and can be resumed after an interruption. With both functions, an image that cannot be processed does not
+stop the run; the column ``error`` of its row contains the reason.
 """
 
 from __future__ import annotations
@@ -44,21 +44,27 @@ _CONNECT_S = 10.0
 
 
 class _Rows:
-    """Ray actor with an engine that preprocesses rows. ``column`` contains encoded bytes or paths."""
+    """Ray actor that preprocesses rows with its own engine.
+
+    The column named ``column`` contains the images, as encoded bytes or as paths.
+    """
 
     def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
         self._engine = Engine(Pipeline.from_json(text).for_files(), device=device, threads=threads)
         self._column, self._outputs = column, outputs
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """Replace the images of the rows by an array (rows, ...) per output, with zeros for rows with an ``error``."""
+        """Replace the images of the rows with one array (rows, ...) per output, and add the column ``error``.
+
+        The arrays contain zeros for rows with an error.
+        """
         images = rows.pop(self._column)
         batch = self._engine.run_batch([_encoded(image) for image in images], outputs=self._outputs)
         tensors = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
         return rows | tensors | {"error": np.array([error and str(error) for error in batch.errors], object)}
 
     def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
-        """Write a file in small batches of rows, and return the numbers of rows and of failed rows."""
+        """Write a file in small batches of rows. Return the number of rows and the number of failed rows."""
         tables = (self._table(names[at : at + BATCH]) for at in range(0, len(names), BATCH))
         first, errors = next(tables), 0
         with atomic_file(target) as file, pq.ParquetWriter(file, first.schema) as writer:
@@ -77,7 +83,7 @@ class _Rows:
 
 
 def _encoded(image: Any) -> Encoded | ImageError:
-    """Return the encoded bytes of an image given as bytes or as a path; an error if it cannot be read."""
+    """Return the encoded bytes of an image that is given as bytes or as a path, or an error if it cannot be read."""
     if isinstance(image, str):
         try:
             return read_image({"image": Path(image), "name": image}, Limits())
@@ -105,28 +111,28 @@ def preprocess(
     Args:
         dataset: Dataset with a column of images, such as ``ray.data.read_binary_files("photos/", include_paths=True)``.
         pipeline: Pipeline whose serving side is run.
-        image: Name of the column with encoded bytes, or with paths that every node can read. The result does not
-            contain it.
-        outputs: Names of the outputs of the pipeline to compute. Default: all.
+        image: Name of the column with encoded bytes, or with paths that every node can read. The returned dataset does
+            not contain this column.
+        outputs: Names of the pipeline's outputs to compute. Default: all outputs.
         device: ``cpu``, or ``gpu`` for one GPU per worker.
-        workers: Number of actors, or their minimum and maximum number. Default: from one up to one per GPU, or per
-            core except one, which reads files. If the minimum leaves no core free, each actor requests a fraction of a
-            core from Ray.
-        threads: Number of threads of each actor on the CPU. Each thread reserves a core.
-        batch_size: Number of rows that an engine receives at once.
+        workers: Number of actors, or a pair of their minimum and maximum number. By default, the minimum is 1, and the
+            maximum is one actor per GPU, or one per ``threads`` cores, where one core is reserved for reading files. If
+            the minimum would use all cores, each actor requests only a fraction of a core from Ray.
+        threads: Number of threads of each actor on the CPU. An actor reserves one core per thread.
+        batch_size: Number of rows that an engine processes at once.
 
     Returns:
-        Dataset with the other columns, a column of tensors per output, and ``error``: None, or the reason why the
-        tensors of the row are zeros.
+        Dataset with all other columns of the input, one column of tensors per output, and a column ``error``. An error
+        is None, or the reason why the tensors of the row are zeros.
 
     Raises:
-        PixprepError: The pipeline has inputs that accompany each image.
+        PixprepError: The pipeline has per-image inputs, such as boxes.
         SetupError: The cluster has fewer cores or GPUs than the minimum number of workers needs.
     """
     low, high = workers if isinstance(workers, tuple) else (workers or 1, workers)
     places, asks = _checked(pipeline, device, threads, low)
     if "num_gpus" not in asks:
-        # Actors keep their cores, and Ray's tasks that read files also need one: leave one core free on any node.
+        # Actors keep their cores, and Ray's tasks that read files also need a core: leave one core free on some node.
         cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         fitting = sum(each // threads for each in cores)
         places = fitting if fitting * threads < places else fitting - 1
@@ -145,12 +151,13 @@ def preprocess(
 
 
 def _checked(pipeline: Pipeline, device: str, threads: int, workers: int) -> tuple[int, dict[str, Any]]:
-    """Return the number of cores or GPUs of the cluster, and Ray's resource options for each worker.
+    """Return the number of cores or GPUs in the cluster, and Ray's resource options for each worker.
 
     Raises:
-        PixprepError: The pipeline has per-image inputs, which neither a list of images nor a column contains, or the
-            shape of a tensor depends on the image.
-        SetupError: The cluster does not have the resources for all workers. Ray would wait for them forever.
+        PixprepError: The pipeline has per-image inputs, which the rows do not contain, or the shape of an output
+            depends on the image.
+        SetupError: The cluster does not have the resources for all workers. Without this check, Ray would wait for the
+            resources forever.
     """
     for name, spec in pipeline.inputs.items():
         raise PixprepError(
@@ -175,9 +182,9 @@ class Done(NamedTuple):
 
     Attributes:
         rows: Number of rows written.
-        errors: Number of these rows that failed.
+        errors: Number of written rows whose image could not be processed.
         files: Number of files written.
-        skipped: Number of files that already existed.
+        skipped: Number of files that already existed and were not written again.
         seconds: Duration of the run.
     """
 
@@ -200,28 +207,31 @@ def batch(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Done:
-    """Write every image of a manifest as a row of ``output/part-00000000.parquet``, ``part-00000001.parquet``, ….
+    """Preprocess every image of a manifest into a row of ``output/part-00000000.parquet``, ``part-00000001.parquet``,
+    ….
 
-    A file is first written under a temporary name, so every existing file is complete. Calling the function again
-    writes the missing files. A worker that dies is replaced, and its file is written from the beginning. Rows are in
-    the order of the manifest.
+    A file is first written under a temporary name, so that every file with its final name is complete. Calling the
+    function again writes the missing files. If a worker dies, it is replaced, and its file is written again from the
+    beginning. The rows have the same order as the manifest.
 
     Args:
-        paths: Path of the manifest.
+        paths: Path of the manifest, the list of image files.
         pipeline: Pipeline whose serving side is run.
-        output: Output folder, which belongs to one manifest and one pipeline, and to one run at a time.
-        column: Name of the column of a CSV or Parquet manifest. Default: ``path``, or the only column.
+        output: Output folder. It must not contain files from a different manifest or pipeline, and only one run at a
+            time can write to it.
+        column: Name of the column with image paths in a CSV or Parquet manifest. Default: ``path``, or the only column.
         device: ``cpu`` or ``gpu``.
         rows_per_file: Number of rows per file. The last file may have fewer.
-        workers: Number of actors, each with one core or one GPU. Default: as many as the cluster supports.
-        address: Address of a Ray cluster that can access the same files. Default: this machine.
+        workers: Number of actors, each of which uses one core or one GPU. Default: the number of cores or GPUs in the
+            cluster.
+        address: Address of a Ray cluster that can access the same files. Default: start Ray on this machine.
         progress: Callback that receives the number of completed rows, including those of earlier runs, and the number
             of rows that failed in this run.
 
     Raises:
-        PixprepError: The folder belongs to a different run, or another run is writing to it; or a file could not be
-            written in several attempts; or the pipeline has inputs that accompany each image.
-        SetupError: The cluster does not respond, or lacks the GPU or the cores.
+        PixprepError: The folder contains files from a different manifest or pipeline; another run is writing to the
+            folder; a file could not be written in several attempts; or the pipeline has per-image inputs.
+        SetupError: The cluster does not respond, or does not have the GPUs or cores for the workers.
     """
     began, text, names = time.monotonic(), pipeline.to_json(), manifest(paths, column)
     output.mkdir(parents=True, exist_ok=True)
@@ -272,13 +282,16 @@ def _start(address: str | None) -> None:
 
 
 def _sweep(output: Path) -> None:
-    """Remove the unfinished files of writers that died."""
+    """Remove the unfinished files of workers that died."""
     for left in output.glob(UNFINISHED):
         left.unlink(missing_ok=True)
 
 
 def _written(actors: list[Any], parts: Iterator[tuple[Path, list[str | None]]]) -> Iterator[tuple[bool, int, int]]:
-    """Assign files to free actors, and yield (is new, rows, failed rows) of each completed or existing file."""
+    """Assign files to free actors, and yield a tuple for each file that is completed or already exists.
+
+    The tuple contains whether the file is new, its number of rows, and the number of failed rows.
+    """
     busy: dict[Any, tuple[Any, Path]] = {}
     while True:
         for target, names in parts:
@@ -302,13 +315,13 @@ def _written(actors: list[Any], parts: Iterator[tuple[Path, list[str | None]]]) 
 
 
 def _claim(output: Path, state: Mapping[str, Any]) -> None:
-    """Record the manifest and the pipeline of a folder.
+    """Record in the output folder from which manifest and pipeline its files are written.
 
     Raises:
-        PixprepError: The folder belongs to a different manifest or pipeline.
+        PixprepError: The folder already contains files from a different manifest or pipeline.
     """
     path, advice = output / "pixprep.json", "use a different folder, or empty it"
-    if not any(output.glob("part-*.parquet")):  # a run without any files does not claim the folder
+    if not any(output.glob("part-*.parquet")):  # a record without any files, from an earlier run, may be overwritten
         write(path, json.dumps(state, indent=2) + "\n")
         return
     try:

@@ -1,4 +1,7 @@
-"""Entry point of the front: ``python -m pixprep.serving.front SOCKETS SETTINGS``. It ends when its stdin is closed."""
+"""Entry point of the front: ``python -m pixprep.serving.front SOCKETS SETTINGS``.
+
+The process exits when its stdin is closed.
+"""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""Checks of request bodies that protect Triton 2.51: the nesting depth of JSON, and shapes that match their data.
+"""Checks request bodies to protect Triton 2.51: limits the nesting depth of JSON, and compares shapes with their data.
 
-Triton parses JSON recursively, and 40,000 nested levels crash it. It multiplies the dimensions of a shape modulo 2^64
-before it compares the product with the number of bytes, so that a huge shape can pass. NumPy in the process of the
-model does not, and the process crashes.
+Triton parses JSON recursively, and 40,000 nested levels crash it. Triton also multiplies the dimensions of a shape
+modulo 2^64 before it compares the product with the number of bytes. A huge shape can therefore pass Triton's check, but
+NumPy in the process of the model fails on such a shape, and the process crashes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pixprep.serving.front.refusal import Refusal
 
 MAX_DEPTH = 32
 MAX_REGION_BYTES = 1 << 48
-"""Maximum size of one tensor in shared memory, small enough that a product with 8 bytes per element cannot overflow."""
+"""Maximum size of one tensor in shared memory, in bytes. A tensor cannot have more elements than bytes, so that the
+product of its number of elements with 8 bytes per element cannot overflow."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-"""Matches a JSON string. An unterminated string also matches: if it did not, the search would start again at each of
-its quotes, which takes quadratic time."""
+"""Regular expression that matches a JSON string. An unterminated string also matches; otherwise, the search would start
+again at each quote in the string, which takes quadratic time."""
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _INFLATE = 32 + zlib.MAX_WBITS  # detect gzip or zlib from the header
@@ -37,8 +38,8 @@ def check_json(text: bytes, n_bytes: int) -> Any:
         The parsed JSON object.
 
     Raises:
-        Refusal: The text is not valid JSON, is nested too deeply, has a duplicate name in an object, or has a shape
-            that is larger than its data.
+        Refusal: The text is not valid JSON, is nested too deeply, contains an object with a duplicate name, or declares
+            a shape that is larger than its data.
     """
     if not text.lstrip(b" \t\r\n").startswith(b"{"):
         hint = "to send an image as the body, add the header Inference-Header-Content-Length: 0"
@@ -65,14 +66,14 @@ def classified(request: dict[str, Any]) -> list[str]:
 
 
 def may_be_empty(config: dict[str, Any], names: Sequence[str]) -> list[str]:
-    """Return those of the given outputs that may be empty. Classification of an empty output crashes Triton 2.51.
+    """Return the given outputs that may be empty, because classification of an empty output crashes Triton 2.51.
 
     Args:
-        config: Configuration of the model from Triton.
-        names: Names of the outputs with classification.
+        config: Complete configuration of the model, as Triton returns it.
+        names: Names of the outputs for which the request uses classification.
 
     Raises:
-        Refusal: One of these outputs is text. Classification of text also crashes Triton 2.51.
+        Refusal: One of these outputs contains strings. Classification of strings also crashes Triton 2.51.
     """
     asked = [output for output in config["output"] if output["name"] in names]
     for output in asked:
@@ -82,10 +83,10 @@ def may_be_empty(config: dict[str, Any], names: Sequence[str]) -> list[str]:
 
 
 def check_not_empty(answer: dict[str, Any]) -> None:
-    """Check that no output is empty, for classification.
+    """Check that no output of a request with classification is empty.
 
     Args:
-        answer: JSON of Triton's response to the same request without classification.
+        answer: JSON object of Triton's response to the same request without classification.
 
     Raises:
         Refusal: An output is empty.
@@ -121,7 +122,10 @@ def inflated(body: bytes, encoding: str, limit_bytes: int) -> bytes:
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Convert a JSON object to a dict. Reject duplicate names, for which Triton could use a different value."""
+    """Convert the pairs of a JSON object to a dict.
+
+    Duplicate names are rejected, because Triton could use a different one of their values.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         raise Refusal(400, "the JSON of the request has an object with a duplicate name")

@@ -1,7 +1,8 @@
-"""Checks of the ``Host`` and ``Origin`` headers, which distinguish requests from websites and from programs.
+"""Checks the ``Host`` and ``Origin`` headers, in order to tell requests of websites from requests of programs.
 
 A website can make a browser send requests to this machine, and can let its own name resolve to 127.0.0.1 (DNS
-rebinding). It cannot omit or forge the two headers, and ``Host`` is then a name and not an IP address.
+rebinding). It can neither omit nor forge the two headers. With DNS rebinding, ``Host`` is the name of the website and
+not an IP address.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+
 
 
 def is_own(host: str, names: Collection[str] = ("localhost",)) -> bool:
-    """Return whether a host is an IP address or one of the names.
+    """Return whether a ``Host`` header contains an IP address or one of the accepted names.
 
     Args:
         host: Value of the header, with or without a port.
@@ -32,15 +33,15 @@ def is_own(host: str, names: Collection[str] = ("localhost",)) -> bool:
 
 
 def is_own_origin(origin: str, host: str, names: Collection[str] | None) -> bool:
-    """Return whether an ``Origin`` is the host itself, a loopback address, or one of the names.
+    """Return whether an ``Origin`` is the host itself, a loopback address, or one of the accepted names.
 
-    Other IP addresses are not accepted, although ``is_own`` accepts them in ``Host``: a foreign website can also be
-    opened by its IP address.
+    Other IP addresses are not accepted, although ``is_own`` accepts them in ``Host``, because a browser can also open a
+    foreign website by its IP address.
 
     Args:
         origin: Value of the ``Origin`` header.
         host: Value of the ``Host`` header.
-        names: Accepted names in lower case. None: accept only the host.
+        names: Accepted names in lower case. None means that only the host is accepted.
     """
     scheme, _, netloc = origin.partition("://")
     if scheme not in ("http", "https"):

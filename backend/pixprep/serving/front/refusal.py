@@ -1,4 +1,4 @@
-"""Error response of the front itself."""
+"""Defines the error response that the front itself sends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 
 class Refusal(Exception):  # noqa: N818  (a response, not an error of the front)
-    """Exception that makes the front reject a request with an error response.
+    """Exception that makes the front reject a request and send an error response.
 
     Args:
         status: HTTP status code.
@@ -19,7 +19,7 @@ class Refusal(Exception):  # noqa: N818  (a response, not an error of the front)
         self.status = HTTPStatus(status)
 
     def response(self) -> bytes:
-        """Return the complete HTTP response. The body has the format of Triton's errors; the connection is closed."""
+        """Return the complete HTTP response, with a body in the format of Triton's errors and ``Connection: close``."""
         body = json.dumps({"error": f"front: {self}"}).encode()
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"

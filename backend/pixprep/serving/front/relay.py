@@ -1,8 +1,8 @@
-"""The proxy process of the front: parse the head of each request, reject invalid requests, and forward the others.
+"""The proxy process of the front, which parses the head of each request and either rejects or forwards the request.
 
 Image bytes are forwarded to Triton while they arrive, without buffering the whole body. Each client connection has its
-own connection to Triton, through a Unix socket that other users cannot access. The head is written again from the
-parsed fields, so that Triton and the front cannot interpret a request differently.
+own connection to Triton, through a Unix socket that other users cannot access. The front writes a new head from the
+parsed fields, so that Triton cannot interpret a request differently than the front.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pixprep.serving.front.refusal import Refusal
 
 MAX_HEAD = 32 << 10
 MAX_VALUE = 8000
-"""Maximum length of the request target and of a header value. At 8,192 bytes, Triton closes the connection without a
-response."""
+"""Maximum length in bytes of the request target and of a header value. At 8,192 bytes, Triton would close the
+connection without a response."""
 MAX_CHUNKS = 50_000
 _MAX_TRAILERS = 100
 _PIECE = 1 << 17
 _LINGER_S = 2.0
 _MANY = 64 << 10
-"""Minimum size of data that is parsed in a separate thread, so that other clients do not have to wait."""
+"""Minimum size in bytes of data that is parsed in a separate thread, so that other clients do not have to wait."""
 _ACCEPT_S = 2.0
 _LOOK_S = 0.02
 _HEAD = re.compile(
@@ -45,16 +45,19 @@ _HEAD = re.compile(
 _INFER = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 _CODINGS = re.compile(r"[a-z*-]*(;q=[01](\.[0-9]{0,3})?)?(, ?[a-z*-]+(;q=[01](\.[0-9]{0,3})?)?)*", re.IGNORECASE)
-"""Matches a valid ``Accept-Encoding`` header (RFC 9110). An invalid weight such as 1e999 crashes Triton."""
+"""Regular expression for a valid ``Accept-Encoding`` header (RFC 9110). An invalid weight such as 1e999 crashes
+Triton."""
 _JSON_LENGTH = "inference-header-content-length"
 _OWN = {
     *("connection", "keep-alive", "proxy-connection", "te", "expect"),
     *("content-length", "content-encoding", "transfer-encoding", "content-type"),
 }
-"""Headers that are not forwarded, because they apply to one connection only, are written again, or crash Triton.
+"""Headers that are not forwarded, because they apply to one connection only, the front writes them itself, or they
+crash Triton.
 
-Triton does not use ``Content-Type``, but its HTTP library parses an ``application/x-www-form-urlencoded`` body, curl's
-default, as a query. A body of more than 4 MB then crashes Triton 2.51.
+Triton does not use ``Content-Type``. However, its HTTP library parses a body of the type
+``application/x-www-form-urlencoded`` (curl's default) as a query, and a body of more than 4 MB then crashes Triton
+2.51.
 """
 
 
@@ -63,7 +66,7 @@ class Rules:
     """Rules for accepting requests.
 
     Args:
-        names: Accepted names in the ``Host`` header, in lower case. None: accept every name.
+        names: Accepted names in the ``Host`` header, in lower case. None means that every name is accepted.
         limit_bytes: Maximum size of a request body in bytes.
     """
 
@@ -83,7 +86,7 @@ class Request:
         is_chunked: Whether the body has ``Transfer-Encoding: chunked``.
         length: Size of the body in bytes if it is not chunked.
         encoding: Value of ``Content-Encoding`` in lower case.
-        json_length: Size of the JSON part in bytes. None: the whole body is JSON.
+        json_length: Size of the JSON part of the body in bytes. None means that the whole body is JSON.
 
     Raises:
         Refusal: The head is not valid, or a website sent the request.
@@ -139,7 +142,8 @@ class Request:
         return False, int((lengths or ["0"])[0])
 
     def _json_length(self) -> int | None:
-        """Return the size of the JSON part before the binary tensors; None: the whole body is JSON."""
+        """Return the size in bytes of the JSON part, which precedes the binary tensors. None: the whole body is
+        JSON."""
         if _JSON_LENGTH not in self.headers or not _INFER.fullmatch(self.path):
             return None
         text = self._one(_JSON_LENGTH, "")
@@ -163,7 +167,8 @@ class Request:
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the response may be chunked. The front then requires Triton to close the connection at its end."""
+        """Whether the response may be chunked. The front then asks Triton to close the connection after the
+        response."""
         return self.path.endswith(("/generate", "/generate_stream"))
 
     def _passed(self) -> list[tuple[str, list[str]]]:
@@ -172,7 +177,7 @@ class Request:
         return [(name, values) for name, values in self.headers.items() if name not in left_out]
 
     def head(self, length: int) -> bytes:
-        """Return the head to send to Triton for a body of this length in bytes."""
+        """Return the head to send to Triton. ``length`` is the size of the body in bytes."""
         lines = [f"{self.method} {self.target} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, values in self._passed() for value in values]
         lines += [f"content-length: {length}"] * (length > 0 or self.method == "POST")
@@ -181,7 +186,7 @@ class Request:
 
 
 class Connection:
-    """Connection of one client, together with its own connection to Triton.
+    """Connection of one client, together with the connection to Triton that serves this client.
 
     Args:
         client: Socket of the client.
@@ -202,7 +207,7 @@ class Connection:
         self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # 1: readable
 
     def serve(self) -> None:
-        """Handle requests until the client closes the connection, or a request is rejected."""
+        """Handle requests until the client closes the connection or the front rejects a request."""
         try:
             while self._answer_one():
                 pass
@@ -237,7 +242,8 @@ class Connection:
         """Read and check the JSON part of the body. A chunked or compressed body is read completely.
 
         Returns:
-            The bytes of the body that were read, decompressed, and the number of bytes that follow them.
+            The part of the body that has been read, decompressed if necessary, and the number of bytes that are still
+            to be read from the client.
         """
         limit_bytes, n_json = self._rules.limit_bytes, request.json_length
         if request.is_chunked or request.encoding != "identity":
@@ -259,7 +265,7 @@ class Connection:
         return body, length - len(body)
 
     def _in_thread(self, function: Any, data: bytes, *arguments: Any) -> Any:
-        """Call a function with data, in a thread if the data is large, and return its result."""
+        """Call a function with data and return the result. If the data is large, the call runs in a separate thread."""
         if len(data) < _MANY:
             return function(data, *arguments)
         result = gevent.get_hub().threadpool.apply(_result_or_refusal, (function, data, *arguments))
@@ -340,7 +346,7 @@ class Connection:
     # Communication with Triton
 
     def _connect(self) -> None:
-        """Connect to Triton, unless there already is a connection that Triton has not closed."""
+        """Connect to Triton, unless an open connection already exists."""
         if self._triton is not None and not self._stale.poll(0):
             return
         self._close_triton()
@@ -365,15 +371,15 @@ class Connection:
             check_not_empty(self._ask(f"POST {request.path}", lengths, text + tensors) or {"outputs": ()})
 
     def _ask(self, what: str, headers: dict[str, int], body: bytes) -> dict[str, Any] | None:
-        """Send a request of the front itself to Triton.
+        """Send Triton a request that originates from the front and not from the client.
 
         Args:
-            what: Method and target.
+            what: HTTP method and request target.
             headers: Additional headers with numeric values.
             body: Body of the request.
 
         Returns:
-            The JSON of the response, or None if the status is not 200.
+            The JSON object of the response, or None if the status is not 200.
         """
         self._connect()
         lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
@@ -394,7 +400,7 @@ class Connection:
             self._triton = None
 
     def _pass_body(self, head: bytes, first: bytes, left: int) -> bool:
-        """Forward a request. Return whether Triton has read it completely; Triton may respond and close before that."""
+        """Forward a request, and return whether Triton has read all of it. Triton may respond and close early."""
         data, left = b"".join((head, first, rest := self._take(left))), left - len(rest)
         while True:
             try:
@@ -407,7 +413,7 @@ class Connection:
             left -= len(data)
 
     def _pass_answer(self, request: Request) -> bool:
-        """Forward the response unchanged. Return whether the client connection stays open."""
+        """Forward the response unchanged, and return whether the client connection stays open."""
         self._watcher.start(self._notice_end)
         try:
             data, end, length = self._read_answer()
@@ -429,8 +435,8 @@ class Connection:
         """Receive the head of Triton's response.
 
         Returns:
-            The bytes received so far, the offset of the body in them, and the length of the body; None if the body ends
-            when Triton closes the connection.
+            The bytes received so far; the offset of the body in these bytes; and the length of the body. The length is
+            None if the end of the connection marks the end of the body.
         """
         data = b""
         while (end := data.find(b"\r\n\r\n")) < 0:
@@ -445,7 +451,8 @@ class Connection:
         return data
 
     def _notice_end(self) -> None:
-        """Tell Triton that the client has closed its side of the connection. Triton may then cancel the request."""
+        """Inform Triton that the client has closed its side of the connection, so that Triton may cancel the
+        request."""
         self._watcher.stop()
         if self._gone.poll(0):
             with suppress(OSError):
@@ -453,7 +460,7 @@ class Connection:
 
 
 def _result_or_refusal(function: Any, *arguments: Any) -> Any:
-    """Call a function in a thread. A Refusal is returned, because gevent would log an exception of the thread."""
+    """Call a function in a thread. Return a Refusal instead of raising it, because gevent would log the exception."""
     try:
         return function(*arguments)
     except Refusal as refusal:
@@ -469,11 +476,12 @@ def _too_large(length: int, limit_bytes: int) -> str:
 
 
 def main(sockets: str, settings: str) -> None:
-    """Serve the inherited sockets, as soon as they listen, until stdin is closed.
+    """Serve the inherited sockets from the time when they listen until stdin is closed.
 
     Args:
-        sockets: JSON list of pairs of a file descriptor and the name of Triton's Unix socket.
-        settings: JSON object with the fields of ``Rules`` and the ``folder`` of the Unix sockets.
+        sockets: JSON list of pairs: the file descriptor of a socket, and the name of the Unix socket of Triton to which
+            its requests are forwarded.
+        settings: JSON object with the fields of ``Rules``, and with ``folder``, the folder of the Unix sockets.
     """
     fields = json.loads(settings)
     os.chdir(fields.pop("folder"))  # a relative path, because the path of a Unix socket has at most 107 bytes

@@ -1,9 +1,9 @@
 """The web page of `pixprep serve --page`, which shows the outputs of the served models for a photo, and its stages.
 
-process     used by the supervisor: bind the port, start the page's process and restart it when it ends
-handler     the page's process, an HTTP server: access checks, size limits and time limits
-answer      the response for one photo: outputs, times and stages
-outputs     descriptions of the outputs and of detected objects
-program     a Python program that sends the same request
-page.*      the page itself: HTML, CSS and JavaScript, sent as one response without external resources
+process     binds the port, starts the page's process, and restarts this process when it exits; used by the supervisor
+handler     the page's process: an HTTP server with access checks, size limits and time limits
+answer      builds the response for one photo: outputs, times and stages
+outputs     describes the outputs of a model and the detected objects
+program     writes a Python program that sends the same request as the page
+page.*      HTML, CSS and JavaScript of the page, sent as one response without external resources
 """

@@ -1,4 +1,7 @@
-"""Entry point of the page: ``python -m pixprep.serving.page SOCKET SETTINGS``. It ends when its stdin is closed."""
+"""Entry point of the page: ``python -m pixprep.serving.page SOCKET SETTINGS``.
+
+The process exits when its stdin is closed.
+"""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""Content of the page for one photo: the model's outputs, the time of each step, and the stages of the pipeline."""
+"""Builds the content of the page for one photo: the model's outputs, the time of each step, and the pipeline's
+stages."""
 
 from __future__ import annotations
 
@@ -42,9 +43,11 @@ _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
 _BUSY_S = 30.0
 _COUNTED_S = 1.0
-"""Maximum time to wait for the statistics of a request. Triton updates them after it has sent the response."""
+"""Maximum time in seconds to wait for the statistics of a request, which Triton updates only after it has sent the
+response."""
 _FEWEST, _MAX_RUNS, _MEASURED_S = 2, 8, 0.2
-"""Minimum and maximum number of runs of the engine, and their maximum total duration. The page shows the fastest."""
+"""Minimum and maximum number of timed runs of the engine, and their maximum total duration in seconds. The page shows
+the times of the fastest run."""
 
 
 class Photos:
@@ -52,8 +55,8 @@ class Photos:
 
     Args:
         models: Names of models to offer. Models without an image input are omitted.
-        folder: Folder of the repository that is served.
-        http_url, grpc_url: URLs of Triton, in the form of the properties of ``Server``.
+        folder: Folder of the served model repository.
+        http_url, grpc_url: URLs of Triton, in the same form as ``Server.http_url`` and ``Server.grpc_url``.
     """
 
     def __init__(self, models: Sequence[str], *, folder: Path, http_url: str, grpc_url: str) -> None:
@@ -67,8 +70,8 @@ class Photos:
         """Return the models that accept photos.
 
         Returns:
-            For each model its ``name``, the names of its image ``inputs``, and ``limit_bytes``, the maximum size of a
-            photo.
+            A list with one JSON object per model: the ``name`` of the model, the names of its image ``inputs``, and
+            ``limit_bytes``, the maximum size of a photo.
 
         Raises:
             SetupError: Triton does not respond.
@@ -85,7 +88,7 @@ class Photos:
             ]
 
     def limit_bytes(self, model: str) -> int:
-        """Return the maximum total size in bytes of the photos of one request to this model.
+        """Return the maximum total size in bytes of all photos in one request to a model.
 
         Raises:
             PixprepError: The model is not one of ``models``.
@@ -99,7 +102,7 @@ class Photos:
 
         Args:
             model: Name of one of ``models``.
-            encoded: The encoded photo, or one photo per image input for a model that compares images.
+            encoded: List of the encoded photo, or of one photo per image input for a model that compares images.
             names: File names of the photos, for the example commands.
 
         Returns:
@@ -146,15 +149,15 @@ class Photos:
     def stages(self, model: str, encoded: bytes, *, port: str = "") -> Said | None:
         """Draw a photo at each stage of the pipeline that decodes it, and measure the engine.
 
-        The engine runs in this process on one thread. Its times are therefore not a part of Triton's times.
+        The engine runs on one thread of this process. The times that Triton reports therefore do not include its times.
 
         Args:
             model: Name of one of ``models``.
             encoded: The encoded photo.
-            port: Name of the image input, for a model that compares images.
+            port: Name of the image input that receives the photo; only needed for a model that compares images.
 
         Returns:
-            A JSON object with pictures and times, or None if the model does not have a pipeline.
+            A JSON object with pictures and times, or None if no pipeline decodes the photo.
 
         Raises:
             PixprepError: The model is not one of ``models``.
@@ -202,16 +205,19 @@ class Photos:
         return min(settings.engine.limits.max_image_bytes, settings.max_request_bytes, MAX_BYTES)
 
     def _with_pipeline(self, triton: Triton, model: str, port: str = "") -> Version | None:
-        """Return the version with a pipeline that decodes the images: the model itself, or a step of the ensemble.
+        """Return the model version whose pipeline decodes the images, or None if no pipeline does.
 
-        None if the model does not use a pipeline.
+        It is a version of the model itself or, for an ensemble, of the model in one of its steps.
         """
         found = Repository(self._folder).pipelines
         first = [triton.first(model, port)] if port else []
         return next((found[name] for name in (*first, model, *_steps(triton, model)) if name in found), None)
 
     def _export(self, triton: Triton, model: str, outputs: Sequence[str]) -> Export:
-        """Read the metadata of the ONNX file that computes the outputs; empty if not exactly one file does."""
+        """Read the metadata of the ONNX file that computes the outputs.
+
+        The metadata is empty if no ONNX file, or more than one, computes them.
+        """
         repository = Repository(self._folder)
         producers = {triton.source(model, output)[0]["name"] for output in outputs}
         versions = [repository.version_of(Step(producer, {}, {})) for producer in producers]
@@ -221,7 +227,7 @@ class Photos:
     def _levels(self, version: Version, settings: Options) -> list[str]:
         """Return notes about pixel values that neither the pipeline nor the model normalizes.
 
-        The ONNX file is only read if the pipeline does not normalize them.
+        The ONNX file is read only if the pipeline does not normalize the pixel values.
         """
         pipeline = version.pipeline.for_serving()
         if settings.engine.odd_range or not bare_levels(pipeline):
@@ -231,7 +237,10 @@ class Photos:
         return [note.removeprefix(f"{self._folder}/") for note in found]
 
     def _labels(self, config: Config, output: Config) -> list[str]:
-        """Return the labels of an output of the model with this configuration; empty if it does not have labels."""
+        """Return the labels of an output, or an empty list if it does not have labels.
+
+        ``config`` is the configuration of the model that computes the output.
+        """
         file = output.get("label_filename")
         try:
             return read_labels(self._folder / config["name"] / file) if file else []
@@ -241,7 +250,7 @@ class Photos:
     def _lines(
         self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, names: Sequence[str]
     ) -> dict[str, str]:
-        """Return a shell command and a Python program that send the same photo."""
+        """Return a shell command and a Python program that send the same photo as the page."""
         usual = [*names, *[""] * len(model_input.names)][: len(model_input.names)]
         photo, *others = [
             name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg" for name in usual
@@ -259,15 +268,15 @@ class Photos:
 
 
 def _steps(triton: Triton, model: str) -> list[str]:
-    """Return the names of the models in an ensemble, in the order of its steps; empty for other models."""
+    """Return the names of the models in an ensemble in the order of its steps, or an empty list for other models."""
     return [step["model_name"] for step in steps(triton.config(model))]
 
 
 def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:
     """Return the statistics of each step since ``before``, averaged over its requests.
 
-    Waits until Triton has counted a request for every step, but at most ``_COUNTED_S``. Steps without requests are
-    omitted.
+    The function waits until Triton has counted a request for every step, but no longer than ``_COUNTED_S``. Steps
+    without requests are omitted from the result.
     """
     deadline = time.monotonic() + _COUNTED_S
     while True:
@@ -285,7 +294,7 @@ def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) 
 def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
     """Scale the times of consecutive steps down if their sum exceeds the time of the request.
 
-    This can happen because the times are averages that may include other requests.
+    The sum can exceed it because the times are averages, which may include other requests.
     """
     longest = max(request_ms, sum(each.queue_ms + each.compute_ms for each in spent.values()))
     share = request_ms / longest
@@ -299,7 +308,10 @@ def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
 
 
 def _source(version: Version) -> list[str]:
-    """Return a note about the comparison of a pipeline with its source file; empty if its folder has no such file."""
+    """Return a note about the comparison of a pipeline with the source file from which it was imported.
+
+    The list is empty if the folder of the version does not contain a source file.
+    """
     found = note(version.folder / PIPELINE_FILE)
     return [f"{version.model.name} {found}"] if found else []
 
@@ -308,8 +320,9 @@ def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict
     """Measure the engine on one photo.
 
     Returns:
-        The times of the fastest run: ``engine_ms`` in total, ``decode_ms`` to decode, and ``transform_ms`` from pixels
-        to tensors. The first runs are slower, in part because they allocate memory.
+        Times of the fastest run: ``engine_ms``, the total time; ``decode_ms``, the time to decode the photo; and
+        ``transform_ms``, the time to convert its pixels to tensors. The first runs are slower, partly because they
+        allocate memory.
 
     Raises:
         ImageError: The photo cannot be decoded, or exceeds a limit of the model.
@@ -343,7 +356,7 @@ def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
 
 
 def _panel(panel: Panel) -> Said:
-    """Convert a panel to JSON. The frame is top, left, height and width, as fractions of the picture's size."""
+    """Convert a panel to JSON. Its frame becomes [top, left, height, width], as fractions of the picture's size."""
     height, width = panel.pixels.shape[:2]
     frame = None
     if panel.frame:
@@ -354,7 +367,7 @@ def _panel(panel: Panel) -> Said:
 
 
 def _channel(name: str, values: Array, ends: tuple[float, float]) -> Said:
-    """Return statistics of one channel, and a histogram with 64 equal bins over the range of the tensor."""
+    """Return statistics of one channel, and its histogram, which has 64 bins of equal width over the tensor's range."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].astype(np.float64)
     counts, _ = np.histogram(some, _BINS, ends)

@@ -7,8 +7,9 @@ caused the request.
     GET /                           return the page
     GET /models                     return the models that accept photos
     GET /sample                     return a sample photo
-    POST /photo?model=M&name=FILE   return the model's outputs for the photo in the body; several photos need `length`s
-    POST /stages?model=M&input=I    return the pictures of its stages
+    POST /photo?model=M&name=FILE   return the model's outputs for the photo in the body; if the body consists of
+                                    several photos, the query contains the `length` of each photo
+    POST /stages?model=M&input=I    return pictures of the photo at each stage of the pipeline
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ from pixprep.serving.front.hosts import is_own
 from pixprep.serving.page.answer import Photos
 
 CONNECTIONS = 8
-"""Maximum number of simultaneous connections; further connections wait. A browser opens six."""
+"""Maximum number of simultaneous connections. Further connections wait. A browser opens up to six connections."""
 READ_S = 20.0
-"""Time limit in seconds for receiving a request, and again for sending its response."""
+"""Time limit in seconds for receiving a request. The same limit applies separately to sending the response."""
 HURRY_S = 1.0
-"""Time limit in seconds for waiting for the client of a connection while other connections are waiting."""
+"""Maximum number of seconds that a connection waits for its client while other connections are waiting to be
+handled."""
 _LINGER_S = 1.0
 SAMPLE = "flower.jpg"
 _OCTETS = "application/octet-stream"
@@ -56,14 +58,14 @@ Refusal = tuple[HTTPStatus, str]
 
 
 def refusal(method: str, headers: Message) -> Refusal | None:
-    """Check the headers of a request, before its path and its body are processed.
+    """Check the headers of a request before its path and body are processed.
 
     Args:
-        method: Method of the request, GET or POST.
+        method: HTTP method of the request, GET or POST.
         headers: Headers of the request.
 
     Returns:
-        None if the request is accepted, or the HTTP status and the error message.
+        None if the request is accepted; otherwise, the HTTP status and the error message.
     """
     hosts, origin, site = headers.get_all("Host", []), headers.get("Origin"), headers.get("Sec-Fetch-Site")
     if len(hosts) != 1 or not is_own(hosts[0]):
@@ -80,7 +82,7 @@ def refusal(method: str, headers: Message) -> Refusal | None:
 
 
 def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
-    """Return the size of a request body in bytes, or the HTTP status and error message if it is not accepted."""
+    """Return the size of a request body in bytes. If it is not accepted, return the HTTP status and error message."""
     lengths = headers.get_all("Content-Length", [])
     if "Transfer-Encoding" in headers or len(lengths) != 1 or not re.fullmatch(r"[0-9]{1,12}", lengths[0]):
         return HTTPStatus.LENGTH_REQUIRED, "the request must have one valid Content-Length header"
@@ -91,10 +93,10 @@ def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
 
 
 def cut(body: bytes, lengths: Sequence[str]) -> list[bytes] | None:
-    """Split a request body into photos of these lengths. Without lengths, the body is one photo.
+    """Split a request body into photos of the given lengths in bytes. Without lengths, the body is one photo.
 
     Returns:
-        The photos, or None if the lengths are invalid or their sum is not the length of the body.
+        The photos, or None if the lengths are invalid or their sum differs from the length of the body.
     """
     if not lengths:
         return [body]
@@ -113,7 +115,8 @@ def page() -> str:
 
 
 def policy(html: str) -> str:
-    """Return the Content-Security-Policy of the page. It allows only the inline script and style, by their hashes."""
+    """Return the Content-Security-Policy of the page, which allows only its inline script and style, by their
+    hashes."""
 
     def sources(tag: str) -> str:
         texts = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
@@ -127,12 +130,13 @@ def policy(html: str) -> str:
 
 
 class PageServer(ThreadingHTTPServer):
-    """HTTP server of the page. Each connection has one request, its own thread, and a time limit.
+    """HTTP server of the page. Each connection carries one request, which is handled in its own thread.
 
     Args:
-        listening: Socket that already listens.
+        listening: Socket that is already listening.
         photos: Object that sends photos to the models.
-        read_s: Time limit in seconds for receiving a request, and again for sending its response.
+        read_s: Time limit in seconds for receiving a request. The same limit applies separately to sending the
+            response.
     """
 
     daemon_threads = True
@@ -149,7 +153,7 @@ class PageServer(ThreadingHTTPServer):
         self._waiting: dict[socket.socket, float] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a request in a thread as soon as fewer than ``CONNECTIONS`` connections are open."""
+        """Wait until fewer than ``CONNECTIONS`` connections are open, then handle the request in a thread."""
         while not self._slots.acquire(timeout=HURRY_S / 10):
             self._hurry()
         try:
@@ -159,7 +163,7 @@ class PageServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Handle a request in its thread, then allow the next connection."""
+        """Handle a request inside its thread, then allow the next connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -167,7 +171,7 @@ class PageServer(ThreadingHTTPServer):
 
     @contextmanager
     def waiting(self, connection: socket.socket, since: float) -> Iterator[None]:
-        """Record inside the block that a connection has been waiting for its client since this time."""
+        """Mark a connection, for the duration of the block, as waiting for its client since the time ``since``."""
         self._waiting[connection] = since
         try:
             yield
@@ -175,7 +179,7 @@ class PageServer(ThreadingHTTPServer):
             self._waiting.pop(connection, None)
 
     def _hurry(self) -> None:
-        """Close the connection that has waited longest for its client, if that is longer than ``HURRY_S``."""
+        """Close the connection that has waited longest for its client, if it has waited longer than ``HURRY_S``."""
         waiting = self._waiting.copy()
         slowest = min(waiting, key=waiting.__getitem__, default=None)
         if slowest is not None and time.monotonic() - waiting[slowest] > HURRY_S:
@@ -189,7 +193,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Until(io.RawIOBase):
-    """Reader of a connection that raises TimeoutError at a deadline, even if bytes are still arriving."""
+    """Stream that reads from a connection and raises TimeoutError at a deadline, even if bytes are still arriving."""
 
     def __init__(self, server: PageServer, connection: socket.socket, within_s: float) -> None:
         self._server = server
@@ -210,7 +214,7 @@ class _Until(io.RawIOBase):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Handler of one request."""
+    """Handles one request of a browser to the page."""
 
     server: PageServer
 
@@ -226,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Do not log requests. The standard library would print one line per request."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Send the response to a request that the standard library rejects, as JSON."""
+        """Send a JSON error response to a request that the standard library rejects."""
         self._say(HTTPStatus(code), {"error": HTTPStatus(code).phrase})
 
     def do_GET(self) -> None:
@@ -286,7 +290,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(HTTPStatus.OK, photos.answer(model, parts, names=names))
 
     def _refuse(self, status: HTTPStatus, words: str) -> None:
-        """Send an error response. Then discard bytes that still arrive, because closing could discard the response."""
+        """Send an error response, then read and discard the rest of the request.
+
+        Closing a connection with unread bytes could discard the response.
+        """
         self._say(status, {"error": words})
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Convert the outputs of a model for one photo to JSON for the page: classes, values, heat maps and detections."""
+"""Converts a model's outputs for one photo to JSON for the page: classes, values, heat maps and detections."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pixprep.show.summary import summary
 
 Array = npt.NDArray[Any]
 Said = dict[str, Any]
-"""JSON object."""
+"""JSON object that is sent to the page."""
 
 _FEW = 16
-"""Maximum number of values that are shown individually."""
+"""Maximum number of values of an output that are shown individually."""
 _MIN_SIDE, _MAX_SIDE = 8, 4096
 _HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
 _ENDS = (0, 1 / 3, 2 / 3, 1)
@@ -37,15 +37,16 @@ _COLORS = ((255, 122, 0), (0, 150, 255), (40, 200, 80), (230, 60, 160), (250, 20
 _OPAQUE = 110
 _MASK_SIDE = 1024
 _SURE = 0.5
-"""Minimum score of a keypoint to be drawn."""
+"""Minimum score of a keypoint that is drawn."""
 
 
 class Export(NamedTuple):
     """Metadata that Ultralytics' exporter writes to an ONNX file.
 
     Attributes:
-        task: Task of the model; None if the file does not declare one, or an unsupported one.
-        keypoints: Number of keypoints per object, and number of values per keypoint; None if not declared.
+        task: Task of the model. None: the file does not declare a task, or the task is not supported.
+        keypoints: Number of keypoints per object, and number of values per keypoint. None: the file does not declare
+            them.
         names: Names of the classes.
     """
 
@@ -55,7 +56,7 @@ class Export(NamedTuple):
 
 
 def read_export(path: Path) -> Export:
-    """Read the metadata of an ONNX file without loading its weights; empty if the file cannot be read."""
+    """Read the metadata of an ONNX file without loading its weights. If the file cannot be read, return no metadata."""
     with suppress(OSError, ValueError), path.open("rb") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             entries = wire.onnx_metadata(view)
@@ -72,9 +73,9 @@ def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_ima
     Args:
         name: Name of the output.
         array: Values of the output, without the batch dimension.
-        labels: Labels of the classes, possibly empty; None if the values are not scores of classes.
-        is_image: Whether to draw an output with the shape of an image as a heat map. Not used for a detector, whose
-            objects are drawn separately.
+        labels: Labels of the classes, possibly empty. None: the values are not class scores.
+        is_image: Whether to draw an output with the shape of an image as a heat map. It is False for a detector,
+            because its objects are drawn separately.
     """
     said: Said = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype == object:
@@ -97,9 +98,9 @@ def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_ima
 
 
 def heat_map(array: Array) -> Array | None:
-    """Draw an output with the shape of an image as a heat map, dark at its minimum.
+    """Draw an output with the shape of an image as a heat map, in which the minimum is dark.
 
-    The output must be two-dimensional, apart from dimensions of 1, with a height and a width of 8 to 4096.
+    Apart from dimensions of length 1, the output must have two dimensions, a height and a width of 8 to 4096.
 
     Returns:
         uint8 array of shape (height, width, 3), or None if the output does not have such a shape.
@@ -151,9 +152,9 @@ def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
 
 
 def _masks(found: Detections) -> str | None:
-    """Draw the masks as a PNG in base64 with a transparent background; None if the detector does not return masks.
+    """Draw the masks of the objects, and return the picture as a base64 PNG with a transparent background.
 
-    The object with the highest score is drawn on top.
+    The object with the highest score is drawn on top. If the detector does not return masks, return None.
     """
     masks = list(found.masks(_MASK_SIDE))
     if not masks:
@@ -173,5 +174,5 @@ def _png(pixels: Array) -> str:
 
 
 def _finite(value: Any) -> float | str:
-    """Convert a number for JSON, which does not support NaN and infinity: these become text."""
+    """Convert a number to a value that JSON supports: NaN and infinite values become strings."""
     return float(value) if np.isfinite(value) else str(value)

@@ -1,4 +1,4 @@
-"""Control of the page's process by the supervisor. Photos are decoded in that process, separate from the supervisor."""
+"""Starts and ends the page's process for the supervisor, which does not decode photos in its own process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ADDRESS = "127.0.0.1"
 
 
 class Page:
-    """Web page of one server, as a context manager that ends the page's process on exit.
+    """Web page of one server. As a context manager, it ends the page's process on exit.
 
     Args:
-        port: Port to listen on, always on 127.0.0.1; 0 selects any free port.
+        port: Port on 127.0.0.1 on which the page listens. 0 selects any free port.
 
     Raises:
         SetupError: The port is in use, or not allowed.
@@ -41,7 +41,7 @@ class Page:
         return f"http://{_ADDRESS}:{self._socket.getsockname()[1]}"
 
     def start(self, server: Server) -> None:
-        """Start the page for a server whose models are ready."""
+        """Start the page's process, for a server whose models are ready."""
         settings = {
             "models": [*server.ensembles, *server.pipeline_models],
             "folder": str(server.snapshot.folder),
@@ -51,7 +51,7 @@ class Page:
         self._helper.start(str(self._socket.fileno()), json.dumps(settings))
 
     def close(self) -> None:
-        """End the process and release the port."""
+        """End the page's process and release the port."""
         self._helper.close()
         self._socket.close()
 

@@ -1,4 +1,4 @@
-"""Python source code that sends the same request to a model as the page."""
+"""Writes the source code of a Python program that sends the same request to a model as the page."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ BEST = 5
 def python_program(
     address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photos: Sequence[str]
 ) -> str:
-    """Return the source of a program that sends photos and prints the best classes, or the shape of each output.
+    """Return the source code of a program that sends photos and prints the best classes or the shape of each output.
 
     Args:
-        address: HOST:PORT of Triton's HTTP port.
+        address: Address HOST:PORT at which Triton accepts HTTP.
         model: Name of the model.
         model_input: Description of the model's inputs.
-        scores: Names of the outputs with one score per class. If there are any, only these are printed.
+        scores: Names of the outputs with one score per class. If the list is not empty, the program prints only the
+            best classes of these outputs.
         photos: File names of the photos, one per image input.
     """
     libraries = ["from PIL import Image, ImageOps"] if model_input.pixels else ["from pathlib import Path"]

@@ -1,12 +1,12 @@
-"""Derivation of a model configuration from a pipeline, and the parameters of ``config.pbtxt``.
+"""Derives a model configuration from a pipeline, and parses the parameters in ``config.pbtxt``.
 
 ``config.pbtxt`` is optional, because the backend derives the configuration. If the file exists, it may specify the name
 and type of the image input, the batch size, and the parameters below. Everything that the pipeline determines (outputs,
 dtypes, dims) must match the pipeline.
 
 A pipeline with boxes returns one tensor per box. Its model therefore does not support batching: ``max_batch_size`` is
-0, a request has one photo, and the first dimension of the other inputs and of the outputs is the box.
-docs/decisions-serving.md describes the alternatives.
+0, a request contains one photo, and the first dimension of the numeric inputs and of the outputs is the number of
+boxes. docs/decisions-serving.md describes the alternatives to this design.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ Config = dict[str, Any]
 CONFIG_FILE, PIPELINE_FILE = "config.pbtxt", "pipeline.json"
 DEFAULT_MAX_BATCH_SIZE = 64
 MAX_RESPONSE_BYTES = 320 << 20
-"""Default limit of a response: 64 float32 tensors of 3 x 640 x 640, and small numeric outputs. The shared memory of two
-models with such tensors fits in a /dev/shm of 1 GiB."""
+"""Default maximum size of a response in bytes. It is enough for 64 float32 tensors of shape (3, 640, 640) and small
+numeric outputs. The shared memory of two models with such responses fits in a /dev/shm of 1 GiB."""
 INPUT_NAME, STATUS_NAME, AFTER_NAME = "image", "status", "after"
 PIXELS = "pixels"
-"""Derived parameter with the channel order of a pixel input, for clients."""
+"""Name of the parameter that tells clients the channel order of a pixel input. The backend derives its value."""
 EXAMPLES = "examples"
-"""Derived parameter with a JSON object of example rows, for the numeric inputs for which zeros are not valid."""
+"""Name of the parameter that contains example rows as a JSON object, for numeric inputs that do not accept zeros. The
+backend derives its value."""
 FRAMES = "frames"
-"""Derived parameter with the number of frames per clip, for clients."""
+"""Name of the parameter that tells clients the number of frames per clip. The backend derives its value."""
 TRITON_TYPES: dict[DType, str] = {
     "float32": "TYPE_FP32",
     "float16": "TYPE_FP16",
@@ -67,19 +68,20 @@ _LIMITS = {name: number for name, number in vars(Limits()).items() if name != "f
 NUMBERS = {"threads": 0, "max_request_bytes": 64 << 20, "max_response_bytes": MAX_RESPONSE_BYTES, **_LIMITS}
 """Integer parameters with their defaults. The default of ``threads`` depends on the number of instances."""
 PARAMETERS = (*CHOICES, PIXELS, FRAMES, EXAMPLES, "allow_operators", "formats", *NUMBERS)
-"""All parameters of pixprep. Those of Triton have names in upper case."""
+"""Names of all parameters that pixprep defines. Triton's own parameters have upper-case names."""
 ZERO_IS_NO_LIMIT = ("max_expansion", "max_frames")
 _MOST = 999_999_999
 _MAX_OF = {"threads": 1024, "max_response_bytes": MAX_OUTPUT_BYTES}
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parameters of a configuration as text, by name."""
+    """Return the parameters of a configuration as a dict from name to string value."""
     return {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
 
 
 def parameters(texts: Mapping[str, str]) -> Config:
-    """Convert parameters from text to the form of a configuration, the inverse of ``texts``."""
+    """Convert a dict of string values to the field ``parameters`` of a configuration. This is the inverse of
+    ``texts``."""
     return {key: {"string_value": text} for key, text in texts.items()}
 
 
@@ -89,7 +91,7 @@ def face(entry: Config) -> tuple[Any, list[int]]:
 
 
 def steps(config: Mapping[str, Any]) -> list[Config]:
-    """Return the steps of an ensemble; an empty list for other models."""
+    """Return the steps of an ensemble, or an empty list for any other model."""
     return list(config.get("ensemble_scheduling", {}).get("step", []))
 
 
@@ -100,11 +102,11 @@ class Options:
     Attributes:
         on_error: Handling of an image that cannot be processed. ``fail``: its request fails. ``zero``: its tensors are
             zeros, and the output ``status`` contains the reason.
-        engine: Options of the engine, see ``Engine``. By default, the instances share the cores of this process.
-            ``pixprep check`` rejects unusual value ranges unless ``odd_range`` is ``meant``.
+        engine: Options of the engine, see ``Engine``. By default, the cores of this process are divided equally among
+            the instances. ``pixprep check`` rejects unusual value ranges unless ``odd_range`` is ``meant``.
         outputs: Memory of the output tensors. ``gpu``: the memory in which they were computed. ``cpu``: host memory.
-        no_rows: Response to a photo without boxes, or without rows of other inputs. ``refused``: the error EMPTY.
-            ``empty``: tensors whose first dimension is 0, for use inside an ensemble.
+        no_rows: Response to a request whose numeric inputs, such as boxes, do not have any rows. ``refused``: the error
+            EMPTY. ``empty``: tensors whose first dimension is 0, for use inside an ensemble.
         accept_base64: Whether images may be base64 text, for clients that send JSON.
         allow_operators: Names of the installed custom operators that the pipeline may call.
         max_request_bytes: Maximum size in bytes of all images of one request.
@@ -207,12 +209,12 @@ def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
 
 
 def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
-    """Derive the complete inputs of a model: the image input first, then the numeric inputs of the pipeline.
+    """Return the complete inputs of a model: the image input first, then the numeric inputs of the pipeline.
 
     The configuration may declare the image input with a different name or type; the default is BYTES ``image``, or
     pixels of shape [-1, -1, channels] if the pipeline accepts pixels. It may declare numeric inputs with any numeric
     type. It may also declare an optional input ``after`` of any type, which the model does not read. An ensemble uses
-    it to make one step wait for a different step.
+    this input to make the step wait for another step.
 
     Raises:
         PipelineError: A declared input is not supported for images, or differs from the pipeline's input.
@@ -237,7 +239,7 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 
 
 def _compare(side: str, verb: str, written: Config, want: Config) -> None:
-    """Raise PipelineError if a declared input or output differs from that of the pipeline."""
+    """Raise PipelineError if a declared input or output differs from the one that the pipeline requires."""
     data_type, dims = face(written)
     if (data_type, dims) != (want["data_type"], want["dims"]):
         raise PipelineError(
@@ -247,12 +249,12 @@ def _compare(side: str, verb: str, written: Config, want: Config) -> None:
 
 
 def _image_input(written: Sequence[Config], count: int) -> Config:
-    """Return the input for encoded images: the declared one after a check, or the default.
+    """Check the declared input for encoded images and return it, or return the default input if none is declared.
 
     Args:
         written: Declared inputs.
-        count: Number of images per element of the batch; -1 for a model without a batch, whose requests contain any
-            number of images.
+        count: Number of images per element of the batch. -1: the model does not support batching, and a request may
+            contain any number of images.
     """
     if not written:
         return {"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [count]}
@@ -274,10 +276,10 @@ def _image_input(written: Sequence[Config], count: int) -> Config:
 
 
 def _frames(written: Sequence[Config], frames: Frames) -> Config:
-    """Return the input for pixels: the declared one after a check, or the default.
+    """Check the declared input for pixels and return it, or return the default input if none is declared.
 
-    Its height and width may be fixed or -1. With -1, ``allow_ragged_batch`` is set, because requests of different sizes
-    would never share a batch without it.
+    The height and width of the input may be fixed or -1. If one of them is -1, ``allow_ragged_batch`` is set;
+    otherwise, requests of different sizes would never share a batch.
     """
     derived: Config = {"name": INPUT_NAME, "data_type": _INPUT_TYPES[frames.dtype], "dims": frames.shape(-1, -1)}
     entry = written[0] if written else derived
@@ -295,10 +297,10 @@ def _frames(written: Sequence[Config], frames: Frames) -> Config:
 
 
 def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
-    """Derive the outputs of a model with this configuration.
+    """Return the complete outputs of a model with this configuration.
 
     Raises:
-        PipelineError: ``config.pbtxt`` declares an output that does not exist, or with a different dtype or dims.
+        PipelineError: ``config.pbtxt`` declares an output that does not exist, or whose dtype or dims differ.
     """
     rows = [-1] if pipeline.plan.takes_boxes or pipeline.plan.is_packed else []
     derived: list[Config] = [
@@ -318,15 +320,15 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 
 
 def served_dims(spec: TensorSpec, rows: Sequence[int]) -> list[int]:
-    """Return the dims of an output. Patches of variable number have no further axis for the images of a request."""
+    """Return the dims of an output, which begin with ``rows`` unless the output is a variable number of patches."""
     return [*(() if spec.patches is not None and spec.is_open else rows), *spec.shape]
 
 
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """Return the configuration with all fields that the pipeline determines.
 
-    The default of ``max_batch_size`` is 64 images, 64 divided by the number of frames for clips, or fewer if a response
-    would exceed its limit. For a pipeline with boxes, it is 0.
+    The default of ``max_batch_size`` is 64 for images, and 64 divided by the number of frames for clips. It is lower if
+    the response would otherwise exceed its limit, and 0 for a pipeline with boxes.
 
     Raises:
         PipelineError: The configuration contradicts the pipeline, or the outputs of a batch are too large.
@@ -404,9 +406,10 @@ def max_images(config: Mapping[str, Any], pipeline: Pipeline) -> int:
 
 
 def _max_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
-    """Return the limit for the tensors of a full batch in bytes.
+    """Return the maximum size of the tensors of a full batch in bytes.
 
-    If an output size is not fixed, ``max_response_bytes`` is checked for each request instead.
+    If the size of an output is not fixed, ``max_response_bytes`` does not limit the batch, because it is checked for
+    each response instead.
     """
     if any(output.spec.is_open for output in pipeline.outputs.values()):
         return MAX_OUTPUT_BYTES
@@ -420,16 +423,16 @@ def _max_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
 
 
 def count_instances(config: Mapping[str, Any]) -> int:
-    """Return the number of instances that a configuration declares, over all its GPUs."""
+    """Return the total number of instances that a configuration declares for all of its GPUs."""
     groups = config.get("instance_group", ())
     return sum(max(1, group.get("count", 1)) * max(1, len(group.get("gpus") or ())) for group in groups)
 
 
 def is_stalling(config: Mapping[str, Any]) -> bool:
-    """Return whether Triton 2.51 would delay requests unnecessarily: with a queue policy and only one instance.
+    """Return whether Triton 2.51 delays requests unnecessarily, as it does with a queue policy and only one instance.
 
-    With a queue policy, Triton passes a batch to an instance only if the instance is free, and checks this again only
-    after 0.5 s.
+    With a queue policy, Triton passes a batch to an instance only if the instance is free. If the instance is busy,
+    Triton does not check again for 0.5 s.
     """
     batching = config.get("dynamic_batching") or {}
     policies = [batching.get("default_queue_policy") or {}, *(batching.get("priority_queue_policy") or {}).values()]

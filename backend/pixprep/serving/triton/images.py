@@ -1,4 +1,4 @@
-"""Extract the images of a request from the tensor of its image input."""
+"""Extracts the images of a request from the tensor of its image input."""
 
 from __future__ import annotations
 

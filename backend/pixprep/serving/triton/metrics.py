@@ -16,20 +16,20 @@ SECONDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 IMAGES = [1, 2, 4, 8, 16, 32, 64, 128]
 PERIOD_S = 2.0
 SAMPLE = 10
-"""Maximum number of images and of batches per period that are added to the histograms, because each observation is a
-separate message to Triton. The counters include all of them."""
+"""Maximum number of images, and of batches, that are added to the histograms per period. The number is limited because
+each observation is a separate message to Triton. The counters include all images."""
 _SHM = "/dev/shm"  # noqa: S108  (location of Triton's shared memory, not a temporary file)
 _T = TypeVar("_T")
 
 
 class _Record(NamedTuple):
-    """Results of one batch that are counted.
+    """Results of one batch that the metrics count.
 
     Attributes:
         n_bytes: Number of encoded bytes.
-        fallbacks: Number of images that the CPU decoded although the device is a GPU.
+        fallbacks: Number of images that were decoded on the CPU although the engine runs on a GPU.
         recovered: Number of damaged JPEGs that were decoded.
-        images: For each image its error, and the seconds to decode and to transform it.
+        images: For each image, its error or None, its decoding time and its transform time in seconds.
     """
 
     n_bytes: int
@@ -43,11 +43,11 @@ class Metrics:
 
     Args:
         pb_utils: Triton's module ``triton_python_backend_utils``, or a fake in tests.
-        model, version: Labels of the metrics.
-        frames: Number of frames per clip; 0 if the model accepts images.
+        model, version: Name and version of the model, which become labels of the metrics.
+        frames: Number of frames per clip. 0: the model accepts images.
 
     Attributes:
-        pause: Lock. No metrics are sent to Triton while it is held.
+        pause: Lock that prevents messages to Triton: while it is held, no metrics are sent.
     """
 
     def __init__(self, pb_utils: Any, *, model: str, version: str, frames: int = 0) -> None:
@@ -102,10 +102,10 @@ class Metrics:
         self._thread.start()
 
     def record(self, n_bytes: int, batch: Batch, images: Sequence[int]) -> None:
-        """Queue the results of a batch. They are counted within ``PERIOD_S`` seconds.
+        """Queue the results of a batch, which a background thread counts within ``PERIOD_S`` seconds.
 
         Args:
-            n_bytes: Number of encoded bytes of these images.
+            n_bytes: Total size of the encoded images in bytes.
             batch: Results of the batch.
             images: Indices of the images to count.
         """
@@ -166,5 +166,5 @@ class Metrics:
 
 
 def _sample(items: Sequence[_T]) -> Sequence[_T]:
-    """Return at most ``SAMPLE`` of the items, at equal distances."""
+    """Return at most ``SAMPLE`` evenly spaced items."""
     return items[:: -(-len(items) // SAMPLE) or 1]

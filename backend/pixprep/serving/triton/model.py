@@ -1,4 +1,7 @@
-"""pixprep as a Python-based Triton backend. The images of all requests of an execution form one batch of the engine."""
+"""The class that makes pixprep a Python-based Triton backend.
+
+The images of all requests in one execution form one batch of the engine.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,17 @@ from pixprep.serving.triton.warm_up import warm_up
 from pixprep.serving.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
 
 _MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
-"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. By default, glibc raises the latter to 64 MiB, and each thread
-keeps 50 MB after a trim."""
+"""Numbers of the malloc parameters M_MMAP_THRESHOLD and M_TRIM_THRESHOLD (malloc.h), and their values in bytes. By
+default, glibc raises M_TRIM_THRESHOLD to 64 MiB, and each thread then keeps 50 MB after a trim."""
 _REQUEST_ERRORS = {"TOO_LARGE_RESPONSE": "INVALID_ARG", "ABANDONED": "CANCELLED"}
-"""Reasons that apply to a whole request and not to one image, and Triton's error codes for them."""
+"""Triton's error codes for the error reasons that apply to a whole request and not to one image."""
 
 
 def _keep_blocks() -> None:
     """Configure malloc to keep freed large blocks for the next batch.
 
-    `pixprep serve` sets environment variables that make Triton return such blocks to the system, and this process
-    inherits them. With these settings, a batch of 8 images used 20 % more CPU time.
+    This process inherits environment variables from `pixprep serve` that make Triton return such blocks to the system.
+    If they applied here too, a batch of 8 images would use 20 % more CPU time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only in glibc
     if mallopt is not None:
@@ -52,11 +55,11 @@ class _Part:
     """One request of an execution.
 
     Attributes:
-        start, stop: Range of its images in the batch.
+        start, stop: Index range of the request's images in the batch.
         outputs: Names of the requested outputs.
         is_probe: Whether the request is a health probe.
         request: Triton's request.
-        response: Response that is known before the batch runs, such as an error, or None.
+        response: Response that is already known before the batch runs, such as an error. None: the batch determines it.
     """
 
     start: int = 0
@@ -72,7 +75,11 @@ class TritonPythonModel:
 
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
-        """Add the fields that ``config.pbtxt`` omits. Raise PipelineError if it contradicts the pipeline."""
+        """Add the fields that ``config.pbtxt`` omits.
+
+        Raises:
+            PipelineError: ``config.pbtxt`` contradicts the pipeline.
+        """
         config = auto_complete_model_config.as_dict()
         pipeline = _pipeline(Path(pb_utils.get_model_dir()), model_config.options(config))
         # Changes of the dictionary take effect, except for max_batch_size, which has its own setter.
@@ -82,9 +89,9 @@ class TritonPythonModel:
         return auto_complete_model_config
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Compile the pipeline, start the engine, and process generated images before the model becomes ready."""
+        """Compile the pipeline, start the engine, and warm it up with generated images. Then the model is ready."""
         _keep_blocks()
-        # Pillow's warnings about damaged files contain text from the file. Each would be logged and stored forever.
+        # Pillow's warnings about damaged files quote text from the file. Python would log each and store it forever.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         config = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
@@ -142,7 +149,7 @@ class TritonPythonModel:
         """Collect the inputs of all requests for one batch.
 
         Returns:
-            One ``_Part`` per request, the images of the batch, and the rows of each numeric input for every image.
+            One ``_Part`` per request; the images of the batch; and, by input name, the numeric values of each image.
         """
         parts: list[_Part] = []
         encoded: list[Any] = []
@@ -179,7 +186,7 @@ class TritonPythonModel:
         return images_of(array, self._engine, self._options)
 
     def _run(self, parts: Sequence[_Part], encoded: Sequence[Any], numbers: dict[str, list[Any]]) -> Batch | None:
-        """Run the batch, and return its results; None after an internal error, which is logged."""
+        """Run the batch, and return its results. If an internal error occurs, log it and return None."""
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
         rows = self._options.engine.limits.max_boxes if self._takes_boxes else 1
@@ -222,7 +229,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(output_tensors=tensors)
 
     def _empty(self, outputs: Sequence[str]) -> list[Any]:
-        """Return tensors without rows, for a photo without boxes. Their open dimensions have length 0."""
+        """Return empty tensors for a photo without boxes. Their first dimension and their open dimensions are 0."""
         specs = {name: output.spec for name, output in self._pipeline.outputs.items()}
         empty = {
             name: np.empty((0, *(max(0, side) for side in spec.shape)), spec.dtype) for name, spec in specs.items()
@@ -231,7 +238,7 @@ class TritonPythonModel:
         return [pb_utils.Tensor(name, empty[name]) for name in outputs]
 
     def _tensor(self, name: str, rows: Any) -> Any:
-        """Convert rows of the batch to a Triton tensor. Rows in host memory are contiguous and are not copied here."""
+        """Convert rows of the batch to a Triton tensor. Rows in host memory are not copied, as they are contiguous."""
         if isinstance(rows, np.ndarray):
             return pb_utils.Tensor(name, rows)
         if self._stays_on_gpu:
@@ -258,7 +265,7 @@ def _n_bytes(image: Any) -> int:
 
 
 def _message(batch: Batch, spans: Sequence[slice]) -> str:
-    """Return the errors of a request's images as text, at most three. Equal errors of one image are reported once."""
+    """Return a message with at most three errors of a request's images. Equal errors of one image are reported once."""
     said = [
         error.at(index, len(spans))
         for index, span in enumerate(spans)

@@ -1,7 +1,7 @@
-"""Detection of cancelled requests, so that their images are not decoded.
+"""Detects cancelled requests, so that their images are not decoded.
 
-Triton 2.51 reports a cancellation only if the client sent the request over gRPC to the model itself, and not over HTTP
-or to an ensemble.
+Triton 2.51 reports a cancellation only if the client sent the request over gRPC and to the model itself. It does not
+report the cancellation of a request over HTTP or to an ensemble.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from threading import Lock
 from typing import Any
 
 ASK_BYTES = 128 << 10
-"""Number of encoded bytes to decode between two queries. A query is a message to Triton and takes 40 to 100 us, while
-decoding this much JPEG data takes about 5 ms. Queries are rare because Triton may abort if the process dies during a
-message, as it did in 4 of 30 deaths."""
+"""Number of encoded bytes to decode between two queries whether a request has been cancelled. A query is a message to
+Triton and takes 40 to 100 us, while decoding this much JPEG data takes about 5 ms. Queries are rare because Triton may
+abort if this process dies during a message; it aborted in 4 of 30 such deaths."""
 
 
 class Patience:
     """Tracks which requests of one batch have been cancelled. Thread-safe.
 
     Args:
-        images: For each image of the batch, Triton's request and the number of encoded bytes.
+        images: For each image of the batch, the Triton request that contains it, and the encoded size in bytes.
     """
 
     def __init__(self, images: Sequence[tuple[Any, int]]) -> None:
@@ -30,10 +30,10 @@ class Patience:
         self._lock = Lock()
 
     def is_over(self, index: int) -> bool:
-        """Return whether the request of an image has been cancelled. Called before the image is decoded.
+        """Return whether the request of an image has been cancelled. The engine calls this before it decodes the image.
 
-        After a cancelled request, Triton is queried again for the next one, whatever its size: cancelled requests often
-        follow each other in a queue.
+        After a cancelled request, Triton is queried for the next request regardless of its size, because cancelled
+        requests often follow each other in a queue.
         """
         request, n_bytes = self._images[index]
         with self._lock:

@@ -1,11 +1,11 @@
-"""Sizes of Triton's memory pools, and the decision whether output tensors may stay on the GPU.
+"""Computes the sizes of Triton's memory pools, and determines whether output tensors may stay on the GPU.
 
 Triton keeps the tensors between the steps of an ensemble in a CUDA memory pool of fixed size, by default 64 MiB per
 GPU. When that pool is full, Triton 2.51 allocates from its pinned memory pool of 256 MiB, and its Python backend then
 returns garbage without an error (triton-inference-server/server #7148 and #8177). Without a pinned memory pool, Triton
 allocates pageable memory, which the Python backend reads correctly. The CUDA pool is therefore sized for the served
-models, and the pinned pool is disabled. If the backend does not know that this is the case, it returns tensors in host
-memory.
+models, and the pinned pool is disabled. Environment variables inform the backend of both settings. Without these
+variables, the backend returns tensors in host memory.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from pixprep.serving.triton import config as model_config
 TRITONS_DEFAULT = 64 << 20
 IMAGES_IN_FLIGHT = 512
 VARIABLE = "PIXPREP_CUDA_POOL_BYTES"
-"""Environment variable with the value of Triton's ``--cuda-memory-pool-byte-size``, for the backend."""
+"""Environment variable that informs the backend of the value of Triton's ``--cuda-memory-pool-byte-size``."""
 PINNED_VARIABLE = "PIXPREP_PINNED_POOL_BYTES"
-"""Environment variable with the value of ``--pinned-memory-pool-byte-size`` for the backend. It must be 0."""
+"""Environment variable that informs the backend of the value of ``--pinned-memory-pool-byte-size``. Output tensors stay
+on the GPU only if it is 0."""
 NO_PINNED_POOL = "--pinned-memory-pool-byte-size=0"
 
 
 def bytes_per_image(pipeline: Pipeline) -> int:
-    """Return the size in bytes of the tensors of one image in the pool."""
+    """Return the number of bytes that the tensors of one image occupy in the pool."""
     return sum(
         output.spec.n_bytes
         for name, output in pipeline.outputs.items()
@@ -38,17 +39,18 @@ def bytes_per_image(pipeline: Pipeline) -> int:
 
 
 def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> int:
-    """Return the pool size in bytes for this number of images between the steps of an ensemble.
+    """Return the pool size in bytes that one model needs for this number of images between the steps of an ensemble.
 
-    It includes a reserve of 50 % for fragmentation, because requests of different sizes are allocated and freed in any
-    order. In a simulation of the pool's best-fit strategy with 512 images in requests of 1 to 64, 11 to 81 % of the
-    allocations failed without a reserve, up to 4 % with 25 %, and 0.02 % with 50 %.
+    The size includes a reserve of 50 % for fragmentation, because requests of different sizes are allocated and freed
+    in any order. In a simulation of the pool's best-fit strategy with 512 images in requests of 1 to 64 images, 11 to
+    81 % of the allocations failed without a reserve, up to 4 % failed with a reserve of 25 %, and 0.02 % failed with a
+    reserve of 50 %.
     """
     return bytes_per_image(pipeline) * images_in_flight * 3 // 2
 
 
 def size(pipelines: Iterable[Pipeline], *, images_in_flight: int) -> int:
-    """Return the pool size in bytes for all served pipelines, at least Triton's default."""
+    """Return the pool size in bytes for all served pipelines, but no less than Triton's default."""
     return max(TRITONS_DEFAULT, sum(needed(pipeline, images_in_flight=images_in_flight) for pipeline in pipelines))
 
 
@@ -74,7 +76,10 @@ def gpu_count() -> int:
 
 
 def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
-    """Return the minimum pool size in bytes: for one batch per instance, one in the next step, and one that waits."""
+    """Return the minimum pool size in bytes.
+
+    It holds one full batch per instance, one batch in the next step of the ensemble, and one batch that waits.
+    """
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     batch = config.get("max_batch_size", model_config.DEFAULT_MAX_BATCH_SIZE)
     batch = model_config.options(config).engine.limits.max_boxes if pipeline.plan.takes_boxes else batch
@@ -83,7 +88,7 @@ def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
 
 
 def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the size of the CUDA pool in bytes from the environment variable, or Triton's default without it."""
+    """Return the size of the CUDA pool in bytes from the environment variable. If it is not set, return the default."""
     text = environment.get(VARIABLE, "")
     return int(text) if text.isdigit() else TRITONS_DEFAULT
 
@@ -91,7 +96,7 @@ def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
 def danger(
     pipeline: Pipeline, config: Mapping[str, Any], *, gpu: str, environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return the reason why output tensors must not stay on a GPU, together with the fix; None if they may stay."""
+    """Return why output tensors must not stay on a GPU, and how to fix it, as one message. None: they may stay."""
     pool_bytes, smallest = known_bytes(environment), least(pipeline, config)
     wanted = pool_bytes
     if pool_bytes < smallest:

@@ -1,6 +1,6 @@
-"""Recognition of the supervisor's health probes by a secret, which is created at every start of the server.
+"""Recognizes the supervisor's health probes by a secret, which is created at every start of the server.
 
-A model that only receives probes counts as idle, and pixprep's metrics do not count probes. Triton's own statistics
+A model that only receives probes counts as idle. pixprep's metrics do not count probes, but Triton's own statistics
 include them.
 """
 
@@ -16,6 +16,6 @@ VARIABLE = "PIXPREP_PROBE"
 
 
 def is_probe(request: Any) -> bool:
-    """Return whether a request is a probe. Without a supervisor, which sets the secret, the result is False."""
+    """Return whether a request is a probe. The result is False if no supervisor has set the secret."""
     word = os.environ.get(VARIABLE, "")
     return bool(word) and word in request.parameters()

@@ -1,4 +1,4 @@
-"""Warm-up of an engine before its first request: load libraries, build tables and allocate memory."""
+"""Warms up an engine, so that libraries are loaded, tables built and memory allocated before the first request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 
 _SIZE = (375, 500)
 LEAST = 16
-"""Minimum number of images: two chunks of 8 for the two lanes of a GPU. On the CPU, they take 40 ms of one core."""
+"""Minimum number of images for a warm-up: a chunk of 8 images for each of the two lanes (workers) of a GPU. On the CPU,
+16 images take 40 ms of one core."""
 
 
 def warm_up(engine: Engine) -> None:
-    """Process generated images of a typical photo size (JPEGs, clips or pixels) on every thread of an engine."""
+    """Process generated JPEGs, clips or pixel arrays of a typical photo size on every thread of an engine."""
     most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
     plan, least = engine.plan, LEAST
     image: Any = np.zeros(plan.takes.shape(*_SIZE), plan.takes.dtype) if plan.takes else None

@@ -1,4 +1,4 @@
-"""Watchdog of a model's process: end the process if a batch hangs, and detect idle periods.
+"""Watchdog of a model's process, which ends the process if a batch hangs, and detects idle periods.
 
 A hung decoder would block the model forever, so the process exits and the supervisor restarts it. After an idle period,
 the model frees the memory that it keeps for the next batch.
@@ -16,10 +16,11 @@ from threading import Event, Thread
 from typing import NoReturn
 
 BATCH_S, IMAGE_S = 30.0, 10.0
-"""Time limit of a batch, and additional time per image. The slowest image within the default limits (50 megapixels in
-100 scans) takes 3 s on one core."""
+"""Time limit of a batch in seconds, and additional seconds per image. Decoding the slowest image that the default
+limits allow (50 megapixels in 100 scans) takes 3 s on one core."""
 IDLE_S, GPU_IDLE_S = 10.0, 120.0
-"""Length of an idle period. It is longer on a GPU, because the decoder must be created again after memory was freed."""
+"""Length of an idle period in seconds on the CPU and on a GPU. The period is longer on a GPU, because the decoder must
+be created again after its memory has been freed."""
 IDLE_SHARE = 0.01
 """A process that is busy for less than this fraction of a period counts as idle."""
 
@@ -28,9 +29,9 @@ class Watchdog:
     """Background thread that ends the process at a deadline, and detects idle periods.
 
     Args:
-        log: Function that logs why the process ends. The stacks of all threads are printed to stderr.
-        on_idle: Function that is called after an idle period, if a batch has run since the last call. A new batch may
-            arrive during the call.
+        log: Function that logs the reason before the process exits.
+        on_idle: Function that is called after an idle period if a batch has run since the previous call. A new batch
+            may arrive during the call.
         idle_s: Length of an idle period in seconds.
         period_s: Seconds between two checks.
     """
@@ -68,7 +69,7 @@ class Watchdog:
                 self._has_worked = True
 
     def end(self, reason: str) -> NoReturn:
-        """Log the reason and the stacks of all threads, and end the process. The supervisor restarts it."""
+        """Log the reason, print the stacks of all threads to stderr, and exit. The supervisor restarts the process."""
         self._log(f"{reason}: the process of the model exits and must be restarted")
         faulthandler.dump_traceback()
         os._exit(1)
