@@ -207,12 +207,12 @@ def batch(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Done:
-    """Preprocess every image of a manifest into a row of ``output/part-00000000.parquet``, ``part-00000001.parquet``,
-    ….
+    """Preprocess every image of a manifest, and write each as one row of a Parquet file in ``output``.
 
-    A file is first written under a temporary name, so that every file with its final name is complete. Calling the
-    function again writes the missing files. If a worker dies, it is replaced, and its file is written again from the
-    beginning. The rows have the same order as the manifest.
+    The files are named ``part-00000000.parquet``, ``part-00000001.parquet``, and so on. A file is first written under a
+    temporary name, so that every file with its final name is complete. Calling the function again writes the missing
+    files. If a worker dies, it is replaced, and its file is written again from the beginning. The rows have the same
+    order as the manifest.
 
     Args:
         paths: Path of the manifest, the list of image files.

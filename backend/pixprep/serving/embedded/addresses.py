@@ -1,4 +1,4 @@
-"""TCP addresses and ports of this machine: resolve hosts, claim free ports, and find the processes that listen."""
+"""Resolves host names, claims free TCP ports of this machine, and finds the processes that listen on a port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BACKLOG = 4096
 
 
 def resolve(host: str) -> str:
-    """Resolve a host name to an IP address, preferably IPv4. Triton does not listen on a name such as ``localhost``.
+    """Resolve a host name to an IP address, preferably IPv4. Triton does not accept names such as ``localhost``.
 
     Raises:
         SetupError: The name cannot be resolved.
@@ -37,21 +37,21 @@ def is_loopback(address: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """Return the host as it is written before ``:PORT``: an IPv6 address in brackets."""
+    """Return the host in the notation that ``:PORT`` can follow: an IPv6 address is put in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
-    """Check that ports are free, and replace each 0 by a free port.
+    """Check that ports are free, and replace each 0 with a free port.
 
-    All ports are bound at the same time, so the chosen ones differ. They are released before the function returns.
+    All ports are bound at the same time, so that the chosen ports differ. The function releases them before it returns.
 
     Args:
         address: IP address to listen on.
         ports: Port numbers by name, such as ``http``.
 
     Raises:
-        SetupError: A port is in use, is given twice, or is not allowed.
+        SetupError: A port is in use, is specified twice, or may not be used by this user.
     """
     claimed: dict[str, int] = {}
     for name, port in ports.items():
@@ -77,7 +77,7 @@ def claim(address: str, port: int, name: str) -> socket.socket:
     """Bind a socket to a port without listening. Client connections are rejected until ``listen`` is called.
 
     Raises:
-        SetupError: The port is in use, or not allowed.
+        SetupError: The port is in use, or may not be used by this user.
     """
     claimed = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,9 +103,9 @@ def listen(claimed: socket.socket, name: str) -> None:
 
 
 def _bind(probe: socket.socket, address: str, port: int) -> None:
-    """Bind a socket to a port; 0 binds a random port below Linux's ephemeral range.
+    """Bind a socket to a port. For port 0, choose a random free port below Linux's ephemeral range.
 
-    An ephemeral port could be taken by an outgoing connection before Triton starts.
+    An ephemeral port could be assigned to an outgoing connection before Triton starts.
     """
     for _ in range(0 if port else _TRIES):
         try:
@@ -126,18 +126,18 @@ def _taken(address: str, name: str, port: int, error: OSError) -> str:
 
 
 def listeners(port: int) -> set[int]:
-    """Return the IDs of the processes that listen on a TCP port, except those that this user may not inspect."""
+    """Return the IDs of the processes that listen on a TCP port, except processes that this user may not inspect."""
     sockets = {f"socket:[{inode}]" for state, _, _, _, inode in _sockets(port) if state == _LISTENS}
     return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
 
 
 def unsent(*ports: int) -> int:
-    """Return the number of bytes in the send queues of connections of these TCP ports, not yet acknowledged."""
+    """Return the number of bytes that connections of these TCP ports have sent but that are not yet acknowledged."""
     return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
 
 
 def unread(*ports: int) -> set[str]:
-    """Return the remote addresses of connections of these TCP ports that have received but unread bytes."""
+    """Return the remote addresses of connections of these TCP ports whose received bytes have not all been read."""
     sockets = (each for port in ports for each in _sockets(port))
     return {remote for state, remote, _, received, _ in sockets if received and state != _LISTENS}
 

@@ -1,4 +1,4 @@
-"""Send image files to a running Triton, over HTTP or gRPC."""
+"""Sends image files to a running Triton over HTTP or gRPC."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Answer:
 
     Attributes:
         path: Path of the file.
-        others: Paths of the other files of the request, for a model that compares images.
-        outputs: Output arrays by name, without the batch dimension, such as logits (1000,) or tensor (3, 224, 224). If
-            the model returns one tensor per box, the first dimension is the box. Empty if the request failed.
+        others: Paths of the other files in the same request, for a model that compares images.
+        outputs: Output arrays by name, without the batch dimension, such as ``logits`` (1000,) or ``tensor`` (3, 224,
+            224). If the model returns one tensor per box, the first dimension is the number of boxes. The dict is empty
+            if the request failed.
         error: Error message of the server, or None if the request succeeded.
-        latency_ms: Latency of the request in milliseconds, from sending it to the parsed response.
+        latency_ms: Time in milliseconds from sending the request to having parsed the response.
     """
 
     path: Path
@@ -50,28 +51,29 @@ def send(
     timeout_s: float = 30.0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Answer]:
-    """Send files, one request after the other, and yield the responses in the same order.
+    """Send files in consecutive requests, and yield the responses in the order of the files.
 
     A request that contains an invalid image fails as a whole. Its images are then sent again, one per request, so that
-    only the invalid ones fail.
+    only the invalid images fail.
 
     Args:
-        images: Files and folders, see ``files.expand``. For a model that compares images, pass one file for each of its
-            image inputs, or one folder for each; the files of the folders are then paired in their order.
-        url: HOST:PORT of the server; default: Triton's default port of the protocol on this machine.
+        images: Files and folders, see ``files.expand``. For a model that compares images, pass one file per image
+            input, or one folder per image input. The n-th files of all folders then form one request.
+        url: HOST:PORT of the server. Default: this machine, with Triton's default port for the protocol.
         protocol: ``http`` or ``grpc``.
         model: Name of an ensemble or of a model of the pixprep backend.
         batch: Number of images per request.
-        classes: Number of best classes to return for an output of scores (see ``Triton.scores``), each as
-            ``b"score:index:label"``. With 0, the scores themselves are returned.
-        inputs: Values of the model's numeric inputs by input name: the rows to send with every image, or a mapping from
-            file names to the rows of each file.
+        classes: Number of best classes to return for an output with class scores (see ``Triton.scores``). Each class is
+            returned as ``b"score:index:label"``. With 0, the scores themselves are returned.
+        inputs: Values of the model's numeric inputs by input name. A value is either the rows to send with every image,
+            or a mapping from file names to the rows of each file.
         timeout_s: Time limit of each request in seconds.
-        on_progress: Function that is called after each response with the number of responses so far, and the total.
+        on_progress: Function that is called after each response, with the number of responses so far and the total
+            number.
 
     Raises:
         SetupError: No server responds at ``url``, the model does not exist, or tritonclient is not installed.
-        PixprepError: A path does not exist, or the model does not accept the batch or the inputs.
+        PixprepError: A path does not exist, or the model does not accept the batch size or the inputs.
     """
     expand(images)  # report missing paths before connecting
     with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
@@ -119,11 +121,12 @@ def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list
 def health(
     *, url: str | None = None, protocol: Protocol = "http", model: str = "ensemble", timeout_s: float = 5.0
 ) -> float:
-    """Check that a model works by sending a small random image or clip through it.
+    """Check that a model works by sending a small random image or clip to it.
 
-    Triton reports a Python model as ready even if its process has died. A model that rejects the image, for example
-    because it is smaller than the crop, counts as healthy. A clip is encoded with PyAV. If PyAV is not installed, a
-    model for clips receives an image, rejects it, and also counts as healthy.
+    This is necessary because Triton reports a Python model as ready even if its process has died. A model that rejects
+    the image, for example because the image is smaller than the crop, counts as healthy. Clips are encoded with PyAV.
+    If PyAV is not installed, a model for clips receives an image. Such a model rejects the image, and therefore also
+    counts as healthy.
 
     Returns:
         Milliseconds from sending the request to receiving the response.
@@ -144,7 +147,7 @@ def health(
 
 
 def _sample(frames: int | None) -> bytes:
-    """Return a small clip if ``frames`` is set and PyAV is installed, or else a small JPEG."""
+    """Return a small clip if ``frames`` is set and PyAV is installed; otherwise, return a small JPEG."""
     with suppress(ImportError):
         if frames:
             from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)

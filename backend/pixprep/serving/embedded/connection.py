@@ -1,4 +1,4 @@
-"""A connection to a running Triton, over HTTP or gRPC: requests, models, and statistics."""
+"""Connects to a running Triton over HTTP or gRPC, sends requests, and reads model configurations and statistics."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from pixprep.serving.triton.config import PIXELS, face, steps, texts
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
 _MAX_ROWS = 1 << 12
-"""Upper bound on rows when requesting classes. Triton sorts all rows of an output as one list, so ``class_count`` must
-cover every entry; Triton returns only those that exist."""
+"""Upper bound on the number of rows of an output for which classes are requested. Triton sorts all rows of an output as
+one list, so ``class_count`` must be at least the number of entries in all rows. Triton returns only existing
+entries."""
 _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 
@@ -30,10 +31,10 @@ class Spent:
 
     Attributes:
         count: Number of requests that succeeded.
-        queue_ms: Total time that these requests waited in the queue, in milliseconds.
-        compute_ms: Total time of their computation in milliseconds, including copies of inputs and outputs.
+        queue_ms: Total time in milliseconds that these requests waited in the queue.
+        compute_ms: Total computation time of these requests in milliseconds, including copies of inputs and outputs.
         images: Number of images that the model processed.
-        executions: Number of batches in which the model processed them.
+        executions: Number of batches in which the model processed these images.
     """
 
     count: int = 0
@@ -43,7 +44,7 @@ class Spent:
     executions: int = 0
 
     def since(self, before: Spent) -> Spent:
-        """Return the statistics since an earlier reading, with the times averaged per request."""
+        """Return the difference to earlier statistics. The times in the result are averages per request."""
         count = self.count - before.count
         queue_ms, compute_ms = self.queue_ms - before.queue_ms, self.compute_ms - before.compute_ms
         each = max(1, count)
@@ -52,7 +53,7 @@ class Spent:
 
 
 class RequestError(PixprepError):
-    """A running server responded with an error, or did not respond in time.
+    """Raised if a running server responds with an error, or does not respond in time.
 
     Attributes:
         is_refusal: Whether the server rejected the request as invalid (INVALID_ARG).
@@ -64,10 +65,10 @@ class RequestError(PixprepError):
 
 
 class Triton:
-    """Connection to one server, a wrapper of tritonclient that raises pixprep's errors.
+    """Connection to one server. It wraps tritonclient and raises pixprep's errors.
 
     Args:
-        url: HOST:PORT of the server; default: the port of ``DEFAULT_URLS``.
+        url: HOST:PORT of the server. Default: the URL of the protocol in ``DEFAULT_URLS``.
         protocol: ``http`` or ``grpc``.
         timeout_s: Time limit of each call in seconds.
 
@@ -93,7 +94,7 @@ class Triton:
             raise SetupError(f"tritonclient for {protocol} is not installed: {install('client')}") from None
         options = {"connection_timeout": timeout_s, "network_timeout": timeout_s} if protocol == "http" else {}
         self._client = self._module.InferenceServerClient(self.url, **options)
-        # Arguments of each call that set its time limit. The HTTP client takes the limit as an option above.
+        # Arguments that set the time limit of each gRPC call. The HTTP client receives its limit as an option above.
         self._deadline: dict[str, Any] = {} if protocol == "http" else {"client_timeout": timeout_s}
         self._json = self._deadline | ({} if protocol == "http" else {"as_json": True})
         self._configs: dict[str, dict[str, Any]] = {}
@@ -110,11 +111,11 @@ class Triton:
         self._client.close()
 
     def config(self, model: str) -> dict[str, Any]:
-        """Return the complete configuration of a model from the server. It is cached.
+        """Return the complete configuration of a model, which is requested from the server once and then cached.
 
         Raises:
             SetupError: The model does not exist, or is not ready. The message lists the available models if the server
-                permits that.
+                reports them.
         """
         if model not in self._configs:
             try:
@@ -130,9 +131,9 @@ class Triton:
         return self._configs[model]
 
     def _ready_models(self) -> str:
-        """Return the names of the models as text, or an empty text if the server does not report them.
+        """Return the names of the ready models as one string, which is empty if the server does not report them.
 
-        They are taken from the statistics, because ``pixprep serve`` restricts the model repository API.
+        The names are read from the statistics API, because ``pixprep serve`` restricts the model repository API.
         """
         try:
             entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
@@ -142,7 +143,7 @@ class Triton:
         return f"the models there are {names}" if names else "there are no models"
 
     def model_input(self, model: str) -> ModelInput:
-        """Return the description of a model's image input, for encoded images or pixels, and its numeric inputs.
+        """Return the description of a model's image input, which accepts encoded images or pixels, and numeric inputs.
 
         Raises:
             SetupError: The model does not exist.
@@ -163,7 +164,7 @@ class Triton:
         return found
 
     def first(self, model: str, name: str) -> str:
-        """Return the name of the model that receives an input: that of the first step which uses it in an ensemble."""
+        """Return the name of the model that receives an input. In an ensemble, it is the first step with this input."""
         for step in steps(self.config(model)):
             for port, tensor in step["input_map"].items():
                 if tensor == name:
@@ -173,9 +174,9 @@ class Triton:
     def scores(self, model: str) -> list[str]:
         """Return the names of a model's outputs that contain one score per class.
 
-        These are the outputs with labels. If no output has labels, a floating-point vector of more than one element
-        counts if it is the only vector: with two, one of them could be a box. Outputs of models that preprocess images,
-        such as ``transform``, do not count.
+        These are the outputs with labels. If no output has labels, the only floating-point vector with more than one
+        element is returned. If there are several such vectors, none is returned, because one of them could be a box.
+        Outputs of models that preprocess images, such as ``transform``, are ignored.
 
         Raises:
             SetupError: The model does not exist.
@@ -192,10 +193,10 @@ class Triton:
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
     def source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Find the model that computes an output, also within ensembles.
+        """Find the model that computes an output. For an ensemble, this is the model in one of its steps.
 
         Returns:
-            The configuration of that model, and the entry of the output in the configuration.
+            The configuration of that model, and the entry of the output in this configuration.
         """
         config = self.config(model)
         for step in steps(config):
@@ -208,7 +209,7 @@ class Triton:
         """Return the statistics of each model since the server started, by model name.
 
         Raises:
-            SetupError: The server has ended, or does not report statistics.
+            SetupError: The server is not running any more, or does not report statistics.
         """
         try:
             entries = self._client.get_inference_statistics(**self._json)["model_stats"]
@@ -241,19 +242,19 @@ class Triton:
 
         Args:
             model: Name of the model.
-            model_input: Description of its inputs, from ``model_input``.
-            encoded: Encoded images. For a model that compares images, each item has one image per image input, or is
-                one image for all of them.
+            model_input: Description of the model's inputs, as returned by ``model_input``.
+            encoded: Encoded images. For a model that compares images, each item is a sequence with one image per image
+                input, or a single image that all image inputs receive.
             numbers: Values of the numeric inputs for each image.
-            classes: Number of best classes to return instead of scores; 0 returns the scores.
+            classes: Number of best classes to return instead of the scores. With 0, the scores are returned.
 
         Returns:
-            Every output by name, with the batch dimension first.
+            Output arrays by name. Their first dimension is the batch dimension.
 
         Raises:
             PixprepError: The numeric values are invalid, or do not match the model's inputs.
             RequestError: The server rejected the request, or did not respond within the time limit.
-            SetupError: The server has ended.
+            SetupError: The server is not running any more.
         """
         rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
         tensors = []
@@ -266,7 +267,7 @@ class Triton:
             tensors[-1].set_data_from_numpy(array)
         scores = dict.fromkeys(self.scores(model), classes) if classes else {}
         lengths = {}
-        if model_input.has_rows:  # Triton sorts the scores of all boxes as one list, so every entry is requested
+        if model_input.has_rows:  # Triton sorts the scores of all boxes as one list, so all entries must be requested
             outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
             lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
             scores = {name: length * _MAX_ROWS for name, length in lengths.items()}
@@ -299,7 +300,7 @@ class Triton:
                 f"{self.url} responds, but does not speak HTTP: it may be the gRPC port; pass the HTTP port"
             ) from None
         except (OSError, self._failure) as error:
-            # gRPC's message ends with the cause, after three lines about its connection attempts
+            # gRPC's message has three lines about connection attempts before the cause, which is at the end
             reason = getattr(error, "strerror", None) or _message(error).rpartition(": ")[2].rstrip("])")
             if reason == "Socket closed":
                 raise SetupError(
@@ -314,7 +315,7 @@ class Triton:
 
 
 def _is_ours(config: Mapping[str, Any]) -> bool:
-    """Return whether a model whose input is pixels is a pixprep model. A classifier may have the same kind of input."""
+    """Return whether a model with a pixel input is a pixprep model. A classifier may also have such an input."""
     return bool(config.get("backend") == "pixprep" or PIXELS in config.get("parameters", {}))
 
 
@@ -327,7 +328,7 @@ def _best(entries: npt.NDArray[Any], length: int, count: int) -> npt.NDArray[Any
     Args:
         entries: All entries ``score:index:label``, in descending order of the score.
         length: Number of classes per row.
-        count: Number of classes to return per row.
+        count: Number of best classes to return per row.
     """
     found = [entry.decode().split(":", 2) for entry in entries.reshape(-1)]
     names = {int(index): label for _, index, *labels in found for label in labels}
@@ -344,6 +345,6 @@ def _ms(parts: dict[str, Any], *names: str) -> float:
 
 
 def _message(error: Exception) -> str:
-    """Return the server's message as one line, without the status that tritonclient adds."""
+    """Return the server's error message as one line, without the status that tritonclient adds."""
     words = getattr(error, "message", None)
     return " ".join(str(words() if callable(words) else error).split())

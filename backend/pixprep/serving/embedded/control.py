@@ -1,7 +1,7 @@
-"""Control interface of the Triton that `serve` started: query the state of its models, load and unload them.
+"""Controls the Triton that `serve` started: queries the state of its models, loads them and unloads them.
 
-Load requests use gRPC. Over HTTP, a load that never ends would block one of Triton's eight HTTP threads with all its
-connections.
+Load requests use gRPC. Over HTTP, a load that never ends would block one of Triton's eight HTTP threads, together with
+all connections of this thread.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ KEY_HEADER = "admin-key"
 _LOOK_S = 0.05
 _LIVE_S = 2.0
 _SETTLE_S = 0.25
-"""Time for a request that Triton has read to arrive in the queue of its model."""
-# Bypass proxies, and do not inherit the reconnect backoff of an earlier channel that failed to connect.
+"""Seconds to wait until a request that Triton has read is in the queue of its model."""
+# The channel must bypass proxies, and must not inherit the reconnect backoff of an earlier channel that failed.
 _CHANNEL = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
 
 
 class Control:
-    """Administrative access to one Triton. Each call opens its own connection.
+    """Administrative access to one Triton server. Each call opens its own connection.
 
     Args:
         http_socket: Path of Triton's Unix socket for HTTP.
-        address: IP address on which the ports listen.
-        ports: Public port numbers: ``http``, ``grpc`` and ``metrics``.
+        address: IP address on which the server listens.
+        ports: Public port numbers under the keys ``http``, ``grpc`` and ``metrics``.
 
     Attributes:
         key: Key for Triton's restricted APIs.
@@ -58,22 +58,22 @@ class Control:
             timeout_s: Time limit in seconds.
 
         Returns:
-            The HTTP status, 0 if Triton did not respond, and the body of the response.
+            The HTTP status, or 0 if Triton did not respond; and the body of the response.
         """
         return self._ask("POST", f"/v2/repository/{quote(path)}", headers={KEY_HEADER: self.key}, timeout_s=timeout_s)
 
     def index(self, *, timeout_s: float = 10) -> list[dict[str, str]]:
-        """Return ``name``, ``version`` and ``state`` of every model; an empty list if Triton does not respond."""
+        """Return ``name``, ``version`` and ``state`` of every model, or an empty list if Triton does not respond."""
         status, text = self.repository("index", timeout_s=timeout_s)
         return list(json.loads(text)) if status == 200 else []
 
     def config(self, model: str) -> dict[str, Any]:
-        """Return the complete configuration of a model; an empty one if Triton does not respond."""
+        """Return the complete configuration of a model, or an empty dict if Triton does not respond."""
         status, text = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=10)
         return dict(json.loads(text)) if status == 200 else {}
 
     def model_input(self, model: str) -> ModelInput | None:
-        """Return the image input of a model; None if it does not have one, or if Triton does not respond."""
+        """Return the image input of a model. None: the model does not have one, or Triton does not respond."""
         config = self.config(model)
         return model_input(config) if config else None
 
@@ -86,7 +86,7 @@ class Control:
         return self._ask("GET", "/v2/health/ready", timeout_s=_LIVE_S)[0] == 200
 
     def infer(self, model: str, sample: Post, *, timeout_s: float) -> int:
-        """Send a probe image to a model and return the HTTP status; 0 if the model does not respond in time."""
+        """Send a probe image to a model and return the HTTP status, or 0 if the model does not respond in time."""
         headers, body = sample
         headers = {**headers, "Content-Type": "application/octet-stream", probe.HEADER: self.mark}
         return self._ask("POST", f"/v2/models/{quote(model)}/infer", body, headers, timeout_s=timeout_s)[0]
@@ -101,10 +101,10 @@ class Control:
                 ends with this exception.
 
         Returns:
-            An empty text, or the reason why the model does not load.
+            An empty string if the model was loaded, or the reason why it was not.
 
         Raises:
-            TimeoutError: The load did not finish in time, and this Triton will not finish it later.
+            TimeoutError: The load did not finish in time. This Triton cannot load the model any more.
             ConnectionError: The gRPC port does not respond.
         """
         import grpc  # noqa: PLC0415  (the import takes 0.15 s and 20 MB)
@@ -133,14 +133,15 @@ class Control:
             return load_failure(error.details())
 
     def drain(self, until: float) -> None:
-        """Unload every model, and wait until the requests in flight have their responses or ``until`` has passed.
+        """Unload every model, and wait until all requests in flight have a response or the time ``until`` has passed.
 
-        After an unload request, Triton rejects new requests to the model and keeps the model until its last request has
-        a response. Without it, an exiting Triton 2.51 would continue to accept requests on open connections and would
-        abort the last ones. A model whose process has died is never unloaded completely.
+        After an unload request, Triton rejects new requests to the model, and keeps the model until its last request
+        has a response. Without unload requests, an exiting Triton 2.51 would continue to accept requests on open
+        connections, and would abort the last of these requests. A model whose process has died is never unloaded
+        completely.
 
-        Before that, the function waits until Triton has read the requests that have already arrived, because Triton
-        would reject some of them.
+        Before it unloads the models, the function waits until Triton has read the requests that have already arrived;
+        otherwise, Triton would reject some of them.
         """
         ports = self._ports.values()
         settled_at, waiting = time.monotonic() + _SETTLE_S, unread(*ports)
@@ -172,7 +173,7 @@ class Control:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP connection through a Unix socket."""
+    """HTTP connection over a Unix socket."""
 
     def __init__(self, path: Path, *, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)

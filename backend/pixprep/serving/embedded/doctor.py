@@ -1,4 +1,4 @@
-"""Checks of ``pixprep doctor`` for known problems of a machine, each with a fix."""
+"""Implements the checks of ``pixprep doctor``, which find known problems with a machine and describe their fixes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pixprep.serving.embedded import addresses, perf
 from pixprep.serving.embedded import wheel as wheels
 from pixprep.serving.triton import pool
 
-# for inputs and outputs of two models, each with 64 images of float32 3 x 224 x 224, and for Triton itself
+# enough for the inputs and outputs of two models with batches of 64 float32 images of 3 x 224 x 224, and for Triton
 ENOUGH_SHARED_MEMORY = 256 << 20
 ENOUGH_FILES = 4096
 PYTRITON = "0.7.0"
@@ -56,10 +56,10 @@ class Check:
 
     Attributes:
         name: Name of the check.
-        ok: True if the check passed, False if the user must apply the fix in ``remedy``, None for a note about
-            something that may not be needed.
+        ok: True if the check passed. False if the user must apply the fix in ``remedy``. None for a note about
+            something that the user may not need.
         found: Result of the check, such as a version.
-        remedy: Description of the fix; empty if the check passed.
+        remedy: Description of the fix, or an empty string if the check passed.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Check:
 
 
 def checks(*, serves: bool | None = None) -> list[Check]:
-    """Run all checks, even if some of them fail.
+    """Run all checks, even if some of them fail, and return their results.
 
     Args:
         serves: Whether to check the requirements of the embedded server. Default: only if nvidia-pytriton or
@@ -138,7 +138,7 @@ def _embedded() -> Iterator[Check]:
 
 
 def pytriton() -> Check:
-    """Check the version of the wheel that contains Triton; pixprep is tested with one version of it."""
+    """Check the version of the wheel that contains Triton, because pixprep is tested with only one version."""
     check = package("nvidia-pytriton", install("server"))
     if check.ok and check.found != PYTRITON:
         return Check(
@@ -153,7 +153,7 @@ def _start_stub() -> None:
 
 
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
-    """Check the size of shared memory, through which Python models exchange tensors with Triton."""
+    """Check the size of the shared memory through which Python models exchange tensors with Triton."""
     check = attempt("shared memory", lambda: wheels.check_shared_memory(folder), "enough")
     if not check.ok:
         return check
@@ -164,13 +164,16 @@ def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
 
 
 def open_files(most: int) -> Check:
-    """Check the maximum number of open files. If Triton reaches it, Triton no longer responds to new connections."""
+    """Check the maximum number of open files. At this limit, Triton does not respond to new connections any more."""
     remedy = "each connection uses one: docker run --ulimit nofile=65536" if most < ENOUGH_FILES else ""
     return Check("open files", not remedy or None, f"at most {most:,} for Triton", remedy)
 
 
 def port(name: str, number: int) -> Check:
-    """Check whether a default port of ``serve`` is free. A port in use is a note: ``serve`` may already be running."""
+    """Check whether a default port of ``serve`` is free.
+
+    A port in use is reported as a note and not as a failure, because ``serve`` may already be running.
+    """
     look = partial(addresses.check_ports, "127.0.0.1", {name: number})
     return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
 
@@ -194,7 +197,7 @@ def library(name: str, remedy: str) -> Check:
 
 
 def gpu_engine(device: str) -> Check:
-    """Check that an engine starts on a GPU. At its start, it compares its decoder and kernels with those of the CPU."""
+    """Check that an engine starts on a GPU. During the start, the engine compares its results with those of the CPU."""
     found: list[str] = []
 
     def start() -> None:
@@ -206,7 +209,7 @@ def gpu_engine(device: str) -> Check:
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
-    """Check that a distribution is installed. If it is missing, ``is_needed`` decides between a failure and a note."""
+    """Check that a Python distribution is installed. A missing one is a failure, or a note unless ``is_needed``."""
     try:
         return Check(name, ok=True, found=version(name))
     except PackageNotFoundError:
@@ -218,13 +221,13 @@ def attempt(
 ) -> Check:
     """Run an action, and return a failed check if it raises SetupError.
 
-    The part of the error message before the first colon becomes ``found``, the rest the remedy.
+    The part of the error message before the first colon becomes ``found``, and the rest becomes ``remedy``.
 
     Args:
         name: Name of the check.
         action: Function to call.
         success: Value of ``found`` if no error is raised.
-        is_needed: Whether an error counts as a failure and not only as a note.
+        is_needed: Whether an error is reported as a failure. If False, it is reported as a note.
         consequence: Text to prepend to the remedy.
     """
     try:

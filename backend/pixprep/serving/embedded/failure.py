@@ -1,4 +1,4 @@
-"""Error messages for failed processes: how a process ended, and why Triton or its models did not start."""
+"""Creates error messages that describe how a process ended, and why Triton or its models did not start."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from pixprep.errors import PixprepError, SetupError
 
 DIED = "its Python process ended during the load (crashed, exited, or ran out of memory)"
 ENOUGH_FILES = 1024
-"""Minimum limit of open files for a reliable start: every connection, model and thread opens some."""
+"""Minimum limit of open files that Triton needs for a reliable start, because every connection, model and thread opens
+files."""
 NO_DEATHS: Mapping[str, str] = MappingProxyType({})
 _LAST_LINES, _MAX_CHARS = 3, 300
 _TRITONS = re.compile(r"[IWEF]\d{4} |error: |Error: Failed to initialize NVML|[+|\s]|At:$|$")
-"""Matches the beginning of a line that Triton itself writes: log messages and their continuations, tables."""
+"""Regular expression for the beginning of a line that Triton itself writes: a log message, its continuation, or a row
+of a table."""
 
 
 def ended(code: int) -> str:
-    """Describe how a process ended. The exit code is Python's, in which a negative number is a signal."""
+    """Describe how a process ended. ``code`` is a Python exit code, in which a negative number represents a signal."""
     if code >= 0:
         return f"ended with exit code {code}"
     name = next((number.name for number in signal.Signals if number == -code), "a real-time signal")
@@ -34,16 +36,17 @@ def died(how: str) -> str:
 
 
 def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[str, str] = NO_DEATHS) -> PixprepError:
-    """Create the error for a Triton that ended during its start.
+    """Create the error for a Triton process that exited during its start.
 
     Args:
         log: Text of Triton's log.
         code: Exit code of Triton's process.
         files: Maximum number of files that the process may open.
-        deaths: How the process of a model ended, by the name of the model, if known.
+        deaths: Description of how a model's process ended, by the name of the model, as far as known.
 
     Returns:
-        A PixprepError with one line per model that did not load, or a SetupError with Triton's last error.
+        A PixprepError with one line per model that did not load; or, if no such model is known, a SetupError with
+        Triton's last error.
     """
     if reasons := dict(_failed_models(log)):
         words = last_words(log) if DIED in reasons.values() else []
@@ -65,7 +68,7 @@ def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[s
 
 
 def last_words(log: str) -> list[str]:
-    """Return the last lines of a log that Triton did not write. They often contain the reason of a crash."""
+    """Return the last lines in a log that Triton itself did not write, which often contain the reason for a crash."""
     lines = [line for line in log.splitlines() if not _TRITONS.match(line)]
     return [f"last in the log: {line[:_MAX_CHARS]}" for line in lines[-_LAST_LINES:]]
 
@@ -73,7 +76,7 @@ def last_words(log: str) -> list[str]:
 def _failed_models(log: str) -> Iterator[tuple[str, str]]:
     """Yield the name of each model that did not load, and the reason as one line without a traceback.
 
-    An ensemble that did not load only because one of its models is missing is omitted.
+    If an ensemble did not load only because one of its models is missing, the ensemble is omitted.
     """
     config_error = ""
     for level, text in _log_lines(log):
@@ -91,18 +94,18 @@ def _failed_models(log: str) -> Iterator[tuple[str, str]]:
 
 
 def loaded(log: str) -> set[str]:
-    """Return the names of the models that are loaded according to a log."""
+    """Return the names of the models that Triton has loaded, according to its log."""
     return set(re.findall(r"successfully loaded '([^']+)'", log))
 
 
 def still_loading(log: str) -> list[str]:
-    """Return the names of the models that are still loading according to a log."""
+    """Return the names of the models that Triton is still loading, according to its log."""
     ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))
     return [name for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
 
 
 def _log_lines(log: str) -> Iterator[tuple[str, str]]:
-    """Yield the errors in Triton's log as pairs of a source, ``E`` or ``protobuf``, and a text."""
+    """Yield the errors in Triton's log as pairs of their source (``E`` or ``protobuf``) and their message."""
     for line in log.splitlines():
         if found := re.match(r'E\d{4} .*?\] (".*")$', line):
             yield "E", str(json.loads(found[1], strict=False))
@@ -111,12 +114,12 @@ def _log_lines(log: str) -> Iterator[tuple[str, str]]:
 
 
 def load_failure(message: str) -> str:
-    """Shorten Triton's response to a failed load request to the reason, as one line."""
+    """Extract the reason from Triton's response to a failed load request, and return it as one line."""
     return innermost(re.sub(r"^load failed .*? is at UNAVAILABLE state: ", "", message).rstrip().removesuffix(";"))
 
 
 def innermost(reason: str) -> str:
-    """Reduce an error message of Triton to its cause, as one line without traceback, status or exception class."""
+    """Return the cause in an error message of Triton, as one line without traceback, status or exception class."""
     reason = reason.partition("\n\nAt:\n")[0].strip()
     reason = re.sub(r"^(Internal|Invalid argument|Unavailable|Not found): ", "", reason)
     if found := re.match(r"unable to find backend library for backend '(.*?)'", reason):

@@ -1,8 +1,8 @@
-"""Helper process that serves a port, such as the front or the web page, and is restarted whenever it ends.
+"""Runs a helper process that serves a port, such as the front or the web page, and restarts it whenever it exits.
 
-It is separate from the supervisor, because the end of the supervisor also ends Triton. A crash, high memory use or a
-busy core affects only the helper. The supervisor keeps the listening socket open, so clients that connect while the
-helper restarts only have to wait.
+The helper is separate from the supervisor, because Triton is killed when the supervisor exits. A crash, high memory use
+or a busy core therefore affects only the helper. The supervisor keeps the listening socket open, so that clients that
+connect during a restart of the helper only have to wait.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pixprep.serving.embedded.processes import OF_MODEL, Waits, after
 
 _END_S = 5.0
 _MAX_CHARS = 2000
-"""Maximum length of a line that is read from the output of the process."""
+"""Maximum number of characters that are read from one line of the process's output."""
 _logger = logging.getLogger(__name__)
 
 
 class Helper:
-    """Helper process, with a thread that restarts it.
+    """Helper process, together with a thread that restarts the process.
 
     Args:
-        name: Name for log messages.
+        name: Name of the process in log messages.
         module: Package that the process runs with ``python -m``.
         sockets: Sockets that the process inherits. The caller must close them.
     """
@@ -62,16 +62,16 @@ class Helper:
                 self._ending.wait(wait_s)
 
     def _run(self, *arguments: str) -> int:
-        """Run the process until it ends, log its output, and return its exit code."""
+        """Run the process until it exits, log its output, and return its exit code."""
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", self._module, *arguments],
-            cwd="/",  # first entry of sys.path with ``-m``: must not contain a user's modules
+            cwd="/",  # with ``-m``, this is the first entry of sys.path, so it must not contain a user's modules
             env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
-            stdin=subprocess.PIPE,  # the helper ends when its stdin closes, which happens if this process ends
+            stdin=subprocess.PIPE,  # the helper exits when its stdin is closed, which happens if this process exits
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=[each.fileno() for each in self._sockets],
-            start_new_session=True,  # Ctrl-C must reach only this process
+            start_new_session=True,  # Ctrl-C must only reach this process and not the helper
         )
         if self._ending.is_set():  # ``close`` was called before the process existed
             process.kill()
@@ -82,7 +82,7 @@ class Helper:
         return process.returncode
 
     def close(self) -> None:
-        """End the process, and do not restart it."""
+        """End the process without restarting it."""
         self._ending.set()
         if self._process is not None:
             self._process.kill()

@@ -142,8 +142,7 @@ class Request:
         return False, int((lengths or ["0"])[0])
 
     def _json_length(self) -> int | None:
-        """Return the size in bytes of the JSON part, which precedes the binary tensors. None: the whole body is
-        JSON."""
+        """Return the size of the JSON part before the binary tensors in bytes. None: the whole body is JSON."""
         if _JSON_LENGTH not in self.headers or not _INFER.fullmatch(self.path):
             return None
         text = self._one(_JSON_LENGTH, "")
@@ -167,8 +166,7 @@ class Request:
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the response may be chunked. The front then asks Triton to close the connection after the
-        response."""
+        """Whether the response may be chunked. Triton must then close the connection at the end of the response."""
         return self.path.endswith(("/generate", "/generate_stream"))
 
     def _passed(self) -> list[tuple[str, list[str]]]:
@@ -451,8 +449,7 @@ class Connection:
         return data
 
     def _notice_end(self) -> None:
-        """Inform Triton that the client has closed its side of the connection, so that Triton may cancel the
-        request."""
+        """Inform Triton that the client has closed its side of the connection. Triton may then cancel the request."""
         self._watcher.stop()
         if self._gone.poll(0):
             with suppress(OSError):

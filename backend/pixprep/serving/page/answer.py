@@ -1,5 +1,4 @@
-"""Builds the content of the page for one photo: the model's outputs, the time of each step, and the pipeline's
-stages."""
+"""Builds the content of the page for one photo: the model's outputs, the time of each step, and the stages."""
 
 from __future__ import annotations
 
@@ -149,7 +148,7 @@ class Photos:
     def stages(self, model: str, encoded: bytes, *, port: str = "") -> Said | None:
         """Draw a photo at each stage of the pipeline that decodes it, and measure the engine.
 
-        The engine runs on one thread of this process. The times that Triton reports therefore do not include its times.
+        The engine runs on one thread of this process. The measured times are therefore not a part of Triton's times.
 
         Args:
             model: Name of one of ``models``.

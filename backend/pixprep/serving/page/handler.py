@@ -115,8 +115,7 @@ def page() -> str:
 
 
 def policy(html: str) -> str:
-    """Return the Content-Security-Policy of the page, which allows only its inline script and style, by their
-    hashes."""
+    """Return the Content-Security-Policy of the page, which allows only the inline script and style with its hashes."""
 
     def sources(tag: str) -> str:
         texts = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)

@@ -80,8 +80,7 @@ def texts(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parameters(texts: Mapping[str, str]) -> Config:
-    """Convert a dict of string values to the field ``parameters`` of a configuration. This is the inverse of
-    ``texts``."""
+    """Convert a dict of string values to the field ``parameters`` of a configuration, the inverse of ``texts``."""
     return {key: {"string_value": text} for key, text in texts.items()}
 
 
