@@ -36,7 +36,7 @@ def say(*lines: object, file: IO[str] | None = None) -> None:
 
     Args:
         lines: One or more lines.
-        file: Stream to which the lines are printed. Default: stdout.
+        file: Output stream. Default: stdout.
     """
     print("\n".join(map(printable, lines)), file=file, flush=True)
 
@@ -47,7 +47,7 @@ def say_text(text: str, *, file: IO[str] | None = None) -> None:
 
 
 def forget_output() -> None:
-    """Discard buffered output that cannot be written; otherwise, Python would retry at exit and print an error."""
+    """Discard buffered output that cannot be written, because Python would retry at exit and print an error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -89,7 +89,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(*, as_json: bool = False) -> None:
-    """Write log records of level WARNING and higher to stderr; with ``as_json``, of level INFO and higher."""
+    """Write log records to stderr if their level is at least WARNING or, with ``as_json``, at least INFO."""
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter() if as_json else _Formatter("pixprep: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO if as_json else logging.WARNING)

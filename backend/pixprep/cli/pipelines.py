@@ -141,7 +141,8 @@ def _compared(path: Path, source: str, options: dict[str, Any]) -> tuple[list[Pr
     """Compare a pipeline file with its source.
 
     Returns:
-        The differences as a list of problems. If there are none, the second list contains a line that confirms this.
+        The differences as a list of problems, and a list of lines. If the pipeline does not differ, the second list
+        contains a line that confirms this.
     """
     from pixprep.importers.source import imported_again, is_equal
     from pixprep.serving.repository import Problem

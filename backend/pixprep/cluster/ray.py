@@ -209,7 +209,7 @@ def batch(
 ) -> Done:
     """Preprocess every image of a manifest, and write each as one row of a Parquet file in ``output``.
 
-    The files are named ``part-00000000.parquet``, ``part-00000001.parquet``, and so on. A file is first written under a
+    The names of the files are ``part-00000000.parquet``, ``part-00000001.parquet``, …. A file is first written under a
     temporary name, so that every file with its final name is complete. Calling the function again writes the missing
     files. If a worker dies, it is replaced, and its file is written again from the beginning. The rows have the same
     order as the manifest.
@@ -222,7 +222,7 @@ def batch(
         column: Name of the column with image paths in a CSV or Parquet manifest. Default: ``path``, or the only column.
         device: ``cpu`` or ``gpu``.
         rows_per_file: Number of rows per file. The last file may have fewer.
-        workers: Number of actors, each of which uses one core or one GPU. Default: the number of cores or GPUs in the
+        workers: Number of actors. Each actor uses one core or one GPU. Default: the number of cores or GPUs in the
             cluster.
         address: Address of a Ray cluster that can access the same files. Default: start Ray on this machine.
         progress: Callback that receives the number of completed rows, including those of earlier runs, and the number

@@ -147,7 +147,7 @@ def health(
 
 
 def _sample(frames: int | None) -> bytes:
-    """Return a small clip if ``frames`` is set and PyAV is installed; otherwise, return a small JPEG."""
+    """Return a small clip if ``frames`` is set and PyAV is installed. Return a small JPEG in all other cases."""
     with suppress(ImportError):
         if frames:
             from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)

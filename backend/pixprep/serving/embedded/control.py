@@ -140,8 +140,8 @@ class Control:
         connections, and would abort the last of these requests. A model whose process has died is never unloaded
         completely.
 
-        Before it unloads the models, the function waits until Triton has read the requests that have already arrived;
-        otherwise, Triton would reject some of them.
+        Before it unloads the models, the function waits until Triton has read the requests that have already arrived.
+        Without this wait, Triton would reject some of these requests.
         """
         ports = self._ports.values()
         settled_at, waiting = time.monotonic() + _SETTLE_S, unread(*ports)

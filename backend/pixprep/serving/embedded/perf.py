@@ -1,7 +1,7 @@
-"""Measure throughput and latency of a running Triton with perf_analyzer, in closed loops or with Poisson arrivals.
+"""Measures throughput and latency of a running Triton with perf_analyzer, in closed loops or with Poisson arrivals.
 
-tritonclient 2.51 contains the program perf_analyzer. Two libraries that it requires are part of nvidia-pytriton, with
-different file names.
+tritonclient 2.51 contains the program perf_analyzer. Two libraries that this program requires are part of
+nvidia-pytriton, but with different file names.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from pixprep.serving.embedded.request import ModelInput
 
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
-_OF_A_REQUEST = " had error: "  # perf_analyzer prints "Thread [0] had error: " and the server's message
-# perf_analyzer measures three windows. A window lasts 1.2 times the requested time: three of 1 s took 3.61 s in total.
+_OF_A_REQUEST = " had error: "  # perf_analyzer prints "Thread [0] had error: ", followed by the server's message
+# perf_analyzer measures three windows. A window lasts 1.2 times as long as requested: three windows of 1 s took 3.61 s.
 _WINDOWS, _STRETCH = 3, 1.2
-_LONGER = (1, 4, 16)  # factors of the duration to try if no request was completed within a window
+_LONGER = (1, 4, 16)  # factors by which the duration is multiplied as long as no request completes within a window
 _TOO_SHORT = (
     "No valid requests recorded within time interval",
     "failed to find the requested model version",  # printed if the statistics of the model did not change
@@ -45,22 +45,25 @@ _TOO_SHORT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Result of measuring one load.
+    """Result of the measurement of one load.
 
-    Errors are not counted, because perf_analyzer exits without a result at the first failed request.
+    The result does not contain a number of errors, because perf_analyzer exits without a result at the first failed
+    request.
 
     Attributes:
         protocol, model: Protocol and model of the requests.
-        load: ``concurrency N`` for N requests in flight, or ``poisson R/s`` for R requests per second.
+        load: Load that was measured: ``concurrency N`` for N requests in flight, or ``poisson R/s`` for an average of R
+            requests per second.
         batch: Number of images per request.
         images_per_s: Number of images, or clips, that the server processed per second. For a Poisson load,
-            perf_analyzer replays one fixed sequence that begins slowly: its first 80 requests reach 80 % of the rate,
-            its first 2,000 requests 97 %.
+            perf_analyzer replays one fixed sequence that begins slowly: the first 80 requests reach 80 % of the rate,
+            and the first 2,000 requests reach 97 %.
         frames_per_s: Video frames per second. None for images, or if the configuration does not declare ``frames``.
         p50_ms, p90_ms, p95_ms, p99_ms: Percentiles of the request latency at the client, in milliseconds.
-        mean_batch: Average number of images per execution of the model. An ensemble has the value of its first model.
-        late_percent: Percentage of requests that the client sent late. If it is high, the true latencies are higher
-            than measured.
+        mean_batch: Average number of images per execution of the model. For an ensemble, it is the average of the first
+            model.
+        late_percent: Percentage of requests that the client sent late. If the percentage is high, the true latencies
+            are higher than measured.
     """
 
     protocol: Protocol
@@ -91,22 +94,22 @@ def measure(
     shared_memory: bool = False,
     on_progress: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
-    """Measure a model under each load, one after the other.
+    """Measure a model under several loads in sequence.
 
     Args:
-        images: Encoded images or clips, which are sent in a loop. Pass many different ones: with few images, caches
-            are more effective than in production.
-        url: HOST:PORT of the server; default: Triton's default port of the protocol on this machine.
+        images: Encoded images or clips, which are sent in a loop. Pass many different images, because caches are more
+            effective for a few images than they are in production.
+        url: HOST:PORT of the server. Default: this machine, with Triton's default port for the protocol.
         protocol: ``http`` or ``grpc``.
         model: Name of an ensemble or of a model of the pixprep backend.
-        concurrency: Loads to measure as closed loops: numbers of requests in flight.
-        rate: Loads to measure with Poisson arrivals: requests per second.
-        batch: Number of images per request. Their sizes may differ.
+        concurrency: Loads with closed loops, as numbers of requests in flight.
+        rate: Loads with Poisson arrivals, as average numbers of requests per second.
+        batch: Number of images per request. The images may differ in size.
         seconds: Approximate duration of each measurement. If no request is completed within a third of it, the
             measurement is repeated with 4 and then 16 times the duration.
         inputs: Values of the model's numeric inputs by input name, sent with every image.
-        shared_memory: Whether to pass images and tensors in shared memory. The server must run on this machine and
-            allow it.
+        shared_memory: Whether to pass images and tensors in shared memory. The server must run on this machine, and
+            must allow shared memory.
         on_progress: Function that is called with each measurement as soon as it is complete.
 
     Raises:
@@ -159,9 +162,10 @@ def command_lines(
     seconds: float = 5.0,
     inputs: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return the shell command lines of perf_analyzer, one per load. The other arguments are those of ``measure``.
+    """Return the shell command lines of perf_analyzer, one per load.
 
-    The images, and links to libraries, are written to ``folder``, which must exist as long as the commands run.
+    The images and links to libraries are written to ``folder``, which must exist as long as the commands run. All other
+    arguments are the same as those of ``measure``.
 
     Raises:
         SetupError, PixprepError: See ``measure``.
@@ -183,7 +187,10 @@ def _command(
     inputs: Mapping[str, Any] | None,
     shared_memory: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return perf_analyzer's command without the options for the load, and its environment. Writes into ``folder``."""
+    """Write the files for perf_analyzer to ``folder``, and return its command and environment variables.
+
+    The command does not contain the options for the load.
+    """
     model_input = triton.model_input(model)
     check_batch(batch, model, model_input)
     program, environment = find_perf_analyzer(folder)
@@ -201,18 +208,20 @@ def _command(
 
 def _loads(concurrency: Sequence[int], rate: Sequence[float]) -> list[tuple[str, list[str]]]:
     """Return the name of each load, and its options for perf_analyzer."""
-    # a range with an end uses one thread per request in flight; without an end, at most 16 threads
+    # with an end of the range, perf_analyzer uses one thread per request in flight; without, at most 16 threads
     closed = [(f"concurrency {count}", ["--concurrency-range", f"{count}:{count}"]) for count in concurrency]
-    # -a (asynchronous): by default, perf_analyzer waits for responses in 4 threads, and sends late if these are slow.
-    # With a server that was overloaded (120 of 150 requests/s), 97 % were sent late; the p99 was 42 and not 1,065 ms.
+    # -a (asynchronous): by default, perf_analyzer waits for responses in 4 threads, and sends requests late if the
+    # responses are slow. With an overloaded server (120 of 150 requests/s), perf_analyzer sent 97 % of the requests
+    # late, and reported a p99 latency of 42 ms instead of 1,065 ms.
     how = ["--request-distribution", "poisson", "-a"]
     return closed + [(f"poisson {each:g}/s", ["--request-rate-range", f"{each:g}", *how]) for each in rate]
 
 
 def _window_flags(seconds: float) -> list[str]:
-    """Return the options for exactly three windows. ``-s`` accepts them even if their results differ greatly.
+    """Return the options for exactly three windows, whose results ``-s`` accepts even if they differ greatly.
 
-    With Poisson arrivals, results always differ. A fixed number of windows makes the duration predictable.
+    With Poisson arrivals, the results of windows always differ. A fixed number of windows makes the duration
+    predictable.
     """
     window_ms = max(1, round(1000 * seconds / (_WINDOWS * _STRETCH)))
     return ["-p", str(window_ms), "-r", str(_WINDOWS), "-s", "1000000"]
@@ -227,17 +236,18 @@ def write_input_json(
 ) -> None:
     """Write images as a JSON file for perf_analyzer's ``--input-data``, with one step per image.
 
-    An element of a BYTES tensor consists of its length as 4 bytes (little-endian) and the encoded image. A UINT8 tensor
-    consists of the encoded image or of the pixels. A model that compares images receives the same image in every input.
+    An element of a BYTES tensor consists of the length of the encoded image as a 4-byte little-endian integer, followed
+    by the encoded image. A UINT8 tensor consists of the encoded image or of the pixels. A model that compares images
+    receives the same image in every input.
 
     Args:
         images: Encoded images.
         path: JSON file to write.
         model_input: Description of the model's inputs.
-        numbers: Values of the numeric inputs by name, sent with every image.
+        numbers: Values of the numeric inputs by name, which are sent with every image.
 
     Raises:
-        PixprepError: An image that must be decoded to pixels cannot be decoded.
+        PixprepError: The model requires pixels, but an image cannot be decoded.
     """
     beside = {
         name: {"content": {"b64": base64.b64encode(array.tobytes()).decode("ascii")}, "shape": list(array.shape)}
@@ -260,10 +270,11 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
 
     Args:
         folder: Folder for links to the libraries that the program requires. It must exist as long as the program runs.
-        search: Folders to search, in the form of ``PATH``. Default: the scripts folder of this Python, then ``PATH``.
+        search: Folders to search, in the format of ``PATH``. Default: the scripts folder of this Python, followed by
+            the folders in ``PATH``.
 
     Returns:
-        The path of the program, and the environment variables for it.
+        The path of the program, and the environment variables with which it must run.
 
     Raises:
         SetupError: perf_analyzer is not installed, or does not start. The message contains the fix.
@@ -293,7 +304,7 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
 
 
 def _run_for(seconds: float, command: Sequence[str], environment: dict[str, str]) -> str:
-    """Run perf_analyzer, up to twice again with longer windows if no request was completed within a window."""
+    """Run perf_analyzer. If no request completes within a window, run it up to twice again with longer windows."""
     for longer in _LONGER:
         try:
             limit_s = 60 + 10 * longer * seconds
@@ -324,7 +335,7 @@ def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float)
 
 
 def reason_in(printed: str) -> str:
-    r"""Return the error in perf_analyzer's output: that of the first failed request, or else the last line.
+    r"""Return the error in perf_analyzer's output: the error of the first failed request, or else the last line.
 
     >>> reason_in("Failed to maintain requested inference load.\nThread [0] had error: no such model")
     'no such model'
@@ -335,7 +346,7 @@ def reason_in(printed: str) -> str:
 
 
 def _late_percent(printed: str) -> float:
-    """Return the percentage of requests that were sent late. perf_analyzer prints it only if it is not 0."""
+    """Return the percentage of requests that were sent late. It is 0 if perf_analyzer does not print a percentage."""
     found = re.search(r"([\d.]+)% of the requests were delayed", printed)
     return float(found[1]) if found else 0.0
 
@@ -344,10 +355,11 @@ def parse_report(text: str) -> dict[str, float]:
     """Read throughput and latency percentiles from perf_analyzer's CSV report.
 
     Returns:
-        The numbers by the names of ``Measurement``. Latencies are converted from microseconds to milliseconds.
+        Values by the names of the attributes of ``Measurement``. Latencies are converted from microseconds to
+        milliseconds.
 
     Raises:
-        PixprepError: The CSV does not have exactly one row, or columns are missing.
+        PixprepError: The CSV file does not have exactly one row, or columns are missing.
     """
     rows = list(csv.DictReader(io.StringIO(text)))
     columns = {f"p{share}_ms": f"p{share} latency" for share in (50, 90, 95, 99)}
@@ -377,7 +389,7 @@ def to_table(rows: Sequence[Measurement]) -> str:
 
 
 def _reported(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Return the fields of each measurement, without ``frames_per_s`` if no measurement has it."""
+    """Return the fields of each measurement. ``frames_per_s`` is omitted if it is None in all measurements."""
     are_clips = any(row.frames_per_s is not None for row in rows)
     return [{name: value for name, value in asdict(row).items() if are_clips or name != "frames_per_s"} for row in rows]
 
@@ -387,7 +399,7 @@ def _cell(value: object) -> str:
 
 
 def to_csv(rows: Sequence[Measurement]) -> str:
-    """Format measurements as CSV with a header; None becomes an empty cell."""
+    """Format measurements as CSV with a header. None becomes an empty cell."""
     text, found = io.StringIO(), _reported(rows)
     writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
     writer.writeheader()

@@ -1,11 +1,11 @@
-"""The processes that `serve` starts, and the waits between their restarts.
+"""Starts and ends the processes of `serve`, and determines the waits between their restarts.
 
-tritonserver    the leader of its own process group, which contains a Python stub for each instance of a Python model
-sh (the guard)  waits for the end of this process and cleans up if this process cannot, such as after SIGKILL
+tritonserver    leads its own process group, which contains a Python stub for each instance of a Python model
+sh (the guard)  waits until this process exits, and cleans up if this process could not, such as after SIGKILL
 
-The kernel kills Triton when this process ends, and the stubs then end by themselves. No process therefore outlives
-this one, even if the guard is killed first. The guard additionally kills stubs that hang, and removes shared memory and
-folders.
+The kernel kills Triton when this process exits, and the stubs then exit by themselves. Triton and its stubs therefore
+do not outlive this process, even if the guard is killed first. The guard additionally kills stubs that hang, and
+removes shared memory and folders.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.stubs import stat
 from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, max_files
 
-CALM_S = 10.0  # a process that ran this long resets the count of failures
-OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # never gives up, because the other models continue to serve
-OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # `serve` gives up after ten failures in a row, about a minute
+CALM_S = 10.0  # the count of consecutive failures is reset if a process ran for at least this number of seconds
+OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # waits of a model: `serve` never gives up, as the other models still work
+OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # waits of Triton: `serve` gives up after ten consecutive failures
 _logger = logging.getLogger(__name__)
 
-# Reads process group IDs from stdin. When stdin is closed, it kills the last group and removes leftover files.
+# Shell program that reads process group IDs from stdin. When stdin is closed, it kills the last group and removes the
+# files that remain.
 _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
 
-# Runs a program that the kernel kills when the thread that started it ends: PR_SET_PDEATHSIG of prctl(2), which is
-# preserved across exec. If the parent has ended before the call, getppid() returns a different process, and the program
-# is not started.
+# Python code that runs a program in such a way that the kernel kills the program when the thread that started it ends.
+# The code uses PR_SET_PDEATHSIG of prctl(2), which is preserved across exec. If the parent exits before the call, then
+# getppid() returns the ID of a different process, and the program is not started.
 _BOUND = (
     f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)}); "
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
@@ -47,13 +48,13 @@ _BOUND = (
 
 
 class Processes:
-    """One Triton at a time, with its stubs, shared memory and temporary files.
+    """Manages one Triton process at a time, with its stubs, shared memory and temporary files.
 
     Args:
-        prefix: Name prefix of the shared memory regions, which are removed when Triton ends.
+        prefix: Name prefix of the shared memory regions, which are removed when Triton exits.
 
     Attributes:
-        folder: Folder for temporary files. It is removed at the end, even if this process is killed.
+        folder: Folder for temporary files. It is removed by ``close``, or by the guard if this process is killed.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -65,26 +66,26 @@ class Processes:
 
     @property
     def pid(self) -> int:
-        """Process ID of the current or last Triton."""
+        """Process ID of the Triton that is running or that ran last."""
         assert self._triton is not None
         return self._triton.pid
 
     def poll(self, *, within_s: float = 0.0) -> int | None:
-        """Return Triton's exit code, or None if it does not end within this time or was not started."""
+        """Return Triton's exit code. None: Triton does not exit within this time, or was never started."""
         with suppress(subprocess.TimeoutExpired):
             return None if self._triton is None else self._triton.wait(within_s)
         return None
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
-        """Start Triton. No other Triton of this object may be running.
+        """Start Triton. The previous Triton of this object must have exited.
 
-        The soft limit of open files is raised to the hard limit, because every connection uses a file.
+        The soft limit of open files is raised to the hard limit, because every connection uses a file descriptor.
 
         Args:
             command: Command line of Triton.
             environment: Environment variables.
             folder: Working directory.
-            log: File for stdout and stderr.
+            log: File that receives Triton's stdout and stderr.
         """
         self._triton = self._starter.submit(
             subprocess.Popen,
@@ -94,7 +95,7 @@ class Processes:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C must reach only this process; ``kill`` ends the process group
+            start_new_session=True,  # Ctrl-C must not reach Triton; ``kill`` kills the whole process group
         ).result()
         with suppress(OSError):  # Triton has already ended
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -102,13 +103,13 @@ class Processes:
         self._tell_guard(str(self._triton.pid))
 
     def end(self, *, until: float) -> None:
-        """Send SIGTERM to Triton, and wait until it has ended or ``until`` (a ``time.monotonic``) has passed."""
+        """Send SIGTERM to Triton, and wait until it has exited or the ``time.monotonic`` value ``until`` is reached."""
         if self._triton is not None:
             self._triton.terminate()
             self.poll(within_s=max(0.0, until - time.monotonic()))
 
     def kill(self) -> None:
-        """Kill Triton and its stubs if they still run, and remove their shared memory and temporary folders."""
+        """Kill Triton and its stubs if they are still running, and remove their shared memory and temporary folders."""
         if self._triton is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._triton.pid, signal.SIGKILL)
@@ -120,7 +121,7 @@ class Processes:
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Kill all processes and remove the folder."""
+        """Kill all processes and remove the folder for temporary files."""
         self.kill()
         self._guard.kill()
         self._guard.communicate()
@@ -155,9 +156,10 @@ class Processes:
 
 
 def hide(pid: int, secret: str) -> None:
-    """Overwrite a secret in the command line of a child process, which every user of this machine can read.
+    """Overwrite a secret in the command line of a child process, because all users of this machine can read it.
 
-    Triton accepts its keys only as options. When it is ready, it has copied them.
+    Triton accepts its keys only as command-line options. When Triton is ready, it has copied the keys, so the options
+    can be overwritten.
     """
     try:
         with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
@@ -171,11 +173,11 @@ def hide(pid: int, secret: str) -> None:
 
 
 class Waits:
-    """Counts consecutive failures of a process, and returns the wait before the next start.
+    """Counts consecutive failures of a process, and determines the wait before its next start.
 
     Args:
-        waits_s: Seconds to wait after the first, second, ... consecutive failure; None means to give up. The last value
-            applies to all further failures.
+        waits_s: Seconds to wait after the first, second, ... consecutive failure. The last value applies to all further
+            failures. The value None means that the process is not started again.
 
     Attributes:
         failures: Number of consecutive failures so far.
@@ -189,12 +191,12 @@ class Waits:
         """Count a failure after a run of ``ran_s`` seconds.
 
         Returns:
-            Seconds to wait before the next start, or None to give up.
+            Seconds to wait before the next start, or None if the process should not be started again.
         """
         self.failures = 1 if ran_s > CALM_S else self.failures + 1
         return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
 
 
 def after(wait_s: float) -> str:
-    """Return the text for a wait in a log message, such as ``" in 2 s"``; empty for 0 s."""
+    """Return the words for a wait in a log message, such as ``" in 2 s"``, or an empty string for 0 s."""
     return f" in {wait_s:g} s" if wait_s else ""

@@ -1,4 +1,4 @@
-"""Build requests to a model from its configuration: encoded images or pixels, and numeric inputs."""
+"""Builds requests to a model, with encoded images or pixels and with numeric inputs, from the model's configuration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pixprep.spec import KINDS, Color, FrameLayout, Frames
 Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
 Encodeds = bytes | Sequence[bytes]
-"""One encoded image for all image inputs of a model, or a sequence with one per input."""
+"""One encoded image for all image inputs of a model, or a sequence with one encoded image per input."""
 Post = tuple[dict[str, str], bytes]
 """Headers and body of an HTTP request. The header Inference-Header-Content-Length is the length of the JSON part."""
 DTYPES: dict[str, Any] = {
@@ -38,7 +38,7 @@ DTYPES: dict[str, Any] = {
     for name in ("bool", *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)))
     if name != "float8"
 }
-"""NumPy dtypes of Triton's numeric datatypes."""
+"""NumPy dtypes by the name of Triton's numeric datatype."""
 _NPY = b"\x93NUMPY"
 _AXES = 2  # maximum number of dimensions of one row of a numeric input
 _SIDE, _BLOCKS = 64, 8  # height and width of a sample image in pixels, and number of blocks along each
@@ -48,13 +48,13 @@ PHOTO, CLIP = "photo.jpg", "clip.mp4"
 
 @dataclass(frozen=True, kw_only=True)
 class NumberInput:
-    """Numeric input of a model, such as boxes. A row belongs to one output tensor.
+    """Numeric input of a model, such as boxes. Each row of the input belongs to one output tensor.
 
     Attributes:
         name: Name of the input.
         datatype: Datatype of the tensor, in Triton's notation.
         shape: Shape of one row.
-        row: Example of a row; empty if the model's configuration does not contain one.
+        row: Example row from the model's configuration, or an empty sequence if it does not contain one.
     """
 
     name: str
@@ -73,7 +73,7 @@ class NumberInput:
         A single row may be passed without the first dimension.
 
         Raises:
-            PixprepError: The values do not have this shape, or are not exact in this datatype.
+            PixprepError: The values do not have this shape, or the datatype cannot represent them exactly.
         """
         try:
             array = np.asarray(values)
@@ -92,7 +92,7 @@ class NumberInput:
 
     @property
     def example(self) -> list[Any]:
-        """A row for trying the model: the example in its configuration, a typical row of this shape, or zeros."""
+        """Row for trial requests: the example in the model's configuration, a typical row of this shape, or zeros."""
         usual = (kind.row for kind in KINDS.values() if (kind.dtype, kind.shape) == (DTYPES[self.datatype], self.shape))
         row = self.row or next(usual, ()) or [self.datatype != "BOOL" and 0] * self.count
         return np.reshape(row, self.shape).tolist()  # type: ignore[no-any-return]
@@ -106,18 +106,18 @@ class ModelInput:
     """Image input of a model, or all image inputs of a model that compares images.
 
     Attributes:
-        names: Names of the image inputs. A request contains one image for each of them.
+        names: Names of the image inputs. A request contains one image per image input.
         datatype: Datatype of the image inputs.
         pixels: Pixel format if the model accepts pixels instead of encoded images; None for encoded images.
-        frames: Number of frames that are sampled from a clip. None if the model accepts images, or if its configuration
-            does not declare the number.
-        max_batch_size: Maximum number of images per request. 0 if a request has one image, and the model returns one
+        frames: Number of frames that are sampled from a clip. None: the model accepts images, or its configuration does
+            not declare the number.
+        max_batch_size: Maximum number of images per request. 0: a request contains one image, and the model returns one
             tensor for each row of ``numbers``.
         numbers: Numeric inputs that are sent together with the image.
-        is_alone: Whether the model has exactly one input, counting optional ones. The image may then be the whole body
-            of a request.
-        is_packed: Whether a request contains any number of images without a batch dimension, whose patches the model
-            concatenates.
+        is_alone: Whether the model has exactly one input, including optional inputs. If so, the image may be the whole
+            body of a request.
+        is_packed: Whether a request contains any number of images without a batch dimension. The model concatenates the
+            patches of these images.
     """
 
     names: tuple[str, ...]
@@ -167,7 +167,7 @@ class ModelInput:
         return {each.name: [each.example] for each in self.numbers}
 
     def images(self, encoded: Sequence[bytes]) -> Array:
-        """Convert encoded images to the tensor of one input. They are decoded if the model accepts pixels.
+        """Convert encoded images to the tensor of one input. If the model accepts pixels, the images are decoded.
 
         Raises:
             ImageError: An image cannot be decoded, or the decoded images differ in size.
@@ -185,11 +185,11 @@ class ModelInput:
         return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
     def tensors(self, encoded: Sequence[Encodeds], rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
-        """Return (name, datatype, array) of each input of a request.
+        """Return the inputs of a request as a list of (name, datatype, array).
 
         Args:
-            encoded: Images of the request.
-            rows: Result of the method ``rows`` for each image.
+            encoded: Encoded images of the request.
+            rows: Numeric inputs of each image, as returned by the method ``rows``.
 
         Raises:
             ImageError: See ``images``.
@@ -204,10 +204,11 @@ class ModelInput:
 
 
 def model_input(config: Config) -> ModelInput | None:
-    """Find the image input in a model's configuration; None if it does not have one.
+    """Find the image input in a model's configuration. Return None if the model does not have an image input.
 
-    Encoded images are BYTES [1] or UINT8 [-1]. Pixels have three dimensions, such as UINT8 [-1, -1, 3]. Pixels with
-    three channels are reported as RGB, because only the pixprep model inside an ensemble declares BGR.
+    An input for encoded images is BYTES [1] or UINT8 [-1]. An input for pixels has three dimensions, such as UINT8 [-1,
+    -1, 3]. Pixels with three channels are reported as RGB, because the configuration of an ensemble does not declare
+    BGR; only the pixprep model inside the ensemble does.
     """
     images: list[tuple[str, str, Frames | None]] = []
     facts = texts(config)
@@ -252,7 +253,7 @@ def model_input(config: Config) -> ModelInput | None:
 
 
 def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
-    """Build an HTTP request with these inputs, given as (name, datatype, array), in Triton's binary format."""
+    """Build an HTTP request in Triton's binary format. Each input of the request is (name, datatype, array)."""
     entries, parts = [], []
     for name, datatype, array in tensors:
         if datatype == "BYTES":
@@ -281,14 +282,14 @@ def sample(config: Config) -> Post:
 def sample_jpeg() -> bytes:
     """Return a small JPEG with random pixels.
 
-    With ``response_cache``, Triton responds to a repeated image from the cache, even if the model's process has died.
-    The same applies to a repeated tensor at a step of an ensemble.
+    A probe must not repeat an image, because Triton with ``response_cache`` would respond from the cache even if the
+    model's process has died. The same applies to a repeated tensor at a step of an ensemble.
     """
     return jpeg_of(_new_pixels(_SIDE, _SIDE, 3))
 
 
 def _new_pixels(height: int, width: int, channels: int) -> Array:
-    """Return an image of random blocks, which remains random after a resize."""
+    """Return an image of random blocks, so that the image remains random after a resize."""
     blocks = np.frombuffer(os.urandom(_BLOCKS * _BLOCKS * channels), np.uint8).reshape(_BLOCKS, _BLOCKS, channels)
     rows, columns = np.arange(height) * _BLOCKS // height, np.arange(width) * _BLOCKS // width
     pixels: Array = blocks[rows[:, None], columns]
@@ -304,8 +305,8 @@ def curl_line(
         http_url: URL of Triton's HTTP port.
         model: Name of the model.
         photo: File name of the photo.
-        model_input: Input of the model. None: one encoded image.
-        others: File names of the further photos for a model that compares images. By default, ``photo`` is repeated.
+        model_input: Description of the model's inputs. None: the only input is one encoded image.
+        others: File names of the other photos for a model that compares images. By default, ``photo`` is repeated.
     """
     if model_input is not None and not model_input.is_alone:
         files = [photo, *others, *[photo] * len(model_input.names)][: len(model_input.names)]
@@ -317,7 +318,7 @@ def curl_line(
 
 
 def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequence[str]) -> str:
-    """Return shell lines that send JSON, followed by the images. In a BYTES tensor, the length precedes each image."""
+    """Return shell lines that send JSON followed by the images. In a BYTES tensor, each image follows its length."""
     is_bytes = model_input.datatype == "BYTES"
     batch = [] if model_input.has_rows else [1]
     letters = "abcdefghijklmnopqrstuvwxyz"[: len(photos)]
@@ -350,18 +351,18 @@ def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequ
 
 
 def npy(array: Array) -> bytes:
-    """Return the content of an .npy file with this array."""
+    """Return the content of an .npy file that contains an array."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
 def pixels_of(content: Encoded, order: Color) -> Array:
-    """Decode a photo with its EXIF orientation applied, or load the pixels in an .npy file.
+    """Decode a photo and apply its EXIF orientation, or load the pixels in an .npy file.
 
     Args:
-        content: Bytes of the file.
-        order: Channel order of the result. The array of an .npy file must already have this order.
+        content: Content of the image file or .npy file.
+        order: Channel order of the result. The array in an .npy file must already have this order.
 
     Returns:
         uint8 array of shape (height, width, 3), or (height, width, 1) for ``gray``.

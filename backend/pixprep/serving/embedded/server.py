@@ -1,8 +1,8 @@
-"""The embedded Triton: assemble, start, restart and stop the server that the nvidia-pytriton wheel contains.
+"""Assembles, starts, restarts and stops the embedded Triton, the server that the nvidia-pytriton wheel contains.
 
-The server is Triton 2.51.0. By default it listens only on the loopback interface. It reads a copy of the repository
-(``snapshot``). HTTP and metrics requests pass through the front, a proxy process that rejects requests from websites
-and requests that would crash Triton. Triton itself listens on two Unix sockets in a private folder.
+The server is Triton 2.51.0. By default, it listens only on the loopback interface. It serves a copy of the repository
+(see ``snapshot``). HTTP and metrics requests pass through the front, a proxy process that rejects requests from
+websites and requests that would crash Triton. Triton itself listens on two Unix sockets in a private folder.
 """
 
 from __future__ import annotations
@@ -44,24 +44,30 @@ from pixprep.serving.triton.config import PIPELINE_FILE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Restricted APIs, with which a client could write files or load code on this machine.
+# APIs that are restricted, because a client could use them to write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
 _SOCKETS = {"http": "http.sock", "metrics": "metrics.sock"}
 """Names of Triton's Unix sockets. The front connects to them."""
 _CALLS = 4
-"""Number of concurrent requests that one stub process can send to other models. Triton keeps a thread for each, which
-remains when the process dies. Triton's default is 32."""
+"""Number of concurrent requests that one stub process can send to other models. Triton keeps a thread for each of these
+requests, and the threads remain when the process dies. Triton's default is 32."""
 _END_S = 3.0
-"""Seconds at the end of the grace period for the exit of Triton, which checks its connections once a second."""
+"""Seconds that are reserved for the exit of Triton at the end of the grace period, because Triton checks its
+connections only once per second."""
 _PORTS_S = 5.0
-"""Maximum time to wait until the ports of a killed Triton are free."""
+"""Maximum number of seconds to wait until the ports of a killed Triton are free."""
 _LOOK_S = 0.05
 _READY_S, _MODEL_READY_S = 120.0, 10.0
-"""Default time limit of a start, and additional time per model. On a busy machine, 13 ensembles took over 120 s."""
+"""Default time limit of a start in seconds, and additional seconds per model. On a busy machine, the start of 13
+ensembles took more than 120 s."""
 
 
 class State(Enum):
-    """State of a server. The order is ENDED, STARTING, SERVING with possible phases of HEALING, DRAINING, ENDED."""
+    """State of a server.
+
+    The order of the states is ENDED, STARTING, SERVING, DRAINING, ENDED. During SERVING, there may be phases of
+    HEALING.
+    """
 
     STARTING = "Triton is starting for the first time and loads the models"
     SERVING = "Triton runs and every model is ready"
@@ -72,33 +78,34 @@ class State(Enum):
 
 @dataclass(eq=False, repr=False)
 class Server:
-    """One embedded Triton, as a context manager that starts and stops it.
+    """Embedded Triton server. As a context manager, it starts the server on entry and stops it on exit.
 
     Args:
-        model_repository: Repository to serve. It is copied at the start, and every model in it must load.
+        model_repository: Repository to serve. It is copied at the start, and all of its models must load.
         host: Address to listen on.
         allow_remote: Whether ``host`` may be an address that other machines can reach.
-        allow_shared_memory: Whether clients on this machine may register shared memory. Such a client can crash Triton:
-            reading memory that its owner has truncated raises SIGBUS.
-        allow_hosts: Names to accept in the ``Host`` and ``Origin`` headers of HTTP requests, besides localhost,
+        allow_shared_memory: Whether clients on this machine may register shared memory. Such a client can crash Triton,
+            because reading memory that its owner has truncated raises SIGBUS.
+        allow_hosts: Names to accept in the ``Host`` and ``Origin`` headers of HTTP requests, in addition to localhost,
             ``host`` and IP addresses. If other machines can reach the server, all names are accepted by default.
         http_max_input_size: Maximum size of an HTTP request body in bytes.
-        http_port, grpc_port, metrics_port: Ports to listen on; 0 selects any free port.
-        log_file: File for Triton's log. Default: a temporary file, which is deleted at the end unless Triton failed.
+        http_port, grpc_port, metrics_port: Ports to listen on. 0 selects any free port.
+        log_file: File for Triton's log. Default: a temporary file, which is deleted at the end unless Triton has
+            failed.
         backend_directory: Backend directory to use instead of the one that pixprep assembles.
-        images_in_flight: On a GPU, number of images for which the CUDA memory pool is sized. Default: the pool has
-            64 MiB, as in Triton.
+        images_in_flight: Number of images between the steps of ensembles for which the CUDA memory pool of each GPU is
+            sized. Default: the pool has Triton's default size of 64 MiB.
         trace_url: URL of an OpenTelemetry collector that accepts OTLP over HTTP. Default: no tracing.
-        trace_rate: Trace one in this number of requests, and every request with a ``traceparent`` header.
+        trace_rate: A rate of n traces every n-th request. Requests with a ``traceparent`` header are always traced.
         ready_timeout_s: Time limit of the start in seconds. Default: 120, plus 10 for each model.
-        grace_s: Maximum duration of ``stop`` in seconds. Requests in flight have all but the last 3 s of it.
-        extra_args: Additional options for tritonserver. They must not disable its HTTP, gRPC or metrics endpoint.
+        grace_s: Maximum duration of ``stop`` in seconds. Requests in flight may use this time except for the last 3 s.
+        extra_args: Additional options for tritonserver. They must not disable the HTTP, gRPC or metrics endpoint.
 
     Attributes:
-        snapshot: Copy of the repository that is served, from ``start`` to ``stop``.
-        control: Control interface of Triton, set by ``start``.
-        log_file: Path of Triton's log, set by ``start``.
-        state: State of the server.
+        snapshot: Served copy of the repository. It exists from ``start`` to ``stop``.
+        control: Control interface of Triton, which ``start`` creates.
+        log_file: Path of Triton's log, which ``start`` sets.
+        state: Current state of the server.
     """
 
     model_repository: Path
@@ -138,17 +145,17 @@ class Server:
 
     @property
     def http_url(self) -> str:
-        """``http://host:port``."""
+        """URL for HTTP requests, ``http://host:port``."""
         return f"http://{bracketed(self.host)}:{self._ports['http']}"
 
     @property
     def grpc_url(self) -> str:
-        """``host:port``."""
+        """Address for gRPC requests, ``host:port``."""
         return f"{bracketed(self.host)}:{self._ports['grpc']}"
 
     @property
     def metrics_url(self) -> str:
-        """``http://host:port/metrics``."""
+        """URL of the metrics, ``http://host:port/metrics``."""
         return f"http://{bracketed(self.host)}:{self._ports['metrics']}/metrics"
 
     @property
@@ -163,12 +170,12 @@ class Server:
 
     @property
     def models_to_try(self) -> list[str]:
-        """Names of the models for example commands: all ensembles, or else the first model with a pipeline."""
+        """Names of the models in example commands: all ensembles, or one model with a pipeline if none exist."""
         return self.ensembles or self.pipeline_models[:1] or ["MODEL"]
 
     @property
     def curls(self) -> list[str]:
-        """Example curl commands for those of ``models_to_try`` whose only input is an encoded image."""
+        """Example curl commands for all ``models_to_try`` whose only input is an encoded image or clip."""
         takes = {model: self.control.model_input(model) for model in self.models_to_try}
         return [
             curl_line(self.http_url, model, photo=CLIP if found and found.frames else PHOTO)
@@ -178,7 +185,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Process ID of Triton, which is also the ID of its process group."""
+        """Process ID of Triton. It is also the ID of Triton's process group."""
         assert self._processes is not None
         return self._processes.pid
 
@@ -186,7 +193,7 @@ class Server:
         """Start Triton and return when every model is ready.
 
         Args:
-            on_progress: Function that is called with the number of loaded models and the number of all models.
+            on_progress: Function that is called with the number of loaded models and the total number of models.
 
         Raises:
             SetupError: The machine does not meet Triton's requirements, a port is in use, or Triton does not become
@@ -224,7 +231,8 @@ class Server:
         """Kill Triton and start it again on the same ports, with the models of the snapshot.
 
         Raises:
-            SetupError, PixprepError: See ``start``. Triton is then not running, and ``restart`` may be called again.
+            SetupError, PixprepError: See ``start``. After such an error, Triton is not running, and ``restart`` may be
+                called again.
         """
         assert self.state in (State.SERVING, State.HEALING)
         assert self._processes is not None
@@ -239,11 +247,11 @@ class Server:
     def stop(self, *, timeout_s: float | None = None) -> None:
         """Complete the requests in flight, end Triton, and remove its shared memory and temporary files.
 
-        For an idle Triton this takes 2 to 4 s, because Triton checks once a second whether its connections are closed
-        and its models are unloaded.
+        If Triton is idle, this takes 2 to 4 s, because Triton checks only once per second whether its connections are
+        closed and its models are unloaded.
 
         Args:
-            timeout_s: Maximum duration in seconds, after which open requests are aborted. Default: ``grace_s``.
+            timeout_s: Maximum duration in seconds. After this time, open requests are aborted. Default: ``grace_s``.
         """
         timeout_s = self.grace_s if timeout_s is None else timeout_s
         end_at = time.monotonic() + timeout_s
@@ -267,9 +275,9 @@ class Server:
         self.state = State.ENDED
 
     def poll(self, *, within_s: float = 0.0) -> int | None:
-        """Return Triton's exit code if it has ended or ends within this time, or else None. Thread-safe.
+        """Return Triton's exit code if Triton has exited or exits within this time, or else None.
 
-        After ``stop``, the result is 0.
+        After ``stop``, the result is 0. This method is thread-safe.
         """
         processes = self._processes
         return 0 if processes is None else processes.poll(within_s=within_s)
@@ -284,14 +292,14 @@ class Server:
 
         Args:
             model: Name of the model.
-            over: Event that is set when Triton is about to end.
+            over: Event that is set when Triton is about to exit.
 
         Returns:
-            An empty text, or the reason why the model does not load.
+            An empty string if the model was loaded, or the reason why it was not.
 
         Raises:
             TimeoutError: The load did not finish, and this Triton cannot load the model any more.
-            ConnectionError: Triton has ended, or is about to end.
+            ConnectionError: Triton has exited, or is about to exit.
         """
         self.snapshot.touch(model)
         launches = Launches(self.pid, self._prefix)
@@ -309,13 +317,13 @@ class Server:
 
     @property
     def _patience_s(self) -> float:
-        """Time limit in seconds for loading models again: a multiple of the duration of the start."""
+        """Time limit in seconds for loading a model again, which is a multiple of the duration of the start."""
         return max(20.0, 5 * self._start_s)
 
     def _start_front(self, folder: Path) -> None:
-        """Bind the HTTP and metrics ports and start the front. ``folder`` is that of Triton's Unix sockets.
+        """Bind the HTTP and metrics ports, and start the front. The ports do not listen yet.
 
-        The ports do not listen yet.
+        ``folder`` is the folder of Triton's Unix sockets.
         """
         own = {"localhost", self.host.lower(), *(name.lower() for name in self.allow_hosts)}
         is_any = not is_loopback(self._address) and not self.allow_hosts
@@ -358,9 +366,9 @@ class Server:
             *(f"--{name}-address=unix:{file}" for name, file in _SOCKETS.items()),
             f"--grpc-address={bracketed(self._address)}",
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
-            "--model-control-mode=explicit",  # the supervisor can load a model again whose process has died
+            "--model-control-mode=explicit",  # so that the supervisor can reload a model whose process has died
             "--load-model=*",
-            "--exit-timeout-secs=1",  # for idle connections only, because ``stop`` has waited for the requests
+            "--exit-timeout-secs=1",  # applies only to idle connections, because ``stop`` has waited for the requests
             "--allow-vertex-ai=false",
             "--allow-sagemaker=false",
             f"--http-restricted-api={closed}",
@@ -375,7 +383,7 @@ class Server:
             processes.start(
                 command,
                 environment=environment(wheel) | variables | {probe.VARIABLE: self.control.mark},
-                folder=folder / "cwd",  # first entry of sys.path in stub processes: must not contain a model.py
+                folder=folder / "cwd",  # the first entry of sys.path in stub processes must not contain a model.py
                 log=log,
             )
         try:
@@ -394,7 +402,7 @@ class Server:
             if (code := self.poll()) is not None:
                 error = failure(self._log(), code, files=max_files(), deaths=launches.deaths)
                 raise type(error)(*error.args, whole)
-            # Check that the process on the gRPC port is this Triton. The metrics endpoint starts last.
+            # Check that the process on the gRPC port is this Triton, after the metrics endpoint, which starts last.
             metrics = self.snapshot.folder.parent / "cwd" / _SOCKETS["metrics"]
             if self.control.is_ready() and self.pid in listeners(self._ports["grpc"]) and metrics.exists():
                 on_progress(len(models), len(models))
@@ -414,7 +422,7 @@ class Server:
         )
 
     def _log(self) -> str:
-        """Return the log of the current Triton so far."""
+        """Return the text that the current Triton has written to its log so far."""
         assert self.log_file
         with self.log_file.open("rb") as log:
             log.seek(self._log_begin)

@@ -1,8 +1,8 @@
-"""The snapshot that is served: a copy of the model repository as it was when the server started.
+"""Copies the model repository to a snapshot, from which Triton serves the models.
 
-After a crash, the supervisor loads a model, or all of Triton, from files again. With the copy, this restores the
-deployed version even if the files on disk have changed in the meantime. Hard links would not suffice, because editing
-a file in place would change them.
+After a crash, the supervisor reloads a model, or restarts Triton with all models. Because the models are loaded from
+the snapshot, this restores the deployed version even if the files in the repository have changed in the meantime. Hard
+links would not be sufficient, because editing a file in place would also change the linked file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pixprep.errors import SetupError
 from pixprep.serving.repository.repository import models_in
 
 Signature = tuple[tuple[str, int, int, int], ...]
-"""Relative path, inode, size and modification time (ns) of each file, a cheap way to detect changes."""
+"""Relative path, inode, size and modification time (ns) of each file, which are a cheap way to detect changes."""
 
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
@@ -33,11 +33,13 @@ class Snapshot:
     """Copy of a model repository.
 
     Symbolic links are followed. ``__pycache__`` and hidden entries at the top level are omitted. Hidden files of a
-    model are copied, but changes of hidden files are ignored. Copies are sparse: blocks of zeros use no disk space.
+    model are copied, but changes to hidden files are ignored. Copied files are sparse, so that blocks of zeros do not
+    use disk space.
 
     Args:
         repository: Path of the original repository.
-        folder: Path of the copy, which must not exist yet. Its parent folder is also used for temporary copies.
+        folder: Path of the copy, which must not exist yet. The parent folder of the copy also receives temporary
+            copies.
 
     Raises:
         SetupError: The repository does not contain a model, or there is not enough disk space for the copy.
@@ -61,22 +63,22 @@ class Snapshot:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """Hash of each served model by name: 12 hexadecimal digits, from the names and contents of its files."""
+        """Hash of each served model by name: 12 hexadecimal digits, computed from all file names and file contents."""
         return {name: number for name, (number, _) in self._served.items()}
 
     def touch(self, model: str) -> None:
-        """Update the modification time of a model. Triton does not load a model again whose files are unchanged."""
+        """Update the modification time of a model, because Triton does not reload a model with unchanged files."""
         for path, status in _entries(self.folder / model):
             if S_ISDIR(status.st_mode):
                 os.utime(path)
 
     def changes(self) -> dict[str, Signature]:
-        """Find the models whose files on disk differ from the served ones by inode, size or time.
+        """Find the models whose files on disk differ from the served files in inode, size or modification time.
 
-        The contents may still be equal.
+        The contents of the files may still be equal.
 
         Returns:
-            The signature on disk of each such model by name; empty if the model was removed.
+            Signature of the files on disk by the name of each such model. It is empty if the model was removed.
         """
         served = {name: signature for name, (_, signature) in self._served.items()}
         try:
@@ -93,7 +95,7 @@ class Snapshot:
             over: Event that aborts the copy when it is set.
 
         Returns:
-            The hash of the copy.
+            The hash of the copied model.
 
         Raises:
             SetupError: There is not enough disk space for the copy.
@@ -165,7 +167,7 @@ class Snapshot:
 
 
 def _next_data(file: int, at: int) -> int:
-    """Return the offset of the next data in an open file from ``at`` on, rounded down to a block; -1 at the end."""
+    """Return the offset of the next data in an open file at or after ``at``, rounded down to a block; -1 at the end."""
     try:
         return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
     except OSError as error:
@@ -192,7 +194,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the folders and files below a folder with their status, each folder before its contents.
+    """Yield all folders and files below a folder with their status. Each folder precedes its contents.
 
     Device files and links that form a cycle are omitted.
     """

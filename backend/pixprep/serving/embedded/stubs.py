@@ -1,6 +1,6 @@
-"""Stub processes, in which Triton runs Python models: find them in ``/proc``, and detect that they died or hang.
+"""Finds the stub processes, in which Triton runs Python models, and detects stubs that died or hang.
 
-Triton 2.51 does not report their state.
+The state of the processes is read from ``/proc``, because Triton 2.51 does not report it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.wheel import SHARED_MEMORY, STUB
 
 STUCK_S = 5.0
-"""Time after which a load counts as stuck whose stub has died. Triton notices such a death within about a second, on
-an overloaded machine a few seconds, or never."""
+"""Seconds from the death of a stub until the load of its model counts as stuck. Triton notices such a death within
+about a second, or within a few seconds on an overloaded machine, or never."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Stub:
     Attributes:
         pid: Process ID.
         model: Name of the model.
-        region: Path of the shared memory through which the process communicates with Triton.
+        region: Path of the shared memory region through which the process communicates with Triton.
     """
 
     pid: int
@@ -36,17 +36,17 @@ class Stub:
 
     @property
     def state(self) -> str:
-        """State of the process as a letter of proc(5); empty if it has ended."""
+        """State of the process as a letter, see proc(5). The string is empty if the process has exited."""
         return stat(self.pid)[0] if _stub(self.pid) == self else ""
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of the process so far in seconds; 0 if it has ended."""
+        """CPU time in seconds that the process has used so far; 0 if it has exited."""
         fields = stat(self.pid)
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
 
     def kill(self) -> None:
-        """Send SIGKILL to the process if it still runs."""
+        """Send SIGKILL to the process if it is still running."""
         if self.state:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -54,8 +54,9 @@ class Stub:
     def clear(self) -> None:
         """Kill the process and free its shared memory.
 
-        Triton 2.51 never completely unloads a model that has failed a request with "Stub process is not healthy". It
-        keeps the shared memory mapped, so removing the file alone would not free the memory.
+        Triton 2.51 never completely unloads a model that has failed a request with "Stub process is not healthy".
+        Triton also keeps the shared memory of such a model mapped, so that removing the file alone would not free the
+        memory.
         """
         self.kill()
         with suppress(OSError):  # Triton has already removed the file, which is the normal case
@@ -66,24 +67,24 @@ class Stub:
 
 
 def stubs(pid: int) -> set[Stub]:
-    """Return the running stubs of the Triton process ``pid``."""
-    # Called 20 times per second; ``os`` is twice as fast as ``Path``.
+    """Return the running stubs of the Triton process with this process ID."""
+    # This function is called 20 times per second, and ``os`` is twice as fast as ``Path``.
     found = (_stub(int(process)) for process in os.listdir("/proc") if process.isdecimal())  # noqa: PTH208
     return {stub for stub in found if stub and int(stat(stub.pid)[1]) == pid}
 
 
 class Launches:
-    """Detects models whose load will never end because a stub died during the load and Triton still waits for it.
+    """Detects models whose load never ends, because a stub died during the load and Triton still waits for this stub.
 
-    Triton creates the shared memory region of a stub before the stub, and removes it afterwards. A region without a
-    stub therefore shows that a stub has died, even if that stub was never observed.
+    Triton creates the shared memory region of a stub before the stub itself, and removes the region after the stub has
+    exited. A region without a stub therefore shows that a stub has died, even if that stub was never observed.
 
     Args:
         pid: Process ID of a Triton that is about to load models.
-        prefix: Name prefix of its shared memory regions.
+        prefix: Name prefix of Triton's shared memory regions.
 
     Attributes:
-        deaths: How the last failed stub of each model ended, by the name of the model.
+        deaths: Description of how the last failed stub of each model ended, by the name of the model.
     """
 
     def __init__(self, pid: int, prefix: str) -> None:
@@ -96,12 +97,12 @@ class Launches:
         self._orphaned_at: dict[Path, float] = {}
 
     def stuck(self) -> set[str]:
-        """Return the models that lost a stub at least ``STUCK_S`` ago, but after this object was created.
+        """Return the models that lost a stub at least ``STUCK_S`` seconds ago, but after this object was created.
 
         An empty name represents an unknown model.
         """
         now, regions = time.monotonic(), self._regions() - self._before
-        found = stubs(self._pid)  # read after the regions, so that each new region already has its stub
+        found = stubs(self._pid)  # after the regions are listed, so that the stub of each new region already exists
         self._note_deaths()
         self._seen |= {stub.pid: stub.model for stub in found}
         alive = {stub.region: stub.model for stub in found}
@@ -110,7 +111,7 @@ class Launches:
         return {self._models.get(region, "") for region, at in self._orphaned_at.items() if now - at >= STUCK_S}
 
     def _note_deaths(self) -> None:
-        """Record the exit codes of dead stubs while they are zombies, until Triton, their parent, reaps them."""
+        """Record the exit codes of dead stubs, which are available until Triton, as their parent, reaps the stubs."""
         for pid, model in self._seen.items():
             fields = stat(pid)
             state, parent, status = fields[0], int(fields[1]), int(fields[49])  # of proc(5)
@@ -124,7 +125,7 @@ class Launches:
 def _stub(pid: int) -> Stub | None:
     """Return the stub with this process ID, or None if the process is not a stub.
 
-    Its command line is ``triton_python_backend_stub /models/preprocess/1/model.py REGION ...``.
+    The command line of a stub is ``triton_python_backend_stub /models/preprocess/1/model.py REGION ...``.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:  # noqa: PTH123
@@ -137,13 +138,13 @@ def _stub(pid: int) -> Stub | None:
 
 
 def stat(process: int | str) -> list[str]:
-    """Read the fields of ``/proc/PID/stat`` from the state on, see proc(5).
+    """Return the fields of ``/proc/PID/stat``, beginning with the state of the process, see proc(5).
 
     Args:
         process: Process ID, or ``PID/task/TID`` for a thread.
 
     Returns:
-        The fields as text. If the process has ended, the state is empty and all other fields are "0".
+        The fields as strings. If the process has exited, the state is empty and all other fields are "0".
     """
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -154,6 +155,6 @@ def stat(process: int | str) -> list[str]:
 def thread_states(pid: int) -> list[str]:
     """Return the state letter of each thread of a process, see proc(5).
 
-    R means running or waiting for a core, D waiting for a disk.
+    R means that a thread is running or waiting for a core, and D means that it is waiting for a disk.
     """
     return [stat(f"{pid}/task/{task.name}")[0] for task in Path(f"/proc/{pid}/task").glob("*")]

@@ -1,9 +1,10 @@
-"""Supervisor that restarts a model's Python process, or all of Triton, when it dies or hangs.
+"""Supervises Triton: reloads a model whose Python process dies or hangs, and restarts Triton if Triton dies or hangs.
 
 Triton 2.51 does not do this itself. A stub is the process in which Triton's Python backend runs a model instance. When
-a stub dies, its model fails every later request, but ``/v2/health/ready`` still returns 200. Each model therefore has
-a thread that watches its stubs, and that sends probe images if the model has a pipeline. A failed model is loaded
-again without being unloaded, so its remaining instances and the other models serve requests until the new one is ready.
+a stub dies, its model fails every later request, but ``/v2/health/ready`` still returns 200. Each model therefore has a
+supervising thread, which watches the stubs of the model, and sends probe images if the model has a pipeline. A failed
+model is loaded again without being unloaded, so that its remaining instances and the other models continue to serve
+requests until the new instances are ready.
 
 If a stub dies while its model loads, Triton may never respond to the load request. In this case, and when Triton
 itself dies or hangs, Triton is killed and restarted (``State.HEALING``).
@@ -32,20 +33,20 @@ from pixprep.serving.triton.config import count_instances
 
 LOOK_S = 0.25
 PROBE_S = 2.0
-MISSES = 2  # consecutive unanswered probes after which a model counts as hung; the second follows immediately
+MISSES = 2  # consecutive unanswered probes after which a model counts as hung; the second probe follows immediately
 SILENCES = 5  # consecutive unanswered probes after which Triton counts as hung, if none of its threads is runnable
-DEAF_S = 60.0  # seconds without a response after which Triton counts as hung, whatever its threads do
-IDLE = 0.05  # stubs that used less than this fraction of a core during a probe are idle, and will not respond any more
+DEAF_S = 60.0  # seconds without a response after which Triton counts as hung, even if its threads are running
+IDLE = 0.05  # stubs that use less than this fraction of a core during a probe are idle and will not respond to it
 GRACE_S = 30.0  # seconds for Triton to release the old stubs of a reloaded model; afterwards they are killed
-THREADS_LEFT = 2000  # Triton is restarted if it has this many more threads than at its start; each dead stub leaves 8
+THREADS_LEFT = 2000  # additional threads after which Triton is restarted, because each dead stub leaves 8 threads
 END_S = 0.5  # seconds to wait for the exit of a process that no longer responds
-DISK_S = 1.0  # seconds between checks of the disk; a change counts as complete if two consecutive checks are equal
+DISK_S = 1.0  # seconds between checks of the disk; a change is complete if two consecutive checks have equal results
 
-_RUNNING = ("R", "S", "D", "t")  # states of a running process in proc(5); t: stopped by a debugger
+_RUNNING = ("R", "S", "D", "t")  # letters in proc(5) for the states of a running process; t: stopped by a debugger
 _logger = logging.getLogger(__name__)
 
 Check = Callable[[Path], Sequence[Problem]]
-"""Function that returns the problems of a model repository, such as ``pixprep.serving.repository.check``."""
+"""Function that returns the problems in a model repository, such as ``pixprep.serving.repository.check``."""
 
 
 def serve(
@@ -61,18 +62,18 @@ def serve(
         server: Server to start.
         on_ready: Function that is called when every model is ready.
         on_progress: See ``Server.start``.
-        watch: Deploy a model whose files change on disk if this function finds no problems. None: do not deploy
-            changes.
+        watch: Function that checks changed models. A model whose files change on disk is deployed if this function does
+            not find problems. None: changes are not deployed.
 
     Raises:
-        PixprepError: The server did not start, or Triton ended repeatedly.
+        PixprepError: The server did not start, or Triton failed repeatedly.
     """
     stopping = Event()
 
     def stop(*_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # ignore a second signal during the shutdown
             signal.signal(number, signal.SIG_IGN)
-        stopping.set()  # needed because Python ignores an exception that is raised inside a finalizer
+        stopping.set()  # the exception alone is not enough, because Python ignores exceptions inside a finalizer
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
@@ -87,7 +88,7 @@ def serve(
 
 
 def look_after(server: Server, stopping: Event, *, watch: Check | None = None, waits: Waits | None = None) -> None:
-    """Supervise a server, all of whose models are ready, until ``stopping`` is set.
+    """Supervise a server until ``stopping`` is set. All models of the server must be ready.
 
     Args:
         server: Server that is in the state SERVING.
@@ -96,7 +97,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
         waits: Waits between restarts of Triton. Default: ``OF_TRITON``.
 
     Raises:
-        PixprepError: Triton failed more often in a row than ``waits`` allows.
+        PixprepError: The number of consecutive failures of Triton exceeded the number that ``waits`` allows.
     """
     waits, edits = waits or Waits(*OF_TRITON), _Edits(server, watch)
     Thread(target=edits.watch, args=(stopping,), name="pixprep-edits", daemon=True).start()
@@ -106,7 +107,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
         why = life.run(stopping)
         down_at = time.monotonic()
         ran_s = down_at - ready_at
-        with edits.deploying:  # a restart serves the deployed version
+        with edits.deploying:  # so that the restarted Triton serves a deployed version, not one that is being checked
             while why:
                 wait_s = waits.count(ran_s=ran_s)
                 if wait_s is None:
@@ -125,11 +126,11 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
 
 
 class Hearing:
-    """Decides from health probes whether Triton hangs, or is only slow because the machine is busy.
+    """Determines from health probes whether Triton hangs, or is only slow because the machine is busy.
 
     Args:
         pid: Process ID of a Triton that has just responded.
-        deaf_s: Seconds without a response after which Triton counts as hung even if its threads run.
+        deaf_s: Seconds without a response after which Triton counts as hung even if its threads are running.
     """
 
     def __init__(self, pid: int, *, deaf_s: float = DEAF_S) -> None:
@@ -140,7 +141,7 @@ class Hearing:
         self._heard_at = time.monotonic()
 
     def count(self, *, is_answered: bool) -> str:
-        """Record the result of a probe, and return the reason to restart Triton, or an empty text."""
+        """Record the result of a probe. Return the reason to restart Triton, or an empty string if it is not hung."""
         states = thread_states(self._pid)
         if is_answered:
             self._silences, self._heard_at = 0, time.monotonic()
@@ -156,10 +157,10 @@ class Hearing:
 
 
 class _Life:
-    """One run of Triton, from the time when its models are ready until it ends or must be restarted.
+    """One run of Triton, from the time when its models are ready until Triton exits or must be restarted.
 
     Attributes:
-        server: The server.
+        server: Server that is supervised.
         over: Event that is set when the run ends.
     """
 
@@ -170,7 +171,7 @@ class _Life:
         self._why = ""
 
     def end(self, why: str) -> None:
-        """Request a restart of Triton. Thread-safe."""
+        """Request a restart of Triton for the given reason. This method is thread-safe."""
         self._why = self._why or why
         self.over.set()
 
@@ -178,7 +179,7 @@ class _Life:
         """Return a model by name.
 
         Raises:
-            ConnectionError: Triton is ending, or has not listed its models yet.
+            ConnectionError: Triton is about to exit, or has not listed its models yet.
         """
         if self.over.is_set() or name not in self._models:
             raise ConnectionError
@@ -188,7 +189,7 @@ class _Life:
         """Supervise Triton until it must be restarted or ``stopping`` is set.
 
         Returns:
-            The reason for the restart, or an empty text if ``stopping`` is set.
+            The reason for the restart, or an empty string if ``stopping`` is set.
         """
         server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
         try:
@@ -204,7 +205,7 @@ class _Life:
             self.over.set()
         if stopping.is_set():
             return ""
-        code = server.poll(within_s=END_S)  # not None if Triton has ended by itself
+        code = server.poll(within_s=END_S)  # not None if Triton has exited by itself
         return self._why if code is None else f"Triton {ended(code)}"
 
     def _find_models(self) -> None:
@@ -216,14 +217,15 @@ class _Life:
 
 
 class _Edits:
-    """Watches the model repository on disk and reports changes, or deploys them if ``check`` finds no problems.
+    """Watches the model repository on disk, and reports or deploys changed models.
 
-    It runs in its own thread, so that a slow disk does not delay restarts.
+    Changes are deployed only if a function ``check`` is given and does not find problems. The repository is watched in
+    a separate thread, so that a slow disk does not delay restarts.
 
     Attributes:
-        life: Current run of Triton, or the last one.
-        deploying: Lock that is held during a deployment, when the snapshot may contain an unverified version, and while
-            Triton is restarted.
+        life: Current or most recent run of Triton.
+        deploying: Lock that is held during a deployment and while Triton is restarted. During a deployment, the
+            snapshot may contain an unverified version.
     """
 
     life: _Life
@@ -234,15 +236,15 @@ class _Edits:
         self.deploying = Lock()
 
     def watch(self, stopping: Event) -> None:
-        """Report or deploy changed models until ``stopping`` is set, as soon as their changes are complete."""
+        """Report or deploy changed models as soon as their changes are complete, until ``stopping`` is set."""
         changes: dict[str, Signature] = {}
-        settled: dict[str, Signature] = {}  # changes that were already handled
+        settled: dict[str, Signature] = {}  # changes that have already been handled
         while not stopping.wait(DISK_S):
             last, changes = changes, self._snapshot.changes()
             news = {name: signature for name, signature in changes.items() if settled.get(name) != signature}
             if any(last.get(name) != signature for name, signature in news.items()):
                 continue
-            with suppress(ConnectionError, InterruptedError):  # Triton ended: try again in the next run
+            with suppress(ConnectionError, InterruptedError):  # if Triton has exited, try again in the next run
                 for name, signature in sorted(news.items()):
                     if name not in self._snapshot.hashes or not signature:
                         _say(name, "was added or removed on disk: restart `pixprep serve` to apply the change")
@@ -253,7 +255,7 @@ class _Edits:
                     settled[name] = signature
 
     def _deploy(self, name: str, check: Check, stopping: Event) -> None:
-        """Deploy a model from disk, unless its content is unchanged or ``check`` finds problems. Logs the result."""
+        """Deploy a model from disk unless its content is unchanged or ``check`` finds problems, and log the result."""
         snapshot, served, which = self._snapshot, self._snapshot.hashes[name], ""
         try:
             why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
@@ -283,12 +285,12 @@ def _say(model: str, what: str, level: int = logging.WARNING) -> None:
 
 
 class _Model:
-    """Supervision of one model in its own thread.
+    """Supervises one model in a separate thread.
 
     Args:
-        life: Run of Triton.
+        life: Run of Triton in which the model is loaded.
         name: Name of the model.
-        versions: Number of loaded versions.
+        versions: Number of loaded versions of the model.
         is_probed: Whether to send probe images to the model.
     """
 
@@ -300,7 +302,7 @@ class _Model:
         self._is_probed = is_probed
         self._lock = Lock()  # held while the model is checked or loaded
         self._stubs: set[Stub] = set()
-        self._old: set[Stub] = set()  # stubs of the model from before it was reloaded
+        self._old: set[Stub] = set()  # stubs that were started before the model was reloaded
         self._count = 0  # expected number of stubs
         self._config: Config = {}  # configuration for building probes; empty if the model is not probed
         self._waits = Waits(*OF_MODEL)
@@ -309,13 +311,13 @@ class _Model:
         self._begin()
 
     def _begin(self) -> None:
-        """Reset the state of the model, which has just become ready. Its configuration must be queried again."""
-        self._is_known, self._down_at, self._misses = False, 0.0, 0  # a down_at of 0.0 means that the model is up
+        """Reset the state after the model has become ready. Its configuration must then be queried again."""
+        self._is_known, self._down_at, self._misses = False, 0.0, 0  # 0.0 as the time means that the model is not down
         self._back_at = time.monotonic()
         self._probe_at = self._back_at + PROBE_S
 
     def watch(self) -> None:
-        """Check the model repeatedly, and reload it when it is down, until the run of Triton ends."""
+        """Check the model repeatedly until Triton exits, and reload the model when it is down."""
         while not self._life.over.wait(LOOK_S):
             with self._lock:
                 if not self._is_known:
@@ -330,13 +332,13 @@ class _Model:
                     self._old = set()
 
     def deploy(self, check: Check) -> str:
-        """Replace the served files by the staged ones and load the model. If that fails, restore the old files.
+        """Replace the served files with the staged files and load the model. If that fails, restore the old files.
 
         Returns:
-            An empty text, or the reason why the staged files were rejected.
+            An empty string if the model was deployed, or the reason why the staged files were rejected.
 
         Raises:
-            ConnectionError: Triton is ending. The staged files may be valid.
+            ConnectionError: Triton is about to exit. The staged files may be valid.
         """
         snapshot, why = self._server.snapshot, "?"
         with self._lock:
@@ -354,7 +356,7 @@ class _Model:
         return why
 
     def _ask(self) -> None:
-        """Query the configuration of the model. If Triton does not respond, the next check tries again."""
+        """Query the configuration of the model. If Triton does not respond, the query is repeated at the next check."""
         if config := self._server.control.config(self._name):
             self._is_known = True
             self._config = config if self._is_probed else {}
@@ -363,7 +365,7 @@ class _Model:
                 self._find_stubs()
 
     def _why_down(self) -> str:
-        """Return the reason why the model is down, or an empty text if it is up."""
+        """Return the reason why the model is down, or an empty string if it is not down."""
         if self._running() < self._count:
             self._find_stubs()
             if missing := self._count - self._running():
@@ -384,9 +386,9 @@ class _Model:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
 
     def _is_silent(self) -> bool:
-        """Send a probe image, and return whether the model fails, or neither responds nor computes.
+        """Send a probe image, and return whether the model fails, or neither responds nor uses the CPU.
 
-        A model that rejects the image has responded.
+        If the model rejects the image, this counts as a response.
         """
         before = sum(stub.cpu_s for stub in self._stubs)
         status = self._server.control.infer(self._name, sample(self._config), timeout_s=PROBE_S)
@@ -396,7 +398,7 @@ class _Model:
         return status == 500 or (is_idle and self._server.control.is_live())
 
     def _wait(self, *, ran_s: float) -> float:
-        """Record a failure, schedule the next load, and return the seconds until then."""
+        """Record a failure, schedule the next load, and return the number of seconds until this load."""
         wait_s = self._waits.count(ran_s=ran_s) or 0.0
         self._again_at = time.monotonic() + wait_s
         return wait_s
@@ -404,7 +406,7 @@ class _Model:
     def _go_down(self, why: str) -> None:
         now = time.monotonic()
         wait_s = self._wait(ran_s=now - self._back_at)
-        if not self._life.over.is_set() and self._server.poll() is None:  # if Triton has ended, so have its stubs
+        if not self._life.over.is_set() and self._server.poll() is None:  # stubs always exit together with Triton
             _say(self._name, f"is down: {why}; it is reloaded{after(wait_s)}", logging.ERROR)
             self._down_at = now
 
@@ -424,14 +426,14 @@ class _Model:
             _say(self._name, f"is ready again after {self._back_at - down_at:.1f} s")
 
     def _load(self) -> str:
-        """Load the model again. Ensembles that contain the model use the new one automatically.
+        """Load the model again. Ensembles that contain the model then use the reloaded model automatically.
 
         Returns:
-            An empty text, or the reason why the model does not load.
+            An empty string if the model was loaded, or the reason why it was not.
 
         Raises:
-            TimeoutError: The load will not finish.
-            ConnectionError: An earlier load has not finished, which blocks this one, or Triton has ended.
+            TimeoutError: The load will never finish.
+            ConnectionError: An earlier load, which blocks this load, has not finished, or Triton has exited.
         """
         if self._is_stuck:
             raise ConnectionError(f"Triton cannot finish loading model {self._name}")
@@ -444,6 +446,6 @@ class _Model:
         if not error:
             self._old |= before | self._stubs
             self._stubs = set()
-            self._find_stubs()  # immediately, to know the shared memory of a stub that dies before the next check
+            self._find_stubs()  # find stubs immediately, because a stub may die before the next check
             self._begin()
         return error

@@ -1,4 +1,4 @@
-"""The Triton in the nvidia-pytriton wheel: find its files, and check that this machine meets its requirements."""
+"""Finds the files of Triton in the nvidia-pytriton wheel, and checks that this machine meets Triton's requirements."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _NEWEST_PYTHON = (3, 12)
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (location of the Python backend's shared memory, not a temporary file)
 _LIBRARY = "libtriton_python.so"
 STUB = "triton_python_backend_stub"
-# The region of a stub starts at 1 MiB and grows with its batches. Docker's default of 64 MiB allows small batches.
+# The shared memory region of a stub has 1 MiB at first, and grows with the stub's batches. Docker's default of 64 MiB
+# for all shared memory is enough for small batches.
 MIN_SHARED_MEMORY = 32 << 20
 _ENVIRONMENTS, ENVIRONMENTS = b"/tmp/python_env_", "./px_python_env_"
-"""Path prefix of the folders in which Triton's Python backend unpacks environments, and its replacement of equal length
-in the copied backend, which is relative to Triton's working directory."""
+"""Path prefix of the folders in which Triton's Python backend unpacks environments, and the prefix of equal length that
+replaces it in the copied backend. The new prefix is relative to Triton's working directory."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
-"""Matches a character that a shell may interpret."""
+"""Regular expression for a character that a shell may interpret."""
 _MAX_FILES = 1 << 20
-# Fixed limits for the memory that glibc's malloc keeps after free, in bytes. By default, glibc raises them to 32 and
-# 64 MiB when large blocks are freed, for each of 16 arenas. After a mixed load, Triton then kept 1.1 GB; with these
-# limits, it kept 0.4 GB.
+# Fixed limits in bytes for the memory that glibc's malloc keeps after free. By default, glibc raises these limits to 32
+# and 64 MiB for each of 16 arenas when large blocks are freed. After a mixed load, Triton kept 1.1 GB with glibc's
+# defaults, and 0.4 GB with the fixed limits.
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
 
 
@@ -44,8 +45,8 @@ class Wheel:
     Attributes:
         server: Executable of Triton.
         python_backend: Folder of the Python backend.
-        stub: Executable of the stub for this version of Python.
-        libraries: Folder of the shared libraries of the wheel.
+        stub: Executable of the Python stub for this version of Python.
+        libraries: Folder with the wheel's shared libraries.
     """
 
     server: Path
@@ -84,11 +85,12 @@ def find_wheel() -> Wheel:
 
 
 def assemble_backends(target: Path) -> None:
-    """Create a backend directory for Triton with ``python`` from the wheel, and ``pixprep``, which uses this package.
+    """Create a backend directory for Triton. It contains the wheel's backend ``python``, and a backend ``pixprep``.
 
-    Files are copied, because Triton rejects symbolic links that point outside of the directory. The Python backend
-    creates a folder for model environments, always in /tmp. It aborts if that fails, and does not remove the folder if
-    it is killed. The copy is patched to create the folder in Triton's working directory, which the server removes.
+    The backend ``pixprep`` uses this package. Files are copied, because Triton rejects symbolic links that point
+    outside of the directory. The original Python backend always creates a folder for model environments in /tmp. It
+    aborts if it cannot create this folder, and does not remove the folder if it is killed. The copied backend is
+    therefore patched to create the folder in Triton's working directory, which the server removes.
     """
     wheel = find_wheel()
     shutil.copytree(wheel.python_backend, target / "python", ignore=shutil.ignore_patterns("__pycache__"))
@@ -102,8 +104,9 @@ def assemble_backends(target: Path) -> None:
 def environment(wheel: Wheel) -> dict[str, str]:
     """Return the environment variables for Triton.
 
-    ``LD_LIBRARY_PATH`` contains the libraries of the wheel. ``PATH`` begins with this Python, because a stub uses the
-    first ``python3`` on it. The limits of malloc apply unless this process already sets them.
+    ``LD_LIBRARY_PATH`` contains the folder of the wheel's libraries. ``PATH`` begins with the folder of this Python,
+    because a stub uses the first ``python3`` on ``PATH``. The limits for malloc are included unless the environment of
+    this process already contains them.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     # pyenv, conda and uv install Python's shared library outside of the default search path
@@ -121,7 +124,7 @@ def environment(wheel: Wheel) -> dict[str, str]:
 
 
 def max_files() -> int:
-    """Return the limit of open files for Triton: the hard limit of this process, but at most about a million."""
+    """Return the limit of open files for Triton. It is the hard limit of this process, but at most about a million."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
 
@@ -130,8 +133,8 @@ def check_machine(wheel: Wheel) -> None:
     """Check that Triton would not hang or return incorrect results on this machine.
 
     Raises:
-        SetupError: NumPy is version 2, a stub would use a different Python, a stub does not start, shared memory is too
-            small, or stubs cannot be started from the temporary folder.
+        SetupError: The version of NumPy is 2, a stub would use a different Python, a stub does not start, shared memory
+            is too small, or stubs cannot be started from the temporary folder.
     """
     check_numpy(version("numpy"))
     check_python(Path(sys.executable))
@@ -141,9 +144,10 @@ def check_machine(wheel: Wheel) -> None:
 
 
 def check_numpy(numpy: str) -> None:
-    """Raise SetupError for NumPy 2, with which the stub of Triton 2.51 reads the item size of arrays as 0.
+    """Raise SetupError for NumPy 2, because the stub of Triton 2.51 then reads 0 as the item size of arrays.
 
-    An input then repeats its first value, an output is empty, and a BYTES tensor crashes the stub.
+    As a result, an input would repeat its first value, an output would be empty, and a BYTES tensor would crash the
+    stub.
     """
     if int(numpy.partition(".")[0]) >= 2:
         raise SetupError(f'NumPy {numpy}: Triton 2.51 does not support NumPy 2: pip install "numpy<2"')
@@ -152,7 +156,7 @@ def check_numpy(numpy: str) -> None:
 def check_python(executable: Path) -> None:
     """Raise SetupError if ``python3`` in the folder of this Python is missing, or is a different Python.
 
-    Stubs would then use the packages of a different Python on PATH.
+    In this case, stubs would use the packages of a different Python, which they find on PATH.
     """
     python3 = executable.parent / "python3"
     if python3.resolve() != executable.resolve():
@@ -163,9 +167,9 @@ def check_python(executable: Path) -> None:
 
 
 def check_stub(stub: Path, environment: dict[str, str]) -> None:
-    """Raise SetupError if a stub cannot load its shared libraries. Triton would wait for the stub forever."""
+    """Raise SetupError if a stub cannot load its shared libraries, because Triton would wait for the stub forever."""
     try:
-        # without arguments, the stub prints a message about them and exits
+        # without arguments, the stub prints that they are missing, and exits
         done = subprocess.run([stub], env=environment, capture_output=True, text=True, timeout=20, check=False)
     except (subprocess.TimeoutExpired, OSError) as error:
         raise SetupError(f"Triton's Python stub does not start: {error}") from None
@@ -206,12 +210,12 @@ def temporary_folder() -> Path:
 
 
 def check_stub_folder(folder: Path, what: str, setting: str) -> None:
-    """Check that Triton can start its Python stub from a folder. Otherwise, Triton would exit or wait forever.
+    """Check that Triton can start its Python stub from a folder, because Triton would exit or wait forever if not.
 
     Args:
         folder: Backend directory, or a folder that will contain it.
-        what: Description of the folder for messages.
-        setting: Option or environment variable that sets the folder.
+        what: Description of the folder in error messages.
+        setting: Name of the option or environment variable that sets the folder.
 
     Raises:
         SetupError: The folder is mounted noexec, or its path contains a character that a shell interprets.

@@ -20,8 +20,8 @@ MAX_REGION_BYTES = 1 << 48
 """Maximum size of one tensor in shared memory, in bytes. A tensor cannot have more elements than bytes, so that the
 product of its number of elements with 8 bytes per element cannot overflow."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-"""Regular expression that matches a JSON string. An unterminated string also matches; otherwise, the search would start
-again at each quote in the string, which takes quadratic time."""
+"""Regular expression that matches a JSON string. It also matches an unterminated string, because the search would start
+again at each quote in such a string, which would take quadratic time."""
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _INFLATE = 32 + zlib.MAX_WBITS  # detect gzip or zlib from the header

@@ -1,4 +1,4 @@
-"""Checks the ``Host`` and ``Origin`` headers, in order to tell requests of websites from requests of programs.
+"""Checks the ``Host`` and ``Origin`` headers, in order to distinguish requests of websites from requests of programs.
 
 A website can make a browser send requests to this machine, and can let its own name resolve to 127.0.0.1 (DNS
 rebinding). It can neither omit nor forge the two headers. With DNS rebinding, ``Host`` is the name of the website and

@@ -476,8 +476,8 @@ def main(sockets: str, settings: str) -> None:
     """Serve the inherited sockets from the time when they listen until stdin is closed.
 
     Args:
-        sockets: JSON list of pairs: the file descriptor of a socket, and the name of the Unix socket of Triton to which
-            its requests are forwarded.
+        sockets: JSON list of pairs: the file descriptor of a socket, and the name of the Unix socket on which Triton
+            receives the requests of this socket.
         settings: JSON object with the fields of ``Rules``, and with ``folder``, the folder of the Unix sockets.
     """
     fields = json.loads(settings)

@@ -101,7 +101,7 @@ class Photos:
 
         Args:
             model: Name of one of ``models``.
-            encoded: List of the encoded photo, or of one photo per image input for a model that compares images.
+            encoded: List with the encoded photo, or with one photo per image input for a model that compares images.
             names: File names of the photos, for the example commands.
 
         Returns:
@@ -206,7 +206,7 @@ class Photos:
     def _with_pipeline(self, triton: Triton, model: str, port: str = "") -> Version | None:
         """Return the model version whose pipeline decodes the images, or None if no pipeline does.
 
-        It is a version of the model itself or, for an ensemble, of the model in one of its steps.
+        For an ensemble, this is a version of the model in one of its steps.
         """
         found = Repository(self._folder).pipelines
         first = [triton.first(model, port)] if port else []

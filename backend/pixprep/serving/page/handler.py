@@ -65,7 +65,7 @@ def refusal(method: str, headers: Message) -> Refusal | None:
         headers: Headers of the request.
 
     Returns:
-        None if the request is accepted; otherwise, the HTTP status and the error message.
+        None if the request is accepted, or the HTTP status and the error message if it is rejected.
     """
     hosts, origin, site = headers.get_all("Host", []), headers.get("Origin"), headers.get("Sec-Fetch-Site")
     if len(hosts) != 1 or not is_own(hosts[0]):
@@ -115,7 +115,7 @@ def page() -> str:
 
 
 def policy(html: str) -> str:
-    """Return the Content-Security-Policy of the page, which allows only the inline script and style with its hashes."""
+    """Return the Content-Security-Policy of the page, with the hashes of the only script and style that may run."""
 
     def sources(tag: str) -> str:
         texts = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
@@ -186,7 +186,7 @@ class PageServer(ThreadingHTTPServer):
                 slowest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Print the traceback, unless the browser closed the connection or was too slow."""
+        """Print the traceback of an error, unless the browser closed the connection or was too slow."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             traceback.print_exc()
 

@@ -37,12 +37,12 @@ MAX_RESPONSE_BYTES = 320 << 20
 numeric outputs. The shared memory of two models with such responses fits in a /dev/shm of 1 GiB."""
 INPUT_NAME, STATUS_NAME, AFTER_NAME = "image", "status", "after"
 PIXELS = "pixels"
-"""Name of the parameter that tells clients the channel order of a pixel input. The backend derives its value."""
+"""Name of the parameter from which clients learn the channel order of a pixel input. The backend derives its value."""
 EXAMPLES = "examples"
 """Name of the parameter that contains example rows as a JSON object, for numeric inputs that do not accept zeros. The
 backend derives its value."""
 FRAMES = "frames"
-"""Name of the parameter that tells clients the number of frames per clip. The backend derives its value."""
+"""Name of the parameter from which clients learn the number of frames per clip. The backend derives its value."""
 TRITON_TYPES: dict[DType, str] = {
     "float32": "TYPE_FP32",
     "float16": "TYPE_FP16",
@@ -277,8 +277,8 @@ def _image_input(written: Sequence[Config], count: int) -> Config:
 def _frames(written: Sequence[Config], frames: Frames) -> Config:
     """Check the declared input for pixels and return it, or return the default input if none is declared.
 
-    The height and width of the input may be fixed or -1. If one of them is -1, ``allow_ragged_batch`` is set;
-    otherwise, requests of different sizes would never share a batch.
+    The height and width of the input may be fixed or -1. If one of them is -1, ``allow_ragged_batch`` is set, because
+    requests of different sizes would never share a batch without this field.
     """
     derived: Config = {"name": INPUT_NAME, "data_type": _INPUT_TYPES[frames.dtype], "dims": frames.shape(-1, -1)}
     entry = written[0] if written else derived
@@ -327,7 +327,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """Return the configuration with all fields that the pipeline determines.
 
     The default of ``max_batch_size`` is 64 for images, and 64 divided by the number of frames for clips. It is lower if
-    the response would otherwise exceed its limit, and 0 for a pipeline with boxes.
+    a response of this size would exceed its limit, and 0 for a pipeline with boxes.
 
     Raises:
         PipelineError: The configuration contradicts the pipeline, or the outputs of a batch are too large.

@@ -16,8 +16,8 @@ SECONDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 IMAGES = [1, 2, 4, 8, 16, 32, 64, 128]
 PERIOD_S = 2.0
 SAMPLE = 10
-"""Maximum number of images, and of batches, that are added to the histograms per period. The number is limited because
-each observation is a separate message to Triton. The counters include all images."""
+"""Maximum number of images that are added to the histograms per period, and also the maximum number of batches. The
+numbers are limited because each observation is a separate message to Triton. The counters include all images."""
 _SHM = "/dev/shm"  # noqa: S108  (location of Triton's shared memory, not a temporary file)
 _T = TypeVar("_T")
 
