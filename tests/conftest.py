@@ -1,7 +1,7 @@
-"""Settings for all tests.
+"""Settings that apply to all tests.
 
-OpenBLAS uses one thread, because its threads spin while the cores are busy. Hypothesis has no deadline, because a busy
-machine misses it. Threads with real-time priority get the usual priority again.
+OpenBLAS uses a single thread, because its threads spin while the cores are busy. Hypothesis has no deadline, because a
+busy machine would miss it. Threads with real-time priority are reset to the normal priority.
 """
 
 import os
@@ -13,30 +13,30 @@ import pytest
 
 from rarely import KEPT
 
-with suppress(ImportError):  # Hypothesis is not installed on the machines of tools/gpu_hour
+with suppress(ImportError):  # the machines of tools/gpu_hour lack Hypothesis
     from hypothesis import settings
 
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")
-# a 3 x 3 matrix product took a minute of processor time at a load of 80
+# With several threads, a 3 x 3 matrix product took a minute of processor time at a load of 80.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
 def _usual_priority():
-    """Reset the real-time priority that SVT-AV1's encoder sets if it runs as root: servers and other tests would
-    starve.
+    """Reset the real-time priority that SVT-AV1's encoder sets if it runs as root; otherwise, servers and other tests
+    would starve.
     """
     yield
     if os.sched_getscheduler(0) != os.SCHED_OTHER:
         for thread in Path("/proc/self/task").iterdir():
-            with suppress(ProcessLookupError):  # the thread has ended meanwhile
+            with suppress(ProcessLookupError):  # the thread may have ended meanwhile
                 os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that `make test` leaves to `make test-slow` (see rarely.py)."""
+    """Mark the tests that run only in `make test-slow`, not in `make test` (see rarely.py)."""
     cases = defaultdict(list)
     for item in items:
         cases[item.nodeid.partition("[")[0]].append(item)

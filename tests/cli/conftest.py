@@ -1,4 +1,4 @@
-"""The command line, called in a folder of the test's module."""
+"""Fixture that runs the command line in the folder of a test module."""
 
 import os
 import sys
@@ -11,9 +11,10 @@ from pixprep.cli.parser import main
 
 @pytest.fixture
 def pixprep(folder, capsys, monkeypatch):
-    """Run one command in that folder; return its exit code, stdout and stderr."""
+    """Return a function that runs one command in that folder and returns its exit code, stdout and stderr."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as after `activate`
+    # the same PATH as after `activate`
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
     def run(*arguments):
         try:

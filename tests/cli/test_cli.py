@@ -1,4 +1,6 @@
-"""The command line without a server: output, streams and exit code of each command. Each mistake is one line."""
+"""Tests of the command line without a server: output, streams and exit code of each command. Each mistake is reported
+in one line.
+"""
 
 import errno
 import json
@@ -34,7 +36,7 @@ COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),
     *("send", "health", "bench", "doctor", "install-backend"),
 )
-# Programs that a shell starts in the background ignore Ctrl-C, including tests.
+# A shell makes background programs, including tests, ignore Ctrl-C. This program restores the signal.
 PROGRAM = """\
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,7 +60,9 @@ def fill(folder):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The user's folder, which is the working directory: two photos, a broken one, and a pipeline."""
+    """Return the user's folder, which is the working directory. It contains two photos, a broken photo and a
+    pipeline.
+    """
     fill(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -70,7 +74,7 @@ def start(*arguments, **options):
 
 
 def save_onnx(path, shape="batch, 3, 224, 224", inputs=("input",)):
-    """Write a classifier that only declares inputs and outputs, because its results are not used."""
+    """Write a classifier that only declares inputs and outputs, because these tests do not use its results."""
     takes = ", ".join(f"float[{shape}] {name}" for name in inputs)
     nodes = f"""
         flat = Flatten({inputs[0]})
@@ -87,7 +91,7 @@ def save_onnx(path, shape="batch, 3, 224, 224", inputs=("input",)):
 
 @pytest.fixture
 def models(pixprep, folder):
-    """A repository that ``build`` wrote for a user's own classifier."""
+    """Return a repository that ``build`` wrote for a user's own classifier."""
     save_onnx(folder / "my.onnx")
     done = pixprep("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
     assert done == (
@@ -104,7 +108,7 @@ def models(pixprep, folder):
     return folder / "models"
 
 
-# help and wrong usage
+# Tests of the help and of invalid usage.
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -135,19 +139,21 @@ def test_python_m_pixprep_is_the_command():
     assert done.stdout == f"pixprep {pp.__version__}\n"
 
 
-# mistakes
+# Tests of users' mistakes.
 
 
 @pytest.fixture(scope="module")
-def newcomers(tmp_path_factory):
-    """The folder of a user who makes mistakes: photos, pipelines, ONNX files, Python files, and a repository."""
+def folder_with_mistakes(tmp_path_factory):
+    """Return the folder of a user who makes mistakes. It contains photos, pipelines, ONNX files, Python files and a
+    repository.
+    """
     folder = tmp_path_factory.mktemp("newcomers")
     fill(folder)
     for made in ("empty", "full", "none/.git", "backends/pixprep"):
         (folder / made).mkdir(parents=True)
     (folder / "backends" / "pixprep" / "mine.txt").touch()
     (folder / "full" / "flower.npy").symlink_to("/dev/full")
-    (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # opens, and fails to read
+    (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # this file can be opened, but reading it fails
     (folder / "photo.png").write_bytes(photo())
     (folder / "weights.pt").touch()
     (folder / "vit").mkdir()
@@ -168,16 +174,16 @@ def newcomers(tmp_path_factory):
 
 
 @refusals("cli")
-def test_a_mistake_is_one_line_and_writes_nothing(pixprep, newcomers, monkeypatch, call, words):
-    monkeypatch.chdir(newcomers)
-    expected = (1, "", f"pixprep: {words.replace('HERE', str(newcomers))}\n")
-    if not call.startswith("$"):  # a file, or its ops
+def test_a_mistake_is_one_line_and_writes_nothing(pixprep, folder_with_mistakes, monkeypatch, call, words):
+    monkeypatch.chdir(folder_with_mistakes)
+    expected = (1, "", f"pixprep: {words.replace('HERE', str(folder_with_mistakes))}\n")
+    if not call.startswith("$"):  # the line contains a pipeline file or a list of ops
         written = call if "format" in call else f'{{"format": "pixprep/1", "ops": [{call}]}}'
-        (newcomers / "mine.json").write_text(written)
+        (folder_with_mistakes / "mine.json").write_text(written)
         call, expected = "$ check mine.json", (1, f"mine.json: {words}\n", "")
-    before = sorted(newcomers.rglob("*"))
+    before = sorted(folder_with_mistakes.rglob("*"))
     code, out, err = pixprep(*shlex.split(call.removeprefix("$")))
-    assert sorted(newcomers.rglob("*")) == before
+    assert sorted(folder_with_mistakes.rglob("*")) == before
     if not words.startswith("usage: "):
         assert (code, out, err) == expected
         return
@@ -207,7 +213,7 @@ def test_a_command_without_its_libraries_names_the_extra_that_installs_them(fold
     assert (done.returncode, done.stdout, done.stderr) == (2, "", 2 * said)
 
 
-# explain
+# Tests of ``pixprep explain``.
 
 
 def test_explain_prints_the_explanation_for_the_requested_size(pixprep):
@@ -227,7 +233,7 @@ def test_explain_of_a_photo_ends_with_its_values_and_writes_the_picture_of_the_s
         assert (written.format, written.tobytes()) == ("PNG", expected.tobytes())
     code, out, err = pixprep("explain", "pipeline.json", "--output", "stages.PNG")
     assert (code, err) == (0, "stages.PNG: shows the stages of the pipeline\n")
-    assert out.endswith(PREVIEW.splitlines()[1].strip() + "\n")  # the photo that is part of pixprep
+    assert out.endswith(PREVIEW.splitlines()[1].strip() + "\n")  # the example photo is part of pixprep
     with Image.open(folder / "stages.PNG") as written:
         assert written.width == WIDTH
 
@@ -238,7 +244,7 @@ def test_a_picture_that_cannot_be_written_is_reported(pixprep, folder):
     assert (code, err) == (1, "pixprep: full.png: cannot be written: No space left on device\n")
 
 
-# verify
+# Tests of ``pixprep verify``.
 
 WRONG_CV2 = """\
 import numpy as np
@@ -281,7 +287,7 @@ def test_verify_compares_training_with_recorded_parameters(pixprep):
     assert "the pipeline has no training side" in err
 
 
-# run
+# Tests of ``pixprep run``.
 
 
 def test_run_writes_the_engines_results_bit_for_bit_and_prints_a_summary(pixprep, folder):
@@ -386,7 +392,7 @@ def test_run_accepts_a_folder_and_keeps_its_order_with_any_threads(pixprep, fold
     assert out == "".join(f"photos/{number}.jpg: {china if number % 2 else flower}" for number in range(9))
 
 
-# build and check
+# Tests of ``pixprep build`` and ``pixprep check``.
 
 
 def test_the_demos_classifier_replaces_no_other_unless_forced(pixprep, models, monkeypatch):
@@ -401,9 +407,9 @@ def test_the_demos_classifier_replaces_no_other_unless_forced(pixprep, models, m
     assert (code, out) == (1, "building  models: preprocess, classifier (EfficientNet-lite0), ensemble\n")
     assert err == f"{refused}to write the demo to a different folder, pass --model-repository DIR\n"
     assert (models / "classifier" / "1" / "model.onnx").read_bytes() == before
-    build_it = ("build", "--output", "models", "--image", "broken.jpg")  # without a preview, which takes long
+    build_it = ("build", "--output", "models", "--image", "broken.jpg")  # a broken image avoids the slow preview
     assert pixprep(*build_it, "--force")[0] == 0
-    assert pixprep(*build_it, "--preset", "clip")[0] == 0  # it replaces the demo's own
+    assert pixprep(*build_it, "--preset", "clip")[0] == 0  # this build replaces the demo's preprocess
 
 
 @pytest.mark.usefixtures("pixprep")
@@ -484,7 +490,7 @@ def test_a_photo_that_the_pipeline_rejects_does_not_fail_build_or_import(pixprep
     )
 
 
-# install-backend and doctor
+# Tests of ``pixprep install-backend`` and ``pixprep doctor``.
 
 
 def test_install_backend_writes_a_backend_with_the_package_and_replaces_an_older_one(pixprep, folder):
@@ -525,7 +531,7 @@ def test_doctor_names_a_trap_with_its_fix_and_exits_1(tmp_path):
     } in json.loads(out)
 
 
-# the program as run by a shell
+# Tests of the program as a shell runs it.
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -541,18 +547,18 @@ def test_a_full_disk_for_stdout_is_one_line_and_a_closed_pipe_none(folder, unbuf
 
 
 def test_ctrl_c_ends_a_command_with_one_line(folder):
-    pipe = folder / "pipe.jpg"  # its reader waits for a writer, so the command is running and will not end
+    pipe = folder / "pipe.jpg"  # the command waits for a writer, so it does not end by itself
     os.mkfifo(pipe)
-    with start("run", folder / "pipeline.json", pipe) as run:
+    with start("run", folder / "pipeline.json", pipe) as process:
         try:
             writer = open_when_read(pipe)
-            run.send_signal(signal.SIGINT)
-            # a signal between open and read interrupts neither, and is handled when the read ends
+            process.send_signal(signal.SIGINT)
+            # A signal between open and read interrupts neither call. Python handles it when the read ends.
             os.close(writer)
-            out, err = run.communicate()
+            out, err = process.communicate()
         finally:
-            run.kill()
-    assert (run.returncode, out, err) == (1, "", "pixprep: interrupted\n")
+            process.kill()
+    assert (process.returncode, out, err) == (1, "", "pixprep: interrupted\n")
 
 
 def open_when_read(pipe, timeout_s=30):

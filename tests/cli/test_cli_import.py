@@ -1,4 +1,6 @@
-"""`pixprep import` and `pixprep verify`: from a definition of a training to a file, and to a certificate."""
+"""Tests of `pixprep import` and `pixprep verify`, which convert a training definition to a pipeline file and to a
+certificate.
+"""
 
 import json
 

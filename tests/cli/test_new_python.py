@@ -1,4 +1,6 @@
-"""Messages of the commands on a Python without an embedded Triton (`make test-library PYTHON=python3.13`)."""
+"""Tests of the commands' messages on a Python version without an embedded Triton (`make test-library
+PYTHON=python3.13`).
+"""
 
 import sys
 from importlib.util import find_spec
@@ -23,7 +25,7 @@ with_no_triton = pytest.mark.skipif(
 @pytest.mark.parametrize("extra", ["client", "server", "classifier", "demo"])
 @pytest.mark.parametrize(("python", "is_new"), [("3.12", False), ("3.13", True)])
 def test_no_extra_requires_a_numpy_that_its_python_would_have_to_compile(extra, python, is_new):
-    """NumPy 1.26 has no wheel for 3.13: pip compiled it for over five minutes before it was stopped."""
+    """NumPy 1.26 has no wheel for Python 3.13, so pip would compile it, which took more than five minutes."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     found, extras = {}, [extra]
     for name in extras:

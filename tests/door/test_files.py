@@ -1,4 +1,4 @@
-"""Which files a command reads for its arguments, and the names of the files that it writes."""
+"""Tests of which files a command reads for its arguments, and how it names the files that it writes."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_a_folder_without_images_stands_for_its_clips(tmp_path, folder):
         (clips / name).write_bytes(b"x")
     assert [path.name for path in files.expand([clips])] == ["a.mkv", "b.MP4"]
     assert list(files.skipped([clips])) == [f"{clips}: skipped, because the suffix is not that of an image: c.flv"]
-    (folder / "film.mp4").write_bytes(b"x")  # among images, as on a phone
+    (folder / "film.mp4").write_bytes(b"x")  # a video among images, as in a phone's photo folder
     assert "film.mp4" not in {path.name for path in files.expand([folder])}
 
 

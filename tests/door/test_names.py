@@ -1,4 +1,4 @@
-"""Mistakes that users of torchvision, timm, Albumentations or a DataLoader make, and the error messages."""
+"""Tests of the error messages for mistakes that users of torchvision, timm, Albumentations or a DataLoader make."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from support.images import jpeg, scene
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
 SAMPLE = {"image": jpeg(scene(9, 9))}
-KIND = "keyword-only " * (sys.version_info >= (3, 12))  # words of Python
+KIND = "keyword-only " * (sys.version_info >= (3, 12))  # wording of Python's own message, which depends on its version
 
 
 def loader(source=(SAMPLE,) * 4, pipeline=PIPELINE, **options):
@@ -27,7 +27,7 @@ def first(source, **options):
 
 
 MISTAKES = [
-    # names
+    # Wrong names.
     (lambda: pp.__wrapped__, "module 'pixprep' has no attribute '__wrapped__'"),
     (lambda: pp.Compose([]), "module 'pixprep' has no attribute 'Compose'; did you mean 'Pipeline'?"),
     (lambda: pp.DataLoader, "module 'pixprep' has no attribute 'DataLoader'; did you mean 'Loader'?"),
@@ -47,13 +47,13 @@ MISTAKES = [
     ),
     (lambda: pp.read.ImageFolder, "module 'pixprep.read' has no attribute 'ImageFolder'; did you mean 'files'?"),
     (lambda: pp.read.csv, "'csv'; did you mean 'table'?"),
-    # fields
+    # Wrong fields.
     (lambda: pp.resize(8, interpolation="bicubic"), 'resize: no such field "interpolation"; did you mean "filter"?'),
     (lambda: pp.random_crop(size=8), 'random_crop: no such field "size"; did you mean "height" and "width"?'),
     (lambda: pp.color_jitter(brightness_limit=1), 'no such field "brightness_limit"; did you mean "brightness"?'),
     (lambda: pp.boxes(min_visibility=0.1), 'boxes: no such field "min_visibility"; did you mean "min_visible"?'),
     (pp.gaussian_blur, 'gaussian_blur: the field "kernel_size" is missing'),
-    # values
+    # Wrong values.
     (
         lambda: pp.resize((8, 9)),
         "resize: size: expected an integer or a string, got a list: use height=8, width=9",
@@ -70,7 +70,7 @@ MISTAKES = [
         lambda: pp.tensor(dtype=np.float32),
         "tensor: unsupported type of a value in dtype=<class 'numpy.float32'>: use numbers",
     ),
-    # orders
+    # Wrong orders.
     (
         lambda: pp.Pipeline(pp.decode(), pp.tensor()),
         "Pipeline: too many positional arguments: pass the ops as one list",
@@ -80,7 +80,7 @@ MISTAKES = [
         lambda: pp.apply(PIPELINE, np.zeros((9, 9, 3), np.uint8)),
         "apply accepts ops, not a Pipeline: run a Pipeline with an Engine",
     ),
-    # the Loader
+    # Wrong options of the Loader.
     (
         lambda: pp.Loader([SAMPLE], PIPELINE, 4),
         "too many positional arguments: arguments after the pipeline are keyword-only",
@@ -100,7 +100,7 @@ MISTAKES = [
     ),
     (lambda: loader(device="mps"), 'unknown device "mps": use "cpu", "gpu"'),
     (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": use classes'),
-    # sources and samples
+    # Wrong sources and samples.
     (lambda: pp.read.files("trian"), "trian: no such folder"),
     (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: use a pattern such as "),
     (
@@ -155,7 +155,8 @@ slice extract rescale cast optical_distortion median_blur transposed random_fog"
 def test_a_name_is_similar_if_each_of_its_words_is():
     assert {word: names.meant(word, OPS, names.OPS) for word in NEAR} == NEAR
     assert {word: names.meant(word, OPS, names.OPS) for word in FAR.split()} == dict.fromkeys(FAR.split(), "")
-    for word in ("random_scale", "random_rain", "transpose"):  # by the rule itself, without the table
+    # these words are handled by the general rule, without the table
+    for word in ("random_scale", "random_rain", "transpose"):
         assert names.meant(word, OPS) == ""
     with pytest.raises(pp.PipelineError, match=r'"random_rain": no such op; valid ops: decode, '):
         pp.Pipeline.from_json('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "random_rain"}]}')

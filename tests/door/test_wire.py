@@ -1,4 +1,6 @@
-"""Protocol Buffers' wire format: skipped fields, and the invalid field number 0."""
+"""Tests of the parser for Protocol Buffers' wire format: it skips unknown fields, and rejects field number 0, which is
+invalid.
+"""
 
 import pytest
 

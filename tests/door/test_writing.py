@@ -1,4 +1,4 @@
-"""Files that commands write: they are complete, or unchanged."""
+"""Tests that files written by a command are either complete or unchanged."""
 
 import os
 import resource

@@ -1,4 +1,6 @@
-"""The modules of the benchmarks, and a compiler for wheels whose kernels are never run."""
+"""Fixtures that import the benchmarks' modules, and that replace the compiler for wheels whose kernels are never
+run.
+"""
 
 import importlib
 import os
@@ -8,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# the same as the Makefile's, so that a wheel's kernels are compiled once and not for each test that builds one
+# The Makefile uses the same folder, so that a wheel's kernels are compiled only once, not in every test that builds a
+# wheel.
 os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path(sys.prefix, "zig").absolute()))
 READS = """#!/bin/sh
 case "$*" in *x86-64-v4*) gcc -fsyntax-only "$@" || exit 1;; esac
@@ -19,7 +22,9 @@ touch "$2"
 
 @pytest.fixture
 def reader(tmp_path):
-    """A compiler of empty libraries: GCC compiles the kernels for one level only, and other compilers all of them."""
+    """Replace the compilers: GCC compiles the kernels for only one CPU level, and the other compilers write empty
+    libraries.
+    """
     if shutil.which("gcc") is None:
         pytest.skip("NO GCC: apt-get install gcc")
     compiler = tmp_path / "compiler"
@@ -30,7 +35,7 @@ def reader(tmp_path):
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """Make the modules importable by name, as for a script in the same folder."""
+    """Return a function that imports a benchmark's module by name, as a script in the same folder would."""
     folder = str(Path(__file__).parents[2] / "benchmarks")
     sys.path.insert(0, folder)
     yield importlib.import_module

@@ -1,4 +1,4 @@
-"""The benchmarks: the contenders do the same work, and the page contains the measured numbers."""
+"""Tests of the benchmarks: all contenders do the same work, and the page contains the measured numbers."""
 
 import ast
 import json
@@ -38,7 +38,7 @@ def folder(benchmark, own, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cells(benchmark, folder):
-    """Measure two cells that take turns, with few rounds."""
+    """Measure two cells concurrently, with few rounds."""
     names = dict.fromkeys(("pixprep_full", "pillow", "libjpeg_turbo"), Path(sys.executable))
     return benchmark("run").run_cells(names, {SMALL: folder, SINGLE: folder}, rounds=2, seconds=0.0)
 
@@ -58,7 +58,7 @@ def test_a_difference_is_in_pixel_values_and_a_shift_is_distinguished(benchmark,
     canvas = pixels.reference(min(folder.glob("*.jpg")).read_bytes(), "bilinear")
     assert canvas.shape == (256, 341, 3)
 
-    def compared(levels, left=58):  # 117 free columns: half of them, rounded to even
+    def compared(levels, left=58):  # half of the 117 free columns, rounded to even
         crop = levels[16:240, left : left + 224].astype(np.float64) / 255
         tensor = ((crop - contenders.MEAN) / contenders.STD).transpose(2, 0, 1)[None].astype(np.float32)
         return pixels.difference(tensor, [canvas])
@@ -77,7 +77,7 @@ def test_the_minimum_bytes_are_the_filtered_region_and_the_tensor(benchmark):
     tensor = 3 * 224 * 224
     assert least([(256, 256)], support=1, dtype="uint8") == 3 * 225 * 225 + tensor
     assert least([(512, 512)] * 2, support=1, dtype="float32") == 2 * (3 * 450 * 450 + 4 * tensor)
-    # enlarged, so the filter is not wider
+    # the image is enlarged, so the filter's support does not grow
     assert least([(128, 100)], support=2, dtype="float16") == 3 * 91 * 91 + 2 * tensor
 
 
@@ -155,7 +155,7 @@ def test_a_library_is_timed_only_if_its_tensor_equals_ours_and_none_without_ours
 @pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
 def test_contenders_of_simultaneous_cells_ran_the_same_rounds_on_right_pixels(cells):
     assert [cell["workload"] for cell in cells] == [SMALL[0], SINGLE[0]]
-    for cell, batches in zip(cells, (2 * 2, 2 * 64), strict=True):  # two rounds of all photos
+    for cell, batches in zip(cells, (2 * 2, 2 * 64), strict=True):  # the cells run two rounds over all photos
         assert not cell["refused"]
         contenders = cell["contenders"]
         assert set(contenders) == {"pixprep_full", "pillow", "libjpeg_turbo"}
@@ -188,7 +188,7 @@ def test_a_contender_that_cannot_take_part_is_listed_with_the_reason(benchmark, 
     names = dict.fromkeys(("no_such", "libjpeg_turbo"), Path(sys.executable))
     with run.workers(names, ("500x375", "lanczos", 1), folder, refused) as ready:
         assert not ready
-    assert set(refused) == {"no_such"}  # the other one does not support the filter, so nothing is missing
+    assert set(refused) == {"no_such"}  # OpenCV does not support this filter, so its result is not missing
     assert "No module named 'contenders.no_such'" in refused["no_such"]
 
 
@@ -205,7 +205,7 @@ def test_batches_rounds_and_their_statistics(benchmark):
         "batch_ms": {"median": 100.0, "p99": 391.0, "count": 4},
     }
     ours, theirs = ({"images_per_s_of_rounds": rates} for rates in ([90, 9, 95, 100, 80], [100, 10, 100, 100, 100]))
-    assert measure.ratio(ours, theirs) == 0.9  # the rounds ran concurrently
+    assert measure.ratio(ours, theirs) == 0.9  # the ratio is computed per round, because the rounds ran concurrently
 
 
 @pytest.fixture

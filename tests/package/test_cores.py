@@ -1,4 +1,6 @@
-"""The number of cores depends on the affinity and on every quota of the cgroups, tested with files like Linux's."""
+"""Tests that the number of cores depends on the CPU affinity and on every cgroup quota, using files like those of
+Linux.
+"""
 
 import os
 
@@ -17,7 +19,7 @@ CPU = "/sys/fs/cgroup/cpu,cpuacct"
 
 
 def tree(folder, mount, group, files):
-    """Folder with the files of a machine. For cgroups v1, a text "quota period" becomes two files."""
+    """Create a folder with the files of a machine. For cgroups v1, "quota period" is written to two files."""
     for path, text in {
         "/proc/self/mountinfo": OTHERS + mount + "\n",
         "/proc/self/cgroup": group + "\n",
@@ -56,7 +58,7 @@ def tree(folder, mount, group, files):
             ),
             3,
         ),
-        # a container that sees the paths of the host, and has mounted its own cgroup and those below it
+        # The container sees the paths of the host, but has mounted only its own cgroup and the cgroups below it.
         ((V2.format(top="/docker/ab"), "0::/docker/ab", {"/sys/fs/cgroup/cpu.max": "200000 100000\n"}), 2),
         (
             (

@@ -1,4 +1,4 @@
-"""The documentation matches the behaviour of the code."""
+"""Tests that the documentation matches the behaviour of the code."""
 
 import importlib
 import io
@@ -32,16 +32,17 @@ OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKDOWN = [*DOCS, ROOT / "CHANGELOG.md", *sorted((ROOT / "client_examples").rglob("*.md"))]
 LINE = 120
-TABLE_LINE = 200  # a row of a table cannot wrap, and the targets of its links do not count
+TABLE_LINE = 200  # rows of tables cannot wrap; link targets do not count
 
 
 STRANGERS = re.compile(r"""\bpip3? install(?:\s+|[^\n`;]*?(?<!of)[ ])["']?pixprep(?![\w-]|\.\w)|\bpixprep\[\w""")
 
 
 def test_no_page_tells_users_to_install_pixprep_from_a_package_index():
-    """A third party could register its name there.
+    """A third party could register the name there.
 
-    ``pyproject.toml`` is exempt: its extras name the package to combine each other, and pip resolves them locally.
+    ``pyproject.toml`` is exempt, because its extras refer to the package in order to include each other. pip resolves
+    these references locally.
     """
     for wrong in ("pip install {}", 'pip install "{}"', "pip install numpy {}", '"{}[video]"', "pip install\n    {}"):
         assert STRANGERS.search(wrong.format("pixprep")), wrong
@@ -113,7 +114,7 @@ def test_the_picture_of_explain_matches_the_output_of_explain():
     with Image.open(file) as shown:
         assert shown.size == drawn.size
         difference = np.abs(np.asarray(shown.convert("RGB"), np.int16) - np.asarray(drawn))
-    assert difference.mean() < 2  # it has 256 colours
+    assert difference.mean() < 2  # the stored picture has only 256 colours
     assert np.mean(difference.max(axis=2) > 48) < 0.001
 
 
@@ -124,7 +125,7 @@ CHOICES = [
     for choice in (["true", "false"] if " ".join(words.split()) == "true or false" else re.findall(r"`([^`]+)`", words))
 ]
 """Choices that docs/operators.md offers: (op, field, value)."""
-# Candidates for further fields that a value may require. The first combination that is a valid pipeline is used.
+# Further fields that a field's value may require. The first combination that results in a valid pipeline is used.
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
     "random_crop": {"height": 8, "padding": 1},
@@ -159,7 +160,7 @@ ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})
 
 
 def accepted(op, **fields):
-    """Return the op in the smallest pipeline that accepts it; None if no pipeline does."""
+    """Return the op as part of the smallest valid pipeline that contains it. Return None if no pipeline accepts it."""
     for size, like, antialias in product(SIZES, LIKES, ANTIALIAS):
         entry = {"op": op, **REQUIRED.get(op, {}), **size, **like, **antialias, **fields}
         only = {"only": "training"} if OPS[op].home == "training" else {}
@@ -258,10 +259,11 @@ print(json.dumps(shown))
 @each(DOCS)
 def test_every_pipeline_in_the_docs_loads(path):
     for text in blocks(text_of(path), "json"):
-        if path.name == "operators.md":  # one op each
+        if path.name == "operators.md":  # each line contains one op
             entry = json.loads(text)
             op = entry.pop("op")
-            made = OPS[op](**entry) if op == "extern" else accepted(op, **entry)  # no operator is installed here
+            # no custom operators are installed here
+            made = OPS[op](**entry) if op == "extern" else accepted(op, **entry)
             assert made is not None, text
         else:
             assert pp.Pipeline.from_json(text).outputs
@@ -300,7 +302,8 @@ def test_python_code_in_the_docs_runs_and_prints_the_shown_output(page, tmp_path
 def test_the_probes_on_the_page_match_the_chart():
     (shown,) = (block for block in blocks(text_of(ROOT / "docs" / "deploy.md"), "yaml") if "readinessProbe" in block)
     chart = text_of(ROOT / "deploy" / "chart" / "pixprep" / "templates" / "deployment.yaml")
-    probes = re.sub(r"\{\{ \.Values\.probes\.(\w+) \}\}", r"\1", chart)  # the values are named like their defaults
+    # the values have the same names as their defaults
+    probes = re.sub(r"\{\{ \.Values\.probes\.(\w+) \}\}", r"\1", chart)
     assert textwrap.indent(shown, " " * 10) in probes
 
 
@@ -326,7 +329,7 @@ def test_every_make_target_module_and_file_in_the_docs_exists(path):
         if is_path and "NAME" not in code:
             assert (ROOT / code).exists(), code
         is_name = re.fullmatch(r"(pixprep|pp)(\.\w+)+", code) and not code.endswith(".dev")
-        if is_name and code != GROUP:  # a group of entry points, not a module
+        if is_name and code != GROUP:  # this name is a group of entry points, not a module
             exists(code.replace("pp.", "pixprep.", 1) if code.startswith("pp.") else code)
 
 
@@ -335,14 +338,14 @@ def test_the_six_functions_exist():
     assert len(table) == 6
     for function in table:
         path = ROOT / "backend" / "pixprep" / f"{function.split('.Triton')[0].replace('.', '/')}.py"
-        if "Triton" in function:  # its module needs Triton's process
+        if "Triton" in function:  # this module can be imported only in Triton's process
             assert "    def execute(" in text_of(path)
         else:
             exists(f"pixprep.{function}")
 
 
 def exists(dotted):
-    """Raise an error unless the name is that of a module or an object inside one."""
+    """Raise an error unless the dotted name is that of a module, or of an object inside a module."""
     parts = dotted.split(".")
     for end in range(len(parts), 0, -1):
         try:

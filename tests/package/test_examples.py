@@ -1,4 +1,4 @@
-"""Computations of the client examples, without a server."""
+"""Tests of functions in the client examples that do not need a server."""
 
 import json
 import os
@@ -25,11 +25,11 @@ def test_an_example_begins_with_the_packages_to_install(path):
     line, imported = installs(path), set(re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE))
     for module in imported & MODULES.keys():
         assert module in line or MODULES[module] in line or ("[client" in line and module == "tritonclient")
-    assert "opencv" not in line  # the newest version needs NumPy 2, with which the embedded Triton does not start
+    assert "opencv" not in line  # the newest OpenCV requires NumPy 2, which prevents the embedded Triton from starting
 
 
 def test_packages_of_the_examples_do_not_conflict_with_the_embedded_triton(reader):
-    """This excludes spark_batch.py, whose page uses a separate environment."""
+    """The test omits spark_batch.py, because its page uses a separate environment."""
     words = [word for path in SCRIPTS if path.stem != "spark_batch" for word in shlex.split(installs(path))]
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--quiet", "--report", "-"]
     command.append("--no-build-isolation")
@@ -38,11 +38,12 @@ def test_packages_of_the_examples_do_not_conflict_with_the_embedded_triton(reade
         env=os.environ | {"PIXPREP_CC": reader},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert [each["metadata"]["name"] for each in json.loads(done.stdout)["install"]] == ["pixprep"]  # this checkout
+    # pip would install this checkout
+    assert [each["metadata"]["name"] for each in json.loads(done.stdout)["install"]] == ["pixprep"]
 
 
 def installs(path):
-    """Return the arguments that an example's command passes to pip."""
+    """Return the arguments that an example's command passes to ``pip install``."""
     (line,) = re.findall(r"^pip install (.+)$", path.read_text(), re.MULTILINE)
     return line
 

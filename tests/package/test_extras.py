@@ -1,6 +1,7 @@
-"""Combinations of extras in docs/deploy.md: each resolves to the NumPy and the CuPy that the page names.
+"""Tests that each combination of extras in docs/deploy.md resolves to the versions of NumPy and CuPy that the page
+lists.
 
-uv only requests metadata from the package index, so each takes a second or two.
+uv only requests metadata from the package index, so each combination takes a second or two.
 """
 
 import os
@@ -21,9 +22,9 @@ needs_uv = pytest.mark.skipif(not UV.exists(), reason="NO UV: the extras were no
 
 @pytest.fixture(scope="module")
 def resolve(tmp_path_factory):
-    """Return a function from extras to their resolved versions on this Python.
+    """Return a function that resolves extras to package versions for this Python version.
 
-    It raises ValueError if they conflict.
+    The function raises ValueError if the extras conflict.
     """
     cache = tmp_path_factory.mktemp("uv")
 
@@ -63,7 +64,7 @@ def test_a_command_in_the_docs_installs_the_named_versions(resolve, extras, nump
 
 @needs_uv
 def test_conflicting_extras_are_detected(resolve, tmp_path):
-    """As a negative control, a requirement of the other NumPy version has no solution."""
+    """As a negative control, the test requires the other version of NumPy in addition, which has no solution."""
     project = (ROOT / "pyproject.toml").read_text()
     (tmp_path / "pyproject.toml").write_text(project.replace('"cupy-cuda12x>=13.6"', '"cupy-cuda12x>=14.2"'))
     with pytest.raises(ValueError, match="cupy-cuda12x"):

@@ -1,7 +1,9 @@
-"""Packages of ``pip install ".[gpu-cuda12]"`` (or 13, with ``server`` or without) suffice to compile kernels.
+"""Tests that the packages of ``pip install ".[gpu-cuda12]"`` (or 13, with or without ``server``) are sufficient to
+compile kernels.
 
-``make gpu-installs`` runs this in four clean environments, with the machine's own CUDA hidden (tools/without_cuda.sh).
-No GPU is needed: the tests compile the product's code for a given GPU, instead of an existing one.
+``make gpu-installs`` runs these tests in four clean environments in which the machine's own CUDA is hidden
+(tools/without_cuda.sh). A GPU is not needed, because the tests specify the GPU for which the product's code is
+compiled.
 """
 
 import importlib
@@ -41,7 +43,7 @@ extern "C" __global__ void round_all(const CArray<float, 2> from, CArray<float, 
 
 @pytest.fixture(scope="module")
 def cupy():
-    """Import it like pixprep, on a machine that lacks only a driver."""
+    """Import CuPy as pixprep does, on a machine that lacks only the GPU driver."""
     with pytest.raises(SetupError, match=r'^device "gpu:0": the NVIDIA driver cannot be used .*use the device "cpu"$'):
         device_for("gpu:0")
     return importlib.import_module("cupy")
@@ -49,7 +51,7 @@ def cupy():
 
 @pytest.fixture(scope="module")
 def cuda(cupy):
-    """Return the major version of CUDA, as gpu/kernel.py determines it."""
+    """Return the major version of CUDA, determined in the same way as in gpu/kernel.py."""
     return cupy.cuda.runtime.runtimeGetVersion() // 1000
 
 
@@ -81,11 +83,12 @@ def test_every_kernel_compiles_for_every_gpu_without_register_spills():
 
 @pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
 def test_cupys_own_kernels_compile_in_the_same_environment(cupy, cuda, capability):
-    """Users compute with the tensors. CuPy first queries a GPU, so this test starts after that step."""
+    """Users compute with the tensors in CuPy. CuPy first queries a GPU, so this test starts after that step."""
     assert cuda_builds.cuda() == cuda
     core = importlib.import_module("cupy._core.core")
     nvrtc = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
-    folders = getattr(cupy.cuda.compiler, "_get_extra_include_dir_opts", tuple)()  # exists in CuPy 13
+    # this function exists only in CuPy 13
+    folders = getattr(cupy.cuda.compiler, "_get_extra_include_dir_opts", tuple)()
     options = (*core.assemble_cupy_compiler_options(()), *folders, "--device-as-default-execution-space")
     program = nvrtc.createProgram(CUPYS_OWN, "copy.cu", (), ())
     try:
@@ -104,7 +107,9 @@ def test_nvimagecodec_finds_nvjpeg():
 
 
 def test_the_passes_do_not_depend_on_fused_multiply_add(cuda):
-    """Each product and sum of the passes specifies its rounding. levels.cu and formulas.h rely on --fmad=false."""
+    """The passes specify the rounding of each product and sum, so they do not depend on the option. levels.cu and
+    formulas.h do depend on --fmad=false.
+    """
     passes = [(code, options) for code, options in cuda_builds.builds() if "LEVEL_CURVE" not in code]
     assert len(passes) >= 50
     for code, options in passes:
@@ -116,9 +121,9 @@ def test_the_passes_do_not_depend_on_fused_multiply_add(cuda):
 
 
 def _machine_code(image):
-    """Return the instructions of the kernels, by section of an ELF file.
+    """Return the kernels' instructions by section of the ELF file.
 
-    From CUDA 13 on, a note in it contains the options.
+    Other sections may differ: since CUDA 13, a note contains the compiler's options.
     """
     (table,), (size, count, names) = struct.unpack_from("<Q", image, 40), struct.unpack_from("<3H", image, 58)
     sections = [struct.unpack_from("<2I4Q", image, table + size * index) for index in range(count)]

@@ -1,4 +1,4 @@
-"""A test that hangs ends the run, with the stack of each thread."""
+"""Tests that a hanging test ends the run and prints the stack of each thread."""
 
 import subprocess
 import sys

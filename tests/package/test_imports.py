@@ -1,4 +1,6 @@
-"""Packages import each other in one direction only, and each heavy library is imported in few modules."""
+"""Tests that packages import each other in one direction only, and that each heavy library is imported in only a few
+modules.
+"""
 
 import ast
 import os
@@ -67,7 +69,7 @@ REGISTRY = {
 """Objects that ``registry`` loads by key, each with the optional library that it needs, if any."""
 LATE = {
     ("pixprep", "pipeline.ops"): "numpy",
-    ("pixprep", "names"): "numpy",  # pipeline.ops imports it
+    ("pixprep", "names"): "numpy",  # pipeline.ops imports this module
     ("engine.annotations", "engine.decoders.pillow"): "PIL",
     ("serving.embedded.client", "engine.decoders.clips.decoder"): "av",
     ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "av",
@@ -130,7 +132,7 @@ HOMES = {
     "pillow_heif": {"engine.decoders.heic"},
     "pyarrow": {"training.manifest", "training.sources.row_groups", "cluster.ray"},
     "PyNvVideoCodec": {"gpu.nvdec"},
-    "pytriton": set(),  # found, and never imported
+    "pytriton": set(),  # pixprep searches for this package, but never imports it
     "ray": {"cluster.ray"},
     "simplejpeg": {"engine.decoders.turbo"},
     "tensorflow": {"training.frameworks.tensorflow", "importers.verify.originals"},
@@ -148,8 +150,8 @@ HOMES = {
 
 
 def modules():
-    """Modules of the package by their names inside it, such as ``engine.decoders.images``, with their parsed
-    sources.
+    """Return the modules of the package with their parsed sources. The names are relative, such as
+    ``engine.decoders.images``.
     """
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
@@ -159,7 +161,7 @@ def modules():
 def imports(tree):
     """Yield (name, whether it is imported on demand) for each import.
 
-    The name in an f-string is cut at its first value.
+    If the name is an f-string, yield only the part before its first value.
     """
     top = set(map(id, tree.body))
     for node in ast.walk(tree):
@@ -184,7 +186,9 @@ SOURCES = {module: list(imports(tree)) for module, tree in modules()}
 
 
 def inside(name):
-    """Return ``engine.decoders.images`` for ``pixprep.engine.decoders.images.CpuDecoder``; None for other packages."""
+    """Return the relative name, such as ``engine.decoders.images`` for ``pixprep.engine.decoders.images.CpuDecoder``.
+    Return None for other packages.
+    """
     if name.split(".")[0] != "pixprep":
         return None
     if name.endswith("."):
@@ -196,7 +200,7 @@ def inside(name):
 
 
 def room(module):
-    """Return ``engine`` for ``engine.decoders.images``."""
+    """Return the top-level package of a module, such as ``engine`` for ``engine.decoders.images``."""
     first = module.partition(".")[0]
     return first if first in ROOMS else "door"
 
@@ -220,7 +224,7 @@ def test_there_are_no_circular_imports_even_deferred_ones():
         module: {target for name, _ in imported if (target := inside(name)) in SOURCES} - {module, "pixprep"}
         for module, imported in SOURCES.items()
     }
-    TopologicalSorter(above).prepare()  # CycleError names a cycle
+    TopologicalSorter(above).prepare()  # raises CycleError, which contains the cycle
 
 
 def test_a_deferred_import_saves_the_start_up_of_a_library():
@@ -230,7 +234,7 @@ def test_a_deferred_import_saves_the_start_up_of_a_library():
         for name, is_late in imported
         if is_late and (target := inside(name)) and not module.startswith("cli.")
     }
-    late -= {(module, f"{module}.") for module in SOURCES}  # its own modules, by name
+    late -= {(module, f"{module}.") for module in SOURCES}  # omits imports of its own modules by name
     assert late == set(LATE)
     strangers = [pair for pair, library in LATE.items() if library != "numpy" and pair[1] not in HOMES[library]]
     assert strangers == []
@@ -284,7 +288,7 @@ def _python(code, **environment):
 
 
 def _loaded(code):
-    """Return all modules that are loaded when a program ends."""
+    """Run a program, and return all modules that are loaded when it ends."""
     printed = _python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules))\n{code}")
     return set(printed.split("\n")[-1].split())
 
@@ -332,7 +336,7 @@ def test_an_op_is_not_hidden_by_the_module_of_the_same_name():
 
 
 def test_the_package_is_pickled_by_its_name():
-    # this also applies inside a function that Spark or Ray sends with cloudpickle
+    # The same applies inside a function that Spark or Ray serializes with cloudpickle.
     assert _python("import pickle, pixprep; print(pickle.loads(pickle.dumps(pixprep)) is pixprep)") == "True"
 
 
@@ -358,6 +362,8 @@ for name in ("Engine", "resize", "load", "presets", "read", "OPS", "ops"):
 
 def test_importing_pixprep_is_fast(tmp_path):
     code = "import numpy, time; t = time.process_time(); from pixprep import Engine; print(time.process_time() - t)"
-    cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}  # as an installed package is
-    # It takes a tenth of a second alone, and longer under load. A heavy library would take several tenths.
+    # the bytecode is cached, as for an installed package
+    cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    # The import takes a tenth of a second on an idle machine, and longer under load. A heavy library would take several
+    # tenths of a second.
     assert any(float(_python(code, **cached)) < 0.2 for _ in range(12))

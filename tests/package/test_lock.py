@@ -1,4 +1,6 @@
-"""The lock files match the current extras: a change of pyproject.toml that they lack is found here."""
+"""Tests that the lock files match the current extras, which detects changes of pyproject.toml that are missing from the
+lock files.
+"""
 
 import re
 import sys
@@ -20,7 +22,7 @@ ENTRY = re.compile(r"^([\w.-]+)==(\S+?)(?: ; (.*?))? \\$", re.MULTILINE)
 
 
 def needed(extra):
-    """Return the requirements of an extra on this Python, including those of our extras that it names."""
+    """Return the requirements of an extra for this Python version. Extras that it includes are resolved."""
     for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]:
         requirement = Requirement(text)
         if requirement.name == "pixprep":
@@ -31,7 +33,7 @@ def needed(extra):
 
 
 def locked(*names):
-    """Return the versions that the files name for this Python."""
+    """Return the versions in the lock files that apply to this Python version."""
     found = {}
     for name in names:
         for package, version, marker in ENTRY.findall((ROOT / "requirements" / name).read_text()):

@@ -1,4 +1,4 @@
-"""docs/operations.md lists every alert of the chart, and names panels of the dashboard that exist."""
+"""Tests that docs/operations.md lists every alert of the chart, and refers only to existing panels of the dashboard."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The tests that `make test` omits exist."""
+"""Tests that every test which `make test` omits exists."""
 
 from pathlib import Path
 

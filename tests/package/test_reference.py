@@ -1,4 +1,4 @@
-"""The reference pages match the code: pictures of ops, settings, metrics, and versions."""
+"""Tests that the reference pages match the code: pictures of ops, settings, metrics and versions."""
 
 import re
 import runpy

@@ -1,4 +1,6 @@
-"""`make sbom` adds facts that a wheel's metadata lacks: its shared libraries, and their licences."""
+"""Tests that `make sbom` adds the facts that a wheel's metadata lacks: the shared libraries in the wheel and their
+licences.
+"""
 
 import runpy
 from pathlib import Path
@@ -10,7 +12,9 @@ SBOM = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "sbom.py"))
 
 @pytest.fixture
 def packages(tmp_path):
-    """Create a site-packages with one package whose wheel contains an encoder, and one with an empty wheel."""
+    """Create a site-packages folder with two packages. The wheel of one contains an encoder, and the other wheel is
+    empty.
+    """
     for name, files in (
         ("Clips", ["clips.libs/libx265-f5385bb8.so.216", "clips.libs/libvpx-edb6de90.so.12.0.0"]),
         ("plain", []),

@@ -1,4 +1,4 @@
-"""How `make soak` judges a server's memory: an outlier is not a leak, and a leak is found."""
+"""Tests of how `make soak` evaluates the memory of a server: outliers are ignored, and leaks are detected."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The benchmark of the training input: rejected options, and the page contains the measured numbers."""
+"""Tests of the benchmark of the training input: invalid options are rejected, and the page contains the measured
+numbers.
+"""
 
 import json
 import sys

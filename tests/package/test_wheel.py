@@ -1,4 +1,4 @@
-"""The wheel, installed elsewhere without access to the sources, has the complete functionality."""
+"""Tests that the installed wheel has all functions without access to the sources."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ assert open("stages.png", "rb").read(4)[1:] == b"PNG"
 
 
 def built(folder, *options, source=ROOT, **environment):
-    """Distributions that ``build`` makes from the sources, including the wheel."""
+    """Return the distributions, including the wheel, that ``build`` creates from the sources."""
     build = [sys.executable, "-m", "build", *options, "--no-isolation", "--outdir", str(folder), str(source)]
     done = subprocess.run(build, capture_output=True, text=True, check=False, env=os.environ | environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def test_the_wheel_contains_the_package_and_tritons_entry_point_and_no_tests(whe
 
 @pytest.mark.parametrize("dockerfile", ["Dockerfile", "Dockerfile.cpu"])
 def test_the_files_that_a_dockerfile_copies_build_the_same_wheel(wheel, reader, tmp_path, dockerfile):
-    """Docker only sees these files of the checkout."""
+    """Docker can access only these files of the checkout."""
     for sources, target in copied(ROOT / "deploy" / dockerfile):
         copy([ROOT / each for each in sources], tmp_path / target.lstrip("/"))
     made = built(tmp_path / "dist", "--wheel", source=tmp_path / "source", PIXPREP_CC=reader)
@@ -97,7 +97,7 @@ def test_the_source_distribution_compiles_with_a_different_compiler(sources, tmp
     if shutil.which("gcc") is None:
         pytest.skip("NO GCC: apt-get install gcc")
     (tmp_path / "source").mkdir()
-    # Debian's 3.11.2 does not support filters
+    # tarfile in Debian's Python 3.11.2 does not support filters
     subprocess.run(["tar", "-xf", sources, "-C", tmp_path / "source"], check=True)
     (source,) = (tmp_path / "source").iterdir()
     made = built(tmp_path / "dist", "--wheel", source=source, PIXPREP_CC="gcc")
@@ -122,7 +122,7 @@ def test_the_library_for_aarch64_gives_the_same_results(tmp_path):
 
 
 def driven(words, architecture, folder, work, rounds=60):
-    """Return the hash of the output of shim/drive_kernels.c with a package's library, at the lowest level."""
+    """Return the hash that shim/drive_kernels.c prints when it uses the package's library at the lowest CPU level."""
     program = work / f"drive-{architecture}"
     cache = {"ZIG_GLOBAL_CACHE_DIR": str(work / "cache"), "ZIG_LOCAL_CACHE_DIR": str(work / "cache")}
     if not program.exists():
@@ -148,7 +148,7 @@ def test_the_installed_wheel_works_without_the_sources(wheel, tmp_path):
     site = next((tmp_path / "env" / "lib").glob("python3*")) / "site-packages"
     shutil.unpack_archive(wheel, site, "zip")
     libraries = [path for path in sys.path if path.endswith("site-packages")]
-    # .pth lines are not followed, so the editable install of the checkout is not used
+    # .pth files are ignored, so the editable installation of the checkout is not used
     command = [str(tmp_path / "env" / "bin" / "python"), "-c", JOB, str(site), str(PHOTO)]
     done = subprocess.run(
         command,

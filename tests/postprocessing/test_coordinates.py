@@ -1,5 +1,5 @@
-"""Boxes and points between photo and tensor, compared with squares that are painted on photos and found in the
-tensor.
+"""Tests that boxes and points are mapped correctly between photo and tensor. Squares are painted on photos, and then
+located in the tensor.
 """
 
 import doctest
@@ -15,7 +15,7 @@ import pixprep as pp
 from pixprep.postprocessing import coordinates
 from support.images import png, save
 
-boxes = import_module("pixprep.boxes")  # the attribute is the op
+boxes = import_module("pixprep.boxes")  # pp.boxes is the op, so the module is imported by name
 RED = (255, 0, 0)
 GEOMETRIES = {
     "letterbox": [pp.letterbox(320, 320, like="opencv")],
@@ -31,7 +31,7 @@ SIZES = [(480, 640), (641, 479), (300, 301), (901, 700)]
 
 
 def painted(height, width, box):
-    """Return a gray photo with a red box (left, top, right, bottom)."""
+    """Return a gray photo with a red box, given as (left, top, right, bottom)."""
     pixels = np.full((height, width, 3), 110, np.uint8)
     left, top, right, bottom = box
     pixels[top:bottom, left:right] = RED
@@ -39,12 +39,13 @@ def painted(height, width, box):
 
 
 def found(tensor):
-    """Find the red box of a tensor, uint8 (height, width, 3): (1, 4), left, top, right, bottom, with subpixel
+    """Locate the red box in a tensor, uint8 (height, width, 3). Return [[left, top, right, bottom]] with subpixel
     precision.
     """
-    redness = np.maximum(tensor[:, :, 0].astype(float) - tensor[:, :, 1], 0) / 255  # gray is 0, half a pixel is 0.5
+    # 0 for gray, 0.5 for a half-covered pixel
+    redness = np.maximum(tensor[:, :, 0].astype(float) - tensor[:, :, 1], 0) / 255
     edges = []
-    for axis in (0, 1):  # the columns by their redness in all rows, then the rows
+    for axis in (0, 1):  # sum over the rows to find the columns, then the reverse
         profile = redness.sum(axis=axis) / redness.sum(axis=axis).max()
         middle = np.average(np.arange(len(profile)) + 0.5, weights=profile)
         edges.append((middle - profile.sum() / 2, middle + profile.sum() / 2))

@@ -1,4 +1,6 @@
-"""Detections from a detector's outputs: the kept boxes equal OpenCV's, and no output format is mistaken for another."""
+"""Tests of detections computed from a detector's outputs: the remaining boxes match OpenCV's, and no output format is
+mistaken for a different one.
+"""
 
 import cv2
 import numpy as np
@@ -8,7 +10,8 @@ import pixprep as pp
 from pixprep.boxes import boxes_to_original, convert
 from pixprep.errors import PixprepError
 
-BACK = {"transform": np.float32([0.5, 0.5, 40, 0]), "original_size": np.int32([480, 640])}  # a letterbox of 320 x 320
+# transform of a letterbox to 320 x 320
+BACK = {"transform": np.float32([0.5, 0.5, 40, 0]), "original_size": np.int32([480, 640])}
 
 
 def found(*arrays, task=None, **options):
@@ -16,7 +19,9 @@ def found(*arrays, task=None, **options):
 
 
 def export(*rows, more=0):
-    """Return an output of [4 + 2 classes + more, 9]: the rows, followed by candidates without a score."""
+    """Return a detector output of shape [4 + 2 classes + more, 9]: the given rows, followed by candidates with a score
+    of 0.
+    """
     output = np.zeros((6 + more, 9), np.float32)
     output[2:4] = 10
     for column, row in enumerate(rows):
@@ -53,13 +58,13 @@ def test_rows_after_suppression_are_not_suppressed_again():
 
 def test_masks_are_mapped_back_within_their_boxes_one_per_object():
     prototypes = np.full((2, 80, 80), -1, np.float32)
-    prototypes[0, 20:30, 30:50] = 1  # 80 to 120 and 120 to 200 in the tensor
+    prototypes[0, 20:30, 30:50] = 1  # rows 80 to 120 and columns 120 to 200 of the tensor
     output = export([160, 120, 80, 80, 0.9, 0, 1, 0], [162, 120, 80, 80, 0.5, 0, 0, 1], more=2)
     ours = found(output, prototypes)
-    (mask,) = ours.masks()  # the other one overlaps
+    (mask,) = ours.masks()  # the other box overlaps and is suppressed
     expected = np.zeros((480, 640), bool)
     expected[80:160, 240:400] = True
-    assert (mask != expected).mean() < 0.002  # a row of the prototypes
+    assert (mask != expected).mean() < 0.002  # tolerance: one row of the prototypes
     (small,) = ours.masks(64)
     assert (small != expected[5::10, 5::10]).mean() < 0.03
 
@@ -96,19 +101,20 @@ def test_rotated_boxes_are_suppressed_by_their_rotated_overlap():
 
 def test_angles_are_never_mistaken_for_scores_of_a_class():
     one = [160, 160, 200, 20, 0.9]
-    angles = np.concatenate([np.tile(np.float32([one]).T, 9), [np.linspace(0.2, 0.9, 9)]])  # as of an untrained model
+    # like the output of an untrained model
+    angles = np.concatenate([np.tile(np.float32([one]).T, 9), [np.linspace(0.2, 0.9, 9)]])
     with pytest.raises(PixprepError, match=r'last row of \[6, 9\] may contain .* pass task="detect" or task="obb"'):
         found(angles)
     assert found(angles, task="obb").quads is not None
     assert found(angles, task="detect").quads is None
-    # few have a high score for the last class
+    # Few candidates have a high score for the last class.
     assert found(export([105, 145, 80, 120, 0, 0.9])).boxes.tolist() == [PLACE]
 
 
 def test_boxes_completely_inside_padding_are_omitted():
-    inside, above = [105, 145, 80, 120, 0.8, 0], [160, 20, 80, 40, 0, 0.9]  # the photo begins at 40
+    inside, above = [105, 145, 80, 120, 0.8, 0], [160, 20, 80, 40, 0, 0.9]  # The photo begins at row 40 of the tensor.
     assert found(export(above, inside)).boxes.tolist() == [PLACE]
-    assert found(export([160, 20, 80, 42, 0, 0.9], inside)).classes.tolist() == [1, 0]  # a row of it is visible
+    assert found(export([160, 20, 80, 42, 0, 0.9], inside)).classes.tolist() == [1, 0]  # one row of the box is visible
     (mask,) = found(export([*above, 1], [*inside, 1], more=1), np.ones((1, 80, 80), np.float32)).masks()
     assert mask.sum() == 160 * 240
     posed = np.float32([[*above[:4], 0.9, *[9] * 6], [*inside[:4], 0.8, *[7] * 6], *[[0] * 11] * 20]).T
@@ -155,11 +161,13 @@ FORM = "does not contain boxes and scores from 0 to 1 for the task"
     ("outputs", "task", "said"),
     [
         ({"output0": ROWS * [1, 1, 1, 1, 2, 1]}, None, f"[5, 6] {FORM} detect"),
-        ({"output0": ROWS[:, [2, 1, 0, 3, 4, 5]]}, None, f"[5, 6] {FORM} detect"),  # right before left
-        ({"output0": np.add(ROWS, [0, 0, 0, 0, 0, 0.5])}, None, f"[5, 6] {FORM} detect"),  # no classes
-        ({"output0": ROWS * [1, 1, 1, 1, 1, -1]}, None, f"[5, 6] {FORM} detect"),  # a class of -3
+        # the right edge precedes the left edge
+        ({"output0": ROWS[:, [2, 1, 0, 3, 4, 5]]}, None, f"[5, 6] {FORM} detect"),
+        # class numbers are not integers
+        ({"output0": np.add(ROWS, [0, 0, 0, 0, 0, 0.5])}, None, f"[5, 6] {FORM} detect"),
+        ({"output0": ROWS * [1, 1, 1, 1, 1, -1]}, None, f"[5, 6] {FORM} detect"),  # class numbers are negative
         ({"output0": ROWS * np.nan}, None, 'output "output0" is not numeric, or has values that are NaN or infinite'),
-        ({"output0": np.zeros((3549, 85))}, None, f"[3549, 85] {FORM} detect"),  # YOLOX
+        ({"output0": np.zeros((3549, 85))}, None, f"[3549, 85] {FORM} detect"),  # the format of YOLOX
         ({"output0": np.zeros((300, 38))}, None, f"[300, 38] {FORM} detect"),
         (
             {"output0": np.full((56, 60), 7.0)},
@@ -184,7 +192,8 @@ FORM = "does not contain boxes and scores from 0 to 1 for the task"
         (NAMED | {"labels": -NAMED["labels"]}, None, "expected labels of at least 0, or -1 in padding rows"),
         (NAMED | {"keypoints": np.zeros((2, 17))}, None, "expected keypoints [n, k, 2 or 3]"),
         (NAMED | {"masks": np.zeros((1, 320, 320))}, None, "expected masks [n, height, width]"),
-        (NAMED | {"masks": NAMED["masks"] - 4}, None, "expected masks of 0 to 1"),  # before a sigmoid
+        # the masks are logits, before the sigmoid
+        (NAMED | {"masks": NAMED["masks"] - 4}, None, "expected masks of 0 to 1"),
         (
             NAMED | {"masks": np.zeros((2, 1, 28, 28))},
             None,

@@ -1,4 +1,4 @@
-"""Masks and rotated boxes from a tensor back to the photo, in NumPy."""
+"""Tests of mapping masks and rotated boxes from a tensor back to the photo, in NumPy."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,15 @@ from pixprep.errors import PixprepError
 from pixprep.postprocessing.coordinates import mask_to_original, quads_of, rotated_to_original
 from support.images import png
 
-LETTERBOX = [0.5, 0.5, 80, 0]  # a photo of 960 x 1280 in 640 x 640
+LETTERBOX = [0.5, 0.5, 80, 0]  # a photo of 960 x 1280, letterboxed to 640 x 640
 SIZE = [960, 1280]
-HORIZON = np.array([[3, -8, 80], [0, -5, 80], [0, -0.1, 1]])  # at y = 10 of a photo; both sides are visible
+# horizon at y = 10 of a photo; both sides of it are visible
+HORIZON = np.array([[3, -8, 80], [0, -5, 80], [0, -0.1, 1]])
 
 
 def test_a_box_drawn_as_a_mask_is_mapped_back_to_the_box_without_padding():
     mask = np.zeros((640, 640), bool)
-    mask[:80] = mask[560:] = True  # padding
+    mask[:80] = mask[560:] = True  # mark the padding
     left, top, right, bottom = boxes_to_tensor([[100, 200, 500, 600]], LETTERBOX)[0].astype(int)
     mask[top:bottom, left:right] = True
     back = mask_to_original(mask, LETTERBOX, SIZE)
@@ -26,13 +27,13 @@ def test_a_box_drawn_as_a_mask_is_mapped_back_to_the_box_without_padding():
     values = np.where(mask[None], 1, 0).astype(np.float32)
     smooth = mask_to_original(values, LETTERBOX, SIZE)
     assert smooth.shape == (1, *SIZE)
-    assert smooth[0, 0].max() == 0  # nothing of the upper padding
+    assert smooth[0, 0].max() == 0  # the upper padding does not leak into the photo
     assert np.array_equal(smooth[0] > 0.5, expected)
 
 
 def test_areas_outside_a_crop_or_a_rotation_are_zero():
     ones = np.ones((32, 32), np.uint8)
-    back = mask_to_original(ones, [1, 1, -8, -4], [48, 40])  # the centre of the photo
+    back = mask_to_original(ones, [1, 1, -8, -4], [48, 40])  # the tensor shows the centre of the photo
     expected = np.zeros((48, 40), np.uint8)
     expected[8:40, 4:36] = 1
     assert np.array_equal(back, expected)
@@ -52,16 +53,17 @@ def test_both_sides_of_a_horizon_are_mapped_back_from_their_positions_in_the_ten
     with pp.Engine(pipeline) as engine:
         outputs = engine.run_batch([png(photo)]).outputs
     back = mask_to_original(outputs["tensor"][0], outputs["transform"][0], [40, 60]).transpose(1, 2, 0)
-    for rows in (slice(0, 5), slice(14, 30)):  # above the horizon, and below it
+    for rows in (slice(0, 5), slice(14, 30)):  # rows above and below the horizon
         seen = back[rows, :, 2] == 255
         assert seen.mean() > 0.3
-        assert np.abs(back[rows].astype(int) - photo[rows])[seen].max() <= 6  # the nearest pixel of the nearest pixel
+        # nearest-neighbour sampling is applied twice
+        assert np.abs(back[rows].astype(int) - photo[rows])[seen].max() <= 6
 
 
 def test_a_box_across_a_horizon_encloses_the_part_in_front_of_it():
     (box,) = boxes_to_tensor([[0, 5, 30, 20]], -HORIZON)
     assert box[2:] == pytest.approx([80, 20])
-    assert box[:2].max() < -1e4  # up to the horizon
+    assert box[:2].max() < -1e4  # the box extends to the horizon
     motions, boxes = np.stack([np.linalg.inv(-HORIZON), HORIZON]), np.array([[[10, 20, 30, 50]], [[20, 10, 50, 60]]])
     batch = boxes_to_original(boxes, motions)
     assert [np.array_equal(*each) for each in zip(batch, map(boxes_to_original, boxes, motions), strict=True)] == [1, 1]
@@ -70,7 +72,7 @@ def test_a_box_across_a_horizon_encloses_the_part_in_front_of_it():
 def test_rotated_boxes_are_mapped_back_with_their_corners():
     boxes = np.array([[320, 300, 100, 40, 0.3], [100, 200, 30, 60, -1.2]], np.float32)
     turned = [[0.3, -0.4, 50], [0.4, 0.3, 9], [0, 0, 1]]
-    for transform in (LETTERBOX, [-0.5, 0.5, 560, 0], turned):  # upright, upside down, rotated
+    for transform in (LETTERBOX, [-0.5, 0.5, 560, 0], turned):  # not rotated, upside down, and rotated
         back = rotated_to_original(boxes, transform)
         corners = points_to_original(quads_of(boxes), transform)
         for ours, theirs in zip(quads_of(back), corners, strict=True):
@@ -82,7 +84,7 @@ def test_rotated_boxes_are_mapped_back_with_their_corners():
 
 FLAT = [
     np.zeros((3, 3)),
-    np.float32([[0.1, 0.2, 5], [0.3, 0.6, 7], [0, 0, 1]]),  # a determinant of 1e-9, by rounding
+    np.float32([[0.1, 0.2, 5], [0.3, 0.6, 7], [0, 0, 1]]),  # nearly singular: rounding leaves a determinant of 1e-9
     [[1, 2, 3], [4, 5, 6], [5, 7, 9]],
     np.diag([1, 1, np.nan]),
     np.full((3, 3), 1e300),

@@ -1,4 +1,6 @@
-"""``pixprep preview``: the tensors in true colours, the boxes at their positions, the random parameters as text."""
+"""Tests of ``pixprep preview``: it shows tensors in their true colours, boxes at their positions, and random parameters
+as text.
+"""
 
 import numpy as np
 import pytest
@@ -69,7 +71,7 @@ def test_parameters_of_colour_ops_are_shown_below_the_picture(tmp_path):
 
 
 def frames(panel):
-    """Return where the panel is orange."""
+    """Return a mask of the orange pixels, which are the frames of boxes."""
     return (panel.pixels == ORANGE).all(axis=2)
 
 
@@ -82,7 +84,7 @@ def objects(tmp_path):
 
 
 def detection(*first, **boxes):
-    """Return a pipeline with boxes in its last tensor, or in the first one, which is mirrored."""
+    """Return a pipeline with boxes. They belong to its last tensor, or to its first tensor, which is mirrored."""
     resize = pp.resize(height=256, width=256)
     before = [pp.flip(), pp.boxes(**boxes), pp.tensor(name="mirrored"), pp.flip()] if first else [pp.boxes(**boxes)]
     return pp.Pipeline([pp.decode(), resize, *before, pp.tensor()]).for_training()
@@ -106,7 +108,7 @@ def test_boxes_are_drawn_in_the_same_place_for_every_format(objects, boxes, firs
     assert not frames(expected[0]).any()
     for ours, theirs in zip(found, expected, strict=True):
         assert np.array_equal(ours.pixels, theirs.pixels)
-    # the only box of sample 1: 0.5, 2.25 to 10.5, 22.375 of 120 x 90, which is the size of the panel
+    # Sample 1 has a single box, from (0.5, 2.25) to (10.5, 22.375). The image has 120 x 90 pixels, like the panel.
     rows, columns = np.nonzero(frames(expected[1]))
     side = len(expected[1].pixels)
     bottom, right = 22.375 / 90 * side, 10.5 / 120 * side
@@ -141,7 +143,7 @@ def test_a_box_across_the_horizon_is_drawn_up_to_the_horizon(objects):
     def seen_from_above(pixels):
         return pixels
 
-    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # the horizon is at row 56.9 of 90
+    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # the horizon is at row 56.9 of 90 rows
     ops = [
         pp.decode(),
         pp.resize(height=256, width=256),
@@ -169,10 +171,11 @@ def test_a_class_has_one_colour_in_frames_texts_and_masks_and_texts_do_not_overl
     colours = [class_colour(0), class_colour(1)]
     first, second = ((panel.pixels == colour).all(axis=2) for colour in colours)
     for has, (left, top, right, bottom) in zip((first, second, first), np.array(corners) * 4, strict=True):
-        assert has[top : bottom - 1, left].all()  # the frame
+        assert has[top : bottom - 1, left].all()  # the frame of the box is drawn
         assert has[bottom - 1, left : right - 1].all()
-    assert first[400:420, :].sum() < first[260:280, :].sum()  # the text of the third is above it, not at its end
-    assert np.nonzero(second.any(axis=0))[0].max() <= 48 + 256 + 6  # a text uses at most half of the picture
+    # the text of the third box is above the box, not at its end
+    assert first[400:420, :].sum() < first[260:280, :].sum()
+    assert np.nonzero(second.any(axis=0))[0].max() <= 48 + 256 + 6  # a label takes at most half of the picture's width
     halves = [tuple((100 + level) // 2 for level in colour) for colour in colours]
     assert (panel.pixels[220, 160], panel.pixels[150, 150], panel.pixels[400, 400]) == (
         pytest.approx(halves[0]),
@@ -240,7 +243,7 @@ def test_the_command_writes_either_mode(tmp_path, capsys):
 
 
 def _twin(side):
-    """Serving ops instead of a random_resized_crop."""
+    """Return serving ops that correspond to a random_resized_crop."""
     return [pp.resize(side, only="serving"), pp.center_crop(side, only="serving")]
 
 

@@ -1,4 +1,4 @@
-"""Output of `explain` for a pipeline: its ops, its plan and every shape."""
+"""Tests of the output of `explain` for a pipeline: its ops, its plan and every shape."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_the_pipeline_its_plan_and_every_shape_are_explained():
 
 @refusals("show", "words.txt")
 def test_each_step_is_explained(call, words):
-    """A call in the table is an op that follows a resize, or a list of ops."""
+    """A call in the table is either a single op that follows a resize, or a list of ops."""
     ops = eval(call, PUBLIC)  # noqa: S307 - lines of our own
     if not isinstance(ops, list):
         ops = [pp.decode(), pp.resize(height=64, width=64), ops, pp.center_crop(56)]

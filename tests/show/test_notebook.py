@@ -1,4 +1,4 @@
-"""Notebook views of a pipeline, a batch and a certificate: the tables and pictures match the data."""
+"""Tests of the notebook views of a pipeline, a batch and a certificate: the tables and pictures match the data."""
 
 import io
 import re
@@ -16,7 +16,7 @@ from support.images import NO_IMAGE, jpeg, noise, photo, png
 
 
 class Tables(HTMLParser):
-    """Return the rows of text of all tables, and the other elements."""
+    """Parser that collects the text of all tables by row, and the other elements."""
 
     def __init__(self, html):
         super().__init__()

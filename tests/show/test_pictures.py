@@ -1,4 +1,6 @@
-"""The pictures show the engine's pixels where they claim to. For any photo they have the same width and stay small."""
+"""Tests that the pictures show the engine's pixels at the claimed positions, and always have the same width and a small
+size.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +32,7 @@ def panels_of(*ops, encoded=None, color="rgb", **options):
 
 
 def result(*ops, encoded=None, color="rgb"):
-    """Return the engine's first tensor as (height, width, channels)."""
+    """Return the engine's first output as (height, width, channels)."""
     (tensor,) = pp.Engine(pp.Pipeline([pp.decode(color=color), *ops]), threads=1).run([encoded or photo()])
     return tensor
 
@@ -40,7 +42,9 @@ def larger(pixels, factor):
 
 
 def top_of(page, block, column, inside=0, after=0):
-    """Return the row of a block in one of the three columns, pixel for pixel; fail if it is missing."""
+    """Return the row at which a block of pixels occurs unchanged in one of the three columns. Fail if the block is
+    missing.
+    """
     left = MARGIN + column * (SIDE + MARGIN) + inside
     strip = page[:, left : left + block.shape[1]]
     for row in range(after, len(page) - len(block) + 1):
@@ -86,8 +90,9 @@ def test_unrounded_values_are_shown_rounded():
 @pytest.mark.parametrize("flips", [[], [pp.flip("horizontal")]])
 def test_the_frame_shows_the_region_that_the_model_sees_and_the_rest_is_dark(flips):
     ops = [pp.resize(256), pp.center_crop(224), *flips, pp.tensor()]
-    # 427 x 640 becomes 256 x 383, and rows 16 to 240 and columns 80 to 304 are kept (79.5 rounds to the even 80)
-    top, bottom = (round(row * 342 / 256) for row in (16, 240))  # the photo is shown as 342 x 512
+    # The photo of 427 x 640 is resized to 256 x 383. The crop keeps rows 16 to 240 and columns 80 to 304 (79.5 rounds
+    # to even, which is 80).
+    top, bottom = (round(row * 342 / 256) for row in (16, 240))  # the photo is displayed at 342 x 512
     left, right = (round(column * 512 / 383) for column in (80, 304))
     panel = panels_of(*ops)[0]
     assert panel.frame == (top, left, bottom, right)
@@ -159,7 +164,7 @@ def test_the_bars_are_at_the_values_and_nowhere_else(normalize, low, high):
     pixels = np.zeros((64, 64, 3), np.uint8)
     pixels[:32, :, 0] = 255
     page = drawn(pp.center_crop(64), normalize, pp.tensor(), encoded=png(pixels))
-    # the axis shows -2.12 to 2.64, and 3 % more on both sides
+    # The axis covers -2.12 to 2.64, plus 3 % on both sides.
     first, last = -2.12 - 0.03 * 4.76, 2.64 + 0.03 * 4.76
     expected = {round((value - first) / (last - first) * 511) for value in (low, high)}
     row = np.flatnonzero((page == (0xE5, 0x48, 0x4D)).all(axis=2).any(axis=1))[-2]
@@ -225,7 +230,7 @@ def test_values_are_shown_from_black_to_white():
     assert levels_of(np.ones(2), 1, 1).tolist() == [128, 128]
 
 
-# the worst image of a certificate
+# Tests of the worst image of a certificate.
 
 
 def row(actual, expected, *, largest=0.0, stage="resize", name="china.jpg"):
@@ -256,14 +261,15 @@ def test_the_worst_of_several_images_is_kept():
 
 def test_both_results_are_side_by_side_and_the_difference_is_amplified_to_white():
     expected = np.clip(scene(64, 64), 5, 250)
-    expected[0, 0], expected[0, 1] = 0, 255  # the scale of both pictures
+    expected[0, 0], expected[0, 1] = 0, 255  # both pictures use this scale
     actual = expected.copy()
     actual[40, 20, 1] += 4
     actual[10, 50, 2] += 2
     page = np.asarray(worst(Certificate([row(actual, expected)])))
     difference = np.zeros((64, 64, 3), np.uint8)
     difference[40, 20], difference[10, 50] = 255, 128
-    marked = np.zeros((512, 512), bool)  # the frame, 3 wide, is 6 away from the pixel of 8 x 8
+    # a frame with a width of 3, at a distance of 6 from the pixel, which is enlarged to 8 x 8
+    marked = np.zeros((512, 512), bool)
     marked[40 * 8 - 9 : 41 * 8 + 9, 20 * 8 - 9 : 21 * 8 + 9] = True
     marked[40 * 8 - 6 : 41 * 8 + 6, 20 * 8 - 6 : 21 * 8 + 6] = False
     for column, pixels in enumerate((actual, expected, difference)):
@@ -279,7 +285,7 @@ def test_a_single_pixel_of_a_large_photo_is_not_averaged_away():
     actual = expected.copy()
     actual[610, 1201, 2] ^= 1
     page = np.asarray(worst(Certificate([row(actual, expected)])))
-    shown = np.zeros((300, 500, 3), np.uint8)  # squares of 3 x 3
+    shown = np.zeros((300, 500, 3), np.uint8)  # each pixel is shown as a square of 3 x 3
     shown[610 // 3, 1201 // 3] = 255
     framed = slice(610 // 3 - 9, 610 // 3 + 10), slice(1201 // 3 - 9, 1201 // 3 + 10)
     shown[framed] = CROP

@@ -1,4 +1,4 @@
-"""Preview of one photo: the visible region, the values, and notes on unusual values."""
+"""Tests of the preview of one photo: the visible region, the values, and notes on unusual values."""
 
 import numpy as np
 import pytest
@@ -106,10 +106,10 @@ def test_only_unusual_values_are_reported(encoded, ops, said):
 
 @pytest.mark.parametrize("flips", [[], [pp.flip(), pp.flip("vertical")]])
 def test_padding_before_the_resize_is_reported_as_padding(flips):
-    """The filter reaches beyond the photo."""
+    """The filter taps at the border extend beyond the photo."""
     ops = [pp.pad(square=True), *flips, pp.resize(height=64, width=64, filter="lanczos"), *flips[:1]]
     (shown,) = previewed(*ops, pp.tensor()).tensors
-    assert shown.window == (11, 0, 53, 64)  # 427 / 640 of 64 rows is 42.7
+    assert shown.window == (11, 0, 53, 64)  # the photo takes 427 / 640 of the 64 rows, which is 42.7
     assert shown.source == (0, 0, 427, 640)
     assert list(notes(shown)) == ["34% of the tensor is padding"]
 
@@ -138,7 +138,7 @@ def test_the_corners_after_a_rotation_are_padding():
     (shown,) = previewed(
         pp.center_crop(80), pp.rotate(45, fill=9), pp.tensor(), encoded=png(np.full((80, 80, 3), 200, np.uint8))
     ).tensors
-    assert shown.margin == pytest.approx(1 - 2 * (2**0.5 - 1), abs=0.01)  # all but a regular octagon
+    assert shown.margin == pytest.approx(1 - 2 * (2**0.5 - 1), abs=0.01)  # only a regular octagon shows the photo
     assert set(shown.of_photo(shown.levels).ravel().tolist()) == {200}
     assert not shown.is_empty
 
